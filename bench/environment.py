@@ -1,0 +1,71 @@
+"""Where the contest takes place: this machine, and the rivals' own Python environment.
+
+The environment is made from `rivals.lock`, whose hashes pin every byte, and made anew when that file changes. It stands
+apart from Wakugumi's so that neither can choose the other's versions.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".bench" / "venv"
+LOCK = ROOT / "bench" / "rivals.lock"
+INSTALL_LIMIT_S = 240
+
+
+class NoRivals(Exception):
+    """The rivals' environment could not be made; Wakugumi can still run alone."""
+
+
+def rivals_python() -> Path:
+    """The rivals' interpreter, installing the locked rivals first where that has not been done."""
+    python = VENV / "bin" / "python"
+    stamp = VENV / "made-from"
+    wanted = f"{hashlib.sha256(LOCK.read_bytes()).hexdigest()} {platform.python_version()}\n"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    print(f"making the rivals' environment in {VENV.relative_to(ROOT)} (once) …", file=sys.stderr)
+    shutil.rmtree(VENV, ignore_errors=True)
+    install = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", LOCK)
+    for command in ((sys.executable, "-m", "venv", VENV), install):
+        try:
+            subprocess.run(command, check=True, timeout=INSTALL_LIMIT_S, capture_output=True, text=True)
+        except subprocess.TimeoutExpired:
+            raise NoRivals(f"installing the rivals took longer than {INSTALL_LIMIT_S} s") from None
+        except subprocess.CalledProcessError as failed:
+            said = failed.stderr.strip().splitlines() or ["no reason given"]
+            raise NoRivals(f"the rivals could not be installed: {said[-1]}") from None
+    stamp.write_text(wanted)
+    return python
+
+
+def pin_to_two_cpus() -> list[int]:
+    """Bind this process, and so every contestant it starts, to the same two CPUs; fewer where there are fewer."""
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    os.sched_setaffinity(0, cpus)
+    return cpus
+
+
+def machine(cpus: list[int]) -> dict[str, str]:
+    """What a reader needs to know of this machine to judge the absolute numbers."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "CPU": _cpu_model(),
+        "Cores": f"{os.cpu_count()}, of which the contest uses {len(cpus)}",
+        "Memory": f"{memory_gib:.0f} GiB",
+        "Kernel": f"{platform.system()} {platform.release()}",
+        "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "Load before the run": f"{os.getloadavg()[0]:.2f}",
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,61 @@
+"""Workers that run nothing: each answers every job at once. They show what the leader alone can do.
+
+python bench/noop.py PORT [WORKERS] [CREDIT]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from typing import cast
+
+from wakugumi.adapters.loop import run
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+
+
+class NoopWorker(asyncio.Protocol):
+    """Speaks frames as a real worker does; its acks and credits leave as one write per read."""
+
+    def __init__(self, credit: int) -> None:
+        self._decoder = fr.Decoder()
+        self._decoder.trust()
+        self._credit = credit
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        hello = ms.encode(ms.HelloWorker(wants=list(ms.WANTS_WORKER)))
+        self._transport.write(fr.encode(fr.HELLO_WORKER, uuid.uuid4().bytes_le, payload=hello))
+        self._transport.write(fr.encode(fr.HOLDING, payload=ms.encode(ms.Holding())))
+        self._transport.write(fr.encode(fr.CREDIT, payload=ms.write_credit(self._credit)))
+
+    def data_received(self, data: bytes) -> None:
+        encode = fr.encode
+        out = [
+            encode(fr.ACK_JOB, fr.NO_ID, frame.msg_id)
+            for frame in self._decoder.feed(data)
+            if frame.type == fr.ASSIGN_JOB
+        ]
+        if out:
+            out.append(encode(fr.CREDIT, payload=ms.write_credit(len(out))))
+            self._transport.write(b"".join(out))
+
+    def beat(self) -> None:
+        self._transport.write(fr.encode(fr.HEARTBEAT))
+
+
+async def main(port: int, workers: int, credit: int) -> None:
+    loop = asyncio.get_running_loop()
+    crew = [(await loop.create_connection(lambda: NoopWorker(credit), "127.0.0.1", port))[1] for _ in range(workers)]
+    print("ready", flush=True)
+    while True:
+        await asyncio.sleep(5)
+        for worker in crew:
+            worker.beat()
+
+
+if __name__ == "__main__":
+    arguments = [int(text) for text in sys.argv[1:]]
+    run(main(arguments[0], *(arguments[1:] + [1, 1000][len(arguments) - 1 :])))

@@ -1,0 +1,122 @@
+"""How are files written, read and removed in a folder where a stranger's program has been?
+
+No link is followed, nothing waits for a pipe, no folder is too deep, and what cannot be written in full is not there.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import stat
+from collections.abc import Sequence
+from typing import Final
+
+from wakugumi.errors import Refused
+
+READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ_FOLDER: Final = READ | os.O_DIRECTORY
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+_COPY_BYTES: Final = 1 << 30
+"""What the kernel copies in one call."""
+
+
+def refused(error: OSError, what: str) -> Refused:
+    """A disk that does not do what we need, in the words of the error table."""
+    code = "disk" if error.errno in _DISK_ERRORS else "worker-error"
+    return Refused(code, f"{what}: {error.strerror or error}")
+
+
+def write_new(path: str, content: bytes, mode: int) -> None:
+    """All of it or, on an error, nothing."""
+    file = os.open(path, _NEW, mode)
+    try:
+        written = os.write(file, content) if content else 0
+        while written < len(content):
+            written += os.write(file, memoryview(content)[written:])
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
+
+
+def copy_new(source: int, path: str, mode: int) -> None:
+    """An open file's content under a new name. All of it or, on an error, nothing."""
+    file = os.open(path, _NEW, mode)
+    try:
+        at = 0
+        while sent := os.sendfile(file, source, at, _COPY_BYTES):
+            at += sent
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
+
+
+def read_all(path: str) -> bytes:
+    file = os.open(path, READ)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is not a file")
+        return os.read(file, status.st_size)
+    finally:
+        os.close(file)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder and everything in it, or the link or file in its place. Raises OSError for what stays."""
+    try:
+        file = os.open(path, READ_FOLDER)
+    except FileNotFoundError:
+        return
+    except OSError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            os.unlink(path)
+            return
+        os.chmod(path, stat.S_IRWXU)  # noqa: PTH101
+        file = os.open(path, READ_FOLDER)
+    try:
+        os.fchmod(file, stat.S_IRWXU)
+        empty(file, os.listdir(file))
+    finally:
+        os.close(file)
+    os.rmdir(path)
+
+
+def empty(folder: int, names: Sequence[str]) -> None:
+    """Remove these from an open folder. A folder within a folder is first moved up: so none is ever too deep."""
+    folders = [name for name in names if not _unlink(folder, name)]
+    prefix, number = os.urandom(8).hex(), itertools.count()
+    while folders:
+        inside = folders.pop()
+        os.chmod(inside, stat.S_IRWXU, dir_fd=folder)  # a program may have locked itself out
+        file = os.open(inside, READ_FOLDER, dir_fd=folder)
+        try:
+            for name in os.listdir(file):
+                if not _unlink(file, name):
+                    os.chmod(name, stat.S_IRWXU, dir_fd=file)
+                    folders.append(f"{prefix}-{next(number)}")
+                    os.rename(name, folders[-1], src_dir_fd=file, dst_dir_fd=folder)
+        finally:
+            os.close(file)
+        os.rmdir(inside, dir_fd=folder)
+
+
+def _unlink(folder: int, name: str) -> bool:
+    """False if it is a folder that is not empty."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except IsADirectoryError:
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False
+    return True

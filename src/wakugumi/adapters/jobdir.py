@@ -1,0 +1,358 @@
+"""Where does a job live on disk, and what is left of it? (SPEC W1, W4, W5)
+
+    <jobs>/<job id>/             while it runs: its inputs and what it makes; its current directory
+    <jobs>/<job id>/.done        when it has ended: its result as JSON, without the archive
+    <jobs>/<job id>/result.zip   and the archive, if it made any files
+
+`.done` comes last, so a directory without it is what an interrupted job left behind. Nothing is synced: where power was
+lost, a torn `.done` is not JSON or does not fit its archive's checksum, and counts as none.
+What a program made of its directory is never trusted; see `files` and `archive`.
+
+A directory whose time is over is used again under a new name, and `.done` files are shared: `ledger` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
+from wakugumi.adapters.capture import Capture, Captures
+from wakugumi.adapters.files import READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
+from wakugumi.adapters.ledger import Ledger, read_entry
+from wakugumi.core.job import JobId, parse_job_id
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits import KIB
+from wakugumi.wire.message import InputFile, JobResult, encode
+
+DONE: Final = ".done"
+ARCHIVE: Final = "result.zip"
+SMALL_BYTES: Final = 256 * KIB
+SMALL_FILES: Final = 32
+"""What is packed, written or removed without leaving the loop: about a millisecond of work."""
+SPARE_MAX: Final = 1_000
+"""Directories whose time is over and that wait to be used again: a second's worth."""
+_WORKERS_MAX: Final = 100
+"""Workers of one machine that share a jobs folder: each claims a folder of its own in it."""
+
+
+class Done(JobResult, frozen=True, rename="pascal"):
+    """What `.done` holds: without an archive, exactly the result that was sent."""
+
+    archive_bytes: int | None = None
+    archive_crc: int | None = None
+
+
+_PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
+_done: Final = msgspec.json.Decoder(Done)
+
+
+class JobsFolder:
+    """All job directories of one worker, which no other process uses meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Claim the folder or, if another worker has it, one in it. Raises ConfigError."""
+        self.path, self._lock = _claim(path)
+        self.captures = Captures(self.path)
+        self._spare: dict[str, None] = {}
+        self._ledger = Ledger(self.path)
+
+    def make(self, job: str) -> JobDir:
+        """A fresh, empty directory; what an earlier run of the same job left is removed. Raises Refused."""
+        path = f"{self.path}/{job}"
+        self._spare.pop(job, None)
+        if self._spare and self._reuse(path):
+            return JobDir(job, path, self._ledger)
+        try:
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                remove_tree(path)
+                os.mkdir(path, 0o700)
+            except FileNotFoundError:  # someone cleaned up /tmp
+                os.makedirs(path, 0o700)
+        except OSError as error:
+            raise refused(error, "the job's directory cannot be made") from None
+        return JobDir(job, path, self._ledger)
+
+    def record(self, job: str, payload: bytes) -> None:
+        """Mark a job as done of which there is nothing but this result. Raises Refused."""
+        directory = self.make(job)
+        try:
+            directory.reopen()
+            directory.mark(payload)
+        except Refused:
+            directory.remove()
+            raise
+        finally:
+            directory.close()
+
+    def load(self, job: str) -> bytes | None:
+        """The whole encoded result of a finished job. None if there is none that can be trusted."""
+        try:
+            data = read_entry(job, f"{self.path}/{job}/{DONE}")
+            if data is None:
+                return None
+            done = _done.decode(data)
+            if done.archive_bytes is None:
+                return data
+            archive = read_all(f"{self.path}/{job}/{ARCHIVE}")
+        except (OSError, ValueError):
+            return None
+        if len(archive) != done.archive_bytes or crc32(archive) != done.archive_crc:
+            return None
+        result = JobResult(**{name: getattr(done, name) for name in JobResult.__struct_fields__})
+        return encode(msgspec.structs.replace(result, output_archive=archive))
+
+    def finished(self) -> list[tuple[JobId, float]]:
+        """What ended before, and how many seconds ago. What was interrupted is removed on the way.
+
+        Only names that are job ids are touched: the folder may hold things that are none of our business.
+        """
+        self._ledger.close()
+        now = time.time()
+        found: list[tuple[JobId, float]] = []
+        with os.scandir(self.path) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        for name in names:
+            try:
+                job_id = parse_job_id(name)
+            except ValueError:
+                continue
+            try:
+                status = os.stat(f"{self.path}/{name}/{DONE}", follow_symlinks=False)
+                found.append((job_id, max(0.0, now - status.st_mtime)))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    remove_tree(f"{self.path}/{name}")
+        return found
+
+    def retire(self, job: str) -> bool:
+        """A finished job's time is over: its directory may serve another. If not, as `remove`."""
+        if len(self._spare) < SPARE_MAX:
+            path = f"{self.path}/{job}"
+            with contextlib.suppress(OSError):
+                if os.listdir(path) == [DONE]:
+                    self._spare[job] = None
+                    return True
+        return self.remove(job)
+
+    def remove(self, job: str) -> bool:
+        """Forget a finished job. False if more than the usual two files is there: `remove_tree` may take its time."""
+        path = f"{self.path}/{job}"
+        try:
+            for name in (DONE, ARCHIVE):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(f"{path}/{name}")
+            os.rmdir(path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def free_bytes(self) -> int:
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
+
+    def close(self) -> None:
+        self.captures.close()
+        self._ledger.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _reuse(self, path: str) -> bool:
+        """Its `.done` leaves first: at no time does a directory seem to hold another job's result."""
+        try:
+            old = f"{self.path}/{self._spare.popitem()[0]}"
+        except KeyError:  # a thread was faster
+            return False
+        try:
+            os.unlink(f"{old}/{DONE}")
+            os.replace(old, path)
+        except OSError:  # the new one is there already, and has to be emptied
+            with contextlib.suppress(OSError):
+                os.rmdir(old)
+            return False
+        return True
+
+
+class JobDir:
+    """One job's directory: place, run elsewhere, then `reopen`, `pack`, and `seal` or `keep`. All raise Refused."""
+
+    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "path")
+
+    def __init__(self, job: str, path: str, ledger: Ledger) -> None:
+        self.path = path
+        self._job = job
+        self._ledger = ledger
+        self._inputs: frozenset[str] = frozenset()
+        self._folder = -1
+        self._names: list[str] = []
+        self._found: list[Found] | None = []
+
+    def place(self, files: Sequence[InputFile]) -> None:
+        """Write the inputs, whose names were checked."""
+        self._inputs = frozenset(file.name for file in files)
+        try:
+            for file in files:
+                path = f"{self.path}/{file.name}"
+                if "/" in file.name:
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                write_new(path, file.content or b"", 0o666)
+        except OSError as error:
+            raise refused(error, "the job's inputs cannot be written") from None
+
+    def place_program(self, program: str) -> str:
+        """Copy a program in; returns where it is now. It counts as an input."""
+        name = os.path.basename(program)
+        if name in self._inputs:
+            raise Refused("bad-name", f"the input {name[:80]!r} has the name of the program, which is copied in")
+        self._inputs |= {name}
+        path = f"{self.path}/{name}"
+        try:
+            shutil.copy(program, path)
+        except OSError as error:
+            raise refused(error, "the program cannot be copied into the job's directory") from None
+        return path
+
+    def reopen(self) -> bool:
+        """See what is there after the job. True if all of it may be handled at once, False if it takes a thread."""
+        try:
+            self._mend()
+            self._names = os.listdir(self.path)
+            if self._names:
+                self._folder = os.open(self.path, READ_FOLDER)
+                self._found = self._look(SMALL_FILES, SMALL_BYTES)
+        except OSError as error:
+            raise refused(error, "the job's directory cannot be read") from None
+        return self._found is not None
+
+    def pack(self, bytes_max: int) -> bytes | None:
+        """What the program made, as a ZIP; None if it made nothing. Raises TooBig."""
+        try:
+            if self._found is None:
+                self._found = self._look()
+            if not self._found:
+                return None
+            writer = ZipWriter(bytes_max)
+            for found in self._found:
+                writer.add(self._folder, found)
+        except OSError as error:
+            raise refused(error, "what the program made cannot be read") from None
+        return writer.finish()
+
+    def produced_bytes(self) -> int:
+        """What `pack` would put into the archive, before packing."""
+        return sum(found.status.st_size for found in self._found or ())
+
+    def seal(self, result: JobResult, payload: bytes, archive: bytes | None) -> bytes:
+        """Remove all but the result and its archive, and mark the job as done.
+
+        `payload` is the result encoded without an archive. Returns it with its archive.
+        """
+        try:
+            if self._names:
+                empty(self._folder, self._names)
+            if archive is not None:
+                write_new(f"{self.path}/{ARCHIVE}", archive, 0o600)
+        except OSError as error:
+            raise refused(error, "the job's files cannot be kept") from None
+        if archive is None:
+            self.mark(payload)
+            return payload
+        done = Done(**msgspec.structs.asdict(result), archive_bytes=len(archive), archive_crc=crc32(archive))
+        self.mark(encode(done))
+        return encode(msgspec.structs.replace(result, output_archive=archive))
+
+    def keep(self, result: JobResult, capture: Capture) -> bytes:
+        """Leave everything where it is, stdout and stderr beside it, and mark the job as done."""
+        try:
+            if self._names:
+                empty(self._folder, [name for name in (DONE, ".stdout", ".stderr") if name in self._names])
+            copy_new(capture.out, f"{self.path}/.stdout", 0o600)
+            copy_new(capture.err, f"{self.path}/.stderr", 0o600)
+        except OSError as error:
+            raise refused(error, "the job's output cannot be kept") from None
+        payload = encode(result)
+        self.mark(payload)
+        return payload
+
+    def mark(self, content: bytes) -> None:
+        """The job is done."""
+        try:
+            self._ledger.put(self._job, content, f"{self.path}/{DONE}")
+        except OSError as error:
+            raise refused(error, "the job's result cannot be kept") from None
+
+    def close(self) -> None:
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def remove(self) -> None:
+        """All of it, as far as that is possible."""
+        self.close()
+        with contextlib.suppress(OSError):
+            remove_tree(self.path)
+
+    def _mend(self) -> None:
+        """The program may have locked its directory, removed it, or put something else in its place."""
+        try:
+            mode = os.lstat(self.path).st_mode
+        except FileNotFoundError:
+            mode = 0
+        if mode == _PLAIN:
+            return
+        if stat.S_ISDIR(mode):
+            os.chmod(self.path, stat.S_IRWXU)  # noqa: PTH101
+        else:
+            remove_tree(self.path)
+            os.mkdir(self.path, 0o700)
+
+    def _look(self, files_max: int | None = None, bytes_max: int = 0) -> list[Found] | None:
+        """Everything the program made; None if there is more than that."""
+        if files_max is None:
+            return list(walk(self._folder, self._inputs))
+        if len(self._names) > files_max:
+            return None
+        all_found: list[Found] = []
+        for found in walk(self._folder, self._inputs):
+            all_found.append(found)
+            bytes_max -= found.status.st_size
+            if bytes_max < 0 or len(all_found) > files_max:
+                return None
+        return all_found
+
+
+def _claim(path: Path) -> tuple[str, int]:
+    """The folder that is ours now, and the open file whose lock says so."""
+    hint = "choose another one with --jobs"
+    for number in range(1, _WORKERS_MAX + 1):
+        folder = os.path.abspath(path if number == 1 else path / f"worker-{number}")
+        try:
+            os.makedirs(folder, 0o700, exist_ok=True)
+            owner = os.stat(folder).st_uid
+            lock = os.open(f"{folder}/.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"the jobs folder {folder} cannot be used: {error.strerror}", hint) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            continue
+        if owner not in {os.geteuid(), 0}:  # its owner could put anything in place of a result
+            os.close(lock)
+            raise ConfigError(f"the jobs folder {folder} belongs to another user", hint)
+        return folder, lock
+    raise ConfigError(f"{_WORKERS_MAX} workers already share the jobs folder {path}", hint)

@@ -1,0 +1,45 @@
+"""How busy do others keep this machine? (SPEC W2) Its use of CPU, without the worker's own jobs and the worker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import psutil
+
+LOOK_S: Final = 0.25
+"""The kernel counts CPU time in steps of 10 ms: over less than this, a share means little."""
+
+
+class OthersCpu:
+    def __init__(self, own_cpu_s: Callable[[], float]) -> None:
+        """`own_cpu_s` tells what our jobs have used so far, beside this process itself."""
+        self._own_cpu_s = own_cpu_s
+        self._looked_at = 0.0
+        self._total_s, self._others_s = self._read()
+        self._share = 0.0
+
+    def share(self, now: float) -> float:
+        """0 to 1, since the last look; asked again too soon, the same as before."""
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            total_s, others_s = self._read()
+            if total_s > self._total_s:
+                self._share = min(max((others_s - self._others_s) / (total_s - self._total_s), 0.0), 1.0)
+            self._total_s, self._others_s = total_s, others_s
+        return self._share
+
+    def _read(self) -> tuple[float, float]:
+        """CPU seconds the machine had to give since it started, and what others took of them."""
+        times = psutil.cpu_times()
+        # Guests are already counted as user and nice. Stolen time is others', on the machine below.
+        total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        unused_s = times.idle + getattr(times, "iowait", 0.0)
+        own = os.times()
+        return total_s, total_s - unused_s - self._own_cpu_s() - own.user - own.system
+
+
+def busy_share() -> float:
+    """How much of the machine's CPU anyone used since this was asked last, 0 to 1."""
+    return psutil.cpu_percent() / 100

@@ -1,0 +1,259 @@
+"""How do frames cross a socket? One protocol class for all sides, and the two ways to get one: `listen` and `dial`.
+
+Writes of one turn of the loop leave as one write. A peer that does not read is *blocked*: its owner is told and holds
+back, and whoever goes on asking without reading the answers is cut off. Who breaks the protocol costs one log line and
+one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, cast
+from urllib.parse import urlsplit
+
+from wakugumi.errors import ConfigError, Lost, PeerError
+from wakugumi.limits import CONNECT_DEADLINE_S, SILENCE_MAX_S, WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
+from wakugumi.wire.frame import Decoder, Frame
+
+log = logging.getLogger("wakugumi.net")
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Owner(Protocol):
+    """Whoever a connection belongs to. All calls come from the loop; `on_frame` may raise PeerError."""
+
+    def on_open(self, link: Link) -> None: ...
+    def on_frame(self, link: Link, frame: Frame) -> None: ...
+    def on_blocked(self, link: Link, blocked: bool) -> None: ...
+    def on_lost(self, link: Link) -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """One connection that speaks frames."""
+
+    def __init__(self, owner: Owner, *, trusted: bool = False) -> None:
+        self._owner = owner
+        self._decoder = Decoder()
+        if trusted:
+            self._decoder.trust()
+        self._out: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._blocked = False
+        self._backlog = 0
+        """Bytes queued since the peer stopped reading."""
+        self._paused_by_owner = False
+        self._ended_by_us = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self.peer = "?"
+        """Who it is, for people."""
+
+    # What the owner calls.
+
+    def send(self, data: bytes) -> None:
+        """Queue encoded frames; they leave at the end of this turn of the loop, together."""
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def trust(self) -> None:
+        """The hello was good: frames may have their full size, and the deadline is off."""
+        self._decoder.trust()
+        self.expect_within(None, "")
+
+    def expect_within(self, seconds: float | None, why: str) -> None:
+        """Close in so many seconds, for this reason, unless called again. None takes the deadline off."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if seconds is not None:
+            self._deadline = self._loop.call_later(seconds, self.close, why)
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on reading."""
+        self._paused_by_owner = paused
+        self._set_reading()
+
+    def close(self, why: str = "") -> None:
+        """Send what is queued and close; a peer that does not read is cut off."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if why:
+            log.warning("closing %s: %s", self.peer, why)
+        self._ended_by_us = True
+        self._flush()
+        if self._blocked:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Cut it now, with what was queued."""
+        self._ended_by_us = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
+            _tune(sock)
+        name = transport.get_extra_info("peername")
+        self.peer = str(Address(name[0], name[1])) if isinstance(name, tuple) and len(name) >= 2 else "a local process"
+        self._owner.on_open(self)
+
+    def data_received(self, data: bytes) -> None:
+        on_frame = self._owner.on_frame
+        try:
+            for frame in self._decoder.feed(data):
+                on_frame(self, frame)
+        except PeerError as error:
+            self.close(str(error))
+            self.abort()
+
+    def pause_writing(self) -> None:
+        # It is still read from: two peers that each wait for the other to read would wait for ever.
+        self._blocked = True
+        self._owner.on_blocked(self, True)
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self._backlog = 0
+        self._owner.on_blocked(self, False)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.expect_within(None, "")
+        self._out.clear()
+        if self._decoder.held_bytes and not self._ended_by_us:
+            log.warning("%s ended in the middle of a frame, after %d bytes", self.peer, self._decoder.held_bytes)
+        self._owner.on_lost(self)
+
+    def _flush(self) -> None:
+        if self._out and self._transport is not None:
+            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+            self._out.clear()
+            if self._blocked:
+                self._backlog += len(data)
+                if self._backlog > WRITE_BACKLOG_BYTES_MAX:
+                    log.warning("cutting off %s: it does not read what it asks for", self.peer)
+                    self.abort()
+            if not self._transport.is_closing():
+                self._transport.write(data)
+
+    def _set_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._paused_by_owner:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+
+async def listen(host: str, port: int, new_owner: Callable[[], Owner]) -> asyncio.Server:
+    """Accept connections, each with an owner of its own. Raises ConfigError if the port cannot be had."""
+    loop = asyncio.get_running_loop()
+    if not 0 <= port <= 0xFFFF:  # uvloop would take it modulo 65 536
+        raise ConfigError(f"{port} is no port", "choose one from 1 to 65535, or 0 for any free one")
+    try:
+        return await loop.create_server(lambda: Link(new_owner()), host, port, backlog=1024)
+    except ValueError as error:  # a name that no encoding of host names can hold
+        raise ConfigError(f"cannot listen on {Address(host, port)}: {error}") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} on {host} is taken by another process", "choose another port, or 0 for any free one"
+            ) from None
+        raise ConfigError(f"cannot listen on {Address(host, port)}: {error.strerror or error}") from None
+
+
+async def dial(address: Address, owner: Owner) -> Link:
+    """Connect. Raises Lost, with a sentence that says why it could not."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(CONNECT_DEADLINE_S):
+            _, link = await loop.create_connection(lambda: Link(owner, trusted=True), address.host, address.port)
+    except TimeoutError:
+        raise Lost(f"{address} did not answer within {CONNECT_DEADLINE_S:.0f} s") from None
+    except (OSError, ValueError) as error:
+        raise Lost(f"cannot connect to {address}: {_why(error)}") from None
+    return link
+
+
+async def adopt(sock: socket.socket, owner: Owner, *, trusted: bool) -> Link:
+    """A link over a socket that is already connected: an embedded grid's two ends."""
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(lambda: Link(owner, trusted=trusted), sock=sock)
+    return link
+
+
+def bound_port(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+def parse_address(text: str, default_port: int | None = None) -> Address:
+    """`host:port`, `[v6]:port`, optionally with `waku://` before it. Raises ConfigError."""
+    hint = "write host:port, such as localhost:5000"
+    try:
+        parts = urlsplit(text if "://" in text else f"waku://{text}")
+        port = parts.port if parts.port is not None else default_port
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not an address: {error}", hint) from None
+    host = parts.hostname
+    more = parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in {"waku", "tcp"} or not host or not host.isprintable() or " " in host or port is None or more:
+        raise ConfigError(f"{text!r} is not a leader's address", hint)
+    return Address(host, port)
+
+
+def check_binding(host: str, *, allow_open: bool) -> None:
+    """Safe by default (SPEC O1): wider than loopback needs a word. Raises ConfigError."""
+    if allow_open or host == "localhost":
+        return
+    with contextlib.suppress(ValueError):
+        if ipaddress.ip_address(host).is_loopback:
+            return
+    raise ConfigError(
+        f"listening on {host} would let anyone who reaches this machine run programs on the workers",
+        "listen on 127.0.0.1, or say --allow-open if the network is closed to strangers",
+    )
+
+
+def _tune(sock: socket.socket) -> None:
+    """Find out about a peer that vanished, also if it never asked for heartbeats."""
+    with contextlib.suppress(OSError):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_MAX_S * 1000))
+
+
+def _why(error: OSError | ValueError) -> str:
+    # A name with several addresses fails with one error that quotes those of all of them.
+    if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
+        return "nobody listens there"
+    if isinstance(error, socket.gaierror | ValueError):
+        return "the name is unknown"
+    return error.strerror or str(error)

@@ -1,0 +1,309 @@
+"""`waku status`, `waku jobs …`, `waku workers …`: what does a leader know, and what may be asked of it?
+
+Each command is one question of `core.questions` and one way to show its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import Annotated, TypeVar
+
+from cyclopts import Parameter
+
+from wakugumi.app import config, logs
+from wakugumi.app.grids import connected
+from wakugumi.app.options import ASKING, Asking
+from wakugumi.app.outfolder import OutFolder, Record
+from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, size, table_out
+from wakugumi.app.results import show_results
+from wakugumi.app.stoppable import run
+from wakugumi.core import questions as qu
+from wakugumi.core.job import job_id_from_name, show_job_id
+from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
+from wakugumi.limits import LIST_ROWS_DEFAULT
+from wakugumi.roles.result import Result
+
+A = TypeVar("A", bound=qu.Answer)
+
+State = Annotated[str, Parameter(show_default=False, help="Only those: queued, backoff, running, ok or failed.")]
+Client = Annotated[str, Parameter(show_default=False, help="Only those of this client.")]
+Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose subject matches, as job.assign.calcA.>")]
+
+
+def status(*, asking: Asking = ASKING) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    answer = _ask(qu.AskStatus(), qu.StatusAnswer, asking)
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(answer)
+        case "quiet":
+            lines_out(["full" if answer.full else "ok"])
+        case _:
+            _show_status(answer)
+    return 0
+
+
+def jobs_list(
+    *,
+    state: State = "",
+    client: Client = "",
+    pattern: Pattern = "",
+    limit: Annotated[int, Parameter(help="At most so many, the newest.")] = LIST_ROWS_DEFAULT,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    answer = _ask(qu.AskJobs(state, client, pattern, limit), qu.JobsAnswer, asking)
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(answer)
+        case "quiet":
+            lines_out([row.job for row in answer.jobs])
+        case _:
+            _show_jobs(answer.jobs)
+            if answer.total > len(answer.jobs):
+                say(f"the newest {len(answer.jobs)} of {one(answer.total, 'job')}: --limit shows more")
+    return 0
+
+
+def jobs_show(
+    job: str,
+    /,
+    *,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    row = _ask(qu.AskJob(_id(job)), qu.JobRow, asking)
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(row)
+        case "quiet":
+            lines_out([row.state])
+        case _:
+            _show_jobs([row])
+    return 0
+
+
+def jobs_story(
+    job: str,
+    /,
+    *,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    answer = _ask(qu.AskStory(_id(job)), qu.StoryAnswer, asking)
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(answer)
+        case "quiet":
+            lines_out([line.what for line in answer.story])
+        case _:
+            table_out(("#when", "what"), [(ago(line.ago_s), line.what) for line in answer.story])
+    return 0
+
+
+def jobs_explain(
+    job: str,
+    /,
+    *,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    answer = _ask(qu.AskExplain(_id(job)), qu.ExplainAnswer, asking)
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(answer)
+        case "quiet":
+            lines_out(answer.reasons[:1])
+        case _:
+            lines_out([f"{answer.state}: {answer.reasons[0]}", *(f"  also: {reason}" for reason in answer.reasons[1:])])
+    return 0
+
+
+def jobs_cancel(
+    *jobs: str,
+    client: Client = "",
+    pattern: Pattern = "",
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    if not jobs and not client and not pattern:
+        raise ConfigError("nothing says which jobs to cancel", "name ids, --client or --pattern")
+    ids = {_id(job): job for job in jobs}
+    answer = _ask(qu.AskCancel(list(ids), client, pattern), qu.CancelAnswer, asking)
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(answer)
+        case "quiet":
+            lines_out([str(answer.cancelled)])
+        case _:
+            done = f", {one(answer.finished, 'job')} had ended before" if answer.finished else ""
+            lines_out([f"{one(answer.cancelled, 'job')} cancelled{done}"])
+            for job in answer.unknown:
+                say(f"unknown: {ids[job]}")
+    return EXIT_NOT_FOUND if answer.unknown else 0
+
+
+def jobs_wait(
+    job: str,
+    /,
+    *more: str,
+    out: Annotated[str | None, Parameter(help="A folder for what the jobs made, a folder for each in it.")] = None,
+    wait: Annotated[float | None, Parameter(help="Wait at most so many seconds.")] = None,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    how = config.OUTPUT.value(asking.output)
+    results = run(_wait(asking.leader, [job, *more], wait))
+    if out is not None:
+        with closing(OutFolder(out)) as folder:
+            for result in results:
+                _keep(folder, result)
+    show_results(results, how)
+    return 0 if all(result.ok for result in results) else EXIT_JOB_FAILED
+
+
+def workers_list(*, asking: Asking = ASKING) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    answer = _ask(qu.AskWorkers(), qu.WorkersAnswer, asking)
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(answer)
+        case "quiet":
+            lines_out([row.worker for row in answer.workers])
+        case _:
+            _show_workers(answer.workers)
+    return 0
+
+
+def workers_drain(
+    worker: str,
+    /,
+    *,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    return _show_worker(_ask(qu.AskDrain(worker), qu.WorkerRow, asking), asking)
+
+
+def workers_resume(
+    worker: str,
+    /,
+    *,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    return _show_worker(_ask(qu.AskResume(worker), qu.WorkerRow, asking), asking)
+
+
+def _ask(question: qu.Question, kind: type[A], asking: Asking) -> A:
+    async def ask() -> qu.Answer:
+        async with connected(asking.leader) as grid:
+            return await grid.ask(question)
+
+    answer = run(ask())
+    assert isinstance(answer, kind)
+    return answer
+
+
+def _id(text: str) -> str:
+    """A job's id as the leader knows it: names stand for ids only at the edges."""
+    try:
+        return show_job_id(job_id_from_name(text))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+async def _wait(leader: str | None, jobs: list[str], wait_s: float | None) -> list[Result]:
+    async with connected(leader) as grid:
+        try:
+            async with asyncio.timeout(wait_s):
+                return await asyncio.gather(*(grid.wait(job) for job in jobs))
+        except TimeoutError:
+            raise Refused("timed-out", f"not all are done after {duration(wait_s or 0)}") from None
+
+
+def _keep(folder: OutFolder, result: Result) -> None:
+    name = result.job_id
+    folder.check_free(name)
+    record = Record(
+        key="",
+        job=result.job_id,
+        input="",
+        args=[],
+        status=result.status,
+        exit_code=result.exit_code,
+        reason=result.reason,
+        run_s=result.run_s,
+        worker=result.worker,
+    )
+    folder.put(name, result, record)
+
+
+def _show_status(answer: qu.StatusAnswer) -> None:
+    rows = [
+        ("up", duration(answer.up_s)),
+        ("workers", f"{answer.workers}, {one(answer.slots_free, 'slot')} free"),
+        ("clients", str(answer.clients)),
+        ("queued", f"{one(answer.queued, 'job')}, {size(answer.queued_bytes)}{', full' if answer.full else ''}"),
+        ("backing off", one(answer.backing_off, "job")),
+        ("running", one(answer.running, "job")),
+        ("finished", f"{answer.finished_ok:,} ok, {answer.finished_failed:,} failed, {answer.dead:,} of them dead"),
+        ("redelivered", str(answer.redelivered)),
+        ("not fetched", one(answer.undelivered, "result")),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines_out([f"{name:<{width}}  {value}" for name, value in rows])
+    if answer.subjects:
+        print()
+        rows_by_subject = [(row.subject, f"{row.queued:,}", str(row.workers)) for row in answer.subjects]
+        table_out(("subject", "#queued", "#workers"), rows_by_subject)
+
+
+def _show_jobs(rows: list[qu.JobRow]) -> None:
+    table_out(
+        ("job", "state", "program", "client", "#tries", "#age", "worker", "reason"),
+        [
+            (
+                row.job,
+                row.state,
+                row.program,
+                row.client,
+                str(row.attempts),
+                duration(row.age_s),
+                row.worker or "-",
+                row.reason or "-",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _show_worker(row: qu.WorkerRow, asking: Asking) -> int:
+    match config.OUTPUT.value(asking.output):
+        case "json":
+            json_out(row)
+        case "quiet":
+            lines_out([row.worker])
+        case _:
+            _show_workers([row])
+    return 0
+
+
+def _show_workers(rows: list[qu.WorkerRow]) -> None:
+    table_out(
+        ("worker", "name", "state", "#running", "#free", "#cpu", "#seen", "patterns"),
+        [
+            (
+                row.worker,
+                row.name or "-",
+                row.state,
+                str(row.running),
+                str(row.credit),
+                f"{row.cpu:.0%}",
+                ago(row.seen_s),
+                " ".join(row.patterns),
+            )
+            for row in rows
+        ],
+    )

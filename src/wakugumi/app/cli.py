@@ -1,0 +1,156 @@
+"""What happens when somebody types `waku`? The words are parsed, one command is called, and every error ends here.
+
+A mistake of the user costs one sentence, a hint, and the exit code of the one error table; never a traceback. What
+stands after `--` is cut off first: it belongs to the program that is to run. Nothing heavy is imported before the
+embedded grid, if there will be one, is on its way: it starts up while we read the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from wakugumi.app import EXIT_INTERRUPTED, early
+from wakugumi.app.output import say_error
+from wakugumi.errors import EXIT_JOB_FAILED, EXIT_USAGE, WakugumiError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cyclopts import App, CycloptsError
+
+
+def main() -> None:
+    """The command `waku`, also called `wakugumi`."""
+    # Whoever starts us with a standard stream closed would find a socket of ours in its place.
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(file)
+    sys.exit(call(sys.argv[1:]))
+
+
+def call(words: Sequence[str]) -> int:
+    """Do what these words say; returns the exit code."""
+    ours, for_program = _cut(words)
+    try:
+        early.start(ours)
+        code = _run_plainly(ours[1], for_program) if _is_plain_run(ours) else _dispatch(ours, for_program)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except WakugumiError as error:
+        say_error(str(error), error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        _give_up_stdout()  # Whoever read it has had enough, which is no error.
+        return 0
+    except OSError as error:
+        _give_up_stdout()
+        say_error(f"the system says no: {error}")
+        return EXIT_JOB_FAILED
+    finally:
+        early.drop()
+
+
+def build() -> App:
+    """All commands, none of them loaded."""
+    from cyclopts import App, Group
+
+    from wakugumi import __version__
+    from wakugumi.app.commands import ABOUT, COMMANDS, EXAMPLES, FAMILIES
+
+    app = App(
+        name="waku",
+        version=__version__,
+        help=ABOUT,
+        usage="Usage: waku COMMAND …",
+        help_epilogue=EXAMPLES,
+        help_format="plaintext",
+        group_commands=Group("Other", sort_key=9),
+        print_error=False,
+        exit_on_error=False,
+    )
+    families: dict[str, App] = {}
+    inside = Group("Commands")
+    for at, (title, commands) in enumerate(COMMANDS.items()):
+        group = Group(title, sort_key=at)
+        for command in commands:
+            family, _, name = command.name.rpartition(" ")
+            if family and family not in families:
+                about, examples = FAMILIES[family]
+                usage = f"Usage: waku {family} COMMAND …"
+                families[family] = App(name=family, help=about, group=group, usage=usage, help_epilogue=examples)
+                app.command(families[family])
+            (families[family] if family else app).command(
+                command.function,
+                name=name,
+                group=inside if family else group,
+                help=command.about,
+                usage=f"Usage: waku {command.name} {command.usage}",
+                help_epilogue=command.examples,
+                sort_key=commands.index(command),
+            )
+    return app
+
+
+def _cut(words: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    """Our words, and those after `--`; None if there is no `--`."""
+    if "--" not in words:
+        return list(words), None
+    at = list(words).index("--")
+    return list(words[:at]), tuple(words[at + 1 :])
+
+
+def _is_plain_run(words: Sequence[str]) -> bool:
+    return len(words) == 2 and words[0] == "run" and not words[1].startswith("-")
+
+
+def _run_plainly(program: str, args: tuple[str, ...] | None) -> int:
+    """`waku run PROGRAM`, without the parser that there is nothing to parse for."""
+    from wakugumi.app import config, logs
+    from wakugumi.app.grids import choose
+    from wakugumi.app.one import run_one
+
+    logs.start(quiet=True)
+    return run_one(choose(program, None, slots=1), args or (), {}, "", config.TIMEOUT_S.value(), None)
+
+
+def _dispatch(words: list[str], for_program: tuple[str, ...] | None) -> int:
+    from cyclopts import CycloptsError
+
+    app = build()
+    try:
+        function, bound, ignored = app.parse_args(words)
+    except CycloptsError as error:
+        return _usage(error)
+    extra: dict[str, tuple[str, ...]] = {}
+    if "program_args" in ignored:
+        extra["program_args"] = for_program or ()
+    elif for_program is not None and function not in {app.help_print, app.version_print}:
+        say_error("this command runs no program, so nothing can follow --")
+        return EXIT_USAGE
+    result = function(*bound.args, **bound.kwargs, **extra)
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: CycloptsError) -> int:
+    from cyclopts import UnusedCliTokensError
+
+    command = " ".join(error.command_chain or ())
+    help_page = f"waku {command} --help" if command else "waku --help"
+    if isinstance(error, UnusedCliTokensError):
+        unused = " ".join(error.unused_tokens or ())
+        text = f"waku {command} does not take {unused!r}" if command else f"there is no command {unused!r}"
+        hint = f"what is meant for the program goes after --; see `{help_page}`" if command else f"see `{help_page}`"
+    else:
+        text, hint = str(error), f"see `{help_page}`"
+    say_error(text[:1].lower() + text[1:] if not text[:2].isupper() else text, hint)
+    return EXIT_USAGE
+
+
+def _give_up_stdout() -> None:
+    """Nothing must be written to it again, not even what Python still holds when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

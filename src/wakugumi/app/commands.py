@@ -1,0 +1,305 @@
+"""Which commands are there, and what does each say about itself?
+
+One row per command: where its function lives, how it is called, what it is for, and examples that work. Nothing is
+imported until its command is called, so that a quick command stays quick.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Command(NamedTuple):
+    name: str
+    """As it is typed; `jobs list` is the command `list` of the family `jobs`."""
+    function: str
+    usage: str
+    """What follows the name."""
+    about: str
+    """Its first paragraph is one line, and stands in the list of commands."""
+    examples: str
+
+
+WORK: Final = "Get work done"
+GRID: Final = "Run a grid"
+LOOK: Final = "Look after it"
+
+ABOUT: Final = """\
+Run a program many times, on this machine or on many, with nothing lost.
+
+Without a leader, `waku run` and `waku map` work right here, with no set-up. With --leader HOST:PORT (or WAKU_LEADER) \
+they hand their jobs to a grid.
+
+Settings: flag > WAKU_* environment > waku.toml > default. stdout is data, stderr is talk.
+Exit codes: 0 ok, 1 job failed, 2 usage, 3 not found, 4 denied, 5 no leader, 6 timed out."""
+
+EXAMPLES: Final = """\
+Examples:
+  waku demo                       price 240 options here, and check them
+  waku run /bin/echo -- hello     one job
+  waku map ./price.py options/    one job per file of a folder
+  waku up --programs ./bin        a leader and a worker, for others to use"""
+
+FAMILIES: Final = {
+    "jobs": (
+        "What the leader knows of its jobs: list, show, story, explain, cancel, wait.",
+        "Examples:\n  waku jobs list --state queued\n  waku jobs explain monday-run",
+    ),
+    "workers": (
+        "Who works for the leader: list, drain, resume.",
+        "Examples:\n  waku workers list\n  waku workers drain rack1-7",
+    ),
+}
+"""Commands that share a first word: what they have in common, and examples."""
+
+COMMANDS: Final[dict[str, tuple[Command, ...]]] = {
+    WORK: (
+        Command(
+            "map",
+            "wakugumi.app.map:map_inputs",
+            "PROGRAM INPUT… [--out DIR] [OPTIONS] [-- ARG…]",
+            """\
+One job per input; run again, it does only what is missing or failed.
+
+INPUT is a file, or a folder: its files in order, without hidden ones and without what is in folders inside. The file \
+lies in the job's directory under its own name; an ARG may hold {} for that name, and without any {} the name is the \
+last argument.
+
+Each result is a folder DIR/<input's name>/ with the files that the program made, stdout.txt, stderr.txt and a record, \
+.waku.json. Inputs that share a name keep as much of their path as tells them apart. A folder there is a finished \
+result, also if the map was killed. Exit code 1 if any job failed.
+
+Without a leader PROGRAM is a path or a name on PATH, and the jobs run here. With one it is the name of a program that \
+is installed on the workers.""",
+            """\
+Examples:
+  waku map ./price.py options/                      results in waku-out/
+  waku map gzip logs/*.txt --out packed -- -9 {}
+  waku map convert photos/ -- {} -resize 50% small.png
+  find . -name '*.csv' | waku map ./load.sh --inputs-from -
+  waku map calcA inputs/ --leader grid:5000 --cap 200""",
+        ),
+        Command(
+            "run",
+            "wakugumi.app.run:run",
+            "PROGRAM [--file F]… [--out DIR] [OPTIONS] [-- ARG…]",
+            """\
+One job: its output is the output, its exit code the exit code.
+
+The job runs in a directory of its own, with the files you name in it. What it makes there is written to --out DIR; \
+without --out nothing is written, and you are told how many files there were.""",
+            """\
+Examples:
+  waku run /bin/echo -- hello
+  waku run ./simulate.py --file model.json --out results -- --steps 100
+  waku run calcA --file input.txt --leader grid:5000 --timeout 60""",
+        ),
+        Command(
+            "submit",
+            "wakugumi.app.submit:submit",
+            "PROGRAM [--file F]… [--id ID] [--count N] [OPTIONS] [-- ARG…]",
+            """\
+Hand in jobs and leave: prints their ids once the leader has them.
+
+An id of your own makes a job idempotent: handed in again, it is the same job.""",
+            """\
+Examples:
+  waku submit calcA --file input.txt -- --mode=fast
+  waku submit calcA --id monday-run
+  waku jobs wait "$(waku submit calcA)" """.rstrip(),
+        ),
+        Command(
+            "demo",
+            "wakugumi.app.demo:demo",
+            "[--out DIR]",
+            """\
+Price 240 options by Monte Carlo, here, and compare them with Black-Scholes.
+
+Writes the inputs and the results to demo-out/. Run it twice: the second time there is nothing left to do.""",
+            """\
+Example:
+  waku demo""",
+        ),
+    ),
+    GRID: (
+        Command(
+            "up",
+            "wakugumi.app.serve:up",
+            "[PORT] [--programs DIR] [--slots N] [OPTIONS]",
+            """\
+A leader and a worker on this machine, until you stop it.
+
+The quickest grid there is: it runs the programs of one folder for everyone who can reach the port, which is nobody \
+but this machine unless --host and --allow-open say otherwise.""",
+            """\
+Examples:
+  waku up --programs ./bin
+  waku up 5000 --slots 8 --host 0.0.0.0 --allow-open""",
+        ),
+        Command(
+            "leader",
+            "wakugumi.app.serve:leader",
+            "[PORT] [--host HOST] [OPTIONS]",
+            """\
+A leader: takes jobs from clients and gives them to workers.
+
+Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
+the second ends it at once.""",
+            """\
+Examples:
+  waku leader 5000
+  waku leader 5000 --host 10.0.0.1 --allow-open""",
+        ),
+        Command(
+            "worker",
+            "wakugumi.app.serve:worker",
+            "HOST PORT [PATTERN] [--programs DIR] [--slots N] [OPTIONS]",
+            """\
+A worker: runs programs for a leader.
+
+It runs what lies in --programs and nothing else, each job in a directory of its own below --jobs. PATTERN says which \
+jobs it takes: `groupA`, `job.assign.calcA`, `job.assign.>` (all, the default), or several with commas. The first \
+SIGTERM or Ctrl-C lets running jobs finish, the second ends it at once.""",
+            """\
+Examples:
+  waku worker 127.0.0.1 5000 --programs ./bin
+  waku worker grid 5000 groupA --slots 8 --name rack1-7""",
+        ),
+        Command(
+            "client",
+            "wakugumi.app.samples:client",
+            "HOST PORT CLIENT_ID [DESIRED] [OPTIONS] [-- ARG…]",
+            """\
+Submit sample jobs to a leader and print their results.
+
+Three jobs of the program calcA, unless the options say otherwise. DESIRED is how many may run at once.""",
+            """\
+Examples:
+  waku client 127.0.0.1 5000 desk-1
+  waku client 127.0.0.1 5000 desk-1 8 --program calcB --count 100""",
+        ),
+        Command(
+            "clientx",
+            "wakugumi.app.samples:clientx",
+            "CLIENT_ID HOST:PORT… [DESIRED_TOTAL] [OPTIONS] [-- ARG…]",
+            """\
+The same, in the form that names the client first.
+
+It takes one leader; several leaders come with a later version.""",
+            """\
+Example:
+  waku clientx desk-1 127.0.0.1:5000 12""",
+        ),
+    ),
+    LOOK: (
+        Command(
+            "status",
+            "wakugumi.app.admin:status",
+            "[--leader HOST:PORT] [-o table|json|quiet]",
+            """\
+How the leader is, and what is queued where.""",
+            """\
+Examples:
+  waku status
+  waku status --leader grid:5000 -o json""",
+        ),
+        Command(
+            "jobs list",
+            "wakugumi.app.admin:jobs_list",
+            "[--state STATE] [--client ID] [--pattern PATTERN] [--limit N] [OPTIONS]",
+            """\
+Which jobs there are, the newest last.""",
+            """\
+Examples:
+  waku jobs list --state running
+  waku jobs list --client desk-1 -o quiet""",
+        ),
+        Command(
+            "jobs show",
+            "wakugumi.app.admin:jobs_show",
+            "ID [OPTIONS]",
+            """\
+Where a job is.""",
+            """\
+Example:
+  waku jobs show monday-run""",
+        ),
+        Command(
+            "jobs story",
+            "wakugumi.app.admin:jobs_story",
+            "ID [OPTIONS]",
+            """\
+What happened to a job so far.""",
+            """\
+Example:
+  waku jobs story monday-run""",
+        ),
+        Command(
+            "jobs explain",
+            "wakugumi.app.admin:jobs_explain",
+            "ID [OPTIONS]",
+            """\
+Why a job is not running, or not done: from the scheduler's own state.""",
+            """\
+Example:
+  waku jobs explain monday-run""",
+        ),
+        Command(
+            "jobs cancel",
+            "wakugumi.app.admin:jobs_cancel",
+            "[ID…] [--client ID] [--pattern PATTERN] [OPTIONS]",
+            """\
+Cancel jobs by id, or all of a client, or all whose subject matches a pattern.
+
+What runs is ended, with everything that it started.""",
+            """\
+Examples:
+  waku jobs cancel monday-run
+  waku jobs cancel --client desk-1
+  waku jobs cancel --pattern 'job.assign.calcA.>'""",
+        ),
+        Command(
+            "jobs wait",
+            "wakugumi.app.admin:jobs_wait",
+            "ID… [--out DIR] [--wait S] [OPTIONS]",
+            """\
+Wait for jobs that were submitted before, and show their results.
+
+Exit code 1 if one of them failed, 6 if they take longer than --wait.""",
+            """\
+Examples:
+  waku jobs wait monday-run
+  waku jobs wait monday-run --out results --wait 60""",
+        ),
+        Command(
+            "workers list",
+            "wakugumi.app.admin:workers_list",
+            "[OPTIONS]",
+            """\
+Who is connected, for which jobs, and how busy.""",
+            """\
+Example:
+  waku workers list""",
+        ),
+        Command(
+            "workers drain",
+            "wakugumi.app.admin:workers_drain",
+            "WORKER [OPTIONS]",
+            """\
+Give a worker no further jobs: what it runs may finish.""",
+            """\
+Example:
+  waku workers drain rack1-7""",
+        ),
+        Command(
+            "workers resume",
+            "wakugumi.app.admin:workers_resume",
+            "WORKER [OPTIONS]",
+            """\
+Give a drained worker jobs again.""",
+            """\
+Example:
+  waku workers resume rack1-7""",
+        ),
+    ),
+}

@@ -1,0 +1,174 @@
+"""Where does a setting come from? Flag > environment > `waku.toml` > default, and every error names the place.
+
+`waku.toml` lies in the current folder, or where WAKU_CONFIG says, and calls a setting what its flag is called:
+
+    leader = "grid.example:5000"
+    slots = 8
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import cache
+from typing import Any, Final, Generic, TypeVar, cast
+
+from wakugumi.errors import ConfigError
+from wakugumi.limits import (
+    CLIENT_CAP_DEFAULT,
+    CLIENT_CAP_MAX,
+    CLIENT_CAP_OLD,
+    CPU_CAP,
+    CPU_CAP_MAX,
+    CPU_CAP_MIN,
+    CREDIT_MAX,
+    JOB_TIMEOUT_MAX_S,
+    JOB_TIMEOUT_S,
+    WORKER_SLOTS,
+)
+
+T = TypeVar("T")
+
+FILE_NAME: Final = "waku.toml"
+LEADER_HERE: Final = "127.0.0.1:5000"
+"""Whom administration asks if nothing else is said: `waku up` and `waku leader` listen there."""
+
+
+class Setting(Generic[T]):
+    """One setting: its name, where else it may stand, what it may be, and what it is if nobody says."""
+
+    def __init__(
+        self,
+        name: str,
+        default: T,
+        *also: str,
+        least: float = -math.inf,
+        most: float = math.inf,
+        choices: tuple[str, ...] = (),
+    ) -> None:
+        self.name = name
+        self.env = (f"WAKU_{name.upper().replace('-', '_')}", *also)
+        self.default = default
+        self._least = least
+        self._most = most
+        self._choices = choices
+
+    def value(self, flag: T | None = None) -> T:
+        """What holds now. Raises ConfigError if what was said cannot be."""
+        return self.said(flag) if self.is_said(flag) else self.default
+
+    def is_said(self, flag: T | None = None) -> bool:
+        """Has anybody said anything about it?"""
+        return flag is not None or any(os.environ.get(name) for name in self.env) or self.name in _file()[1]
+
+    def said(self, flag: T | None = None) -> T:
+        """What was said, by whoever has precedence."""
+        if flag is not None:
+            return self._checked(flag, f"--{self.name}")
+        for name in self.env:
+            if text := os.environ.get(name):
+                return self._checked(self._read(text, name), name)
+        path, table = _file()
+        where = f"{self.name} in {path}"
+        found = table[self.name]
+        kind = type(self.default)
+        if kind is float and type(found) is int:
+            found = float(found)
+        if type(found) is not kind:
+            raise ConfigError(f"{where} is {found!r}, which is not {_KINDS[kind]}")
+        return self._checked(found, where)
+
+    def _read(self, text: str, where: str) -> T:
+        kind: Any = type(self.default)
+        try:
+            return cast(T, _TRUTH[text.lower()] if kind is bool else kind(text))
+        except (KeyError, ValueError):
+            raise ConfigError(f"{where} is {text!r}, which is not {_KINDS[kind]}") from None
+
+    def _checked(self, value: T, where: str) -> T:
+        if isinstance(value, str):
+            if self._choices and value not in self._choices:
+                raise ConfigError(f"{where} is {value!r}, and must be one of {', '.join(self._choices)}")
+        elif isinstance(value, int | float) and not self._least <= value <= self._most:
+            raise ConfigError(f"{where} is {value:g}, and must be {self._least:g} to {self._most:g}")
+        return value
+
+
+def cpu_count() -> int:
+    """The CPUs this process may use, which may be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+LEADER: Final = Setting("leader", "")
+SLOTS: Final = Setting("slots", WORKER_SLOTS, "WORKER_MAX_PAR", least=1, most=CREDIT_MAX)
+LOCAL_SLOTS: Final = Setting("slots", cpu_count(), least=1, most=CREDIT_MAX)
+"""The embedded grid is alone with its user: it takes all CPUs, where a worker on a shared machine takes four."""
+CPU_CAP_SHARE: Final = Setting("cpu-cap", CPU_CAP, "WORKER_CPU_CAP", least=CPU_CAP_MIN, most=CPU_CAP_MAX)
+CAP: Final = Setting("cap", CLIENT_CAP_DEFAULT, least=1, most=CLIENT_CAP_MAX)
+DESIRED: Final = Setting("desired", CLIENT_CAP_OLD, "CLIENT_DESIRED_PAR", least=1, most=CLIENT_CAP_MAX)
+TIMEOUT_S: Final = Setting("timeout", JOB_TIMEOUT_S, least=0.001, most=JOB_TIMEOUT_MAX_S)
+PROGRAMS: Final = Setting("programs", "/opt/grid/exe")
+JOBS: Final = Setting("jobs", "/tmp/jobs")  # noqa: S108 -- the contract's default (W1)
+NAME: Final = Setting("name", "")
+HOST: Final = Setting("host", "127.0.0.1")
+CLIENT_ID: Final = Setting("client-id", "")
+"""Empty: user and host, which are the same in every run, so that a run can go on where an earlier one stopped."""
+OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
+LOG_LEVEL: Final = Setting("log-level", "info", choices=("debug", "info", "warning", "error"))
+LOG_JSON: Final = Setting("log-json", False)
+
+ALL: Final[tuple[Setting[Any], ...]] = (
+    LEADER,
+    SLOTS,
+    LOCAL_SLOTS,
+    CPU_CAP_SHARE,
+    CAP,
+    DESIRED,
+    TIMEOUT_S,
+    PROGRAMS,
+    JOBS,
+    NAME,
+    HOST,
+    CLIENT_ID,
+    OUTPUT,
+    LOG_LEVEL,
+    LOG_JSON,
+)
+
+_KINDS: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_TRUTH: Final = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+@cache
+def _file() -> tuple[str, dict[str, Any]]:
+    """The settings file, read once. Without one there are no settings in it."""
+    path = os.environ.get("WAKU_CONFIG") or FILE_NAME
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        if "WAKU_CONFIG" in os.environ and path != FILE_NAME:
+            raise ConfigError(f"WAKU_CONFIG names {path}, which cannot be read: {error.strerror}") from None
+        return path, {}
+    import tomllib  # Most runs have no such file.
+
+    try:
+        table = tomllib.loads(data.decode())
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    known = sorted({setting.name for setting in ALL})
+    for name in table:
+        if name not in known:
+            raise ConfigError(f"{path} has {name!r}, which is no setting", f"settings are {', '.join(known)}")
+    return path, table

@@ -1,0 +1,55 @@
+"""When is a result still good? When its key is the same: program, arguments, the input's name and content.
+
+A job's id is made of the key and of everything else in the request, because a leader takes one id for one request
+(SPEC L6): who changes the timeout asks for another job, and still keeps the results that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from uuid import UUID
+
+_VERSION = b"waku map 1"
+
+
+class Keys:
+    """The keys of one map."""
+
+    def __init__(self, program: bytes, args: Sequence[str]) -> None:
+        """`program` is what tells it from others: its content, or its name where the workers have the content."""
+        self._base = sha256()
+        for part in (_VERSION, program, len(args).to_bytes(4, "big"), *(_bytes(arg) for arg in args)):
+            self._base.update(len(part).to_bytes(8, "big"))
+            self._base.update(part)
+
+    def key(self, name: str, content: bytes) -> str:
+        digest = self._base.copy()
+        encoded = _bytes(name)
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+        digest.update(content)
+        return digest.hexdigest()
+
+
+def job_id(key: str, *parts: object) -> str:
+    """A UUID of version 8, the one for hashes of one's own."""
+    text = "\0".join([key, *(str(part) for part in parts)])
+    digest = bytearray(sha256(_bytes(text)).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return str(UUID(bytes=bytes(digest)))
+
+
+def program_digest(path: str) -> bytes:
+    """What a program is, as far as its own file tells."""
+    digest = sha256()
+    with open(path, "rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return digest.digest()
+
+
+def _bytes(text: str) -> bytes:
+    """Also of a name that is no text."""
+    return text.encode(errors="surrogateescape")

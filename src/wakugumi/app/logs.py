@@ -1,0 +1,65 @@
+"""How does a log line look? `key=value` for people, one JSON object per line for machines; always on stderr."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from wakugumi.app import config
+from wakugumi.app.output import say
+
+_PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/[]@")
+
+
+def start(level: str | None = None, as_json: bool | None = None, *, quiet: bool = False) -> None:
+    """Send what is logged to stderr. Quiet are commands that tell their user themselves what matters."""
+    handler = _Stderr()
+    handler.setFormatter(_Json() if config.LOG_JSON.value(as_json) else _KeyValue())
+    wanted = config.LOG_LEVEL.value(level)
+    if quiet and not config.LOG_LEVEL.is_said(level):
+        wanted = "warning"
+    logging.basicConfig(level=wanted.upper(), handlers=[handler], force=True)
+
+
+class _Stderr(logging.Handler):
+    """Writes to what stderr is at that moment: a progress bar puts itself in front of it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record))
+
+
+def _fields(record: logging.LogRecord) -> dict[str, str]:
+    from datetime import UTC, datetime  # Most commands have nothing to log.
+
+    at = datetime.fromtimestamp(record.created, UTC)
+    return {
+        "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "from": record.name.removeprefix("wakugumi."),
+        "msg": record.getMessage(),
+    }
+
+
+class _KeyValue(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = " ".join(f"{key}={_quoted(value)}" for key, value in _fields(record).items())
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+
+        fields = _fields(record)
+        if record.exc_info:
+            fields["trace"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def _quoted(text: str) -> str:
+    """Quoted where a blank or a quote would make it two values; a line break never makes two lines."""
+    if text and _PLAIN.issuperset(text):
+        return text
+    import json
+
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,79 @@
+"""What is one job, from start to end? Its output is our output, its exit code our exit code; its files go to a folder.
+
+This is also the short way of `waku run PROGRAM`: no flag was given, so no parser is needed, and the parser alone would
+take a third of the time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from wakugumi.app.grids import Place, open_grid
+from wakugumi.app.output import one, say, say_error
+from wakugumi.app.stoppable import run
+from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, hint_for
+from wakugumi.roles.result import Result
+
+
+def run_one(
+    place: Place, args: Sequence[str], files: Mapping[str, Path], subject: str, timeout_s: float, out: str | None
+) -> int:
+    """Run it, show it, and return the exit code."""
+
+    async def job() -> Result:
+        async with open_grid(place) as grid:
+            return await grid.run(place.program, args=args, files=files, subject=subject, timeout_s=timeout_s)
+
+    result = run(job())
+    _write(sys.stdout, result.stdout)
+    _write(sys.stderr, result.stderr)
+    if result.archive:
+        _keep_files(result, out)
+    return exit_code(result)
+
+
+def named_files(words: Sequence[str]) -> dict[str, Path]:
+    """The files that `--file` named: PATH, or NAME=PATH. Raises ConfigError."""
+    files: dict[str, Path] = {}
+    for word in words:
+        name, is_named, path = word.partition("=")
+        if not is_named or Path(word).exists():
+            name, path = Path(word).name, word
+        if not Path(path).is_file():
+            raise ConfigError(f"the file {path} does not exist")
+        if name in files:
+            raise ConfigError(f"two files are called {name!r}", "give one of them another name: --file NAME=PATH")
+        files[name] = Path(path)
+    return files
+
+
+def exit_code(result: Result) -> int:
+    """What the job's end means to a shell. Says what the program itself did not say."""
+    if result.ok:
+        return 0
+    if result.reason in {"", "exit"} and result.exit_code:
+        return result.exit_code
+    say_error(f"the job failed: {result.reason or 'no reason given'}", hint_for(result.reason))
+    known = CODES.get(result.reason)
+    return known.exit_code if known else EXIT_JOB_FAILED
+
+
+def _keep_files(result: Result, out: str | None) -> None:
+    if out is None:
+        say(f"{one(len(result.files), 'file')} made, and not kept: --out DIR writes them to a folder")
+        return
+    try:
+        written = result.extract(out)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {out}: {error.strerror}", "choose another --out") from None
+    say(f"{one(len(written), 'file')} written to {out}")
+
+
+def _write(stream: object, text: str) -> None:
+    """As bytes: whatever the terminal's encoding is, the program's is UTF-8."""
+    buffer = getattr(stream, "buffer", None)
+    if buffer is not None and text:
+        buffer.write(text.encode(errors="replace"))
+        buffer.flush()

@@ -1,0 +1,72 @@
+"""What can be said to more than one command? The flags they share, with the same words everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from cyclopts import Parameter
+
+Program = Annotated[
+    str, Parameter(help="A path, or a name on PATH. With a leader: the name of a program that its workers have.")
+]
+Leader = Annotated[str | None, Parameter(help="The leader's address, host:port. [WAKU_LEADER]")]
+Files = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name=["--file", "-f"],
+        negative="",
+        consume_multiple=False,
+        show_default=False,
+        help="A file for the job's directory, under its own name; NAME=PATH gives it another. May be repeated.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    Parameter(name="--timeout", help="Seconds a job may run; 15 minutes if nothing is said. [WAKU_TIMEOUT]"),
+]
+Cap = Annotated[int | None, Parameter(help="Jobs that the leader may run for you at once. [WAKU_CAP]")]
+LocalSlots = Annotated[
+    int | None,
+    Parameter(help="Without a leader: jobs that run here at once; as many as CPUs if nothing is said. [WAKU_SLOTS]"),
+]
+ClientId = Annotated[
+    str | None, Parameter(help="Who you are to the leader; user@host if nothing is said. [WAKU_CLIENT_ID]")
+]
+Subject = Annotated[
+    str, Parameter(show_default=False, help="Where the job goes; to the workers for its program if nothing is said.")
+]
+Output = Annotated[
+    Literal["table", "json", "quiet"] | None, Parameter(name=["--output", "-o"], help="How to show it. [WAKU_OUTPUT]")
+]
+ProgramArgs = Annotated[tuple[str, ...], Parameter(parse=False)]
+"""What stands after `--`: cut off before anything is parsed, so that no flag of the program is taken for ours."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Logging:
+    """What a command logs, and how."""
+
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        Parameter(help="What to log on stderr. [WAKU_LOG_LEVEL]"),
+    ] = None
+    log_json: Annotated[
+        bool | None,
+        Parameter(negative="", show_default=False, help="Log JSON, one object per line. [WAKU_LOG_JSON]"),
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Asking(Logging):
+    """Whom to ask, and how to show the answer."""
+
+    leader: Leader = None
+    output: Output = None
+
+
+LOGGING: Final = Logging()
+ASKING: Final = Asking()
+"""Nothing was said."""

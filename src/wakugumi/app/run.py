@@ -1,0 +1,30 @@
+"""`waku run`: what may be said about one job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from wakugumi.app import config, logs
+from wakugumi.app.grids import choose
+from wakugumi.app.one import named_files, run_one
+from wakugumi.app.options import LOGGING, ClientId, Files, Leader, Logging, Program, ProgramArgs, Subject, Timeout
+
+
+def run(
+    program: Program,
+    /,
+    *,
+    file: Files = (),
+    out: Annotated[str | None, Parameter(help="The folder for the files that the program makes.")] = None,
+    timeout: Timeout = None,
+    leader: Leader = None,
+    client_id: ClientId = None,
+    subject: Subject = "",
+    logged: Logging = LOGGING,
+    program_args: ProgramArgs,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    place = choose(program, leader, slots=1, client_id=client_id)
+    return run_one(place, program_args, named_files(file), subject, config.TIMEOUT_S.value(timeout), out)

@@ -1,0 +1,106 @@
+"""`waku client` and `waku clientx`: do a leader and its workers work? A few jobs, and their results. (SPEC K7)"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from wakugumi.adapters.net import Address, parse_address
+from wakugumi.app import config, logs
+from wakugumi.app.grids import connected
+from wakugumi.app.one import named_files
+from wakugumi.app.options import LOGGING, Files, Logging, Output, ProgramArgs, Subject, Timeout
+from wakugumi.app.results import show_results
+from wakugumi.app.stoppable import run
+from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
+from wakugumi.roles.request import Task
+from wakugumi.roles.result import Result
+
+PROGRAM: Final = "calcA"
+COUNT: Final = 3
+
+Program = Annotated[str, Parameter(help="The program to run.")]
+Count = Annotated[int, Parameter(help="How many jobs.")]
+
+
+def client(
+    host: str,
+    port: int,
+    client_id: str,
+    desired: int | None = None,
+    /,
+    *,
+    program: Program = PROGRAM,
+    file: Files = (),
+    count: Count = COUNT,
+    subject: Subject = "",
+    timeout: Timeout = None,
+    output: Output = None,
+    logged: Logging = LOGGING,
+    program_args: ProgramArgs,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    if count < 1:
+        raise ConfigError(f"--count is {count}, and must be 1 or more")
+    cap = config.DESIRED.value(desired)
+    how = config.OUTPUT.value(output)
+    timeout_s = config.TIMEOUT_S.value(timeout)
+    tasks = _tasks(count, file, program_args)
+    turn = {id(task): number for number, task in enumerate(tasks)}
+
+    async def work() -> list[Result]:
+        async with connected(str(Address(host, port)), client_id=client_id, cap=cap) as grid:
+            done = [result async for result in grid.map(program, tasks, subject=subject, timeout_s=timeout_s)]
+        return sorted(done, key=lambda result: turn[id(result.item)])
+
+    results = run(work())
+    show_results(results, how)
+    return 0 if all(result.ok for result in results) else EXIT_JOB_FAILED
+
+
+def clientx(
+    client_id: str,
+    /,
+    *words: str,
+    program: Program = PROGRAM,
+    file: Files = (),
+    count: Count = COUNT,
+    subject: Subject = "",
+    timeout: Timeout = None,
+    output: Output = None,
+    logged: Logging = LOGGING,
+    program_args: ProgramArgs,
+) -> int:
+    leaders, total = list(words), None
+    if leaders and leaders[-1].isdecimal():
+        total = int(leaders.pop())
+    if not leaders:
+        raise ConfigError("clientx needs a leader's address", "write: waku clientx CLIENT_ID HOST:PORT [DESIRED_TOTAL]")
+    if len(leaders) > 1:
+        raise ConfigError(
+            f"{len(leaders)} leaders are named, and this version speaks with one: several come with a later version",
+            "name one of them",
+        )
+    address = parse_address(leaders[0])
+    return client(
+        address.host,
+        address.port,
+        client_id,
+        total,
+        program=program,
+        file=file,
+        count=count,
+        subject=subject,
+        timeout=timeout,
+        output=output,
+        logged=logged,
+        program_args=program_args,
+    )
+
+
+def _tasks(count: int, words: Sequence[str], args: Sequence[str]) -> list[Task]:
+    """Told apart by their last argument, 1 to the number of them, unless the arguments were given."""
+    files = named_files(words)
+    return [Task(args=args or (str(number),), files=files) for number in range(1, count + 1)]

@@ -1,0 +1,245 @@
+"""`waku leader`, `waku worker`, `waku up`: how does a role become a process that starts, says so, and ends well?
+
+stdout gets one line, the address, once it listens; the rest is a log on stderr. The first SIGTERM or Ctrl-C lets what
+runs finish, the second ends it at once. Programs run below a guardian, so that none outlives its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from wakugumi.adapters.guardian import guard
+from wakugumi.adapters.loop import run
+from wakugumi.adapters.net import Address, check_binding
+from wakugumi.adapters.process import Programs
+from wakugumi.adapters.signals import on_stop_signals
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.app import config, logs
+from wakugumi.app.options import LOGGING, Logging
+from wakugumi.app.output import one, say, say_error
+from wakugumi.errors import ConfigError, WakugumiError
+from wakugumi.roles.leader import Leader
+from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
+
+log = logging.getLogger("wakugumi.app")
+
+PORT: Final = 5000
+_DRAINING: Final = "draining: running jobs may finish; ask again to stop at once"
+
+Host = Annotated[str | None, Parameter(help="The address to listen on; 127.0.0.1 if nothing is said. [WAKU_HOST]")]
+AllowOpen = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Listen wider than this machine: whoever reaches the port may run programs.",
+    ),
+]
+ProgramsDir = Annotated[str | None, Parameter(help="The folder with the programs; /opt/grid/exe. [WAKU_PROGRAMS]")]
+JobsDir = Annotated[str | None, Parameter(help="The folder for the jobs' directories; /tmp/jobs. [WAKU_JOBS]")]
+WorkerSlots = Annotated[int | None, Parameter(help="Jobs at once; 4 if nothing is said. [WAKU_SLOTS, WORKER_MAX_PAR]")]
+CpuCap = Annotated[
+    float | None,
+    Parameter(help="Take no further job while others use more of the CPU; 0.75. [WAKU_CPU_CAP, WORKER_CPU_CAP]"),
+]
+WorkerName = Annotated[str | None, Parameter(help="What people call it, and a subject of its own. [WAKU_NAME]")]
+CopyProgram = Annotated[
+    bool,
+    Parameter(negative="", show_default=False, help="Copy the program into each job's directory, beside its inputs."),
+]
+
+
+def leader(
+    port: int = PORT,
+    /,
+    *,
+    host: Host = None,
+    allow_open: AllowOpen = False,
+    logged: Logging = LOGGING,
+) -> int:
+    logs.start(logged.log_level, logged.log_json)
+    return run(_lead(_binding(host, port, allow_open)))
+
+
+def worker(
+    host: str,
+    port: int,
+    pattern: str = "",
+    /,
+    *,
+    programs: ProgramsDir = None,
+    jobs: JobsDir = None,
+    slots: WorkerSlots = None,
+    cpu_cap: CpuCap = None,
+    name: WorkerName = None,
+    copy_program: CopyProgram = False,
+    logged: Logging = LOGGING,
+) -> int:
+    logs.start(logged.log_level, logged.log_json)
+    settings = WorkerSettings(
+        leader=Address(host, _port(port, least=1)),
+        programs=_programs(programs),
+        jobs_folder=Path(config.JOBS.value(jobs)),
+        patterns=pattern,
+        name=config.NAME.value(name),
+        slots=config.SLOTS.value(slots),
+        cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
+        copy_in=copy_program,
+    )
+    return guard(lambda: _told(lambda: main_worker(settings)))
+
+
+def up(
+    port: int = PORT,
+    /,
+    *,
+    programs: ProgramsDir = None,
+    jobs: JobsDir = None,
+    slots: WorkerSlots = None,
+    cpu_cap: CpuCap = None,
+    host: Host = None,
+    allow_open: AllowOpen = False,
+    copy_program: CopyProgram = False,
+    logged: Logging = LOGGING,
+) -> int:
+    logs.start(logged.log_level, logged.log_json)
+    where = _binding(host, port, allow_open)
+    settings = WorkerSettings(
+        leader=where,
+        programs=_programs(programs),
+        jobs_folder=Path(config.JOBS.value(jobs)),
+        slots=config.SLOTS.value(slots),
+        cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
+        copy_in=copy_program,
+    )
+    return guard(lambda: _told(lambda: run(_up(where, settings))))
+
+
+async def _lead(where: Address) -> int:
+    stops = _Stops()
+    tasks = Tasks()
+    leader = Leader()
+    await _listen(leader, where)
+    try:
+        await stops.wait(1, leader.drive.failed)
+        log.info(_DRAINING)
+        await stops.wait(2, tasks.start(leader.drain(), name="drain"))
+    finally:
+        await tasks.close()
+        await leader.close()
+    log.info("leader stopped")
+    return 0
+
+
+async def _up(where: Address, settings: WorkerSettings) -> int:
+    stops = _Stops()
+    tasks = Tasks()
+    leader = Leader()
+    there = await _listen(leader, where)
+    worker = Worker(
+        _reachable(there),
+        Programs(settings.programs),
+        settings.jobs_folder,
+        slots=settings.slots,
+        cpu_cap=settings.cpu_cap,
+        copy_in=settings.copy_in,
+    )
+    serving = tasks.start(worker.run(), name="worker")
+    try:
+        _say_how(there, settings)
+        await stops.wait(1, leader.drive.failed, serving)
+        log.info(_DRAINING)
+        await stops.wait(2, tasks.start(leader.drain(), name="drain"))
+        # Nothing is assigned any more. Asked twice, a worker does not wait for what it still runs.
+        worker.request_stop()
+        await stops.wait(2, serving)
+        if not serving.done():
+            worker.request_stop()
+            await serving
+    finally:
+        await tasks.close()
+        await leader.close()
+    return 0
+
+
+class _Stops:
+    """What the signals ask for: the first time to end in order, the second time at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._news = asyncio.Event()
+        on_stop_signals(asyncio.get_running_loop(), self._ask)
+
+    async def wait(self, count: int, *others: asyncio.Future[Any]) -> None:
+        """Returns when we were asked so often, or one of the others is done. Raises what that one raised."""
+        for other in others:
+            other.add_done_callback(lambda _other: self._news.set())
+        while self.count < count and not any(other.done() for other in others):
+            self._news.clear()
+            await self._news.wait()
+        for other in others:
+            if other.done():
+                other.result()
+
+    def _ask(self) -> None:
+        self.count += 1
+        self._news.set()
+
+
+async def _listen(leader: Leader, where: Address) -> Address:
+    there = Address(where.host, await leader.listen(where.host, where.port))
+    log.info("leader ready at %s", there)
+    print(there, flush=True)
+    return there
+
+
+def _say_how(there: Address, settings: WorkerSettings) -> None:
+    names = sorted(entry.name for entry in os.scandir(settings.programs or ".") if os.access(entry.path, os.X_OK))
+    some = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    say(f"a leader and a worker with {one(settings.slots, 'slot')} are up; programs: {some or 'none yet'}")
+    say("use them from another terminal:")
+    say(f"    export WAKU_LEADER={_reachable(there)}")
+    say(f"    waku run {names[0] if names else 'PROGRAM'}")
+    say("    waku status")
+
+
+def _reachable(there: Address) -> Address:
+    """Where this machine itself finds it: an address that means all of them is none to connect to."""
+    return Address({"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(there.host, there.host), there.port)  # noqa: S104
+
+
+def _told(work: Callable[[], int]) -> int:
+    """Below a guardian nobody else reports a mistake of the user."""
+    try:
+        return work()
+    except WakugumiError as error:
+        say_error(str(error), error.hint)
+        return error.exit_code
+
+
+def _binding(host: str | None, port: int, allow_open: bool) -> Address:
+    where = Address(config.HOST.value(host), _port(port))
+    check_binding(where.host, allow_open=allow_open)
+    return where
+
+
+def _port(port: int, least: int = 0) -> int:
+    if not least <= port <= 65535:
+        raise ConfigError(f"a port is {least} to 65535, not {port}")
+    return port
+
+
+def _programs(folder: str | None) -> Path:
+    path = Path(config.PROGRAMS.value(folder))
+    if not path.is_dir():
+        raise ConfigError(
+            f"the folder with the programs, {path}, does not exist", "name one with --programs, or make it and fill it"
+        )
+    return path

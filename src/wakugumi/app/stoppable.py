@@ -1,0 +1,53 @@
+"""How does Ctrl-C end a command that waits? In order: it is told, cleans up, and says how far it came.
+
+The second signal ends it at once. SIGTERM counts like Ctrl-C: whoever sends it means the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from wakugumi.adapters.loop import run as run_loop
+from wakugumi.adapters.signals import on_stop_signals
+from wakugumi.app import EXIT_INTERRUPTED
+from wakugumi.app.output import is_drawable
+
+T = TypeVar("T")
+
+_SHOW_CURSOR = b"\x1b[?25h"
+"""A progress bar may have hidden it."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A person, or the system, asked the command to stop, and it has cleaned up."""
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a command's coroutine to its end. Raises Stopped if it was asked to stop before."""
+    asked: list[None] = []
+    try:
+        return run_loop(_until_asked(main, asked))
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+        raise Stopped from None
+
+
+async def _until_asked(main: Coroutine[Any, Any, T], asked: list[None]) -> T:
+    task = asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        if asked:
+            if is_drawable(sys.stderr):
+                os.write(2, _SHOW_CURSOR)
+            os._exit(EXIT_INTERRUPTED)
+        asked.append(None)
+        task.cancel()
+
+    on_stop_signals(asyncio.get_running_loop(), stop)
+    return await main

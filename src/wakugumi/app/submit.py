@@ -1,0 +1,69 @@
+"""`waku submit`: how are jobs left with a leader? Their ids are printed once it has them, and it keeps the results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from wakugumi.app import config, logs
+from wakugumi.app.grids import connected
+from wakugumi.app.one import named_files
+from wakugumi.app.options import LOGGING, ClientId, Files, Leader, Logging, Output, ProgramArgs, Subject, Timeout
+from wakugumi.app.output import json_out
+from wakugumi.app.stoppable import run
+from wakugumi.errors import ConfigError
+from wakugumi.limits import UNFINISHED_PER_CLIENT_MAX
+from wakugumi.roles.job import Job
+
+
+def submit(
+    program: str,
+    /,
+    *,
+    file: Files = (),
+    job_id: Annotated[str | None, Parameter(name="--id", help="The job's id: a UUID, or a name of your own.")] = None,
+    count: Annotated[int, Parameter(help="How many jobs like this.")] = 1,
+    subject: Subject = "",
+    timeout: Timeout = None,
+    leader: Leader = None,
+    client_id: ClientId = None,
+    output: Output = None,
+    logged: Logging = LOGGING,
+    program_args: ProgramArgs,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    if count < 1 or (job_id is not None and count > 1):
+        raise ConfigError(f"--count is {count}: it is 1 or more, and an --id names one job alone")
+    how = config.OUTPUT.value(output)
+    files = named_files(file)
+    timeout_s = config.TIMEOUT_S.value(timeout)
+
+    async def hand_in() -> list[str]:
+        most = max(count, UNFINISHED_PER_CLIENT_MAX)
+        async with connected(leader, client_id=client_id, unfinished_max=most) as grid:
+            taken: list[str] = []
+            for first in range(0, count, 1000):
+                jobs = [
+                    await grid.submit(
+                        program, args=program_args, files=files, job_id=job_id, subject=subject, timeout_s=timeout_s
+                    )
+                    for _ in range(min(1000, count - first))
+                ]
+                await asyncio.gather(*(job.accepted() for job in jobs))
+                taken += _told(jobs, how)
+            return taken
+
+    ids = run(hand_in())
+    if how == "json":
+        json_out({"jobs": ids})
+    return 0
+
+
+def _told(jobs: Sequence[Job], how: str) -> list[str]:
+    ids = [job.id for job in jobs]
+    if how != "json":
+        print("\n".join(ids), flush=True)
+    return ids

@@ -1,0 +1,79 @@
+"""What do workers hold that nobody submitted here? (SPEC L4)
+
+A leader that was started anew knows no job; the workers that outlived its predecessor tell it what they run and which
+results they have. Each of these is a claim until a client submits the job: then it is not run a second time. Nobody may
+ever ask, so claims are bounded by count, bytes and age, and the oldest go first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container
+
+import msgspec
+
+from wakugumi.core.events import Acked
+from wakugumi.core.job import JobId, WorkerId
+from wakugumi.limits import CLAIMS_MAX, KEPT_BYTES_MAX, UNDELIVERED_TTL_S
+
+
+class Claim(msgspec.Struct, gc=False, eq=False):
+    worker: WorkerId
+    since: float
+    """When it was said last: a worker that has connected anew since, and said nothing, no longer holds the job."""
+    answer: Acked | None = None
+    """What it said when it had finished."""
+
+
+class Claims:
+    """The claims of one leader, the oldest first."""
+
+    def __init__(self) -> None:
+        self.by_job: OrderedDict[JobId, Claim] = OrderedDict()
+        self._bytes = 0
+
+    def hold(self, job_id: JobId, worker: WorkerId, now: float) -> None:
+        """This worker has it. A result that we were given already outweighs it."""
+        known = self.by_job.get(job_id)
+        if known is None:
+            self.by_job[job_id] = Claim(worker, now)
+            if len(self.by_job) > CLAIMS_MAX:
+                self._drop(next(iter(self.by_job)))
+        elif known.answer is None:
+            known.worker, known.since = worker, now
+
+    def answer(self, event: Acked) -> bool:
+        """The job is done. False if nobody claimed it, or it was done before."""
+        claim = self.by_job.get(event.job)
+        if claim is None or claim.answer is not None:
+            return False
+        claim.answer = event
+        self._bytes += len(event.payload)
+        while self._bytes > KEPT_BYTES_MAX:
+            self._drop(next(iter(self.by_job)))
+        return True
+
+    def take(self, job_id: JobId) -> Claim | None:
+        """Someone submitted it."""
+        return self._drop(job_id) if job_id in self.by_job else None
+
+    def sweep(self, workers: Container[WorkerId], now: float) -> None:
+        """Forget what nobody asked for in time, and what was claimed by workers that are gone."""
+        gone = [
+            job_id
+            for job_id, claim in self.by_job.items()
+            if claim.since + UNDELIVERED_TTL_S <= now or (claim.answer is None and claim.worker not in workers)
+        ]
+        for job_id in gone:
+            self._drop(job_id)
+
+    def check(self) -> None:
+        assert len(self.by_job) <= CLAIMS_MAX
+        assert self._bytes == sum(len(claim.answer.payload) for claim in self.by_job.values() if claim.answer)
+        assert self._bytes <= KEPT_BYTES_MAX
+
+    def _drop(self, job_id: JobId) -> Claim:
+        claim = self.by_job.pop(job_id)
+        if claim.answer is not None:
+            self._bytes -= len(claim.answer.payload)
+        return claim

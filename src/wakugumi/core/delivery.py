@@ -1,0 +1,100 @@
+"""Who gets a result, and how long is it kept? (SPEC F9, L6, L9)
+
+A finished job is *undelivered* until one of those who wait for it has it: an own client by its word, an old one by
+being written to. Undelivered results count against their client, delivered ones are kept for a while to answer a
+repeated submit. Both are bounded, by count or bytes, and by age.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from wakugumi.core.job import ConnId, JobId, Verdict
+from wakugumi.core.queues import Client, Job
+from wakugumi.limits import KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESULTS_MAX, UNDELIVERED_TTL_S
+
+
+class Door(msgspec.Struct, gc=False, eq=False):
+    """A client's connection as the leader knows it."""
+
+    conn: ConnId
+    client: Client
+    receipts: bool
+    heartbeats: bool
+    seen_at: float
+    alone: tuple[ConnId]
+    """Its number, as the one who waits for a job: a million jobs of one connection share it."""
+    blocked: bool = False
+    paused: bool = False
+    closing: bool = False
+    pending: dict[JobId, None] = {}
+    """Results that came while it was blocked."""
+
+
+class Delivery:
+    """The finished jobs of one leader."""
+
+    def __init__(self) -> None:
+        self.undelivered: dict[JobId, Job] = {}
+        """In the order in which they finished."""
+        self._kept: deque[tuple[float, Job]] = deque()
+        self._kept_bytes = 0
+
+    def finished(self, job: Job) -> None:
+        self.undelivered[job.id] = job
+        job.client.undelivered_bytes += size_of(job.result)
+
+    def delivered(self, job: Job, now: float) -> None:
+        """Someone has it. From here on it only answers those who ask again."""
+        assert not job.delivered
+        del self.undelivered[job.id]
+        size = size_of(job.result)
+        job.client.undelivered_bytes -= size
+        job.delivered = True
+        self._kept.append((now + KEPT_RESULT_TTL_S, job))
+        self._kept_bytes += size
+
+    def too_much(self) -> bool:
+        """More delivered results are kept than may be."""
+        return len(self._kept) > KEPT_RESULTS_MAX or self._kept_bytes > KEPT_BYTES_MAX
+
+    def forget_kept(self) -> Job:
+        """The oldest delivered result must go."""
+        _, job = self._kept.popleft()
+        self._kept_bytes -= size_of(job.result)
+        return job
+
+    def expired(self, now: float) -> list[Job]:
+        """Results whose time has come; they are no longer kept here."""
+        gone = []
+        while self._kept and self._kept[0][0] <= now:
+            gone.append(self.forget_kept())
+        for job in self.undelivered.values():
+            if job.since + UNDELIVERED_TTL_S > now:
+                break
+            gone.append(job)
+        for job in gone:
+            if not job.delivered:
+                del self.undelivered[job.id]
+                job.client.undelivered_bytes -= size_of(job.result)
+        return gone
+
+    def check(self) -> None:
+        held: dict[Client, int] = {}
+        for job_id, job in self.undelivered.items():
+            assert job.id == job_id
+            assert not job.delivered
+            held[job.client] = held.get(job.client, 0) + size_of(job.result)
+        for client, count in held.items():
+            assert client.undelivered_bytes == count
+        assert self._kept_bytes == sum(size_of(job.result) for _, job in self._kept)
+        assert not self.too_much()
+
+
+def size_of(result: bytes | Verdict | None) -> int:
+    """What a result costs: its bytes, and something for the record."""
+    if type(result) is bytes:
+        return len(result) + 64
+    return len(result.text) + 64 if isinstance(result, Verdict) else 0

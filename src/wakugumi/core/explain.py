@@ -1,0 +1,291 @@
+"""What is going on? Answers from the scheduler's own state, above all to "why is my job not running?".
+
+Nothing here changes anything. Each reason is a sentence for a person, the decisive one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from heapq import nlargest
+from itertools import islice
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from wakugumi.core.job import DONE, QUEUED, JobState, Verdict, parse_job_id, show_job_id
+from wakugumi.core.questions import (
+    Answer,
+    AskCancel,
+    AskDrain,
+    AskExplain,
+    AskJob,
+    AskJobs,
+    AskResume,
+    AskStatus,
+    AskStory,
+    AskWorkers,
+    ExplainAnswer,
+    JobRow,
+    JobsAnswer,
+    Question,
+    StatusAnswer,
+    StoryAnswer,
+    StoryLine,
+    SubjectRow,
+    WorkerRow,
+    WorkersAnswer,
+)
+from wakugumi.core.queues import Client, Job, Lane
+from wakugumi.core.roster import Worker
+from wakugumi.core.subject import SubjectError, matches, parse_pattern
+from wakugumi.errors import Refused
+from wakugumi.limits import LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+
+if TYPE_CHECKING:
+    from wakugumi.core.dispatch import Dispatch
+
+STATES = ("queued", "backoff", "running", "ok", "failed")
+"""As people call them; the first three in the order of JobState, and DONE in two kinds."""
+
+
+def answer(leader: Dispatch, question: Question, now: float) -> Answer:
+    """Raises Refused if there is no such job or worker."""
+    match question:
+        case AskStatus():
+            return status(leader, now)
+        case AskJobs():
+            return jobs(leader, question, now)
+        case AskJob():
+            return job_row(_job_called(leader, question.job), now)
+        case AskStory():
+            return story(_job_called(leader, question.job), now)
+        case AskExplain():
+            return explain(leader, _job_called(leader, question.job), now)
+        case AskWorkers():
+            return WorkersAnswer([worker_row(worker, now) for worker in leader.roster])
+        case AskCancel() | AskDrain() | AskResume():
+            raise AssertionError("these change something, and are not answered here")
+
+
+def status(leader: Dispatch, now: float) -> StatusAnswer:
+    busy = nlargest(LIST_ROWS_MAX, leader.lanes.busy_lanes(), key=lambda lane: lane.queued)
+    counts = leader.counts
+    running = sum(client.in_flight for client in leader.clients.values())
+    return StatusAnswer(
+        up_s=now - leader.started_at,
+        workers=len(leader.roster),
+        slots_free=sum(worker.usable_credit for worker in leader.roster),
+        clients=sum(1 for client in leader.clients.values() if client.conns),
+        queued=leader.lanes.queued,
+        queued_bytes=leader.open_bytes,
+        backing_off=leader.backing_off,
+        running=running,
+        undelivered=len(leader.delivery.undelivered),
+        submitted=counts.submitted,
+        finished_ok=counts.finished_ok,
+        finished_failed=counts.finished_failed,
+        redelivered=counts.redelivered,
+        dead=counts.dead,
+        full=leader.full,
+        subjects=[SubjectRow(lane.subject, lane.queued, _matching_count(lane)) for lane in busy],
+    )
+
+
+def jobs(leader: Dispatch, question: AskJobs, now: float) -> JobsAnswer:
+    """The newest last, as many as were asked for; of more there is only the number."""
+    limit = max(1, min(question.limit, LIST_ROWS_MAX))
+    if question.state and question.state not in STATES:
+        raise Refused("bad-request", f"{question.state!r} is no state: {', '.join(STATES)}")
+    if not (question.state or question.client or question.pattern):
+        newest = list(islice(reversed(leader.jobs.values()), limit))
+        return JobsAnswer([job_row(job, now) for job in reversed(newest)], len(leader.jobs))
+    found = chosen(leader.jobs.values(), question.client, question.pattern)
+    if question.state in {"ok", "failed"}:
+        ok = question.state == "ok"
+        found = [job for job in found if job.state is DONE and job.ok is ok]
+    elif question.state:
+        state = JobState(STATES.index(question.state))
+        found = [job for job in found if job.state is state]
+    return JobsAnswer([job_row(job, now) for job in found[-limit:]], len(found))
+
+
+def chosen(jobs: Collection[Job], client: str, pattern: str) -> list[Job]:
+    """Those of this client whose subject the pattern matches; an empty word means any. Raises Refused."""
+    if client:
+        jobs = [job for job in jobs if job.client.id == client]
+    if not pattern:
+        return list(jobs)
+    try:
+        wanted = parse_pattern(pattern)
+    except SubjectError as error:
+        raise Refused("bad-subject", str(error)) from None
+    # A million jobs have a few subjects: each is looked at once.
+    subjects = {subject for subject in {job.subject for job in jobs} if matches(wanted, subject)}
+    return [job for job in jobs if job.subject in subjects]
+
+
+def job_row(job: Job, now: float) -> JobRow:
+    return JobRow(
+        job=show_job_id(job.id),
+        state=_state(job),
+        client=job.client.id,
+        program=job.program,
+        subject=job.subject,
+        attempts=job.attempts,
+        age_s=now - job.submitted_at,
+        worker=_last_worker(job),
+        reason=job.result.code if isinstance(job.result, Verdict) else "",
+    )
+
+
+def story(job: Job, now: float) -> StoryAnswer:
+    """All that happened to a job, from its record."""
+    lines = [StoryLine(now - job.submitted_at, f"submitted by {job.client.id} to {job.subject}")]
+    for attempt in job.history:
+        lines.append(StoryLine(now - attempt.started_at, f"attempt {attempt.number} began on worker {attempt.worker}"))
+        lines.append(StoryLine(now - attempt.ended_at, f"attempt {attempt.number} ended: {attempt.outcome}"))
+    match job.state:
+        case JobState.QUEUED if job.attempts:
+            lines.append(StoryLine(now - job.since, "queued again, at the head of its queue"))
+        case JobState.BACKOFF:
+            lines.append(StoryLine(0.0, f"will be queued again in {job.since - now:.1f} s"))
+        case JobState.RUNNING:
+            lines.append(
+                StoryLine(now - job.since, f"attempt {job.attempts} began on worker {_last_worker(job)}, still running")
+            )
+        case JobState.DONE:
+            how = "OK" if job.ok else "FAILED"
+            why = f" ({job.result.code})" if isinstance(job.result, Verdict) else ""
+            where = "delivered" if job.delivered else "not yet delivered"
+            lines.append(StoryLine(now - job.since, f"finished {how}{why}, {where}"))
+        case _:
+            pass
+    return StoryAnswer(show_job_id(job.id), lines)
+
+
+def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
+    """Why is it not running, or not done?"""
+    match job.state:
+        case JobState.QUEUED:
+            reasons = _why_queued(leader, job)
+        case JobState.BACKOFF:
+            last = job.history[-1] if job.history else None
+            how = f": the last one ended by {last.outcome} on worker {last.worker}" if last else ""
+            reasons = [f"backing off for another {job.since - now:.1f} s before attempt {job.attempts + 1}{how}"]
+        case JobState.RUNNING:
+            where = job.worker
+            assert where is not None
+            away = "; its connection is lost, and it may still come back" if where.conn is None else ""
+            reasons = [f"runs on worker {where.label} for {now - job.since:.1f} s (attempt {job.attempts}){away}"]
+        case _:
+            how = "OK" if job.ok else "FAILED"
+            why = f": {job.result.text}" if isinstance(job.result, Verdict) else ""
+            taken = "delivered" if job.delivered else f"waiting to be fetched by {job.client.id}"
+            reasons = [f"finished {how} {now - job.since:.1f} s ago{why}; its result is {taken}"]
+    return ExplainAnswer(show_job_id(job.id), _state(job), reasons)
+
+
+def worker_row(worker: Worker, now: float) -> WorkerRow:
+    return WorkerRow(
+        worker=str(UUID(bytes_le=worker.id)),
+        name=worker.name,
+        state=worker.state,
+        patterns=list(worker.patterns),
+        credit=worker.credit,
+        running=len(worker.jobs),
+        cpu=worker.cpu,
+        seen_s=now - worker.seen_at,
+    )
+
+
+def worker_called(leader: Dispatch, text: str) -> Worker:
+    worker = leader.roster.find(text)
+    if worker is None:
+        raise Refused("unknown-worker", f"no worker is called {text!r}")
+    return worker
+
+
+def _why_queued(leader: Dispatch, job: Job) -> list[str]:
+    lane = leader.lanes.lane(job.subject)
+    assert lane is not None
+    workers = _matching(lane)
+    reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
+    if not workers:
+        total = len(leader.roster)
+        others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
+        reasons.append(f"no worker matches {job.subject}; connected: {others}")
+    elif not any(worker.usable_credit for worker in workers):
+        reasons.append(_why_no_credit(workers))
+    reasons += _why_client_waits(job.client)
+    ahead = _ahead(lane, job)
+    if ahead:
+        reasons.append(f"it stands behind {_count(ahead, 'job')} of the same client and subject")
+    return reasons or ["it is next: it will be assigned at once"]
+
+
+def _why_no_credit(workers: list[Worker]) -> str:
+    count = _count(len(workers), "matching worker")
+    running = sum(len(worker.jobs) for worker in workers)
+    held_back = [worker for worker in workers if worker.draining or worker.leaving]
+    if len(held_back) == len(workers):
+        return f"{count}, all draining or leaving"
+    also = f", {len(held_back)} of them draining or leaving" if held_back else ""
+    # A worker holds its credit back while others keep its machine busy, for two seconds at most (W2).
+    cpu = max(worker.cpu for worker in workers)
+    busy = f", CPU at {cpu:.0%}" if cpu else ""
+    return f"{count} without free credit{also}, busy with {_count(running, 'job')}{busy}"
+
+
+def _why_client_waits(client: Client) -> list[str]:
+    if client.in_flight >= client.cap:
+        return [f"client {client.id} is at its cap: {client.in_flight} of {client.cap} jobs in flight"]
+    if not client.may_run:
+        held, most = client.undelivered_bytes, UNDELIVERED_BYTES_PER_CLIENT_MAX
+        return [f"client {client.id} has not taken {held} bytes of results; beyond {most} its jobs wait"]
+    return []
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _ahead(lane: Lane, job: Job) -> int:
+    turn = lane.by_client.get(job.client.id)
+    count = 0
+    for other in turn.jobs if turn else ():
+        if other is job:
+            break
+        count += other.state is QUEUED
+    return count
+
+
+def _matching(lane: Lane) -> list[Worker]:
+    members = {worker.number: worker for pool in lane.pools for worker in pool.members.values()}
+    return list(members.values())
+
+
+def _matching_count(lane: Lane) -> int:
+    if len(lane.pools) == 1:
+        return len(lane.pools[0].members)
+    return len(_matching(lane))
+
+
+def _state(job: Job) -> str:
+    if job.state is DONE:
+        return "ok" if job.ok else "failed"
+    return STATES[job.state]
+
+
+def _last_worker(job: Job) -> str:
+    if job.worker is not None:
+        return job.worker.label
+    return job.history[-1].worker if job.history else ""
+
+
+def _job_called(leader: Dispatch, text: str) -> Job:
+    try:
+        job = leader.jobs.get(parse_job_id(text))
+    except ValueError as error:
+        raise Refused("bad-request", str(error)) from None
+    if job is None:
+        raise Refused("unknown-job", f"the leader does not know job {text}, or no longer")
+    return job

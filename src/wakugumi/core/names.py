@@ -1,0 +1,105 @@
+"""Which names may a stranger give to a file or a program? (SPEC W5)
+
+A name that passes here names the same thing on every system a worker may run on, and that thing lies inside the job's
+directory: so the strictest rules of all of them hold everywhere, Windows' included, and a job that runs on one worker
+does not fail on the next for its names. Nothing is repaired: a name is good or it is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+from wakugumi.errors import Refused
+from wakugumi.limits import EXEC_NAME_CHARS_MAX, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
+
+CONTROL_FILES: Final = frozenset({".done", ".stdout", ".stderr"})
+"""What the runner itself writes at the top of a job's directory while it must tell it from the job's own files.
+
+An input `.done` would pass for a finished job after a crash. `result.zip` is no such name: it counts only beside a
+`.done`, inputs are gone by then, and one job's result.zip is a likely input of the next.
+"""
+
+_FORBIDDEN: Final = re.compile(r'[\x00-\x1f\x7f-\x9f\\<>:"|?*]')
+"""Control characters, and what Windows gives a meaning: backslash, drive and stream colon, wild cards, pipes."""
+_RESERVED: Final = frozenset(
+    {"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"}
+    | {device + digit for device in ("COM", "LPT") for digit in "0123456789¹²³"}
+)
+"""Devices of Windows, in every folder and with any extension."""
+
+
+def check_file_name(name: str) -> str:
+    """The name itself, if it is a safe relative path. Raises Refused."""
+    if not name:
+        raise Refused("bad-name", "a file has no name")
+    if found := _FORBIDDEN.search(name):
+        raise _bad(name, f"has the character {found.group()!r}")
+    if len(_utf8(name)) > FILE_NAME_BYTES_MAX:
+        raise _bad(name, f"is longer than {FILE_NAME_BYTES_MAX} bytes")
+    for part in name.split("/"):
+        _check_part(name, part)
+    if name.lower() in CONTROL_FILES:
+        raise _bad(name, "is used by the worker itself")
+    return name
+
+
+def check_file_names(names: Iterable[str]) -> None:
+    """All of them, and that they can stand beside each other: each once, none the folder of another. Raises Refused.
+
+    Equal means equal on a file system that ignores case and Unicode's ways to write the same letter.
+    """
+    files: dict[str, str] = {}
+    for name in names:
+        folded = _fold(check_file_name(name))
+        if (other := files.get(folded)) is not None:
+            what = "stands there twice" if other == name else f"differs from {other[:80]!r} only in case"
+            raise _bad(name, what)
+        files[folded] = name
+    for folded, name in files.items():
+        at = folded.find("/")
+        while at >= 0:
+            if folded[:at] in files:
+                raise _bad(name, f"lies below {files[folded[:at]][:80]!r}, which is a file")
+            at = folded.find("/", at + 1)
+
+
+def check_exec_name(name: str) -> str:
+    """The name itself, if it can be a program of the exec directory: one plain part, not hidden. Raises Refused."""
+    if not name:
+        raise Refused("bad-name", "the job names no program")
+    if "/" in name:
+        raise _bad(name, "is a path: programs are called by their plain name")
+    if name.startswith("."):
+        raise _bad(name, "is hidden or no name at all")
+    if len(name) > EXEC_NAME_CHARS_MAX:
+        raise _bad(name, f"is longer than {EXEC_NAME_CHARS_MAX} characters")
+    return check_file_name(name)
+
+
+def _check_part(name: str, part: str) -> None:
+    if part in {"", ".", ".."}:
+        raise _bad(name, "is not a relative path without '.', '..' or empty parts")
+    if part[-1] in ". ":
+        raise _bad(name, "has a part that ends in a dot or a blank")
+    if len(_utf8(part)) > FILE_NAME_PART_BYTES_MAX:
+        raise _bad(name, f"has a part longer than {FILE_NAME_PART_BYTES_MAX} bytes")
+    if part.partition(".")[0].rstrip(" ").upper() in _RESERVED:
+        raise _bad(name, "has a part that is a device of Windows")
+
+
+def _utf8(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise _bad(name, "is not Unicode text") from None
+
+
+def _fold(name: str) -> str:
+    return name.lower() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
+
+
+def _bad(name: str, why: str) -> Refused:
+    return Refused("bad-name", f"the name {name[:80]!r} {why}")

@@ -1,0 +1,362 @@
+"""Which job is next? (SPEC L1, L5, L9)
+
+    Lanes ──► Lane, one per subject ──► Turn, one per client in it ──► its jobs, first in first out
+
+Subjects that can be served take turns, and inside one subject its clients do. Whatever cannot be served stands aside,
+so that nobody looks at it again before something has changed: a lane without credit is *parked* with the pools it waits
+for, a client at its cap is parked with all its turns. Who stands aside keeps the place in which it began to wait, and
+is served before whoever comes fresh: so nobody starves. A job that was cancelled stays in its deque and is skipped
+there: its state says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
+from wakugumi.core.roster import Pool, Roster, Worker
+from wakugumi.core.subject import Pattern, PatternTree, Subject
+from wakugumi.limits import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+
+_GONE_KEPT: Final = 64
+"""Cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
+
+
+class Client:
+    """Whoever submits under one client id, over any number of connections. It outlives them while it has jobs."""
+
+    __slots__ = ("cap", "conns", "id", "in_flight", "open_jobs", "parked", "undelivered_bytes")
+
+    def __init__(self, client_id: ClientId) -> None:
+        self.id = client_id
+        self.cap = 0
+        self.conns: dict[ConnId, int] = {}
+        """Its connections and the cap that each declared; the largest holds."""
+        self.in_flight = 0
+        self.open_jobs = 0
+        """Jobs that it submitted and nobody has the result of yet."""
+        self.undelivered_bytes = 0
+        self.parked: OrderedDict[Turn, None] = OrderedDict()
+        """Those of its turns that wait until it may run more, in the order in which they began to wait."""
+
+    @property
+    def may_run(self) -> bool:
+        return self.in_flight < self.cap and self.undelivered_bytes < UNDELIVERED_BYTES_PER_CLIENT_MAX
+
+
+class Job(msgspec.Struct, gc=False, eq=False):
+    """A job as its leader knows it. A million of these are held: no dictionaries, shared strings, no cyclic garbage."""
+
+    id: JobId
+    client: Client
+    subject: Subject
+    program: str
+    timeout_s: float
+    submitted_at: float
+    payload: bytes | None
+    """The request's bytes; None once it is done, when `digest` stands for them."""
+    waiters: tuple[ConnId, ...]
+    """Connections that will get the result."""
+    state: JobState = QUEUED
+    since: float = 0.0
+    """When it came into this state."""
+    attempts: int = 0
+    worker: Worker | None = None
+    """Who runs it, while it is RUNNING."""
+    history: tuple[Attempt, ...] = ()
+    """Attempts that ended."""
+    also: tuple[Worker, ...] = ()
+    """Others that still run it, from attempts that were given up: the first answer counts."""
+    ok: bool = False
+    delivered: bool = False
+    result: bytes | Verdict | None = None
+    digest: int = 0
+    """Python's own hash of the payload: keyed, 64 bits, and compared in this process only."""
+
+
+class Turn:
+    """One client's jobs in one lane: in the lane's ring, or parked with its client, while any of them is queued."""
+
+    __slots__ = ("client", "gone", "jobs", "lane")
+
+    def __init__(self, lane: Lane, client: Client) -> None:
+        self.lane = lane
+        self.client = client
+        self.jobs: deque[Job] = deque()
+        self.gone = 0
+        """Those of the jobs that are no longer queued."""
+
+
+class Lane:
+    """The queue of one subject."""
+
+    __slots__ = ("by_client", "parked", "pools", "queued", "ready", "ring", "subject")
+
+    def __init__(self, subject: Subject, pools: list[Pool]) -> None:
+        self.subject = subject
+        self.pools = pools
+        self.ring: deque[Turn] = deque()
+        """Turns of clients that may run something, the next one first."""
+        self.by_client: dict[ClientId, Turn] = {}
+        self.queued = 0
+        self.ready = False
+        """It stands in the ring of lanes to be served."""
+        self.parked = False
+        """It waits for credit with all its pools, or for a pool."""
+
+
+class Lanes:
+    """All queues of one leader."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._lanes: dict[Subject, Lane] = {}
+        self._tree: PatternTree[Lane] = PatternTree()
+        self._idle: dict[Lane, None] = {}
+        self._ready: deque[Lane] = deque()
+        self._pools_with_news: dict[Pool, None] = {}
+        self._clients_with_news: dict[Client, None] = {}
+        self.queued = 0
+
+    def push(self, job: Job, *, first: bool = False) -> None:
+        """Queue a job; one that comes back goes to the head of its client's turn."""
+        lane = self._lanes.get(job.subject)
+        if lane is None:
+            lane = self._open(job.subject)
+        elif not lane.queued:
+            self._idle.pop(lane, None)
+        client = job.client
+        turn = lane.by_client.get(client.id)
+        if turn is None:
+            turn = lane.by_client[client.id] = Turn(lane, client)
+            if client.parked:
+                client.parked[turn] = None
+            else:
+                lane.ring.append(turn)
+        if first:
+            turn.jobs.appendleft(job)
+        else:
+            turn.jobs.append(job)
+        lane.queued += 1
+        self.queued += 1
+        if not lane.ready and not lane.parked:
+            self._wake(lane)
+
+    def dropped(self, job: Job) -> None:
+        """A queued job was cancelled or finished: it no longer counts, and is skipped when its turn comes."""
+        assert job.state is DONE
+        lane = self._lanes[job.subject]
+        turn = lane.by_client[job.client.id]
+        turn.gone += 1
+        if turn.gone == len(turn.jobs):
+            self._drop(turn)
+        elif turn.gone > _GONE_KEPT and 2 * turn.gone > len(turn.jobs):
+            # Its turn may be long in coming: who submits and cancels in a circle must not fill the memory.
+            turn.jobs = deque(other for other in turn.jobs if other.state is QUEUED)
+            turn.gone = 0
+        self._uncount(lane)
+
+    def taken(self, job: Job) -> None:
+        """A queued job turned out to run already. It may come back, so it must not stay behind in its deque."""
+        lane = self._lanes[job.subject]
+        turn = lane.by_client[job.client.id]
+        turn.jobs.remove(job)
+        if turn.gone == len(turn.jobs):
+            self._drop(turn)
+        self._uncount(lane)
+
+    def assign(self) -> list[Job]:
+        """Hand out whatever can be handed out now. Each of these jobs is RUNNING and has its worker, whose credit is
+        taken, and its place under its client's cap."""
+        for able in self._roster.rank_changed():
+            for pool in able.pools:
+                if pool.parked:
+                    self._pools_with_news[pool] = None
+        assigned: list[Job] = []
+        best = self._roster.best
+        while (lane := self._next()) is not None:
+            while (turn := self._turn(lane)) is not None:
+                worker = best(lane.pools)
+                if worker is None:
+                    self._park(lane)
+                    break
+                assigned.append(self._hand_out(turn, worker))
+                if not lane.queued:
+                    break
+                if self._ready or self._pools_with_news:
+                    self._wake(lane)
+                    break
+        return assigned
+
+    def room_came(self, client: Client) -> None:
+        """A client fell below its cap, or took its results."""
+        if client.parked and client.may_run:
+            self._clients_with_news[client] = None
+
+    def pools_came(self, pools: list[Pool]) -> None:
+        """Patterns nobody had before: the subjects they match have one more pool."""
+        for pool in pools:
+            for lane in self._tree.overlapping(pool.pattern):
+                lane.pools.append(pool)
+                if lane.parked:
+                    pool.parked[lane] = None
+
+    def pools_went(self, pools: list[Pool]) -> None:
+        """Patterns nobody has any more."""
+        for pool in pools:
+            pool.parked.clear()
+            self._pools_with_news.pop(pool, None)
+            for lane in self._tree.overlapping(pool.pattern):
+                lane.pools.remove(pool)
+
+    def lane(self, subject: Subject) -> Lane | None:
+        return self._lanes.get(subject)
+
+    def busy_lanes(self) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if lane.queued]
+
+    def check(self) -> None:
+        """Holds between two calls of `assign`, which leaves nothing ready behind."""
+        total = 0
+        for subject, lane in self._lanes.items():
+            turns = list(lane.by_client.values())
+            live = [job for turn in turns for job in turn.jobs if job.state is QUEUED]
+            assert lane.subject == subject
+            assert lane.queued == len(live) == len({job.id for job in live}), (subject, lane.queued, len(live))
+            for turn in turns:
+                assert turn.gone == sum(job.state is not QUEUED for job in turn.jobs) < len(turn.jobs)
+                if turn in turn.client.parked:
+                    assert not turn.client.may_run or turn.client in self._clients_with_news
+                    assert turn not in lane.ring
+                else:
+                    assert turn in lane.ring
+            assert len(lane.ring) <= len(turns)
+            assert (lane.queued == 0) == (lane in self._idle)
+            assert set(lane.pools) == set(self._roster.pools_for(subject))
+            assert all((lane in pool.parked) == lane.parked for pool in lane.pools)
+            assert not lane.parked or (lane.queued and not lane.ready)
+            if lane.queued and any(turn.client.may_run for turn in lane.ring):
+                assert lane.ready or lane.parked, subject
+            if lane.parked and not self._ready and not self._roster.has_changes:
+                assert self._roster.best(lane.pools) is None, f"{subject} waits although there is credit"
+            total += lane.queued
+        assert total == self.queued
+        assert len(self._idle) <= LANES_IDLE_MAX
+
+    def _open(self, subject: Subject) -> Lane:
+        lane = self._lanes[subject] = self._tree[_as_pattern(subject)] = Lane(subject, self._roster.pools_for(subject))
+        return lane
+
+    def _wake(self, lane: Lane) -> None:
+        lane.ready = True
+        self._ready.append(lane)
+
+    def _park(self, lane: Lane) -> None:
+        lane.parked = True
+        for pool in lane.pools:
+            pool.parked[lane] = None
+
+    def _unpark(self, lane: Lane) -> None:
+        lane.parked = False
+        for pool in lane.pools:
+            del pool.parked[lane]
+
+    def _uncount(self, lane: Lane) -> None:
+        self.queued -= 1
+        lane.queued -= 1
+        if not lane.queued:
+            if lane.parked:
+                self._unpark(lane)
+            self._idle[lane] = None
+            if len(self._idle) > LANES_IDLE_MAX:
+                # Many at once: a dict finds its first key by stepping over all that were deleted before it.
+                for oldest in list(islice(self._idle, LANES_IDLE_MAX // 8)):
+                    self._forget(oldest)
+
+    def _forget(self, lane: Lane) -> None:
+        del self._idle[lane]
+        if lane.ready:
+            self._ready.remove(lane)
+        del self._lanes[lane.subject]
+        del self._tree[_as_pattern(lane.subject)]
+
+    def _drop(self, turn: Turn) -> None:
+        """Nothing is queued here for this client any more."""
+        del turn.lane.by_client[turn.client.id]
+        ring = turn.lane.ring
+        if ring and ring[0] is turn:
+            ring.popleft()
+        elif turn in turn.client.parked:
+            del turn.client.parked[turn]
+        else:
+            ring.remove(turn)
+
+    def _hand_out(self, turn: Turn, worker: Worker) -> Job:
+        lane, jobs = turn.lane, turn.jobs
+        job = jobs.popleft()
+        job.state = RUNNING
+        job.worker = worker
+        turn.client.in_flight += 1
+        self._roster.assign(worker, job.id)
+        if len(jobs) == turn.gone:
+            self._drop(turn)
+        elif len(lane.ring) > 1:
+            lane.ring.rotate(-1)
+        self._uncount(lane)
+        return job
+
+    def _next(self) -> Lane | None:
+        """The next lane to be served, if there may be something to serve."""
+        while self._pools_with_news:
+            pool = next(iter(self._pools_with_news))
+            if pool.parked and self._roster.best_of(pool) is not None:
+                lane = next(iter(pool.parked))
+                self._unpark(lane)
+                return lane
+            del self._pools_with_news[pool]
+        if self._ready or self._let_in():
+            lane = self._ready.popleft()
+            lane.ready = False
+            return lane
+        return None
+
+    def _let_in(self) -> bool:
+        """Nothing is ready: let in one turn of each client that may run more, until a lane is. To let in all of them
+        for each place that comes free would cost as much as the client has subjects."""
+        while self._clients_with_news and not self._ready:
+            for client in list(self._clients_with_news):
+                if not client.parked or not client.may_run:
+                    del self._clients_with_news[client]
+                    continue
+                turn, _ = client.parked.popitem(last=False)
+                lane = turn.lane
+                lane.ring.append(turn)
+                if not lane.ready and not lane.parked:
+                    self._wake(lane)
+        return bool(self._ready)
+
+    def _turn(self, lane: Lane) -> Turn | None:
+        """The turn whose first job is next, if any client here may run one."""
+        ring = lane.ring
+        while ring:
+            turn = ring[0]
+            client = turn.client
+            # What `may_run` says, in full: this is asked for every job.
+            if client.in_flight < client.cap and client.undelivered_bytes < UNDELIVERED_BYTES_PER_CLIENT_MAX:
+                jobs = turn.jobs
+                while jobs[0].state is not QUEUED:
+                    jobs.popleft()
+                    turn.gone -= 1
+                return turn
+            ring.popleft()
+            client.parked[turn] = None
+        return None
+
+
+def _as_pattern(subject: Subject) -> Pattern:
+    """A subject is a pattern without wildcards."""
+    return Pattern(subject)

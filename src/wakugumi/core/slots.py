@@ -1,0 +1,443 @@
+"""How many jobs may run here, which of them, and what does the leader hear? The runner's state machine.
+
+Every slot is in one place: *offered* to the leader as credit, *busy* with a job (or with looking whether the job has
+finished before), or *held* back because others keep the machine's CPU busy (W2). While a leader listens and the worker
+is not leaving, these three add up to all slots; without a leader there is no credit, and jobs go on running.
+
+    DOWN ── Opened ──► GREETING ── Welcomed ──► OWN     says what it holds, then offers credit; results until confirmed
+     ▲                     └─ no Welcome in time ──► OLD   nine types only: offers credit; written is delivered (F9)
+     └──────────── LinkLost, or silence ◄──────────┴──────┘
+
+Which results answer a repeated assignment is decided by the rule at the top of `kept`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple, assert_never
+
+from wakugumi.core import slots_events as ev
+from wakugumi.core.events import Step
+from wakugumi.core.job import JobId
+from wakugumi.core.kept import CANCELLED, Kept
+from wakugumi.core.slots_events import SlotsDo, SlotsEvent, SlotsStep
+from wakugumi.limits import (
+    CREDIT_HELD_MAX_S,
+    CREDIT_MAX,
+    DRAIN_DEADLINE_S,
+    HEARTBEAT_S,
+    SILENCE_MAX_S,
+)
+
+WELCOME_WAIT_S: Final = 1.0
+"""An own leader greets at once; one that says nothing for this long is an old one."""
+CPU_SAMPLE_S: Final = 0.5
+"""Between two looks at the CPU while jobs run: shorter ones see only the kernel's ticks of 10 ms."""
+RESENT_AT_ONCE: Final = 16
+"""Results sent again without waiting for an answer: 64 MiB at worst."""
+CLEAN_UP_S: Final = 60.0
+"""How often finished jobs are looked through for those whose time is over."""
+
+_NEVER: Final = float("inf")
+
+
+class Line(IntEnum):
+    """Who is at the other end; from OLD on, somebody listens."""
+
+    DOWN = 0
+    GREETING = 1
+    OLD = 2
+    OWN = 3
+
+
+class _Look(NamedTuple):
+    payload: bytes
+    failure_stands: bool
+    """Decided when the job is assigned: a confirmation that comes after it cannot make it a retry."""
+
+
+class Slots:
+    """The slots of one machine, offered to one leader."""
+
+    def __init__(self, slots: int, cpu_cap: float) -> None:
+        assert 1 <= slots <= CREDIT_MAX
+        self.slots = slots
+        self.cpu_cap = cpu_cap
+        self.line = Line.DOWN
+        self.leaving = False
+        self._stopped = False
+        self._do: list[SlotsDo] = []
+
+        self._credit = 0
+        """What the leader may use: told to it, and not yet used."""
+        self._offered = 0
+        """What this step adds to it: zero between steps."""
+        self._held: deque[float] = deque()
+        """When each slot that waits for the CPU is offered at the latest."""
+        self._running: dict[JobId, None] = {}
+        self._cancelling: dict[JobId, bytes | None] = {}
+        """Those of the running that are being killed; with a payload, if they were assigned anew meanwhile."""
+        self._looking: dict[JobId, _Look] = {}
+        """Assigned, and the disk is asked whether they have finished before."""
+        self._waiting: dict[JobId, bytes] = {}
+        """Assigned without credit: they take the next slot that comes free."""
+        self._kept = Kept()
+        self._resend: deque[JobId] = deque()
+        self._complained = False
+
+        self._others = 0.0
+        self._measured_at = -_NEVER
+        self._measure_at = _NEVER
+        self._heard_at = 0.0
+        self._beat_at = _NEVER
+        self._greeted_by = _NEVER
+        self._stop_by = _NEVER
+        self._clean_up_at = 0.0
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def unconfirmed(self) -> int:
+        return self._kept.owed_count
+
+    def owes(self, job: JobId) -> bool:
+        """Is its result still to be confirmed? Then the disk must not forget it (W7)."""
+        return self._kept.owes(job)
+
+    # The four doors.
+
+    def handle(self, events: Sequence[SlotsEvent], now: float) -> SlotsStep:
+        for event in events:
+            if self._stopped:
+                break
+            self._hear(event, now)
+        return self._step()
+
+    def tick(self, now: float) -> SlotsStep:
+        if self._stopped:
+            return _NOTHING
+        if self._stop_by <= now:
+            self._stop()
+            return self._step()
+        if self._greeted_by <= now:
+            self._take_as_old()
+        if self.line is Line.OWN and self._heard_at + SILENCE_MAX_S <= now:
+            self._do.append(ev.HangUp(f"nothing heard from the leader for {SILENCE_MAX_S:.0f} s"))
+            self._lost()
+        elif self._beat_at <= now:
+            self._do.append(ev.SendHeartbeat())
+            self._beat_at = now + HEARTBEAT_S
+        if self._measure_at <= now:
+            self._measure_at = _NEVER
+            if self._running or self._held:
+                self._measure(now)
+        while self._held and self._held[0] <= now:
+            self._held.popleft()
+            self._offered += 1
+        if self._clean_up_at <= now:
+            self._kept.expire(now)
+            self._clean_up_at = now + CLEAN_UP_S
+        return self._step()
+
+    def wake_at(self) -> float | None:
+        if self._stopped:
+            return None
+        at = min(self._clean_up_at, self._measure_at, self._beat_at, self._greeted_by, self._stop_by)
+        if self.line is Line.OWN:
+            at = min(at, self._heard_at + SILENCE_MAX_S)
+        return min(at, self._held[0]) if self._held else at
+
+    def check(self) -> None:
+        busy = len(self._running) + len(self._looking)
+        assert busy <= self.slots
+        assert len(self._waiting) <= self.slots
+        assert not self._waiting or busy == self.slots, "a job waits although a slot is free"
+        assert self._credit >= 0
+        assert self._offered == 0
+        assert not self._do
+        in_use = self._credit + busy + len(self._held)
+        assert in_use == self.slots if self._offering() else in_use <= self.slots
+        if not self._listening():
+            assert in_use == len(self._running)
+            assert not any((self._looking, self._waiting, self._resend))
+        assert (self.line is Line.OWN) == (self._beat_at < _NEVER)
+        assert (self.line is Line.GREETING) == (self._greeted_by < _NEVER)
+        assert not self._running.keys() & (self._looking.keys() | self._waiting.keys())
+        assert not self._looking.keys() & self._waiting.keys()
+        assert self._cancelling.keys() <= self._running.keys()
+        assert not any(job in self._running for job in self._kept.owed), "a result that is owed is of a job that runs"
+        assert list(self._held) == sorted(self._held)
+        self._kept.check()
+
+    # What happened.
+
+    def _hear(self, event: SlotsEvent, now: float) -> None:
+        if isinstance(event, ev.Ended):
+            self._ended(event, now)
+        elif isinstance(event, ev.Assigned):
+            self._assigned(event.job, event.payload, now)
+        elif isinstance(event, ev.Confirmed):
+            self._heard_at = now
+            for job in event.jobs:
+                self._kept.confirm(job)
+                self._resend_next()
+        elif isinstance(event, ev.CpuMeasured):
+            self._others = event.others
+            if event.others < self.cpu_cap:
+                self._offered += len(self._held)
+                self._held.clear()
+        elif isinstance(event, ev.ResultLoaded):
+            self._loaded(event.job, event.ok, event.payload, now)
+        elif isinstance(event, ev.Heard):
+            self._heard_at = now
+        elif isinstance(event, ev.Cancelled):
+            self._heard_at = now
+            for job in event.jobs:
+                self._cancel(job, now)
+        elif isinstance(event, ev.Opened):
+            assert self.line is Line.DOWN
+            self.line = Line.GREETING
+            self._greeted_by = now + WELCOME_WAIT_S
+        elif isinstance(event, ev.Welcomed):
+            self._welcomed(now)
+        elif isinstance(event, ev.LinkLost):
+            self._lost()
+        elif isinstance(event, ev.StopAsked):
+            self._leave(now)
+        elif isinstance(event, ev.Recovered):
+            self._kept.find(event.done, now)
+        else:
+            assert_never(event)
+
+    def _welcomed(self, now: float) -> None:
+        """W7, L4: first what is held, so that the leader gives none of it to others; then credit."""
+        if self.line not in (Line.GREETING, Line.OLD):
+            return
+        late = self.line is Line.OLD
+        self.line = Line.OWN
+        self._greeted_by = _NEVER
+        self._heard_at = now
+        self._beat_at = now + HEARTBEAT_S
+        self._do.append(ev.SendHolding(tuple(self._running), tuple(self._kept.owed)))
+        if not late:
+            self._open_up()
+        if self.leaving:
+            self._do.append(ev.SendLeaving())
+
+    def _take_as_old(self) -> None:
+        self.line = Line.OLD
+        self._greeted_by = _NEVER
+        self._open_up()
+
+    def _open_up(self) -> None:
+        self._resend.extend(self._kept.owed)
+        for _ in range(RESENT_AT_ONCE):
+            self._resend_next()
+        if not self.leaving:
+            self._offered = self.slots - len(self._running)
+
+    def _lost(self) -> None:
+        """Jobs go on and results wait. What was not started is forgotten: the leader gives it to others."""
+        self.line = Line.DOWN
+        self._greeted_by = self._beat_at = _NEVER
+        self._credit = self._offered = 0
+        self._held.clear()
+        self._looking.clear()
+        self._waiting.clear()
+        self._cancelling = dict.fromkeys(self._cancelling)
+        self._resend.clear()
+        self._complained = False
+
+    def _assigned(self, job: JobId, payload: bytes, now: float) -> None:
+        self._heard_at = now
+        if self.line is Line.DOWN:
+            return
+        if self.line is Line.GREETING:  # An own leader would have greeted first.
+            self._take_as_old()
+        paid = self._credit > 0
+        if paid:
+            self._credit -= 1
+        if job in self._running or job in self._looking or job in self._waiting:
+            # It is answered when it is done (W4), and gives its credit back (F7).
+            if job in self._cancelling:
+                self._cancelling[job] = payload
+            if paid and not self.leaving:
+                self._offered += 1
+        elif paid:
+            self._fill(job, payload, now)
+        else:
+            self._assigned_without_credit(job, payload, now)
+
+    def _assigned_without_credit(self, job: JobId, payload: bytes, now: float) -> None:
+        """No leader may do so (L2). One job more for each slot may wait, so that a small mistake costs no attempt."""
+        if not self._complained:
+            self._complained = True
+            self._do.append(ev.Complain("the leader assigned a job without credit"))
+        if self._offered:
+            self._offered -= 1
+            self._fill(job, payload, now)
+        elif self._held:
+            self._held.pop()
+            self._fill(job, payload, now)
+        elif self.leaving:
+            self._do.append(ev.SendFailure(job, "worker-error", "the worker is leaving and takes no more jobs"))
+        elif len(self._waiting) < self.slots:
+            self._waiting[job] = payload
+        else:
+            self._do.append(ev.SendFailure(job, "worker-error", "assigned without credit, and the worker is full"))
+
+    def _ended(self, event: ev.Ended, now: float) -> None:
+        job = event.job
+        del self._running[job]
+        anew = self._cancelling.pop(job, None)
+        if anew is not None and not event.ok:
+            # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
+            self._start(job, anew, now)
+            return
+        self._kept.finish(job, "" if event.ok else event.reason or "failed", event.payload, now)
+        if self._listening():
+            self._answer(job, event.payload)
+        self._release(now, after_a_run=True)
+
+    def _loaded(self, job: JobId, ok: bool, payload: bytes | None, now: float) -> None:
+        look = self._looking.pop(job, None)
+        if look is None:
+            if self._kept.owes(job) and self._listening():
+                self._send_again(job, payload)
+        elif payload is not None and (ok or look.failure_stands):
+            self._answer(job, payload)
+            self._release(now, after_a_run=False)
+        else:
+            self._kept.forget(job)
+            self._start(job, look.payload, now)
+
+    def _cancel(self, job: JobId, now: float) -> None:
+        if job in self._running:
+            if job not in self._cancelling:
+                self._do.append(ev.KillProgram(job, CANCELLED))
+            self._cancelling[job] = None
+        elif self._looking.pop(job, None) is not None:
+            self._do.append(ev.SendFailure(job, CANCELLED, "cancelled before it was started"))
+            self._release(now, after_a_run=False)
+        elif self._waiting.pop(job, None) is not None:
+            self._do.append(ev.SendFailure(job, CANCELLED, "cancelled before it was started"))
+
+    def _leave(self, now: float) -> None:
+        if self.leaving:
+            self._stop()
+            return
+        self.leaving = True
+        self._stop_by = now + DRAIN_DEADLINE_S
+        self._offered = 0
+        self._held.clear()
+        if self.line is Line.OWN:
+            self._do.append(ev.SendLeaving())
+
+    # What follows from it.
+
+    def _fill(self, job: JobId, payload: bytes, now: float) -> None:
+        """A free slot for this job."""
+        if not self._begin(job, payload, now):
+            self._release(now, after_a_run=False)
+
+    def _begin(self, job: JobId, payload: bytes, now: float) -> bool:
+        """Run it, unless it has finished here before. False if it is answered already and needs no slot."""
+        if self._kept.was_cancelled(job):
+            self._kept.forget(job)
+        elif (result := self._kept.owed_payload(job)) is not None:
+            self._answer(job, result)
+            return False
+        elif self._kept.may_be_on_disk(job, now):
+            self._looking[job] = _Look(payload, self._kept.failure_stands(job, old_leader=self.line is Line.OLD))
+            self._do.append(ev.LoadResult(job))
+            return True
+        self._start(job, payload, now)
+        return True
+
+    def _start(self, job: JobId, payload: bytes, now: float) -> None:
+        self._running[job] = None
+        self._do.append(ev.StartProgram(job, payload))
+        if self._measure_at == _NEVER:
+            self._measure(now)
+
+    def _release(self, now: float, *, after_a_run: bool) -> None:
+        """A slot came free: a job that waits takes it, or its credit goes back, at once or when the CPU allows (W2)."""
+        while self._waiting:
+            job = next(iter(self._waiting))
+            if self._begin(job, self._waiting.pop(job), now):
+                return
+        if self._offering():
+            if after_a_run and self._others >= self.cpu_cap:
+                self._held.append(now + CREDIT_HELD_MAX_S)
+            else:
+                self._offered += 1
+
+    def _answer(self, job: JobId, payload: bytes) -> None:
+        self._do.append(ev.SendAck(job, payload))
+        if self.line is Line.OLD:
+            self._kept.deliver(job)
+
+    def _send_again(self, job: JobId, payload: bytes | None) -> None:
+        if payload is None:
+            # The leader was told of a result and waits for it: it must hear that there is none.
+            self._kept.forget(job)
+            self._do.append(ev.SendFailure(job, "worker-error", "its result is no longer on the worker's disk"))
+            self._resend_next()
+        else:
+            self._answer(job, payload)
+            if self.line is Line.OLD:  # An own leader's confirmation asks for the next one.
+                self._resend_next()
+
+    def _resend_next(self) -> None:
+        """One, or for an old leader, which confirms nothing, all that are in memory."""
+        while self._resend:
+            job = self._resend.popleft()
+            if not self._kept.owes(job):
+                continue
+            payload = self._kept.owed_payload(job)
+            if payload is None:
+                self._do.append(ev.LoadResult(job))
+                return
+            self._answer(job, payload)
+            if self.line is Line.OWN:
+                return
+
+    def _measure(self, now: float) -> None:
+        """The latest sample decides, so that in the common case the credit goes back together with the ack."""
+        if self._measured_at + CPU_SAMPLE_S <= now:
+            self._measured_at = now
+            self._do.append(ev.MeasureCpu())
+        self._measure_at = self._measured_at + CPU_SAMPLE_S
+
+    def _listening(self) -> bool:
+        return self.line >= Line.OLD
+
+    def _offering(self) -> bool:
+        return self.line >= Line.OLD and not self.leaving
+
+    def _stop(self) -> None:
+        """What still runs is not answered for: to the leader this worker is lost, and its jobs go to others."""
+        self._stopped = True
+        self._do.append(ev.Stopped())
+
+    def _step(self) -> SlotsStep:
+        if self._offered:
+            self._credit += self._offered
+            self._do.append(ev.SendCredit(self._offered))
+            self._offered = 0
+        if self.leaving and not self._stopped and self._nothing_left():
+            self._stop()
+        if not self._do:
+            return _NOTHING
+        do, self._do = self._do, []
+        return Step(do=do)
+
+    def _nothing_left(self) -> bool:
+        return not (self._running or self._looking or self._waiting or self._kept.owed_count)
+
+
+_NOTHING: Final[SlotsStep] = Step()

@@ -1,0 +1,182 @@
+"""What does a runner's state machine hear, and what does it ask for? The words of `slots`.
+
+Nothing is kept (`keep` is always empty): what must outlive the process, a job's result, is on the disk before `Ended`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from wakugumi.core.events import Step
+from wakugumi.core.job import JobId
+
+# What it hears.
+
+
+class Recovered(msgspec.Struct, frozen=True, gc=False):
+    """What an earlier life left on the disk: finished jobs and their ages in seconds."""
+
+    done: Sequence[tuple[JobId, float]]
+
+
+class Opened(msgspec.Struct, frozen=True, gc=False):
+    """A connection is there and the hello was sent."""
+
+
+class Welcomed(msgspec.Struct, frozen=True, gc=False):
+    """The leader speaks our own types."""
+
+
+class LinkLost(msgspec.Struct, frozen=True, gc=False):
+    """The connection is gone, whoever ended it."""
+
+
+class Assigned(msgspec.Struct, frozen=True, gc=False):
+    job: JobId
+    payload: bytes
+
+
+class Confirmed(msgspec.Struct, frozen=True, gc=False):
+    """These results are safe with the leader."""
+
+    jobs: Sequence[JobId]
+
+
+class Cancelled(msgspec.Struct, frozen=True, gc=False):
+    jobs: Sequence[JobId]
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """The leader lives."""
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A program that was started is done, whatever came of it; its result is on the disk."""
+
+    job: JobId
+    ok: bool
+    reason: str
+    payload: bytes
+
+
+class ResultLoaded(msgspec.Struct, frozen=True, gc=False):
+    """What the disk has of a job; None if nothing."""
+
+    job: JobId
+    ok: bool
+    payload: bytes | None
+
+
+class CpuMeasured(msgspec.Struct, frozen=True, gc=False):
+    others: float
+    """The share of the machine's CPU that others than our jobs used of late, 0 to 1."""
+
+
+class StopAsked(msgspec.Struct, frozen=True, gc=False):
+    """Finish what runs and stop; asked again, stop now."""
+
+
+SlotsEvent: TypeAlias = (
+    Recovered
+    | Opened
+    | Welcomed
+    | LinkLost
+    | Assigned
+    | Confirmed
+    | Cancelled
+    | Heard
+    | Ended
+    | ResultLoaded
+    | CpuMeasured
+    | StopAsked
+)
+
+# What it does.
+
+
+class StartProgram(msgspec.Struct, frozen=True, gc=False):
+    job: JobId
+    payload: bytes
+
+
+class KillProgram(msgspec.Struct, frozen=True, gc=False):
+    """End it; `Ended` follows, with this code as its reason."""
+
+    job: JobId
+    code: str
+
+
+class LoadResult(msgspec.Struct, frozen=True, gc=False):
+    """Read it from the disk; `ResultLoaded` follows."""
+
+    job: JobId
+
+
+class SendHolding(msgspec.Struct, frozen=True, gc=False):
+    running: tuple[JobId, ...]
+    finished: tuple[JobId, ...]
+
+
+class SendAck(msgspec.Struct, frozen=True, gc=False):
+    job: JobId
+    payload: bytes
+
+
+class SendFailure(msgspec.Struct, frozen=True, gc=False):
+    """An ack for a job that was never started here, and why: the worker's word, not a program's."""
+
+    job: JobId
+    code: str
+    text: str
+
+
+class SendCredit(msgspec.Struct, frozen=True, gc=False):
+    amount: int
+
+
+class SendLeaving(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+class MeasureCpu(msgspec.Struct, frozen=True, gc=False):
+    """`CpuMeasured` follows."""
+
+
+class Complain(msgspec.Struct, frozen=True, gc=False):
+    """The leader did what it must not: one log line per connection."""
+
+    text: str
+
+
+class HangUp(msgspec.Struct, frozen=True, gc=False):
+    why: str
+
+
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """All is told, or there is no time left: end what still runs, close, go. Nothing follows."""
+
+
+SlotsDo: TypeAlias = (
+    StartProgram
+    | KillProgram
+    | LoadResult
+    | SendHolding
+    | SendAck
+    | SendFailure
+    | SendCredit
+    | SendLeaving
+    | SendHeartbeat
+    | MeasureCpu
+    | Complain
+    | HangUp
+    | Stopped
+)
+
+SlotsStep: TypeAlias = Step[None, SlotsDo]

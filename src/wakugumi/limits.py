@@ -1,0 +1,134 @@
+"""Every bound and every default, with its unit in the name and its reason beside it.
+
+Nothing in Wakugumi grows without one of these. A number that is not here is a number nobody can find.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# Frames (SPEC F3)
+FRAME_BYTES_MAX: Final = 4 * MIB
+"""What `len` may say: so that a listener never has to trust a stranger with more memory than this."""
+FIRST_FRAME_BYTES_MAX: Final = 64 * KIB
+"""A hello is small; who has not said who they are gets no more memory than this."""
+PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 4 * KIB
+"""A payload that surely fits a frame, whatever its subject."""
+HELLO_DEADLINE_S: Final = 10.0
+"""A connection that says nothing is a held file descriptor and nothing else."""
+CONNECTIONS_MAX: Final = 10_000
+"""Connections one leader holds: some 50 KiB each, and below the usual limit of file descriptors."""
+WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
+"""Beyond it a peer counts as not reading: its results wait in the core, where they are counted."""
+WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB
+"""What may be queued for a peer after it stopped reading: receipts, refusals, and what was decided before we knew."""
+READ_EVENTS_MAX: Final = 1_000
+"""Events taken in per turn of the loop before reading pauses: a flood must not hold one commit for half a second."""
+
+# Names
+CLIENT_ID_CHARS_MAX: Final = 128
+WORKER_NAME_CHARS_MAX: Final = 64
+EXEC_NAME_CHARS_MAX: Final = 128
+JOB_NAME_CHARS_MAX: Final = 128
+"""SPEC section 1: 1–128 characters may stand for a job id."""
+FILE_NAME_BYTES_MAX: Final = 1_024
+"""A whole relative path in a job; each part at most 255, which is what file systems take."""
+FILE_NAME_PART_BYTES_MAX: Final = 255
+FILES_PER_JOB_MAX: Final = 10_000
+ARGS_PER_JOB_MAX: Final = 10_000
+"""Linux takes 2 MiB of arguments; a frame of 4 MiB of one-letter arguments would only fail later and worse."""
+
+# Clients (SPEC F5, K1, L5)
+CLIENT_CAP_OLD: Final = 4
+"""The cap of a client that gives no number (F5)."""
+CLIENT_CAP_DEFAULT: Final = 64
+"""What our own client declares unless told otherwise: enough to keep a rack busy, little enough to be fair."""
+CLIENT_CAP_MAX: Final = 100_000
+CLIENTS_MAX: Final = 100_000
+"""Client ids a leader remembers while they have work or results."""
+
+# Credit (SPEC F7)
+CREDIT_MAX: Final = 4_096
+
+# The leader's queue (SPEC L9)
+QUEUE_JOBS_MAX: Final = 1_000_000
+"""Queued jobs a leader accepts before it says full: some 500 bytes each beside the payload."""
+QUEUE_BYTES_MAX: Final = 1024 * MIB
+"""Payload bytes a leader holds for jobs that are not finished."""
+QUEUE_RESUME_SHARE: Final = 0.9
+"""A full queue takes work again below this share of its bounds: without a gap, every job would flip it."""
+UNDELIVERED_BYTES_PER_CLIENT_MAX: Final = 64 * MIB
+"""Results a client has not taken yet. Beyond it the client's queued jobs wait: they would only add to the heap."""
+KEPT_RESULTS_MAX: Final = 100_000
+KEPT_BYTES_MAX: Final = 256 * MIB
+KEPT_RESULT_TTL_S: Final = 600.0
+"""Delivered results that still answer a repeated submit (L6). Bounded in count, bytes and age."""
+UNDELIVERED_TTL_S: Final = 86_400.0
+"""A result that nobody fetched for a day is dropped."""
+CLAIMS_MAX: Final = 100_000
+"""Jobs that workers say they hold and this leader has not heard of (it was restarted without its memory)."""
+
+# Attempts (SPEC L3, L4)
+ATTEMPTS_MAX: Final = 5
+BACKOFF_FIRST_S: Final = 1.0
+BACKOFF_MAX_S: Final = 60.0
+JITTER_SHARE: Final = 0.2
+HEARTBEAT_S: Final = 5.0
+SILENCE_MAX_S: Final = 30.0
+"""No sign of life for this long: the connection counts as lost."""
+ACK_MARGIN_S: Final = 60.0
+"""Workers without heartbeats have the job's timeout and this to answer."""
+REATTACH_GRACE_S: Final = 2.0
+
+# Jobs and their programs (SPEC W2, W3, W4, W8)
+JOB_TIMEOUT_S: Final = 900.0
+JOB_TIMEOUT_MAX_S: Final = 30 * 86_400.0
+WORKER_SLOTS: Final = 4
+"""`WORKER_MAX_PAR`, what a worker offers unless told otherwise."""
+CPU_CAP: Final = 0.75
+CPU_CAP_MIN: Final = 0.10
+CPU_CAP_MAX: Final = 0.95
+CREDIT_HELD_MAX_S: Final = 2.0
+"""However busy others keep the machine, a finished job's credit goes back after this time."""
+KILL_GRACE_S: Final = 1.0
+"""Between SIGTERM and SIGKILL: time to remove a lock file, not time to argue."""
+OUTPUT_BYTES_MAX: Final = 64 * MIB
+"""stdout or stderr of one job. Beyond it the job is ended: a frame could not carry it, and the disk is everyone's."""
+DONE_TTL_S: Final = 600.0
+"""Finished jobs a worker can still answer for (W4)."""
+ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
+"""Smaller files are stored: deflating them costs more time than it saves bytes."""
+DISK_FREE_MIN_BYTES: Final = 64 * MIB
+"""Below this the worker takes no job: it could not keep its result."""
+
+# The client's connection (SPEC K5, K6)
+RECONNECT_FIRST_S: Final = 0.5
+RECONNECT_MAX_S: Final = 30.0
+CONNECT_DEADLINE_S: Final = 10.0
+UNFINISHED_PER_CLIENT_MAX: Final = 10_000
+"""Jobs a client has submitted and not seen the end of. Further `submit` calls wait: back pressure for the caller."""
+FULL_RETRY_FIRST_S: Final = 0.1
+FULL_RETRY_MAX_S: Final = 5.0
+"""How long a client waits before it offers a refused job to a full leader again."""
+
+# Shutdown
+DRAIN_DEADLINE_S: Final = 30.0
+"""After SIGTERM running jobs may finish for this long; a second signal ends the wait."""
+CLOSE_DEADLINE_S: Final = 1.0
+"""To write what is queued for peers that read; the others are cut off."""
+
+# Answers to administration questions
+LIST_ROWS_DEFAULT: Final = 100
+LIST_ROWS_MAX: Final = 1_000
+"""Rows of one answer: a million jobs do not fit a frame, and nobody reads them."""
+
+# The leader's bookkeeping
+LANES_IDLE_MAX: Final = 1_024
+"""Subjects without queued jobs whose workers a leader remembers: finding them anew costs more than keeping them."""
+SWEEP_S: Final = 10.0
+"""How often a leader looks for results whose time has come."""
+ROUTES_REMEMBERED_MAX: Final = 10_000
+"""Pairs of subject and program whose route a leader remembers; then it begins anew."""

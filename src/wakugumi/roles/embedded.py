@@ -1,0 +1,120 @@
+"""The child of `local`: a guardian, and below it leader and worker in one loop, until the parent lets go or dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from wakugumi.adapters.files import remove_tree
+from wakugumi.adapters.guardian import guard
+from wakugumi.adapters.loop import run
+from wakugumi.adapters.net import Link, Owner, adopt
+from wakugumi.adapters.process import Programs
+from wakugumi.adapters.signals import on_stop_signals
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.core.names import check_exec_name
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits import CPU_CAP_MAX
+from wakugumi.roles.leader import Leader
+from wakugumi.roles.worker import Worker
+
+log = logging.getLogger("wakugumi.embedded")
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What `local` tells its child."""
+
+    slots: int
+    folder: str | None
+    named: dict[str, str]
+    from_path: bool
+    jobs: str
+    is_temporary: bool
+    socket: int
+    lifeline: int
+    parent: int
+
+
+class ProgramsOfPath(Programs):
+    """Whatever a shell would find by its plain name: the user's own machine needs no list of what may run."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def resolve(self, exec_name: str) -> str:
+        check_exec_name(exec_name)
+        for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+            path = os.path.join(folder, exec_name)
+            if folder.startswith("/") and os.access(path, os.X_OK) and os.path.isfile(path):
+                return path
+        raise Refused("unknown-program", f"there is no program {exec_name!r} on the PATH")
+
+
+def main(text: str) -> None:
+    """The whole life of the child."""
+    settings = msgspec.json.decode(text, type=Settings)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    for file in (settings.socket, settings.lifeline):
+        os.set_inheritable(file, False)  # The programs of jobs have no business with them.
+    code = guard(lambda: _serve(settings))
+    if settings.is_temporary:
+        with contextlib.suppress(OSError):  # What cannot be removed is the system's to clean up.
+            remove_tree(settings.jobs)
+    sys.stderr.flush()
+    os._exit(code)  # Somebody waits: taking the interpreter apart first would take longer than all the rest.
+
+
+def _serve(settings: Settings) -> int:
+    try:
+        return run(_live(settings))
+    except ConfigError as error:
+        log.error("%s", error)
+        return error.exit_code
+
+
+async def _live(settings: Settings) -> int:
+    leader = Leader()
+
+    async def dial(owner: Owner) -> Link:
+        ours, theirs = socket.socketpair()
+        await leader.adopt(ours)
+        return await adopt(theirs, owner, trusted=True)
+
+    worker = Worker(
+        dial, _programs(settings), Path(settings.jobs), slots=settings.slots, cpu_cap=CPU_CAP_MAX, name="local"
+    )
+    tasks = Tasks()
+    working = tasks.start(worker.run(), name="embedded worker")
+    parent = tasks.start(_let_go(settings).wait(), name="the parent lives")
+    await leader.adopt(socket.socket(fileno=settings.socket))
+    await asyncio.wait({working, parent, leader.drive.failed}, return_when=asyncio.FIRST_COMPLETED)
+    code = 0 if parent.done() else 1
+    await tasks.close()
+    await leader.close()
+    return code
+
+
+def _let_go(settings: Settings) -> asyncio.Event:
+    """Set when the parent lets go of us, or is gone."""
+    let_go = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(settings.lifeline, let_go.set)
+    on_stop_signals(loop, let_go.set)
+    with contextlib.suppress(AttributeError, OSError):
+        # Some other child of the parent may hold the lifeline too; of the parent itself there is only one.
+        loop.add_reader(os.pidfd_open(settings.parent), let_go.set)
+    return let_go
+
+
+def _programs(settings: Settings) -> Programs:
+    if settings.from_path:
+        return ProgramsOfPath()
+    folder = None if settings.folder is None else Path(settings.folder)
+    return Programs(folder, {name: Path(path) for name, path in settings.named.items()})

@@ -1,0 +1,438 @@
+"""The leader as a process: `dispatch` behind sockets.
+
+Each connection has a Peer, which turns frames into events; `Leader` performs what dispatch asks for. Between them
+stands the drive: nothing else calls the state machine. Payloads pass through as the bytes they came in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from wakugumi import __version__
+from wakugumi.adapters.drive import Drive
+from wakugumi.adapters.net import Link, adopt, bound_port, listen
+from wakugumi.core import events as ev
+from wakugumi.core.dispatch import Dispatch
+from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
+from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
+from wakugumi.core.policy import Ranking, most_credit
+from wakugumi.core.subject import Subject, SubjectError, route, worker_patterns
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits import (
+    CLOSE_DEADLINE_S,
+    CONNECTIONS_MAX,
+    DRAIN_DEADLINE_S,
+    EXEC_NAME_CHARS_MAX,
+    HELLO_DEADLINE_S,
+    JOB_TIMEOUT_MAX_S,
+    JOB_TIMEOUT_S,
+    PAYLOAD_BYTES_MAX,
+    QUEUE_BYTES_MAX,
+    QUEUE_JOBS_MAX,
+    ROUTES_REMEMBERED_MAX,
+)
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.frame import Frame
+
+log = logging.getLogger("wakugumi.leader")
+
+_IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
+
+
+class Leader:
+    """One leader. Make it inside a running loop, then `listen`."""
+
+    def __init__(
+        self,
+        *,
+        ranking: Ranking = most_credit,
+        queue_jobs_max: int = QUEUE_JOBS_MAX,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        hello_deadline_s: float = HELLO_DEADLINE_S,
+    ) -> None:
+        machine = Dispatch(
+            random.random,
+            now=asyncio.get_running_loop().time(),
+            ranking=ranking,
+            queue_jobs_max=queue_jobs_max,
+            queue_bytes_max=queue_bytes_max,
+        )
+        self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(machine, self._perform, name="leader")
+        self.peers: dict[ConnId, Peer] = {}
+        self.hello_deadline_s = hello_deadline_s
+        self._conns = 0
+        self._server: asyncio.Server | None = None
+        self._stopped = asyncio.Event()
+        self._alone = asyncio.Event()
+        self._alone.set()
+        self._routes: dict[tuple[str, str], tuple[Subject, str]] = {}
+        self._act: dict[type[object], Callable[[Peer, Any], None]] = {
+            ev.SendWelcome: _send_welcome,
+            ev.SendReceipts: _send_receipts,
+            ev.SendRefusal: _send_refusal,
+            ev.SendAssign: _send_assign,
+            ev.SendResult: _send_result,
+            ev.SendConfirms: _send_confirms,
+            ev.SendCancel: _send_cancel,
+            ev.SendHeartbeat: _send_heartbeat,
+            ev.SendAnswer: _send_answer,
+            ev.SendNo: _send_no,
+            ev.PauseReading: _pause_reading,
+            ev.ResumeReading: _resume_reading,
+            ev.Complain: _complain,
+            ev.Close: _close,
+        }
+
+    async def listen(self, host: str, port: int) -> int:
+        """Take connections; returns the port, which matters if 0 was asked for. Raises ConfigError."""
+        self._server = await listen(host, port, self.new_peer)
+        return bound_port(self._server)
+
+    async def adopt(self, sock: socket.socket) -> None:
+        """Take a socket that is already connected to a peer."""
+        await adopt(sock, self.new_peer(), trusted=False)
+
+    async def drain(self, deadline_s: float = DRAIN_DEADLINE_S) -> bool:
+        """Assign nothing more and let what runs finish. False if that took longer than it may."""
+        if self._server is not None:
+            self._server.close()
+        self.drive.post(ev.StopWanted())
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Leave now. Workers keep what they run for the next leader."""
+        if self._server is not None:
+            self._server.close()
+        for peer in list(self.peers.values()):
+            peer.link.close()
+        # The loop still has to flush what was queued; a peer that does not read gets no more time than this.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await self._alone.wait()
+        for peer in list(self.peers.values()):
+            peer.link.abort()
+        self.drive.close()
+
+    def new_peer(self) -> Peer:
+        self._conns += 1
+        return Peer(self, ConnId(self._conns))
+
+    def came(self, peer: Peer) -> None:
+        self.peers[peer.conn] = peer
+        self._alone.clear()
+
+    def went(self, peer: Peer) -> bool:
+        """False for a peer that was never let in."""
+        known = self.peers.pop(peer.conn, None) is not None
+        if not self.peers:
+            self._alone.set()
+        return known
+
+    def route(self, subject: str, program: str) -> tuple[Subject, str]:
+        """Where a submit goes (SPEC F8), and the one copy of the program's name. Raises Refused."""
+        known = self._routes.get((subject, program))
+        if known is not None:
+            return known
+        if len(program) > EXEC_NAME_CHARS_MAX:
+            raise Refused("bad-name", f"an exec name has at most {EXEC_NAME_CHARS_MAX} characters")
+        try:
+            routed = route(subject, program), program
+        except SubjectError as error:
+            raise Refused("bad-subject", str(error)) from None
+        if len(self._routes) >= ROUTES_REMEMBERED_MAX:
+            self._routes.clear()
+        self._routes[subject, program] = routed
+        return routed
+
+    def _perform(self, effects: Sequence[LeaderDo]) -> None:
+        peers, act = self.peers, self._act
+        for effect in effects:
+            if isinstance(effect, ev.Stopped):
+                self._stopped.set()
+                continue
+            peer = peers.get(effect.conn)
+            if peer is not None:
+                act[type(effect)](peer, effect)
+
+
+class Peer:
+    """One connection of a leader: nobody until its hello, then a client or a worker."""
+
+    def __init__(self, leader: Leader, conn: ConnId) -> None:
+        self.leader = leader
+        self.conn = conn
+        self.client_id = ClientId("")
+        self.receipts = False
+        """It speaks our own types, in which an empty result is a result (OK, without output)."""
+        self.link: Link
+        self._post = leader.drive.post
+        self._role = "nobody"
+        self._complained = False
+        self._on: dict[int, Callable[[Frame], None]] = {
+            fr.HELLO_CLIENT: self._hello_client,
+            fr.HELLO_WORKER: self._hello_worker,
+        }
+
+    # What the link calls.
+
+    def on_open(self, link: Link) -> None:
+        self.link = link
+        if len(self.leader.peers) >= CONNECTIONS_MAX:
+            link.close(f"more than {CONNECTIONS_MAX} connections")
+            return
+        self.leader.came(self)
+        deadline_s = self.leader.hello_deadline_s
+        link.expect_within(deadline_s, f"no hello within {deadline_s:g} s")
+
+    def on_frame(self, _link: Link, frame: Frame) -> None:
+        handler = self._on.get(frame.type)
+        if handler is not None:
+            handler(frame)
+            return
+        name = fr.NAMES.get(frame.type)
+        if self._role == "nobody":
+            raise PeerError(f"the first frame must be HelloClient or HelloWorker, not {name or f'type {frame.type}'}")
+        if name is not None:
+            raise PeerError(f"a {self._role} does not send {name}")
+        self.complain(f"this {self._role} sent a frame of the unknown type {frame.type}, which is ignored")
+
+    def on_blocked(self, _link: Link, blocked: bool) -> None:
+        self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
+
+    def on_lost(self, _link: Link) -> None:
+        if self.leader.went(self) and self._role != "nobody":
+            log.info("%s %s left", self._role, self.link.peer)
+            self._post(ev.Left(self.conn))
+
+    def complain(self, text: str) -> None:
+        """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
+        log.log(logging.DEBUG if self._complained else logging.WARNING, "%s: %s", self.link.peer, text)
+        self._complained = True
+
+    # Nobody becomes somebody (SPEC F5).
+
+    def _hello_client(self, frame: Frame) -> None:
+        self.client_id, cap, wants = ms.read_hello_client(frame)
+        self.receipts = ms.RECEIPTS in wants
+        self._become(
+            "client",
+            {
+                fr.SUBMIT_JOB: self._submit,
+                fr.CACHE_PUT: self._cache_put,
+                fr.CONFIRM: self._confirm,
+                fr.CANCEL: self._cancel,
+                fr.CLAIM: self._claim,
+                fr.ASK: self._ask,
+                fr.HEARTBEAT: self._heartbeat,
+            },
+        )
+        log.info("client %s joined from %s, cap %d", self.client_id, self.link.peer, cap)
+        self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
+
+    def _hello_worker(self, frame: Frame) -> None:
+        name, wants = ms.read_hello_worker(frame)
+        try:
+            patterns = worker_patterns(frame.subject, name)
+        except SubjectError as error:
+            raise PeerError(f"a worker's patterns cannot be read: {error}") from None
+        self._become(
+            "worker",
+            {
+                fr.ACK_JOB: self._ack,
+                fr.CREDIT: self._credit,
+                fr.HOLDING: self._holding,
+                fr.LEAVING: self._leaving,
+                fr.HEARTBEAT: self._heartbeat,
+                fr.CACHE_ACK: _ignore,
+            },
+        )
+        log.info("worker %s joined from %s for %s", name or "-", self.link.peer, " ".join(patterns))
+        self._post(
+            ev.WorkerJoined(
+                self.conn,
+                WorkerId(frame.msg_id),
+                name,
+                patterns,
+                receipts=ms.RECEIPTS in wants,
+                heartbeats=ms.HEARTBEATS in wants,
+                reattach=ms.REATTACH in wants,
+                cancels=ms.CANCELS in wants,
+            )
+        )
+
+    def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
+        self._role = role
+        self._on = on
+        self.link.trust()
+
+    # What a client says.
+
+    def _submit(self, frame: Frame) -> None:
+        try:
+            job_id, head = ms.read_submit(frame)
+        except Refused as no:
+            self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
+            return
+        try:
+            subject, program = self.leader.route(frame.subject, head.exec_name)
+            if len(frame.payload) > fr.payload_max(subject):
+                # The routed subject may be longer than the one it came with.
+                raise Refused("too-big", f"a request of {len(frame.payload)} bytes does not fit a frame to a worker")
+            timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s
+            if not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
+                raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+        except Refused as no:
+            self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
+            return
+        self._post(ev.Submitted(self.conn, job_id, subject, program, timeout_s, frame.payload))
+
+    def _cache_put(self, frame: Frame) -> None:
+        cache_id = ms.read_cache_put(frame.payload)
+        no = ms.CachePutResult(cache_id, ms.FAILED, "this leader keeps no caches; send the files with each job")
+        subject = f"cache.ack.{cache_id}"
+        self.link.send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
+
+    def _confirm(self, frame: Frame) -> None:
+        self._post(ev.Confirmed(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _cancel(self, frame: Frame) -> None:
+        self._post(ev.CancelWanted(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _claim(self, frame: Frame) -> None:
+        self._post(ev.Claimed(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _ask(self, frame: Frame) -> None:
+        try:
+            question = ms.read_question(frame.payload)
+        except Refused as no:
+            _send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
+            return
+        self._post(ev.Asked(self.conn, frame.msg_id, question))
+
+    def _heartbeat(self, frame: Frame) -> None:
+        self._post(ev.Heard(self.conn, ms.read_load(frame.payload).cpu))
+
+    # What a worker says.
+
+    def _ack(self, frame: Frame) -> None:
+        job_id = JobId(frame.corr_id)
+        try:
+            head = ms.read_ack(frame.payload)
+        except Refused as no:
+            failed = ms.JobResult(show_job_id(job_id), status=ms.FAILED, stderr=no.message, reason=no.code)
+            self._post(ev.Acked(self.conn, job_id, False, no.code, ms.encode(failed)))
+            return
+        self._post(ev.Acked(self.conn, job_id, head.status == ms.OK, head.reason or "", frame.payload))
+
+    def _credit(self, frame: Frame) -> None:
+        self._post(ev.Credited(self.conn, ms.read_credit(frame.payload)))
+
+    def _holding(self, frame: Frame) -> None:
+        holding = ms.read_holding(frame.payload)
+        running = tuple(JobId(job_id) for job_id in holding.running)
+        finished = tuple(JobId(job_id) for job_id in holding.finished)
+        self._post(ev.Held(self.conn, running, finished))
+
+    def _leaving(self, _frame: Frame) -> None:
+        self._post(ev.Leaving(self.conn))
+
+
+def _ignore(_frame: Frame) -> None:
+    """Nobody waits for it."""
+
+
+# What dispatch asks for, done to the connection it is about.
+
+
+def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
+    peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome(__version__))))
+
+
+def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
+    _send_ids(peer, fr.RECEIPT, effect.jobs)
+
+
+def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
+    peer.link.send(fr.encode(fr.REFUSAL, corr_id=effect.job, payload=ms.write_refusal(effect.code, effect.text)))
+
+
+def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
+    peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, effect.payload))
+
+
+def _send_result(peer: Peer, effect: ev.SendResult) -> None:
+    result = effect.result
+    if isinstance(result, Verdict):
+        result = ms.encode(
+            ms.JobResult(
+                show_job_id(effect.job),
+                peer.client_id,
+                effect.program,
+                ms.FAILED,
+                stderr=result.text,
+                reason=result.code,
+            )
+        )
+    elif not result and not peer.receipts:
+        result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
+    peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
+
+
+def _send_confirms(peer: Peer, effect: ev.SendConfirms) -> None:
+    _send_ids(peer, fr.CONFIRM, effect.jobs)
+
+
+def _send_cancel(peer: Peer, effect: ev.SendCancel) -> None:
+    peer.link.send(fr.encode(fr.CANCEL, corr_id=effect.job, payload=effect.job))
+
+
+def _send_heartbeat(peer: Peer, _effect: ev.SendHeartbeat) -> None:
+    peer.link.send(fr.encode(fr.HEARTBEAT))
+
+
+def _send_answer(peer: Peer, effect: ev.SendAnswer) -> None:
+    payload = ms.encode(effect.answer)
+    if len(payload) > fr.payload_max(""):
+        _send_no(peer, ev.SendNo(effect.conn, effect.ask_id, "too-big", f"the answer would have {len(payload)} bytes"))
+    else:
+        peer.link.send(fr.encode(fr.ASK, corr_id=effect.ask_id, payload=payload))
+
+
+def _send_no(peer: Peer, effect: ev.SendNo) -> None:
+    payload = ms.write_refusal(effect.code, effect.text)
+    peer.link.send(fr.encode(fr.ASK, corr_id=effect.ask_id, subject="refused", payload=payload))
+
+
+def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:
+    peer.link.pause(True)
+
+
+def _resume_reading(peer: Peer, _effect: ev.ResumeReading) -> None:
+    peer.link.pause(False)
+
+
+def _complain(peer: Peer, effect: ev.Complain) -> None:
+    peer.complain(effect.text)
+
+
+def _close(peer: Peer, effect: ev.Close) -> None:
+    peer.link.close(effect.why)
+    peer.link.abort()
+
+
+def _send_ids(peer: Peer, kind: int, jobs: Sequence[JobId]) -> None:
+    """A turn's ids, which may be more than one frame holds."""
+    for at in range(0, len(jobs), _IDS_PER_FRAME):
+        peer.link.send(fr.encode(kind, payload=ms.pack_ids(jobs[at : at + _IDS_PER_FRAME])))

@@ -1,0 +1,318 @@
+"""What does a job look like as bytes? The same request gives the same bytes, today and in the next run.
+
+A leader tells a repeated request from a different one by its bytes (SPEC L6), so nothing here depends on the order of a
+mapping, the clock or the process. Only the id is new each time, unless it is given.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from wakugumi.core.job import JobId, job_id_from_name, show_job_id
+from wakugumi.core.names import check_exec_name, check_file_names
+from wakugumi.core.subject import SubjectError, route
+from wakugumi.errors import Refused
+from wakugumi.limits import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, JOB_TIMEOUT_MAX_S, PAYLOAD_BYTES_MAX
+from wakugumi.wire import frame
+from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode
+
+Arg: TypeAlias = str | int | float | os.PathLike[str]
+"""One argument of a program; a number or a path stands for its text."""
+Content: TypeAlias = bytes | str | Path
+"""What a file holds: these bytes, this text, or what the file at this path holds when the job is submitted."""
+
+READ_IN_THREAD_BYTES: Final = 64 * 1024
+"""Files up to this are read in place: handing them to a thread would take longer."""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One job to be, as `map` takes it: what is not given comes from `map`'s own arguments."""
+
+    program: str = ""
+    args: Sequence[Arg] = ()
+    """Added to the arguments that `map` was given."""
+    files: Mapping[str, Content] | None = None
+    """Added to the files that `map` was given."""
+    job_id: str | None = None
+    subject: str = ""
+    timeout_s: float | None = None
+    limits: JobLimits | None = None
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """A job ready to be sent."""
+
+    job: JobId
+    id: str
+    """The id for people: as given, or the hyphenated text."""
+    program: str
+    frame: bytes
+
+
+class Requests:
+    """Makes the requests of one client. Each thread that makes some has its own."""
+
+    def __init__(self, client_id: str) -> None:
+        self.client_id = client_id
+        self.next_id = _Ids().next
+        self._checked_program = ""
+
+    def make(
+        self,
+        program: str,
+        args: Sequence[Arg] = (),
+        files: Sequence[InputFile] = (),
+        job_id: str | None = None,
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: JobLimits | None = None,
+    ) -> Request:
+        """Raises Refused if this can be no job."""
+        self.check(program, subject, timeout_s, limits)
+        _check_args(args)
+        if job_id is None:
+            job, name = self.next_id()
+            text = name
+        else:
+            job, name = _given_id(job_id), job_id
+            text = show_job_id(job)
+        texts = [arg if type(arg) is str and "\0" not in arg else _arg_text(arg) for arg in args]
+        if len(texts) > ARGS_PER_JOB_MAX:
+            raise _bad(f"{len(texts)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
+        record = JobRequest(text, self.client_id, program, texts, files, timeout_s, limits)  # type: ignore[arg-type]
+        return Request(job, name, program, _frame(job, subject, record))
+
+    def check(self, program: str, subject: str, timeout_s: float | None, limits: object) -> None:
+        """What many jobs have in common. Raises Refused."""
+        if program != self._checked_program:
+            check_exec_name(program)
+            self._checked_program = program
+        if subject:
+            try:
+                route(subject, program)
+            except SubjectError as error:
+                raise Refused("bad-subject", str(error)) from None
+        if timeout_s is not None and not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
+            raise _bad(f"a timeout of {timeout_s} s: it is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s")
+        if limits is not None and not isinstance(limits, JobLimits):
+            raise TypeError(f"limits are given as JobLimits, not {type(limits).__name__}")
+
+
+class Plan:
+    """What all jobs of one `map` have in common, and how an item becomes one of them."""
+
+    def __init__(
+        self,
+        requests: Requests,
+        program: str,
+        args: Sequence[Arg] = (),
+        files: Sequence[InputFile] = (),
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: JobLimits | None = None,
+    ) -> None:
+        requests.check(program, subject, timeout_s, limits)
+        self._requests = requests
+        self.program = program
+        _check_args(args)
+        self._args = [_arg_text(arg) for arg in args]
+        self._files = files
+        self._subject = subject
+        self._timeout_s = timeout_s
+        self._limits = limits
+
+    def text_request(self, text: str) -> Request:
+        """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
+        if "\0" in text:
+            raise _nul()
+        job, name = self._requests.next_id()
+        record = JobRequest(
+            name,
+            self._requests.client_id,
+            self.program,
+            [*self._args, text],
+            self._files,  # type: ignore[arg-type]
+            self._timeout_s,
+            self._limits,
+        )
+        return Request(job, name, self.program, _frame(job, self._subject, record))
+
+    def request(self, task: Task) -> Request:
+        """Raises Refused."""
+        _check_args(task.args)
+        files = self._files
+        if task.files:
+            added = read_files(task.files)
+            merged = {file.name: file for file in (*files, *added)}
+            files = [merged[name] for name in sorted(merged)]
+            if len(files) > len(added):
+                check_file_names(merged)
+        return self._requests.make(
+            task.program or self.program,
+            (*self._args, *task.args),
+            files,
+            task.job_id,
+            task.subject or self._subject,
+            self._timeout_s if task.timeout_s is None else task.timeout_s,
+            task.limits or self._limits,
+        )
+
+
+def must_wait_for_disk(files: Mapping[str, Content]) -> bool:
+    """Are there files so large that reading them would hold up a loop?"""
+    total = 0
+    for content in files.values():
+        if isinstance(content, os.PathLike):
+            try:
+                total += os.stat(content).st_size
+            except OSError:
+                continue  # `read_files` will say what is wrong with it.
+    return total > READ_IN_THREAD_BYTES
+
+
+def read_files(files: Mapping[str, Content]) -> list[InputFile]:
+    """The contents, in the order of their names. Raises Refused, for what is too big before it is read."""
+    if len(files) > FILES_PER_JOB_MAX:
+        raise _bad(f"{len(files)} files: at most {FILES_PER_JOB_MAX} can go with a job")
+    check_file_names(files)
+    loaded: list[InputFile] = []
+    total = 0
+    for name in sorted(files):
+        content = files[name]
+        if isinstance(content, str):
+            data = content.encode(errors="surrogateescape")
+        elif isinstance(content, os.PathLike):
+            data = _read(Path(content), PAYLOAD_BYTES_MAX - total)
+        elif isinstance(content, bytes | bytearray | memoryview):
+            data = bytes(content)
+        else:
+            raise TypeError(f"the content of {name!r} is bytes, text or a Path, not {type(content).__name__}")
+        total += len(data)
+        if total > PAYLOAD_BYTES_MAX:
+            raise too_big(total)
+        loaded.append(InputFile(name, None, data))
+    return loaded
+
+
+def too_big(size: int) -> Refused:
+    return Refused(
+        "too-big", f"the job takes {size:,} bytes, and a frame has room for {PAYLOAD_BYTES_MAX:,} (files take 4/3)"
+    )
+
+
+def task_for(item: object) -> Task:
+    """What an item of `map` asks for. Raises TypeError for what it cannot be.
+
+    str, int, float     one argument
+    list, tuple         the arguments
+    Path                an input file, whose name is the argument
+    dict                the keyword arguments of `submit`
+    Task                as it stands
+    """
+    match item:
+        case Task():
+            return item
+        case str() | int() | float():
+            return Task(args=(item,))
+        case Path():
+            return Task(args=(item.name,), files={item.name: item})
+        case list() | tuple():
+            return Task(args=item)
+        case dict():
+            return Task(**item)
+        case _:
+            raise TypeError(
+                f"map cannot make a job of {type(item).__name__}: "
+                "an item is a str, a number, a list or tuple of arguments, a Path, a dict or a Task"
+            )
+
+
+class _Ids:
+    """Random ids (UUID version 4), in blocks of 256 that differ in their last byte: one question to the system."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._bytes = b""
+        self._text = ""
+
+    def next(self) -> tuple[JobId, str]:
+        """An id, and its text."""
+        if not self._left:
+            self._refill()
+        self._left = left = self._left - 1
+        return self._bytes + _BYTES[left], self._text + _HEX[left]  # type: ignore[return-value]
+
+    def _refill(self) -> None:
+        random = UUID(bytes=os.urandom(16), version=4)
+        self._bytes = random.bytes_le[:15]
+        self._text = str(random)[:34]
+        self._left = 256
+
+
+_BYTES: Final = [bytes([number]) for number in range(256)]
+_HEX: Final = [f"{number:02x}" for number in range(256)]
+
+
+def _frame(job: JobId, subject: str, record: JobRequest) -> bytes:
+    try:
+        payload = encode(record)
+    except UnicodeEncodeError as error:
+        raise _bad(f"an argument or a name is not text that UTF-8 can hold: {error.object!r}"[:300]) from None
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise too_big(len(payload))
+    return frame.encode(frame.SUBMIT_JOB, job, frame.NO_ID, subject, payload)
+
+
+def _given_id(text: str) -> JobId:
+    try:
+        return job_id_from_name(text)
+    except ValueError as error:
+        raise _bad(str(error)) from None
+
+
+def _check_args(args: object) -> None:
+    if isinstance(args, str):  # It is a sequence too: of letters.
+        raise TypeError(f"args is a list of arguments: [{args!r}], not {args!r}")
+
+
+def _arg_text(arg: object) -> str:
+    if not isinstance(arg, str | int | float | os.PathLike) or (isinstance(arg, float) and not math.isfinite(arg)):
+        raise _bad(f"an argument is text, a number or a path, not {arg!r}"[:300])
+    text = os.fspath(arg) if isinstance(arg, os.PathLike) else str(arg)
+    if "\0" in text:
+        raise _nul()
+    return text
+
+
+def _read(path: Path, room: int) -> bytes:
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise _bad(f"the input {path} is not a regular file")
+            if found.st_size > room:
+                raise too_big(PAYLOAD_BYTES_MAX - room + found.st_size)
+            return file.read(room + 1)
+    except OSError as error:
+        raise _bad(f"the input {path} cannot be read: {error.strerror or error}") from None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """A pipe would wait for someone to write to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _nul() -> Refused:
+    return _bad("an argument holds a NUL, which no program can be given")
+
+
+def _bad(text: str) -> Refused:
+    return Refused("bad-request", text, hint="")

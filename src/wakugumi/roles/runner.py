@@ -1,0 +1,389 @@
+"""How does a job, once it has been given to us, become a result? (SPEC W1, W3–W6, W8)
+
+    start ─► directory, inputs ─► program ─► archive, `.done` ─► on_end(id, result, ok, reason)
+
+Whatever goes wrong on the way is a FAILED result with a code of the error table and words in its stderr, never an
+exception. All calls are made in the loop's thread. What is small is done there and then; what takes longer than a
+millisecond goes to a thread, so that no connection waits for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from wakugumi.adapters.bounds import Bounds
+from wakugumi.adapters.files import remove_tree
+from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
+from wakugumi.adapters.machine import OthersCpu
+from wakugumi.adapters.process import Child, Processes, Programs
+from wakugumi.core.job import JobId, show_job_id
+from wakugumi.core.names import check_file_names
+from wakugumi.errors import Refused
+from wakugumi.limits import (
+    ARGS_PER_JOB_MAX,
+    DISK_FREE_MIN_BYTES,
+    DONE_TTL_S,
+    FILES_PER_JOB_MAX,
+    JOB_TIMEOUT_MAX_S,
+    JOB_TIMEOUT_S,
+    KILL_GRACE_S,
+    OUTPUT_BYTES_MAX,
+)
+from wakugumi.roles.ending import Ended, conclude, refuse
+from wakugumi.wire.message import JobRequest, read_request
+
+T = TypeVar("T")
+
+log = logging.getLogger("wakugumi.runner")
+
+_DISK_LOOK_S: Final = 1.0
+"""How often free room is asked for: a thousand jobs a second share one answer."""
+_SWEEP_S: Final = 1.0
+_BITE_S: Final = 0.002
+"""How long the loop may be busy with removing before others have their turn."""
+_BETWEEN_BITES_S: Final = 0.01
+_THREADS: Final = 2
+"""For large inputs and results: packing leaves the interpreter's lock alone, so two keep two CPUs busy."""
+
+
+class Run:
+    """One job on its way; what it does not have yet is None."""
+
+    __slots__ = ("child", "directory", "job_id", "kill_code", "name", "request")
+
+    def __init__(self, job_id: JobId) -> None:
+        self.job_id = job_id
+        self.name = show_job_id(job_id)
+        self.request = JobRequest(self.name)
+        self.directory: JobDir | None = None
+        self.child: Child | None = None
+        self.kill_code = ""
+        """Someone wants it ended."""
+
+
+class Runner:
+    """Runs jobs, one `start` each, and answers for those that have ended until their time is over."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        programs: Programs,
+        jobs_folder: Path,
+        on_end: Callable[[JobId, bytes, bool, str], None],
+        worker_name: str,
+        *,
+        is_owed: Callable[[JobId], bool] = lambda _: False,
+        copy_in: bool = False,
+        timeout_s: float = JOB_TIMEOUT_S,
+        output_bytes_max: int = OUTPUT_BYTES_MAX,
+        kill_grace_s: float = KILL_GRACE_S,
+        done_ttl_s: float = DONE_TTL_S,
+        disk_free_min_bytes: int = DISK_FREE_MIN_BYTES,
+    ) -> None:
+        """`on_end` gets the job's id, its encoded result, whether it is OK and, if not, the code.
+
+        `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
+        Raises ConfigError if the jobs folder cannot be used.
+        """
+        self._loop = loop
+        self._programs = programs
+        self._on_end = on_end
+        self._worker_name = worker_name
+        self._is_owed = is_owed
+        self._copy_in = copy_in
+        self._timeout_s = timeout_s
+        self._done_ttl_s = done_ttl_s
+        self._disk_free_min_bytes = disk_free_min_bytes
+        self._disk_looked_at = -math.inf
+        self._disk_is_low = False
+        self._folder = JobsFolder(jobs_folder)
+        self._processes = Processes(
+            loop, self._program_ended, output_bytes_max=output_bytes_max, kill_grace_s=kill_grace_s
+        )
+        self._others_cpu = OthersCpu(self._processes.cpu_s)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="waku-jobdir")
+        self._runs: dict[JobId, Run] = {}
+        self._by_name: dict[str, Run] = {}
+        self._kept: dict[JobId, float] = {}
+        """Finished jobs, and the time at which those of the same second began to end."""
+        self._seconds: deque[tuple[float, list[JobId]]] = deque()
+        """The same by time, oldest first: there may be hundreds of thousands. One that ran again stands here twice."""
+        self._sweeper = loop.call_later(_SWEEP_S, self._sweep_on)
+        self._closed = False
+
+    @property
+    def running(self) -> int:
+        return len(self._runs)
+
+    @property
+    def folder(self) -> str:
+        """Where the jobs' directories are: in the folder asked for, if another worker has that."""
+        return self._folder.path
+
+    def start(self, job_id: JobId, payload: bytes) -> None:
+        """Run a job. `on_end` is called later, never from inside this. What was kept of an earlier run is removed."""
+        if job_id in self._runs or self._closed:
+            log.warning("job=%s is running already, or the runner is closed: not started", show_job_id(job_id))
+            return
+        run = self._runs[job_id] = Run(job_id)
+        self._by_name[run.name] = run
+        self._try(run, self._prepare, payload)
+
+    def kill(self, job_id: JobId, code: str = "cancelled") -> None:
+        """End a job; its result will be FAILED with this code. One that has just ended keeps its own."""
+        run = self._runs.get(job_id)
+        if run is not None and not run.kill_code:
+            run.kill_code = code
+            if run.child is not None:
+                self._processes.kill(run.child, code, _why_killed(code))
+
+    def load(self, job_id: JobId) -> bytes | None:
+        """The encoded result of a finished job, from disk. None if there is none (any more) that can be trusted."""
+        return None if job_id in self._runs else self._folder.load(show_job_id(job_id))
+
+    def forget(self, job_id: JobId) -> None:
+        """Remove what is kept of a finished job, now."""
+        if job_id not in self._runs:
+            self._kept.pop(job_id, None)
+            self._remove(job_id, self._folder.remove)
+
+    def finished_before(self) -> list[tuple[JobId, float]]:
+        """Once, at the start: the jobs that ended in an earlier life and their age in seconds.
+
+        What was interrupted then is removed. `load` has the last word on each: power may have been lost.
+        """
+        found = self._folder.finished()
+        now = self._loop.time()
+        for job_id, age_s in sorted(found, key=lambda one: -one[1]):
+            self._keep(job_id, now - age_s)
+        return found
+
+    def sweep(self) -> bool:
+        """Remove what was kept for its time, for some milliseconds. True if there is more. It is called by itself."""
+        now = self._loop.time()
+        stop_at = now + _BITE_S
+        while self._seconds and self._seconds[0][0] + 1.0 + self._done_ttl_s <= now:
+            second, jobs = self._seconds[0]
+            while jobs:
+                job_id = jobs.pop()
+                if self._kept.get(job_id) != second or job_id in self._runs:
+                    continue
+                if self._is_owed(job_id):
+                    self._keep(job_id, now)
+                    continue
+                del self._kept[job_id]
+                self._remove(job_id, self._folder.retire)
+                if self._loop.time() >= stop_at:
+                    return True
+            self._seconds.popleft()
+        return False
+
+    def own_cpu_s(self) -> float:
+        """CPU seconds that its jobs have used so far, ended and running."""
+        return self._processes.cpu_s()
+
+    def others_cpu_share(self) -> float:
+        """How much of the machine others than this worker and its jobs use, 0 to 1."""
+        return self._others_cpu.share(self._loop.time())
+
+    async def close(self) -> None:
+        """End all jobs, with grace; they leave no result. Nothing of them runs afterwards."""
+        self._closed = True
+        self._sweeper.cancel()
+        await self._processes.close()
+        await asyncio.to_thread(self._threads.shutdown)
+        for run in list(self._runs.values()):
+            if run.directory is not None and self._folder.load(run.name) is None:
+                run.directory.remove()
+            self._leave(run)
+        self._folder.close()
+
+    # From the request to the program.
+
+    def _prepare(self, run: Run, payload: bytes) -> None:
+        request = read_request(payload)
+        run.request = request if request.job_id else msgspec.structs.replace(request, job_id=run.name)
+        _check(request)
+        program = self._programs.resolve(request.exec_name)
+        bounds = Bounds(request.limits) if request.limits is not None else None
+        self._check_disk()
+        run.directory = directory = self._folder.make(run.name)
+
+        def place() -> str:
+            directory.place(request.files)
+            return directory.place_program(program) if self._copy_in else program
+
+        def launch(program: str) -> None:
+            self._launch(run, directory, program, bounds)
+
+        size = sum([len(file.content or b"") for file in request.files])
+        if self._copy_in or size > SMALL_BYTES or len(request.files) > SMALL_FILES:
+            self._in_thread(run, place, launch)
+        else:
+            launch(place())
+
+    def _launch(self, run: Run, directory: JobDir, program: str, bounds: Bounds | None) -> None:
+        if run.kill_code:
+            raise Refused(run.kill_code, _why_killed(run.kill_code))
+        request = run.request
+        try:
+            command = [os.fsencode(program), *[argument.encode() for argument in request.args]]
+        except UnicodeEncodeError:
+            raise Refused("bad-request", "an argument is not Unicode text") from None
+        timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
+        capture = self._folder.captures.take()
+        try:
+            run.child = self._processes.start(
+                run.name, command, directory.path, capture, timeout_s=timeout_s, bounds=bounds
+            )
+        except BaseException:
+            self._folder.captures.give_back(capture, abandoned=True)
+            raise
+
+    def _check_disk(self) -> None:
+        now = self._loop.time()
+        if now - self._disk_looked_at >= _DISK_LOOK_S:
+            self._disk_looked_at = now
+            self._disk_is_low = self._folder.free_bytes() < self._disk_free_min_bytes
+        if self._disk_is_low:
+            raise Refused("disk", f"less than {self._disk_free_min_bytes} bytes are free in {self._folder.path}")
+
+    # From the program's end to the result.
+
+    def _program_ended(self, child: Child) -> None:
+        if not self._closed:
+            self._try(self._by_name[child.job], self._conclude, child)
+
+    def _conclude(self, run: Run, child: Child) -> None:
+        directory = run.directory
+        assert directory is not None
+
+        def ended() -> Ended:
+            return conclude(run.request, child, directory, self._worker_name, self._done_ttl_s)
+
+        little = child.capture.out_bytes + child.capture.err_bytes <= SMALL_BYTES
+        if directory.reopen() and little:
+            self._finish(run, ended())
+        else:
+            self._in_thread(run, ended, lambda end: self._finish(run, end))
+
+    def _fail(self, run: Run, error: BaseException) -> None:
+        """It cannot be run, or what it made cannot be kept: then this is its result."""
+        if self._closed:
+            return
+        if isinstance(error, Refused):
+            code, text = error.code, error.message
+        else:
+            log.error("job=%s failed by a bug of ours", run.name, exc_info=error)
+            code, text = "worker-error", f"the worker failed: {type(error).__name__}"
+        end = refuse(run.request, run.child, code, text, self._worker_name)
+
+        def record() -> bool:
+            if run.directory is not None:
+                run.directory.remove()
+            with contextlib.suppress(Refused):  # a full disk: then the result is sent once, and not kept
+                self._folder.record(run.name, end.payload)
+                return True
+            return False
+
+        if run.child is None:
+            self._finish(run, end, kept=record())
+        else:  # who knows how much there is to remove
+            self._in_thread(run, record, lambda kept: self._finish(run, end, kept=kept))
+
+    def _finish(self, run: Run, end: Ended, *, kept: bool = True) -> None:
+        if kept:
+            self._keep(run.job_id, self._loop.time())
+        self._leave(run)
+        try:
+            self._on_end(run.job_id, *end)
+        except Exception:
+            log.exception("job=%s ended, and nobody took its result", run.name)
+
+    def _leave(self, run: Run) -> None:
+        del self._runs[run.job_id]
+        del self._by_name[run.name]
+        if run.directory is not None:
+            run.directory.close()
+        if run.child is not None:
+            self._folder.captures.give_back(run.child.capture, abandoned=run.child.abandoned)
+
+    # Steps that may fail, here or in a thread.
+
+    def _try(self, run: Run, step: Callable[..., None], *arguments: object) -> None:
+        try:
+            step(run, *arguments)
+        except Exception as error:
+            # Soon, not now: whoever called us is not ready to hear of the end yet.
+            self._loop.call_soon(self._fail, run, error)
+
+    def _in_thread(self, run: Run, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        def back(done: asyncio.Future[T]) -> None:
+            if self._closed:
+                return
+            try:
+                then(done.result())
+            except Exception as error:
+                self._fail(run, error)
+
+        self._loop.run_in_executor(self._threads, work).add_done_callback(back)
+
+    # What is kept.
+
+    def _keep(self, job_id: JobId, ended_at: float) -> None:
+        if not self._seconds or ended_at >= self._seconds[-1][0] + 1.0:
+            self._seconds.append((ended_at, []))
+        second, jobs = self._seconds[-1]
+        self._kept[job_id] = second
+        jobs.append(job_id)
+
+    def _remove(self, job_id: JobId, remove: Callable[[str], bool]) -> None:
+        name = show_job_id(job_id)
+        if not remove(name):
+            self._threads.submit(_remove_all, f"{self._folder.path}/{name}")
+
+    def _sweep_on(self) -> None:
+        try:
+            pause = _BETWEEN_BITES_S if self.sweep() else _SWEEP_S
+        except Exception:
+            log.exception("finished jobs could not be removed")
+            pause = _SWEEP_S
+        self._sweeper = self._loop.call_later(pause, self._sweep_on)
+
+
+def _check(request: JobRequest) -> None:
+    """Raises Refused for a request that cannot be run, whoever tries."""
+    if len(request.args) > ARGS_PER_JOB_MAX:
+        raise Refused("bad-request", f"a job has at most {ARGS_PER_JOB_MAX} arguments, not {len(request.args)}")
+    if len(request.files) > FILES_PER_JOB_MAX:
+        raise Refused("bad-request", f"a job has at most {FILES_PER_JOB_MAX} files, not {len(request.files)}")
+    if request.timeout_s is not None and not 0 < request.timeout_s <= JOB_TIMEOUT_MAX_S:
+        raise Refused("bad-request", f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:g} s")
+    check_file_names([file.name for file in request.files])
+    for file in request.files:
+        if file.content is None and file.cache_id:
+            raise Refused("no-cache", f"{file.name!r} is to come from cache {file.cache_id!r}, which is not here")
+        if file.content is None:
+            raise Refused("bad-request", f"the file {file.name!r} has no content")
+
+
+def _why_killed(code: str) -> str:
+    return "the job was cancelled" if code == "cancelled" else f"the job was ended: {code}"
+
+
+def _remove_all(path: str) -> None:
+    try:
+        remove_tree(path)
+    except OSError as error:
+        log.warning("%s cannot be removed: %s", path, error.strerror)

@@ -1,0 +1,423 @@
+"""How are a client's jobs kept alive over connections that come and go? `failover` decides; this is its hands.
+
+    Grid, Window ── start, claim, ask, cancel ──► Session ◄── events, effects ──► failover
+                                                     └── Line ◄── frames ──► leader
+
+It knows every unfinished job by its id, and ends each of them exactly once: with a result, with a refusal, or, when the
+session itself ends, with the reason for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from wakugumi.adapters.drive import Drive
+from wakugumi.adapters.net import Link, Owner
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.core import failover_events as ev
+from wakugumi.core.failover import Failover
+from wakugumi.core.failover_events import ClientDo, ClientEvent
+from wakugumi.core.job import ConnId, JobId
+from wakugumi.errors import Lost, PeerError, Refused, WakugumiError
+from wakugumi.limits import CLOSE_DEADLINE_S, MIB, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.roles.job import Job
+from wakugumi.roles.request import Request
+from wakugumi.roles.result import Result
+from wakugumi.roles.window import Window
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.frame import Frame
+
+log = logging.getLogger("wakugumi.client")
+
+UNFINISHED_BYTES_MAX: Final = 256 * MIB
+"""Requests of unfinished jobs are kept to be sent again; beyond this `submit` waits."""
+
+Dialler: TypeAlias = Callable[[Owner], Awaitable[Link]]
+"""Makes a connection. Raises Lost if it may succeed later, another WakugumiError if it never will."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How a client is connected."""
+
+    leader: str
+    connected: bool
+    old_leader: bool
+    """It gives no receipts, cancels nothing and answers no questions."""
+    unfinished: int
+    trouble: str
+    """Why it is not connected; empty if it is."""
+
+
+class Session:
+    """Make it inside a running loop: it dials at once, and until it is closed."""
+
+    def __init__(
+        self,
+        dialler: Dialler,
+        leader: str,
+        hello: bytes,
+        *,
+        unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
+        embedded: bool = False,
+    ) -> None:
+        self.tasks = Tasks()
+        self.unfinished_max = unfinished_max
+        self._dialler = dialler
+        self._leader = leader
+        self._hello = hello
+        self._links: dict[ConnId, Link] = {}
+        self._no_links = asyncio.Event()
+        self._no_links.set()
+        self._jobs: dict[JobId, Job] = {}
+        self._bytes = 0
+        self._asks: dict[bytes, asyncio.Future[ev.Answer]] = {}
+        self._windows: set[Window] = set()
+        self._waiting: deque[Callable[[], int]] = deque()
+        """Whoever waits for room: each call tells how many jobs will be started because of it, later."""
+        self._gate = False
+        self._ready: ev.Ready | None = None
+        self._trouble = "not connected yet"
+        self._ended: WakugumiError | None = None
+        self._served_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        machine = Failover(random.random, unfinished_max=unfinished_max, embedded=embedded)
+        self._drive: Drive[ClientEvent, object, ClientDo] = Drive(machine, self._perform, name="client")
+        self._drive.failed.add_done_callback(self._drive_failed)
+        self._post = self._drive.post
+
+    async def served(self, deadline_s: float) -> None:
+        """Returns once a leader serves us. Raises Refused("no-leader") if none does in time."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                await asyncio.shield(self._served_once)
+        except TimeoutError:
+            why = f"no leader at {self._leader} within {deadline_s:g} s: {self._trouble}"
+            raise Refused("no-leader", why) from None
+
+    async def close(self) -> None:
+        """End what is unfinished here; the leader keeps and does what it has."""
+        error = Refused("closed", "the client was closed before the job was done")
+        for window in list(self._windows):
+            window.close()
+            window.fail(error)
+        self._end(error)
+        await asyncio.sleep(0)  # The drive handles what was posted: the last confirms and cancels leave with us.
+        for link in list(self._links.values()):
+            link.close()
+        try:
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await self._no_links.wait()
+        except TimeoutError:
+            for link in list(self._links.values()):
+                link.abort()
+        self._drive.close()
+        await self.tasks.close()
+
+    def status(self) -> Status:
+        return Status(
+            leader=self._leader,
+            connected=self._ready is not None,
+            old_leader=self._ready is not None and self._ready.old,
+            unfinished=len(self._jobs),
+            trouble=self._trouble,
+        )
+
+    # Jobs and questions.
+
+    @property
+    def room(self) -> int:
+        """How many jobs may be started now."""
+        if not self._gate or self._bytes >= UNFINISHED_BYTES_MAX:
+            return 0
+        return self.unfinished_max - len(self._jobs)
+
+    @property
+    def must_wait(self) -> bool:
+        """There is no room, or others were here before."""
+        return bool(self._waiting) or self.room <= 0
+
+    async def admission(self) -> None:
+        """Wait for room, in line with the others who do."""
+        put = self._waiting.append
+        while True:
+            if self._ended is not None:
+                raise self._ended
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            put(lambda turn=turn: _give(turn))  # type: ignore[misc]
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():  # It was our turn: the next one may have it.
+                    self._tell_room()
+                raise
+            if self.room > 0:
+                return
+            put = self._waiting.appendleft  # Somebody was quicker: who was first in line stays first.
+
+    def on_room(self, call: Callable[[], int]) -> None:
+        self._waiting.append(call)
+
+    def start(self, request: Request, item: object) -> tuple[Job, bool]:
+        """The job, and whether it is a new one. Raises Refused if its id is under way for another request."""
+        if self._ended is not None:
+            raise self._ended
+        known = self._jobs.get(request.job)
+        if known is not None:
+            if known.request.frame != request.frame:
+                what = "under way for another request" if known.request.frame else "being waited for with `wait`"
+                raise Refused("conflict", f"the job id {request.id} is {what}")
+            return known, False
+        job = Job(request, item, self)
+        self._jobs[request.job] = job
+        self._bytes += len(request.frame)
+        self._post(ev.Submit(request.job, request.frame))
+        return job, True
+
+    async def claim(self, key: JobId, name: str) -> Result:
+        """The result of a job that someone submitted before."""
+        job = self._jobs.get(key)
+        if job is not None:
+            return await job
+        if self._ended is not None:
+            raise self._ended
+        self._jobs[key] = job = Job(Request(key, name, "", b""), None, self)
+        self._post(ev.Claim(key))
+        try:
+            return await job
+        finally:
+            if not job.done():
+                self._jobs.pop(key, None)
+                self._post(ev.Forget(key))
+
+    def find(self, key: JobId) -> Job | None:
+        return self._jobs.get(key)
+
+    def cancel(self, jobs: Iterable[Job]) -> None:
+        keys = [job.request.job for job in jobs]
+        if keys:
+            self._post(ev.Cancel(keys))
+
+    async def ask(self, ask: bytes, frame: bytes) -> ev.Answer:
+        """Raises Refused if the leader is one that cannot be asked."""
+        if self._ended is not None:
+            raise self._ended
+        future: asyncio.Future[ev.Answer] = asyncio.get_running_loop().create_future()
+        self._asks[ask] = future
+        self._post(ev.Ask(ask, frame))
+        try:
+            return await future
+        finally:
+            del self._asks[ask]
+            if not future.done() or future.cancelled():
+                self._post(ev.Forget(ask))
+
+    def new_window(self, size: int) -> Window:
+        if self._ended is not None:
+            raise self._ended
+        window = Window(self, size)
+        self._windows.add(window)
+        return window
+
+    def window_closed(self, window: Window) -> None:
+        self._windows.discard(window)
+
+    # What the lines call.
+
+    def opened(self, conn: ConnId, link: Link) -> None:
+        self._links[conn] = link
+        self._no_links.clear()
+        link.send(self._hello)
+        self._post(ev.Connected(conn))
+
+    def lost(self, conn: ConnId, why: str) -> None:
+        del self._links[conn]
+        if not self._links:
+            self._no_links.set()
+        self._post(ev.Disconnected(conn, why))
+
+    # What the drive calls.
+
+    def _perform(self, effects: Sequence[ClientDo]) -> None:
+        for effect in effects:
+            match effect:
+                case ev.SendFrames(conn, frames):
+                    self._send(conn, frames[0] if len(frames) == 1 else b"".join(frames))
+                case ev.Deliver(results):
+                    self._deliver(results)
+                case ev.SendConfirms(conn, jobs):
+                    self._send(conn, fr.encode(fr.CONFIRM, payload=ms.pack_ids(jobs)))
+                case ev.Accepted(jobs):
+                    self._accepted(jobs)
+                case ev.SendClaims(conn, jobs):
+                    self._send(conn, fr.encode(fr.CLAIM, payload=ms.pack_ids(jobs)))
+                case ev.SendCancels(conn, jobs):
+                    self._send(conn, fr.encode(fr.CANCEL, payload=ms.pack_ids(jobs)))
+                case ev.SendHeartbeat(conn):
+                    self._send(conn, fr.encode(fr.HEARTBEAT))
+                case ev.GiveUp(key, code, text):
+                    self._give_up(key, code, text)
+                case ev.Gate(is_open):
+                    self._gate = is_open and self._ended is None
+                case ev.Answer() | ev.NoAnswer():
+                    self._answer(effect)
+                case _:
+                    self._connection_changed(effect)
+        if self._waiting:
+            self._tell_room()
+
+    def _connection_changed(self, effect: ClientDo) -> None:
+        match effect:
+            case ev.Dial(conn):
+                self.tasks.start(self._dial(conn), name=f"dial {self._leader}")
+            case ev.HangUp(conn, why):
+                log.warning("leaving %s: %s", self._leader, why)
+                if (link := self._links.get(conn)) is not None:
+                    link.abort()
+            case ev.Ready():
+                self._ready, self._trouble = effect, ""
+                log.info("connected to %s%s", self._leader, " (an old leader)" if effect.old else "")
+                if not self._served_once.done():
+                    self._served_once.set_result(None)
+            case ev.Away(why, retry_in_s):
+                self._ready, self._trouble = None, why
+                # Who waits in `connect` is told when its time is over; after that somebody should look.
+                level = logging.WARNING if self._served_once.done() and self._ended is None else logging.DEBUG
+                log.log(level, "no leader: %s; trying again in %.1f s, %d jobs wait", why, retry_in_s, len(self._jobs))
+            case _:
+                raise AssertionError(effect)
+
+    async def _dial(self, conn: ConnId) -> None:
+        try:
+            await self._dialler(Line(self, conn, self._post))
+        except Lost as error:
+            self._post(ev.Disconnected(conn, str(error)))
+        except WakugumiError as error:
+            self._end(error)
+
+    def _send(self, conn: ConnId, data: bytes) -> None:
+        link = self._links.get(conn)
+        if link is not None:
+            link.send(data)
+
+    def _deliver(self, results: Sequence[ev.Result]) -> None:
+        jobs = self._jobs
+        for event in results:
+            job = jobs.pop(event.job, None)
+            if job is None:
+                continue
+            self._bytes -= len(job.request.frame)
+            try:
+                record = ms.read_result(event.job, event.payload)
+            except PeerError as error:
+                record = ms.JobResult(job.id, status=ms.FAILED, stderr=str(error), reason="bad-result")
+            job.end(Result(record, job.request.id, job.item))
+
+    def _accepted(self, keys: Sequence[JobId]) -> None:
+        jobs = self._jobs
+        for key in keys:
+            job = jobs.get(key)
+            if job is not None:
+                job.accept()
+
+    def _give_up(self, key: JobId, code: str, text: str) -> None:
+        job = self._jobs.pop(key, None)
+        if job is None:
+            return
+        self._bytes -= len(job.request.frame)
+        if code == "cancelled":  # As the leader itself says it: a cancelled job has a result.
+            record = ms.JobResult(job.id, "", job.request.program, ms.FAILED, stderr=text, reason=code)
+            job.end(Result(record, job.id, job.item))
+        else:
+            job.end(Refused(code, text))
+
+    def _answer(self, effect: ev.Answer | ev.NoAnswer) -> None:
+        future = self._asks.get(effect.ask)
+        if future is None or future.done():
+            return
+        if isinstance(effect, ev.Answer):
+            future.set_result(effect)
+        else:
+            future.set_exception(Refused(effect.code, effect.text))
+
+    def _tell_room(self) -> None:
+        promised = 0
+        while self._waiting and (self._ended is not None or self.room > promised):
+            promised += self._waiting.popleft()()
+
+    def _drive_failed(self, failed: asyncio.Future[None]) -> None:
+        if not failed.cancelled() and (error := failed.exception()) is not None:
+            self._end(Lost(f"the client failed by a bug of its own: {error!r}"))
+
+    def _end(self, error: WakugumiError) -> None:
+        """There will be no more results: tell everyone who waits for one."""
+        if self._ended is not None:
+            return
+        self._ended = error
+        self._gate = False
+        self._ready, self._trouble = None, str(error)
+        for window in list(self._windows):
+            window.fail(error)
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            job.end(error)
+        for future in self._asks.values():
+            if not future.done():
+                future.set_exception(error)
+        if not self._served_once.done():
+            self._served_once.set_exception(error)
+            self._served_once.exception()  # Whoever waits for it gets it, and nobody has to.
+        self._tell_room()
+
+
+class Line:
+    """One connection of a client: frames in, events out."""
+
+    def __init__(self, session: Session, conn: ConnId, post: Callable[[ClientEvent], None]) -> None:
+        self._session = session
+        self._conn = conn
+        self._post = post
+        self._ignored_one = False
+
+    def on_open(self, link: Link) -> None:
+        self._session.opened(self._conn, link)
+
+    def on_frame(self, link: Link, frame: Frame) -> None:
+        kind = frame.type
+        if kind == fr.RESULT:
+            # Not JobId(…): on the busiest path of all, a name costs as much as the event.
+            self._post(ev.Result(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
+        elif kind == fr.RECEIPT:
+            self._post(ev.Receipts(self._conn, ms.unpack_ids(frame.payload)))
+        elif kind == fr.HEARTBEAT:
+            self._post(ev.Heard(self._conn))
+        elif kind == fr.REFUSAL:
+            refusal = ms.read_refusal(frame.payload)
+            self._post(ev.Refusal(self._conn, JobId(frame.corr_id), refusal.code, refusal.message))
+        elif kind == fr.ASK:
+            self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
+        elif kind == fr.WELCOME:
+            ms.read_welcome(frame.payload)
+            self._post(ev.Welcomed(self._conn))
+        elif not self._ignored_one:
+            self._ignored_one = True
+            log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)
+
+    def on_blocked(self, _link: Link, blocked: bool) -> None:
+        self._post(ev.Blocked(self._conn, blocked))
+
+    def on_lost(self, _link: Link) -> None:
+        self._session.lost(self._conn, "the connection ended")
+
+
+def _give(turn: asyncio.Future[None]) -> int:
+    if turn.done():
+        return 0
+    turn.set_result(None)
+    return 1

@@ -1,0 +1,357 @@
+"""The worker as a process: `slots` between one leader's socket and the programs of `runner`.
+
+    leader ◄── frames ──► Worker ◄── events, effects ──► slots
+                            └── start, kill, load ──► runner
+
+It dials, says hello, and dials again whenever the connection is lost; what runs goes on meanwhile. All decisions are
+made in `slots`: here frames become events, and effects become frames or calls of the runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import UUID, uuid4
+
+import msgspec
+
+from wakugumi.adapters.drive import Drive
+from wakugumi.adapters.loop import run
+from wakugumi.adapters.machine import busy_share
+from wakugumi.adapters.net import Address, Link, Owner, dial
+from wakugumi.adapters.process import Programs
+from wakugumi.adapters.signals import on_stop_signals
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.core import slots_events as ev
+from wakugumi.core.job import JobId, WorkerId, show_job_id
+from wakugumi.core.policy import with_jitter
+from wakugumi.core.slots import Slots
+from wakugumi.core.slots_events import SlotsDo, SlotsEvent
+from wakugumi.core.subject import SubjectError, worker_patterns
+from wakugumi.errors import ConfigError, Lost, PeerError
+from wakugumi.limits import (
+    CLOSE_DEADLINE_S,
+    CPU_CAP,
+    CPU_CAP_MAX,
+    CPU_CAP_MIN,
+    CREDIT_MAX,
+    RECONNECT_FIRST_S,
+    RECONNECT_MAX_S,
+    WORKER_NAME_CHARS_MAX,
+    WORKER_SLOTS,
+)
+from wakugumi.roles.runner import Runner
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.frame import Frame
+
+log = logging.getLogger("wakugumi.worker")
+
+Dial: TypeAlias = Callable[[Owner], Awaitable[Link]]
+"""Makes a connection that belongs to this owner. Raises Lost if it may succeed later."""
+
+
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """What the command line and the environment say."""
+
+    leader: Address
+    programs: Path | None
+    jobs_folder: Path
+    named_programs: dict[str, Path] = {}
+    patterns: str = ""
+    name: str = ""
+    slots: int = WORKER_SLOTS
+    cpu_cap: float = CPU_CAP
+    copy_in: bool = False
+    """Programs are copied into each job's directory, for those that look beside themselves (SPEC W1)."""
+
+
+def main_worker(settings: WorkerSettings) -> int:
+    """A worker's process, until it is told to stop. Returns its exit code; raises ConfigError."""
+    run(_serve(settings))
+    return 0
+
+
+async def _serve(settings: WorkerSettings) -> None:
+    worker = Worker(
+        settings.leader,
+        Programs(settings.programs, settings.named_programs),
+        settings.jobs_folder,
+        patterns=settings.patterns,
+        name=settings.name,
+        slots=settings.slots,
+        cpu_cap=settings.cpu_cap,
+        copy_in=settings.copy_in,
+    )
+    on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
+    await worker.run()
+
+
+class Worker:
+    """One worker. Make it inside a running loop, then `run` it once."""
+
+    def __init__(
+        self,
+        leader: Address | Dial,
+        programs: Programs,
+        jobs_folder: Path,
+        *,
+        patterns: str = "",
+        name: str = "",
+        slots: int = WORKER_SLOTS,
+        cpu_cap: float = CPU_CAP,
+        copy_in: bool = False,
+    ) -> None:
+        """Raises ConfigError for what cannot be, or no leader would accept."""
+        _check(patterns, name, slots, cpu_cap)
+        self.worker_id = WorkerId(uuid4().bytes_le)
+        """Its own for the life of this process: by it a leader knows the worker again (SPEC L4)."""
+        self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
+        self._hello = fr.encode(
+            fr.HELLO_WORKER,
+            self.worker_id,
+            subject=patterns,
+            payload=ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER))),
+        )
+        self._link: Link | None = None
+        self._unlinked = asyncio.Event()
+        self._unlinked.set()
+        self._why_lost = ""
+        self._served = False
+        self._ignored: set[int] = set()
+        self._stopped = asyncio.Event()
+        self._slots = Slots(slots, cpu_cap)
+        label = name or self.worker_id[:4][::-1].hex()
+        self._runner = Runner(
+            asyncio.get_running_loop(),
+            programs,
+            jobs_folder,
+            self._ended,
+            worker_name=label,
+            is_owed=self._slots.owes,
+            copy_in=copy_in,
+        )
+        self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
+        self._post = self._drive.post
+        self._on: dict[int, Callable[[Frame], None]] = {
+            fr.ASSIGN_JOB: self._assign,
+            fr.CONFIRM: self._confirm,
+            fr.CANCEL: self._cancel,
+            fr.HEARTBEAT: self._heartbeat,
+            fr.WELCOME: self._welcome,
+            fr.CACHE_PUT: self._cache_put,
+        }
+        self._act: dict[type[object], Callable[[Any], None]] = {
+            ev.StartProgram: self._start_program,
+            ev.SendAck: self._send_ack,
+            ev.SendCredit: self._send_credit,
+            ev.KillProgram: self._kill_program,
+            ev.LoadResult: self._load_result,
+            ev.MeasureCpu: self._measure_cpu,
+            ev.SendHolding: self._send_holding,
+            ev.SendFailure: self._send_failure,
+            ev.SendLeaving: self._send_leaving,
+            ev.SendHeartbeat: self._send_heartbeat,
+            ev.Complain: self._complain,
+            ev.HangUp: self._hang_up,
+            ev.Stopped: self._stop,
+        }
+
+    async def run(self) -> None:
+        """Serve until `request_stop` has had its effect. Raises only for our own bugs."""
+        self._post(ev.Recovered(self._runner.finished_before()))
+        tasks = Tasks()
+        stopped = tasks.start(self._stopped.wait(), name="worker stopped")
+        linked = tasks.start(self._stay_linked(), name="worker's connection")
+        try:
+            await asyncio.wait({stopped, linked, self._drive.failed}, return_when=asyncio.FIRST_COMPLETED)
+            for broken in (self._drive.failed, linked):
+                if broken.done():
+                    broken.result()
+        finally:
+            await tasks.close()
+            await self._close()
+        log.info("worker %s stopped", UUID(bytes_le=self.worker_id))
+
+    def request_stop(self) -> None:
+        """Finish what runs, deliver, and stop; asked again, stop now."""
+        if self._slots.leaving:
+            log.info("stopping now: running=%d, given up", self._slots.running)
+        else:
+            log.info(
+                "draining: running=%d unconfirmed=%d; ask again to stop at once",
+                self._slots.running,
+                self._slots.unconfirmed,
+            )
+        self._post(ev.StopAsked())
+
+    async def _stay_linked(self) -> None:
+        """Dial, and dial again, with pauses that grow while no leader serves us (SPEC K6)."""
+        clock = asyncio.get_running_loop().time
+        pause_s = RECONNECT_FIRST_S
+        while True:
+            began_at = clock()
+            try:
+                await self._dial(self)
+            except Lost as error:
+                self._why_lost = str(error)
+                self._hang_up_quietly()
+            await self._unlinked.wait()
+            if self._served or clock() - began_at > RECONNECT_MAX_S:
+                self._served = False
+                pause_s = RECONNECT_FIRST_S
+            wait_s = with_jitter(pause_s, random.random())
+            log.warning("no leader: %s; trying again in %.1f s", self._why_lost or "it hung up", wait_s)
+            self._why_lost = ""
+            await asyncio.sleep(wait_s)
+            pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+
+    async def _close(self) -> None:
+        """First the programs, then the connection: its end makes the leader give their jobs to others."""
+        self._drive.close()
+        await self._runner.close()
+        if self._link is not None:
+            self._link.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_DEADLINE_S):
+                    await self._unlinked.wait()
+            self._hang_up_quietly()
+
+    def _hang_up_quietly(self) -> None:
+        if self._link is not None:
+            self._link.abort()
+
+    # What the link calls.
+
+    def on_open(self, link: Link) -> None:
+        self._link = link
+        self._unlinked.clear()
+        self._ignored.clear()
+        log.info("worker %s connected to the leader at %s", UUID(bytes_le=self.worker_id), link.peer)
+        link.send(self._hello)
+        self._post(ev.Opened())
+
+    def on_frame(self, link: Link, frame: Frame) -> None:
+        handler = self._on.get(frame.type)
+        if handler is not None:
+            handler(frame)
+        elif frame.type not in self._ignored:
+            self._ignored.add(frame.type)
+            name = fr.NAMES.get(frame.type, "unknown")
+            log.warning("%s sent a frame of type %d (%s), which is ignored", link.peer, frame.type, name)
+
+    def on_blocked(self, link: Link, blocked: bool) -> None:
+        """Nothing to do: a leader that does not read gets no credit either, so little can pile up."""
+
+    def on_lost(self, _link: Link) -> None:
+        self._link = None
+        self._unlinked.set()
+        self._post(ev.LinkLost())
+
+    # What the leader says.
+
+    def _assign(self, frame: Frame) -> None:
+        if frame.msg_id == fr.NO_ID:
+            raise PeerError("an AssignJob carries the job's id, not zeros")
+        self._served = True
+        self._post(ev.Assigned(JobId(frame.msg_id), frame.payload))
+
+    def _confirm(self, frame: Frame) -> None:
+        self._post(ev.Confirmed(ms.unpack_ids(frame.payload)))
+
+    def _cancel(self, frame: Frame) -> None:
+        self._post(ev.Cancelled(ms.unpack_ids(frame.payload)))
+
+    def _heartbeat(self, _frame: Frame) -> None:
+        self._post(ev.Heard())
+
+    def _welcome(self, frame: Frame) -> None:
+        welcome = ms.read_welcome(frame.payload)
+        self._served = True
+        log.info("the leader speaks version %s", welcome.version)
+        self._post(ev.Welcomed())
+
+    def _cache_put(self, frame: Frame) -> None:
+        cache_id = ms.read_cache_put(frame.payload)
+        no = ms.CachePutResult(cache_id, ms.FAILED, "this worker keeps no caches; send the files with each job")
+        subject = f"cache.ack.{cache_id}"[:255]
+        self._send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
+
+    # What the runner says.
+
+    def _ended(self, job: JobId, payload: bytes, ok: bool, reason: str) -> None:
+        self._post(ev.Ended(job, ok, reason, payload))
+
+    # What `slots` asks for.
+
+    def _perform(self, effects: Sequence[SlotsDo]) -> None:
+        act = self._act
+        for effect in effects:
+            act[type(effect)](effect)
+
+    def _send(self, data: bytes) -> None:
+        if self._link is not None:
+            self._link.send(data)
+
+    def _start_program(self, effect: ev.StartProgram) -> None:
+        self._runner.start(effect.job, effect.payload)
+
+    def _kill_program(self, effect: ev.KillProgram) -> None:
+        self._runner.kill(effect.job, effect.code)
+
+    def _load_result(self, effect: ev.LoadResult) -> None:
+        payload = self._runner.load(effect.job)
+        ok = payload is not None and ms.read_ack(payload).status == ms.OK
+        self._post(ev.ResultLoaded(effect.job, ok, payload))
+
+    def _measure_cpu(self, _effect: ev.MeasureCpu) -> None:
+        self._post(ev.CpuMeasured(self._runner.others_cpu_share()))
+
+    def _send_holding(self, effect: ev.SendHolding) -> None:
+        holding = ms.Holding(list(effect.running), list(effect.finished))
+        self._send(fr.encode(fr.HOLDING, payload=ms.encode(holding)))
+
+    def _send_ack(self, effect: ev.SendAck) -> None:
+        self._send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", effect.payload))
+
+    def _send_failure(self, effect: ev.SendFailure) -> None:
+        result = ms.JobResult(show_job_id(effect.job), status=ms.FAILED, stderr=effect.text, reason=effect.code)
+        self._send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", ms.encode(result)))
+
+    def _send_credit(self, effect: ev.SendCredit) -> None:
+        self._send(fr.encode(fr.CREDIT, payload=ms.write_credit(effect.amount)))
+
+    def _send_leaving(self, _effect: ev.SendLeaving) -> None:
+        self._send(fr.encode(fr.LEAVING))
+
+    def _send_heartbeat(self, _effect: ev.SendHeartbeat) -> None:
+        self._send(fr.encode(fr.HEARTBEAT, payload=ms.encode(ms.Load(busy_share()))))
+
+    def _complain(self, effect: ev.Complain) -> None:
+        log.warning("%s", effect.text)
+
+    def _hang_up(self, effect: ev.HangUp) -> None:
+        self._why_lost = effect.why
+        self._hang_up_quietly()
+
+    def _stop(self, _effect: ev.Stopped) -> None:
+        self._stopped.set()
+
+
+def _check(patterns: str, name: str, slots: int, cpu_cap: float) -> None:
+    try:
+        worker_patterns(patterns, name)
+    except SubjectError as error:
+        raise ConfigError(str(error), "patterns are dot-separated words with * and >: see docs/WORDS.md") from None
+    if len(name) > WORKER_NAME_CHARS_MAX or not name.isprintable():
+        raise ConfigError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters, not {name[:80]!r}")
+    if not 1 <= slots <= CREDIT_MAX:
+        raise ConfigError(f"a worker runs 1 to {CREDIT_MAX} jobs at once, not {slots}", "see WORKER_MAX_PAR")
+    if not CPU_CAP_MIN <= cpu_cap <= CPU_CAP_MAX:
+        raise ConfigError(f"the CPU cap is {CPU_CAP_MIN:.2f} to {CPU_CAP_MAX:.2f}, not {cpu_cap}", "see WORKER_CPU_CAP")

@@ -1,0 +1,189 @@
+"""Where does one frame end and the next begin? (SPEC F1–F4)
+
+    len:4 | type:1 | msgId:16 | corrId:16 | subjectLen:2 | subject | payloadLen:4 | payload      little-endian
+
+`len` counts every byte after itself and is at most 4 MiB, so the fourth byte of every frame is 0. The decoder holds at
+most one unfinished frame, and any split of the same bytes gives the same frames. What is inside them: `message`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct as Packing
+from typing import Final
+
+import msgspec
+
+from wakugumi.errors import PeerError
+from wakugumi.limits import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX
+
+SUBMIT_JOB: Final = 1
+ASSIGN_JOB: Final = 2
+ACK_JOB: Final = 3
+CREDIT: Final = 4
+RESULT: Final = 5
+CACHE_PUT: Final = 6
+CACHE_ACK: Final = 7
+HELLO_CLIENT: Final = 9
+HELLO_WORKER: Final = 10
+
+# From here on Wakugumi's own: sent only to peers that asked for them in their hello (F4).
+WELCOME: Final = 16
+RECEIPT: Final = 17
+REFUSAL: Final = 18
+CONFIRM: Final = 19
+HEARTBEAT: Final = 20
+HOLDING: Final = 21
+CANCEL: Final = 22
+LEAVING: Final = 23
+ASK: Final = 24
+CLAIM: Final = 25
+
+NAMES: Final[dict[int, str]] = {
+    SUBMIT_JOB: "SubmitJob",
+    ASSIGN_JOB: "AssignJob",
+    ACK_JOB: "AckJob",
+    CREDIT: "Credit",
+    RESULT: "Result",
+    CACHE_PUT: "CachePut",
+    CACHE_ACK: "CacheAck",
+    HELLO_CLIENT: "HelloClient",
+    HELLO_WORKER: "HelloWorker",
+    WELCOME: "Welcome",
+    RECEIPT: "Receipt",
+    REFUSAL: "Refusal",
+    CONFIRM: "Confirm",
+    HEARTBEAT: "Heartbeat",
+    HOLDING: "Holding",
+    CANCEL: "Cancel",
+    LEAVING: "Leaving",
+    ASK: "Ask",
+    CLAIM: "Claim",
+}
+
+NO_ID: Final = bytes(16)
+
+_HEAD: Final = Packing("<IB16s16sH")
+_LENGTH: Final = Packing("<I")
+_HEAD_NO_SUBJECT: Final = Packing("<IB16s16sHI")
+_AFTER_LENGTH: Final = 1 + 16 + 16 + 2 + 4
+"""Bytes that `len` counts besides subject and payload."""
+_LEAST: Final = 4 + _AFTER_LENGTH
+"""The smallest frame."""
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One message as it stands on the wire, the ids in .NET byte order (F2)."""
+
+    type: int
+    msg_id: bytes = NO_ID
+    corr_id: bytes = NO_ID
+    subject: str = ""
+    payload: bytes = b""
+
+
+def encode(kind: int, msg_id: bytes = NO_ID, corr_id: bytes = NO_ID, subject: str = "", payload: bytes = b"") -> bytes:
+    """The bytes of one frame. Ids are 16 bytes; what does not fit a frame is the caller's mistake."""
+    size = len(payload)
+    if not subject:
+        if size > FRAME_BYTES_MAX - _AFTER_LENGTH:
+            raise ValueError(f"a payload of {size} bytes does not fit a frame")
+        return _HEAD_NO_SUBJECT.pack(_AFTER_LENGTH + size, kind, msg_id, corr_id, 0, size) + payload
+    text = subject.encode()
+    length = _AFTER_LENGTH + len(text) + size
+    if length > FRAME_BYTES_MAX or len(text) > 0xFFFF:
+        raise ValueError(f"a subject of {len(text)} and a payload of {size} bytes do not fit a frame")
+    return b"".join((_HEAD.pack(length, kind, msg_id, corr_id, len(text)), text, _LENGTH.pack(size), payload))
+
+
+def payload_max(subject: str) -> int:
+    """How many bytes of payload fit a frame beside this subject."""
+    return FRAME_BYTES_MAX - _AFTER_LENGTH - len(subject.encode())
+
+
+class Decoder:
+    """Cuts a stream of bytes into frames. After a PeerError it is broken for good, as its connection is."""
+
+    def __init__(self, limit: int = FIRST_FRAME_BYTES_MAX) -> None:
+        self.limit = limit
+        """What `len` may say; raised to FRAME_BYTES_MAX once the peer has said who it is."""
+        self._parts: list[bytes] = []
+        self._held = 0
+        self._needed = 4
+        self._broken = ""
+
+    def trust(self) -> None:
+        """The first frame was a good hello: frames may now have their full size."""
+        self.limit = FRAME_BYTES_MAX
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a frame that has begun and not ended."""
+        return self._held
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield every frame that `data` completes, in order. Raises PeerError at the first byte that cannot be."""
+        if self._broken:
+            raise PeerError(self._broken)
+        if self._held:
+            self._parts.append(data)
+            self._held += len(data)
+            if self._held < self._needed:  # Joining once per frame, not once per read, keeps 4 MiB frames linear.
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+        at, end = 0, len(data)
+        unpack, limit = _HEAD_NO_SUBJECT.unpack_from, self.limit
+        try:
+            while end - at >= _LEAST:
+                # Without a subject the head is whole; with one, the last number is read again from behind it.
+                length, kind, msg_id, corr_id, subject_size, payload_size = unpack(data, at)
+                if length > limit or length < _AFTER_LENGTH:
+                    raise PeerError(_why_length(data[at : at + 4], length, limit))
+                stop = at + 4 + length
+                if stop > end:
+                    break
+                start = at + _LEAST
+                subject = ""
+                if subject_size:
+                    start += subject_size
+                    subject, payload_size = _subject(data, start, stop, subject_size)
+                if start + payload_size != stop:
+                    raise PeerError(f"inconsistent frame: len says {length} bytes, its parts add up to something else")
+                at = stop
+                yield Frame(kind, msg_id, corr_id, subject, data[start:stop])
+                limit = self.limit
+            if _LEAST > end - at >= 4:
+                length = int.from_bytes(data[at : at + 4], "little")
+                if length > limit or length < _AFTER_LENGTH:
+                    raise PeerError(_why_length(data[at : at + 4], length, limit))
+        except PeerError as error:
+            self._broken = str(error)
+            at = end  # What follows a broken frame means nothing.
+            raise
+        finally:
+            rest = data[at:]
+            self._held = len(rest)
+            self._parts = [rest] if rest else []
+            self._needed = 4 if len(rest) < 4 else 4 + int.from_bytes(rest[:4], "little")
+
+
+def _subject(data: bytes, payload_at: int, stop: int, size: int) -> tuple[str, int]:
+    """A frame's subject, and what stands behind it as the payload's length."""
+    if payload_at > stop:
+        raise PeerError(f"inconsistent frame: a subject of {size} bytes does not fit its length")
+    try:
+        subject = data[payload_at - 4 - size : payload_at - 4].decode()
+    except UnicodeDecodeError:
+        raise PeerError("the subject is not UTF-8") from None
+    return subject, int.from_bytes(data[payload_at - 4 : payload_at], "little")
+
+
+def _why_length(start: bytes, length: int, limit: int) -> str:
+    if start.isalpha() or start in {b"GET ", b"PUT ", b"JOB "}:
+        return f"not a frame: it begins with {start!r}, which looks like another protocol"
+    if start.startswith(b"\x16\x03"):
+        return "not a frame: it begins like TLS, which this port does not speak"
+    if length < _AFTER_LENGTH:
+        return f"inconsistent frame: len says {length} bytes, the least is {_AFTER_LENGTH}"
+    return f"a frame of {length} bytes is too large: at most {limit}"

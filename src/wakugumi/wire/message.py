@@ -1,0 +1,301 @@
+"""What does a frame say? (SPEC F4–F9) JSON payloads to values and back.
+
+The leader reads only the routing fields of a job (`read_submit`) and of a result (`read_ack`): the payload travels
+on as the same bytes. Names are PascalCase on the wire and snake_case here; unknown fields are ignored, missing ones
+have defaults, and what cannot be read raises PeerError (a hello, an id list) or Refused (one job of a good peer). What
+is said about it is cut, however much of it a stranger wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
+from wakugumi.core.questions import Question
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits import CLIENT_CAP_MAX, CLIENT_CAP_OLD, CLIENT_ID_CHARS_MAX, CREDIT_MAX, WORKER_NAME_CHARS_MAX
+from wakugumi.wire.frame import Frame
+
+T = TypeVar("T")
+
+TEXT_CHARS_MAX: Final = 1_000
+"""Of a refusal's message: it may quote what was asked, and must fit a frame and a log line."""
+
+CACHE_ID_CHARS_MAX: Final = 128
+
+OK: Final = "OK"
+FAILED: Final = "FAILED"
+
+RECEIPTS: Final = "receipts"
+HEARTBEATS: Final = "heartbeats"
+REATTACH: Final = "reattach"
+CANCELS: Final = "cancels"
+WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS)
+WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS)
+
+
+class InputFile(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """A file that a job brings along, or one of a cache that it names."""
+
+    name: str
+    cache_id: str | None = None
+    content: bytes | None = None
+
+
+class JobLimits(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """SPEC W8. None is no limit."""
+
+    memory_bytes: int | None = None
+    cpu_s: float | None = None
+    file_bytes: int | None = None
+    processes: int | None = None
+
+
+class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """One run of a program, as the client asks for it and the worker reads it."""
+
+    job_id: str
+    client_id: str = ""
+    exec_name: str = ""
+    args: list[str] = []
+    files: list[InputFile] = []
+    timeout_s: float | None = None
+    limits: JobLimits | None = None
+
+
+class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
+    """How it ended, as the worker writes it and the client reads it."""
+
+    job_id: str
+    client_id: str = ""
+    exec_name: str = ""
+    status: str = OK
+    stdout: str = ""
+    stderr: str = ""
+    output_archive: bytes | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    """Why it FAILED: a code of the error table. Old workers give none."""
+    run_s: float | None = None
+    worker: str | None = None
+
+
+class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobRequest that a leader needs."""
+
+    job_id: str = ""
+    exec_name: str = ""
+    timeout_s: float | None = None
+
+
+class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobResult that a leader needs."""
+
+    status: str
+    reason: str | None = None
+
+
+class HelloClient(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    client_id: str | None = None
+    desired_parallelism: int | None = None
+    wants: list[str] = []
+
+
+class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    name: str = ""
+    wants: list[str] = []
+
+
+class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """A leader's answer to a hello that wanted anything: from here on both sides know what the other speaks."""
+
+    version: str
+    wants: list[str] = []
+
+
+class Refusal(msgspec.Struct, frozen=True, rename="pascal"):
+    code: str
+    message: str
+
+
+class Load(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """What a worker's heartbeat tells: the machine's CPU use, 0 to 1."""
+
+    cpu: float = 0.0
+
+
+class Holding(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """What a worker still runs and which results it still has, after it connected (SPEC L4)."""
+
+    running: list[bytes] = []
+    finished: list[bytes] = []
+
+
+class CachePutHead(msgspec.Struct, frozen=True, rename="pascal"):
+    cache_id: str = ""
+
+
+class CachePutResult(msgspec.Struct, frozen=True, rename="pascal"):
+    cache_id: str
+    status: str
+    message: str
+
+
+_encoder: Final = msgspec.json.Encoder()
+encode: Final = _encoder.encode
+"""Any of the records above, or an answer to a question, as JSON."""
+
+_submit_head: Final = msgspec.json.Decoder(SubmitHead)
+_ack_head: Final = msgspec.json.Decoder(AckHead)
+_request: Final = msgspec.json.Decoder(JobRequest)
+_result: Final = msgspec.json.Decoder(JobResult)
+_question: Final[msgspec.json.Decoder[Question]] = msgspec.json.Decoder(Question)
+
+_ACK_OF_NOTHING: Final = AckHead(OK)
+
+_UNREADABLE: Final = (ValueError, RecursionError)
+"""What decoding raises: msgspec's errors are ValueErrors, and JSON may be nested deeper than anyone can follow."""
+
+
+def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
+    """The job's id and routing fields. The payload's id wins over the frame's (F9). Raises Refused."""
+    try:
+        head = _submit_head.decode(frame.payload)
+        job_id = parse_job_id(head.job_id) if head.job_id else JobId(frame.msg_id)
+    except _UNREADABLE as error:
+        raise Refused("bad-request", f"the payload is not a job request: {_brief(error)}") from None
+    if not any(job_id):
+        raise Refused("bad-request", "the job has no id")
+    return job_id, head
+
+
+def read_ack(payload: bytes) -> AckHead:
+    """Status and reason of a result; an empty payload means OK without output (F9). Raises Refused."""
+    if not payload:
+        return _ACK_OF_NOTHING
+    try:
+        return _ack_head.decode(payload)
+    except _UNREADABLE as error:
+        raise Refused("bad-result", f"the worker's answer is not a result: {_brief(error)}") from None
+
+
+def read_request(payload: bytes) -> JobRequest:
+    """A whole job, as a worker needs it. Raises Refused."""
+    try:
+        return _request.decode(payload)
+    except _UNREADABLE as error:
+        raise Refused("bad-request", f"the payload is not a job request: {_brief(error)}") from None
+
+
+def read_result(job_id: JobId, payload: bytes) -> JobResult:
+    """A whole result, as a client needs it. Raises PeerError: the worker's fault, for a leader does not look inside."""
+    if not payload:
+        return JobResult(show_job_id(job_id), exit_code=0)
+    try:
+        return _result.decode(payload)
+    except _UNREADABLE as error:
+        raise PeerError(f"the payload of Result is not a result: {_brief(error)}") from None
+
+
+def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
+    """Client id, cap and wants (F5). Raises PeerError."""
+    hello = _read(HelloClient, frame.payload, "HelloClient") if frame.payload else HelloClient()
+    client_id = frame.subject or hello.client_id or ""
+    if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not client_id.isprintable():
+        raise PeerError(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {client_id[:80]!r}")
+    cap = CLIENT_CAP_OLD if hello.desired_parallelism is None else hello.desired_parallelism
+    if not 1 <= cap <= CLIENT_CAP_MAX:
+        raise PeerError(f"DesiredParallelism is 1 to {CLIENT_CAP_MAX}, not {cap}")
+    return ClientId(client_id), cap, frozenset(hello.wants)
+
+
+def read_hello_worker(frame: Frame) -> tuple[str, frozenset[str]]:
+    """Name and wants; an old worker has neither. Raises PeerError."""
+    if not any(frame.msg_id):
+        raise PeerError("a worker's hello carries its id, not zeros")
+    hello = _read(HelloWorker, frame.payload, "HelloWorker") if frame.payload else HelloWorker()
+    if len(hello.name) > WORKER_NAME_CHARS_MAX or (hello.name and not hello.name.isprintable()):
+        raise PeerError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters")
+    return hello.name, frozenset(hello.wants)
+
+
+def read_credit(payload: bytes) -> int:
+    """The int32 of a Credit frame; 0, which the core refuses, for anything malformed (F7)."""
+    return int.from_bytes(payload, "little", signed=True) if len(payload) == 4 else 0
+
+
+def write_credit(amount: int) -> bytes:
+    assert 0 < amount <= CREDIT_MAX
+    return amount.to_bytes(4, "little", signed=True)
+
+
+def read_welcome(payload: bytes) -> Welcome:
+    return _read(Welcome, payload, "Welcome")
+
+
+def read_refusal(payload: bytes) -> Refusal:
+    return _read(Refusal, payload, "Refusal")
+
+
+def read_load(payload: bytes) -> Load:
+    """The load, brought within 0 to 1: it ranks workers, and none may rank itself out of the world."""
+    load = _read(Load, payload, "Heartbeat") if payload else Load()
+    return Load(min(max(load.cpu, 0.0), 1.0))
+
+
+def read_holding(payload: bytes) -> Holding:
+    """Raises PeerError, also for ids that are not 16 bytes."""
+    holding = _read(Holding, payload, "Holding")
+    if any(len(job_id) != 16 for ids in (holding.running, holding.finished) for job_id in ids):
+        raise PeerError("the payload of Holding has an id that is not 16 bytes")
+    return holding
+
+
+def read_cache_put(payload: bytes) -> str:
+    """The cache id of a CachePut, cut to what an answer can quote. Empty if it cannot be read."""
+    try:
+        return msgspec.json.decode(payload, type=CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
+    except _UNREADABLE:
+        return ""
+
+
+def read_question(payload: bytes) -> Question:
+    """Raises Refused: a question of another version hurts only the one who asked."""
+    try:
+        return _question.decode(payload)
+    except _UNREADABLE as error:
+        raise Refused("unknown-question", f"the leader does not know this question: {_brief(error)}") from None
+
+
+def write_refusal(code: str, text: str) -> bytes:
+    return encode(Refusal(code, text[:TEXT_CHARS_MAX]))
+
+
+def pack_ids(job_ids: Iterable[JobId]) -> bytes:
+    """Any number of ids as one payload: what Receipt, Confirm, Cancel and Claim carry."""
+    return b"".join(job_ids)
+
+
+def unpack_ids(payload: bytes) -> Sequence[JobId]:
+    """Raises PeerError if the payload is not a row of ids."""
+    if len(payload) == 16:
+        return (JobId(payload),)
+    if len(payload) % 16:
+        raise PeerError(f"a row of ids has 16 bytes each, not {len(payload)} in all")
+    return [JobId(payload[at : at + 16]) for at in range(0, len(payload), 16)]
+
+
+def _read(record: type[T], payload: bytes, name: str) -> T:
+    try:
+        return msgspec.json.decode(payload, type=record)
+    except _UNREADABLE as error:
+        raise PeerError(f"the payload of {name} cannot be read: {_brief(error)}") from None
+
+
+def _brief(error: ValueError | RecursionError) -> str:
+    """Some errors quote what they did not like, at whatever length it came."""
+    text = str(error)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,480 @@
+"""Links over real sockets, on both loops: writes that leave together, peers that do not read, and every way to end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from wakugumi.adapters import net
+from wakugumi.adapters.net import Address, Link, adopt, bound_port, check_binding, dial, listen, parse_address
+from wakugumi.errors import ConfigError, Lost, PeerError
+from wakugumi.limits import FIRST_FRAME_BYTES_MAX, MIB, WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
+from wakugumi.wire import frame as fr
+from wakugumi.wire.frame import Frame, encode
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
+class Owner:
+    """Writes down what its link tells it, and wakes those who wait for that."""
+
+    def __init__(self) -> None:
+        self.link: Link
+        self.frames: list[Frame] = []
+        self.blocked: list[bool] = []
+        self.opened = 0
+        self.lost = 0
+        self.refuse: int | None = None
+        """A type that this owner calls a breach of the protocol."""
+        self._news = asyncio.Event()
+
+    def on_open(self, link: Link) -> None:
+        self.link = link
+        self.opened += 1
+        self._news.set()
+
+    def on_frame(self, _link: Link, frame: Frame) -> None:
+        if frame.type == self.refuse:
+            raise PeerError("that was one too many")
+        self.frames.append(frame)
+        self._news.set()
+
+    def on_blocked(self, _link: Link, blocked: bool) -> None:
+        self.blocked.append(blocked)
+        self._news.set()
+
+    def on_lost(self, _link: Link) -> None:
+        self.lost += 1
+        self._news.set()
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not holds():
+                self._news.clear()
+                await self._news.wait()
+
+    @property
+    def types(self) -> list[int]:
+        return [frame.type for frame in self.frames]
+
+
+class Peer:
+    """The other end, as plain streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def read(self, size: int) -> bytes:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.reader.readexactly(size)
+
+    async def ended(self) -> bool:
+        """Nothing more comes: the link was closed, in good order or not."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                return await self.reader.read(1) == b""
+            except ConnectionError:
+                return True
+
+    def reset(self) -> None:
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Owner, Peer]]:
+    """A listening side with its owner, and a plain peer that dialled it."""
+    owner = Owner()
+    server = await listen("127.0.0.1", 0, lambda: owner)
+    # A small limit makes a peer that does not read stop taking bytes from its socket.
+    reader, writer = await asyncio.open_connection("127.0.0.1", bound_port(server), limit=4096)
+    await owner.until(lambda: owner.opened)
+    try:
+        yield owner, Peer(reader, writer)
+    finally:
+        owner.link.abort()
+        writer.transport.abort()
+        await owner.until(lambda: owner.lost)
+        server.close()
+        await server.wait_closed()
+
+
+class Wire(asyncio.Transport):
+    """A transport that only counts writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def test_what_is_sent_in_one_turn_leaves_as_one_write() -> None:
+    wire, link = Wire(), Link(Owner())
+    link.connection_made(wire)
+    for data in (b"one", b"two", b"three"):
+        link.send(data)
+    assert wire.writes == []
+    await asyncio.sleep(0)
+    link.send(b"four")
+    await asyncio.sleep(0)
+    assert wire.writes == [b"onetwothree", b"four"]
+    assert wire.high == WRITE_BUFFER_BYTES_MAX
+
+
+async def test_frames_pass_both_ways_in_order() -> None:
+    async with pair() as (owner, peer):
+        await peer.send(encode(fr.CREDIT) + encode(fr.ACK_JOB, payload=b"x" * 1000)[:500])
+        await peer.send(encode(fr.ACK_JOB, payload=b"x" * 1000)[500:])
+        await owner.until(lambda: owner.types == [fr.CREDIT, fr.ACK_JOB])
+        answer = encode(fr.ASSIGN_JOB, subject="a"), encode(fr.RESULT)
+        for data in answer:
+            owner.link.send(data)
+        assert await peer.read(len(b"".join(answer))) == b"".join(answer)
+        assert owner.link.is_open
+        assert re.fullmatch(r"127\.0\.0\.1:\d+", owner.link.peer)
+
+
+async def _block(owner: Owner) -> int:
+    """Write until the peer's buffers and ours are full; how much that took."""
+    sent = 0
+    piece = bytes(64 * 1024)
+    while not owner.blocked:
+        owner.link.send(piece)
+        sent += len(piece)
+        await asyncio.sleep(0)
+        assert sent < 100 * WRITE_BUFFER_BYTES_MAX
+    return sent
+
+
+@pytest.mark.spec("L9")
+async def test_a_peer_that_does_not_read_is_blocked_until_it_reads_and_still_heard() -> None:
+    async with pair() as (owner, peer):
+        sent = await _block(owner)
+        # Two peers that stopped reading because neither is read from would wait for each other for ever.
+        await peer.send(encode(fr.CREDIT))
+        await owner.until(lambda: owner.types == [fr.CREDIT])
+        assert owner.blocked == [True]
+        await peer.read(sent)
+        await owner.until(lambda: owner.blocked == [True, False])
+
+
+@pytest.mark.spec("L9")
+async def test_a_peer_that_asks_on_without_reading_is_cut_off() -> None:
+    async with pair() as (owner, _peer):
+        await _block(owner)
+        for _ in range(WRITE_BACKLOG_BYTES_MAX // MIB + 1):
+            owner.link.send(bytes(MIB))
+            await asyncio.sleep(0)
+        await owner.until(lambda: owner.lost)
+
+
+async def test_a_blocked_peer_that_is_closed_is_cut_off() -> None:
+    async with pair() as (owner, _peer):
+        while not owner.blocked:
+            owner.link.send(bytes(1024 * 1024))
+            await asyncio.sleep(0)
+        owner.link.close()
+        await owner.until(lambda: owner.lost)
+
+
+@pytest.mark.spec("F11")
+async def test_an_owner_may_stop_reading_and_go_on() -> None:
+    async with pair() as (owner, peer):
+        owner.link.pause(True)
+        await peer.send(encode(fr.SUBMIT_JOB))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert owner.frames == []
+        owner.link.pause(False)
+        await owner.until(lambda: owner.types == [fr.SUBMIT_JOB])
+
+
+async def test_a_peer_that_reads_again_is_not_read_from_while_its_owner_paused_it() -> None:
+    async with pair() as (owner, peer):
+        sent = 0
+        while not owner.blocked:
+            owner.link.send(bytes(1024 * 1024))
+            sent += 1024 * 1024
+            await asyncio.sleep(0)
+        owner.link.pause(True)
+        await peer.send(encode(fr.SUBMIT_JOB))
+        await peer.read(sent)
+        await owner.until(lambda: owner.blocked == [True, False])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert owner.frames == []
+        owner.link.pause(False)
+        await owner.until(lambda: owner.types == [fr.SUBMIT_JOB])
+
+
+async def test_close_sends_what_is_queued() -> None:
+    async with pair() as (owner, peer):
+        owner.link.send(b"last words")
+        owner.link.close()
+        owner.link.send(b"too late")
+        assert not owner.link.is_open
+        assert await peer.read(10) == b"last words"
+        assert await peer.ended()
+
+
+@pytest.mark.spec("F3")
+async def test_who_breaks_the_protocol_costs_one_line_and_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (owner, peer):
+        owner.refuse = fr.CACHE_PUT
+        await peer.send(encode(fr.CREDIT) + encode(fr.CACHE_PUT) + encode(fr.RESULT) + b"more")
+        assert await peer.ended()
+        await owner.until(lambda: owner.lost)
+        assert owner.types == [fr.CREDIT]
+        assert [record.getMessage() for record in caplog.records] == [
+            f"closing {owner.link.peer}: that was one too many"
+        ]
+    assert owner.lost == 1
+
+
+@pytest.mark.spec("F3")
+async def test_until_it_is_trusted_a_peer_may_send_small_frames_only(caplog: pytest.LogCaptureFixture) -> None:
+    large = encode(fr.SUBMIT_JOB, payload=bytes(FIRST_FRAME_BYTES_MAX))
+    async with pair() as (owner, peer):
+        await peer.send(large)
+        await owner.until(lambda: owner.lost)
+        assert owner.frames == []
+    async with pair() as (owner, peer):
+        owner.link.trust()
+        await peer.send(large)
+        await owner.until(lambda: owner.types == [fr.SUBMIT_JOB])
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.spec("F3")
+@pytest.mark.parametrize("how", ["end", "reset"])
+async def test_an_end_in_the_middle_of_a_frame_is_one_line(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (owner, peer):
+        await peer.send(encode(fr.CREDIT) + encode(fr.CREDIT)[:20])
+        await owner.until(lambda: owner.frames)
+        if how == "end":
+            peer.writer.close()
+        else:
+            peer.reset()
+        await owner.until(lambda: owner.lost)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{owner.link.peer} ended in the middle of a frame, after 20 bytes"
+    ]
+
+
+async def test_an_end_between_frames_or_by_ourselves_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (owner, peer):
+        await peer.send(encode(fr.CREDIT))
+        await owner.until(lambda: owner.frames)
+        peer.writer.close()
+        await owner.until(lambda: owner.lost)
+    async with pair() as (owner, peer):
+        await peer.send(encode(fr.CREDIT) + encode(fr.CREDIT)[:20])
+        await owner.until(lambda: owner.frames)
+        owner.link.close()
+        assert await peer.ended()
+    assert caplog.records == []
+
+
+async def test_a_deadline_closes_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (owner, peer):
+        owner.link.expect_within(0.01, "no hello")
+        assert await peer.ended()
+    assert [record.getMessage() for record in caplog.records] == [f"closing {owner.link.peer}: no hello"]
+
+
+@pytest.mark.parametrize("by", ["trust", "none"])
+async def test_a_deadline_can_be_taken_off(by: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (owner, peer):
+        loop = asyncio.get_running_loop()
+        owner.link.expect_within(0.005, "no hello")
+        owner.link.expect_within(0.01, "still no hello")
+        if by == "trust":
+            owner.link.trust()
+        else:
+            owner.link.expect_within(None, "")
+        passed = asyncio.Event()
+        loop.call_later(0.03, passed.set)
+        async with asyncio.timeout(DEADLINE_S):
+            await passed.wait()
+        await peer.send(encode(fr.CREDIT))
+        await owner.until(lambda: owner.frames)
+    assert caplog.records == []
+
+
+async def test_dial_gives_a_trusted_link() -> None:
+    accepted = Owner()
+    server = await listen("127.0.0.1", 0, lambda: accepted)
+    here = Owner()
+    link = await dial(Address("127.0.0.1", bound_port(server)), here)
+    await accepted.until(lambda: accepted.opened)
+    accepted.link.send(encode(fr.RESULT, payload=bytes(FIRST_FRAME_BYTES_MAX)))
+    await here.until(lambda: here.types == [fr.RESULT])
+    assert link.peer == f"127.0.0.1:{bound_port(server)}"
+    link.close()
+    await accepted.until(lambda: accepted.lost)
+    server.close()
+
+
+async def test_a_peer_that_vanishes_will_be_found_out() -> None:
+    async with pair() as (owner, _peer):
+        transport = owner.link._transport
+        assert transport is not None
+        sock = transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+
+async def test_two_ends_of_a_socket_pair_can_be_adopted() -> None:
+    ours, theirs = socket.socketpair()
+    one, other = Owner(), Owner()
+    link = await adopt(ours, one, trusted=True)
+    await adopt(theirs, other, trusted=False)
+    link.send(encode(fr.HELLO_CLIENT, subject="a"))
+    await other.until(lambda: other.types == [fr.HELLO_CLIENT])
+    assert other.link.peer == "a local process"
+    link.close()
+    await other.until(lambda: other.lost)
+    await one.until(lambda: one.lost)
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("127.0.0.1", "nobody listens there"),
+        ("::1", "nobody listens there"),
+        ("no-such-host.invalid", "the name is unknown"),
+        ("a..b", "the name is unknown"),
+        ("x" * 300, "the name is unknown"),
+    ],
+)
+async def test_a_dial_that_fails_says_why(host: str, why: str) -> None:
+    with socket.socket() as taken_and_not_listening:
+        taken_and_not_listening.bind(("127.0.0.1", 0))
+        address = Address(host, taken_and_not_listening.getsockname()[1])
+        with pytest.raises(Lost, match=re.escape(f"cannot connect to {address}: {why}")):
+            await dial(address, Owner())
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # uvloop asks the C library, which cannot be made to answer so
+async def test_a_name_with_several_addresses_fails_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken_and_not_listening:
+        taken_and_not_listening.bind(("127.0.0.1", 0))
+        port = taken_and_not_listening.getsockname()[1]
+        found = [
+            (socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("::1", port, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port)),
+        ]
+
+        def both(*_args: object, **_options: object) -> list[object]:
+            return list(found)
+
+        monkeypatch.setattr(socket, "getaddrinfo", both)
+        with pytest.raises(Lost, match=r"cannot connect to both\.example:\d+: nobody listens there$"):
+            await dial(Address("both.example", port), Owner())
+
+
+async def test_a_dial_that_nobody_answers_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(net, "CONNECT_DEADLINE_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = Address("127.0.0.1", server.getsockname()[1])
+        with pytest.raises(Lost, match=re.escape(f"{address} did not answer within 0 s")):
+            await dial(address, Owner())
+
+
+async def test_a_port_that_is_taken_is_told_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} on 127.0.0.1 is taken") as caught:
+            await listen("127.0.0.1", port, Owner)
+        assert "0 for any free one" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "why"),
+    [
+        ("127.0.0.1", 65_536, "65536 is no port"),
+        ("127.0.0.1", -1, "-1 is no port"),
+        ("192.0.2.1", 0, "cannot listen on 192.0.2.1:0"),
+        ("no-such-host.invalid", 0, "cannot listen on no-such-host.invalid:0"),
+        ("a..b", 0, "cannot listen on a..b:0"),
+    ],
+)
+async def test_where_it_cannot_listen_is_told(host: str, port: int, why: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        await listen(host, port, Owner)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "shown"),
+    [
+        ("localhost:5000", "localhost", 5000, "localhost:5000"),
+        ("waku://rack-1.example:5001", "rack-1.example", 5001, "rack-1.example:5001"),
+        ("waku://rack-1.example:5001/", "rack-1.example", 5001, "rack-1.example:5001"),
+        ("tcp://10.0.0.1:5000", "10.0.0.1", 5000, "10.0.0.1:5000"),
+        ("[::1]:5000", "::1", 5000, "[::1]:5000"),
+        ("localhost", "localhost", 7, "localhost:7"),
+        ("waku://[::1]", "::1", 7, "[::1]:7"),
+    ],
+)
+def test_an_address_is_read(text: str, host: str, port: int, shown: str) -> None:
+    address = parse_address(text, default_port=7)
+    assert address == Address(host, port)
+    assert str(address) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["", ":", ":5000", "localhost", "localhost:", "localhost:x", "localhost:65536", "localhost:-1", "[::1"],
+        *["::1:5000", "[zz]:5000", "http://localhost:5000", "localhost:5000/jobs", "localhost:5000?a=b"],
+        *["user@localhost:5000", "a b:5000", "a\x00b:5000", "a:5000,b:5000", "waku://", "waku://:5000"],
+    ],
+)
+def test_what_is_no_address_is_told_with_what_to_write(text: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(repr(text))) as caught:
+        parse_address(text)
+    assert caught.value.hint == "write host:port, such as localhost:5000"
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_may_be_bound_without_a_word(host: str) -> None:
+    check_binding(host, allow_open=False)
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "rack-1", "*"])
+def test_anything_wider_needs_a_word(host: str) -> None:
+    with pytest.raises(ConfigError, match="would let anyone") as caught:
+        check_binding(host, allow_open=False)
+    assert "--allow-open" in caught.value.hint
+    check_binding(host, allow_open=True)

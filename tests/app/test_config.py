@@ -1,0 +1,118 @@
+"""Where a setting comes from, and what is said about one that cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wakugumi.app import config
+from wakugumi.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder without settings, in an environment without settings."""
+    monkeypatch.chdir(tmp_path)
+    for setting in config.ALL:
+        for name in (*setting.env, "WAKU_CONFIG"):
+            monkeypatch.delenv(name, raising=False)
+    config._file.cache_clear()
+    yield tmp_path
+    config._file.cache_clear()
+
+
+def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert config.SLOTS.value() == 4
+    (elsewhere / "waku.toml").write_text("slots = 5\n")
+    config._file.cache_clear()
+    assert config.SLOTS.value() == 5
+    monkeypatch.setenv("WORKER_MAX_PAR", "6")
+    assert config.SLOTS.value() == 6
+    monkeypatch.setenv("WAKU_SLOTS", "7")
+    assert config.SLOTS.value() == 7
+    assert config.SLOTS.value(8) == 8
+
+
+@pytest.mark.spec("W2", "K7")
+def test_the_old_names_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKER_CPU_CAP", "0.5")
+    monkeypatch.setenv("CLIENT_DESIRED_PAR", "9")
+    assert config.CPU_CAP_SHARE.value() == 0.5
+    assert config.DESIRED.value() == 9
+
+
+def test_the_embedded_grid_does_not_hear_the_workers_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKER_MAX_PAR", "99")
+    assert config.LOCAL_SLOTS.value() == config.cpu_count()
+
+
+def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAKU_SLOTS", "")
+    assert config.SLOTS.value() == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("WAKU_SLOTS", "many", "WAKU_SLOTS is 'many', which is not a whole number"),
+        ("WORKER_MAX_PAR", "0", "WORKER_MAX_PAR is 0, and must be 1 to 4096"),
+        ("WORKER_CPU_CAP", "nan", "WORKER_CPU_CAP is nan, and must be 0.1 to 0.95"),
+        ("WAKU_CPU_CAP", "2", "WAKU_CPU_CAP is 2, and must be 0.1 to 0.95"),
+    ],
+)
+def test_a_bad_value_is_told_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, complaint: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    setting = config.CPU_CAP_SHARE if "CPU" in name else config.SLOTS
+    with pytest.raises(ConfigError) as told:
+        setting.value()
+    assert str(told.value) == complaint
+
+
+def test_a_bad_flag_is_told_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="--slots is 5000, and must be 1 to 4096"):
+        config.SLOTS.value(5000)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('slots = "four"', "slots in waku.toml is 'four', which is not a whole number"),
+        ("slots = true", "slots in waku.toml is True, which is not a whole number"),
+        ("slots = 0", "slots in waku.toml is 0, and must be 1 to 4096"),
+        ("slotz = 4", "waku.toml has 'slotz', which is no setting"),
+        ("slots = ", "waku.toml cannot be read: "),
+    ],
+)
+def test_a_bad_line_of_the_file_is_told_with_the_file(elsewhere: Path, line: str, complaint: str) -> None:
+    (elsewhere / "waku.toml").write_text(line)
+    with pytest.raises(ConfigError) as told:
+        config.SLOTS.value()
+    assert str(told.value).startswith(complaint)
+
+
+def test_a_whole_number_in_the_file_is_a_number(elsewhere: Path) -> None:
+    (elsewhere / "waku.toml").write_text("timeout = 30\nlog-json = true\n")
+    assert config.TIMEOUT_S.value() == 30.0
+    assert config.LOG_JSON.value() is True
+
+
+def test_the_file_may_lie_elsewhere_but_must_be_there(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (elsewhere / "other.toml").write_text('leader = "grid:5000"')
+    monkeypatch.setenv("WAKU_CONFIG", str(elsewhere / "other.toml"))
+    assert config.LEADER.value() == "grid:5000"
+    config._file.cache_clear()
+    monkeypatch.setenv("WAKU_CONFIG", str(elsewhere / "none.toml"))
+    with pytest.raises(ConfigError, match=r"WAKU_CONFIG names .*none.toml, which cannot be read"):
+        config.LEADER.value()
+
+
+@pytest.mark.parametrize(("text", "truth"), [("1", True), ("true", True), ("Yes", True), ("0", False), ("off", False)])
+def test_truth_is_written_in_many_ways(monkeypatch: pytest.MonkeyPatch, text: str, truth: bool) -> None:
+    monkeypatch.setenv("WAKU_LOG_JSON", text)
+    assert config.LOG_JSON.value() is truth

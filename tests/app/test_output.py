@@ -1,0 +1,62 @@
+"""How things are shown: without a terminal, plain; and always readable."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from wakugumi.app.output import colour, duration, json_out, one, say_error, size, table_out
+
+
+def test_a_table_is_aligned_text_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
+    table_out(("name", "#count", "last"), [("a", "1", "x"), ("longer", "1000", "")])
+    assert capsys.readouterr().out == "name    count  last\na           1  x\nlonger   1000\n"
+
+
+def test_json_is_the_record_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    class Row(msgspec.Struct):
+        job: str
+        age_s: float
+
+    json_out([Row("a", 1.5)])
+    assert json.loads(capsys.readouterr().out) == [{"job": "a", "age_s": 1.5}]
+
+
+def test_an_error_is_a_sentence_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    say_error("it cannot be", "try something else")
+    assert capsys.readouterr().err == "error: it cannot be\n\nhint: try something else\n"
+    say_error("it cannot be")
+    assert capsys.readouterr().err == "error: it cannot be\n"
+
+
+def test_nothing_is_coloured_where_no_terminal_is() -> None:
+    assert colour("word", "red") == "word"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.034, "0.03 s"),
+        (5.25, "5.2 s"),
+        (59.96, "60.0 s"),
+        (61, "1 min 01 s"),
+        (3599.9, "1 h 00 min"),
+        (7261, "2 h 01 min"),
+        (200_000, "2 d 7 h"),
+    ],
+)
+def test_durations_are_as_exact_as_a_person_needs_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_sizes_and_numbers_are_words() -> None:
+    assert [size(count) for count in (1, 900, 2048, 5 * 1024**2, 3 * 1024**4)] == [
+        "1 byte",
+        "900 bytes",
+        "2.0 KiB",
+        "5.0 MiB",
+        "3.0 TiB",
+    ]
+    assert [one(count, "job") for count in (0, 1, 12_000)] == ["0 jobs", "1 job", "12,000 jobs"]

@@ -1,0 +1,503 @@
+"""Whatever happens to a leader, in whatever order: random events, and an oracle that judges every answer.
+
+A `Storm` sends a leader events (few ids, so that they collide) and holds everything it says against what may be said:
+it keeps only what peers can know. Then the weather clears (`heal`), and every job that was accepted must come to its
+end, be answered once, and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from random import Random
+
+import msgspec
+from tests.core.leader_world import job_id, subject, worker_id
+
+from wakugumi.core import events as ev
+from wakugumi.core.dispatch import Dispatch
+from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
+from wakugumi.core.job import TRANSITIONS, ClientId, ConnId, JobId, JobState, Verdict, WorkerId, show_job_id
+from wakugumi.core.policy import RANKINGS
+from wakugumi.core.questions import AskCancel, AskDrain, AskExplain, AskJobs, AskResume, AskStatus, AskStory, Question
+from wakugumi.core.queues import Job
+from wakugumi.core.subject import Pattern, matches, parse_pattern
+from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
+
+JOBS = [job_id(number) for number in range(1, 13)]
+WORDS = ["a", "b", "b.c"]
+PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
+AMOUNTS = [1, 1, 2, 3, 8, 0, -1, CREDIT_MAX, CREDIT_MAX + 1]
+REASONS = ["exit", "worker-error", "timeout", "cancelled", "", "no-such-code"]
+SAID_NO = {"conflict", "full", "stopping", "unknown-job", "expired"}
+
+
+class ClientConn(msgspec.Struct):
+    client: ClientId
+    old: bool
+    cap: int
+    blocked: bool = False
+    waits: set[JobId] = set()
+    """Jobs that the leader took, or knew, and that it has sent no result of."""
+    unconfirmed: set[JobId] = set()
+
+
+class WorkerConn(msgspec.Struct):
+    worker: WorkerId
+    patterns: tuple[Pattern, ...]
+    own: bool
+    cancels: bool
+    settled: bool
+    credit: int = 0
+    blocked: bool = False
+    leaving: bool = False
+    acked: set[JobId] = set()
+    """In this step."""
+
+
+class Storm:
+    """A leader under random events. Each kind takes two numbers that choose who and what."""
+
+    def __init__(self, ranking: str = "most-credit") -> None:
+        self.now = 100.0
+        self.leader = Dispatch(
+            Random(5).random, now=self.now, ranking=RANKINGS[ranking], queue_jobs_max=8, attempts_max=3
+        )
+        self.clients: dict[ConnId, ClientConn] = {}
+        self.workers: dict[ConnId, WorkerConn] = {}
+        self.gone: list[ConnId] = []
+        """Connections that one side gave up, and whose end the leader has not heard of."""
+        self.doors: dict[ConnId, ClientConn] = {}
+        """As the leader knows them."""
+        self.caps: dict[ClientId, int] = {}
+        self.runs: dict[WorkerId, dict[JobId, None]] = defaultdict(dict)
+        """What each worker really has, whatever the leader thinks."""
+        self.draining: set[WorkerId] = set()
+        self.open: set[JobId] = set()
+        self.result: dict[JobId, ev.KeepResult] = {}
+        self.answers: Counter[JobId] = Counter()
+        self.asked: set[tuple[ConnId, JobId]] = set()
+        self.blocked: set[ConnId] = set()
+        """In this step."""
+        self.stopping = False
+        self.stopped = 0
+        self.states: dict[JobId, tuple[Job, JobState]] = {}
+        self.seen: set[tuple[JobState, JobState]] = set()
+        self._conns = 0
+        self._outputs = 0
+        self._batch: list[LeaderEvent] = []
+        self._together = 0
+
+    # What may happen.
+
+    def play(self, kind: str, x: int, y: int) -> None:
+        getattr(self, kind)(x, y)
+
+    def gather(self, x: int, y: int) -> None:
+        """What happens next reaches the leader as one batch."""
+        self._together = x % 5
+
+    def client_joins(self, x: int, y: int) -> None:
+        if len(self.clients) < 6:
+            self._join(ClientConn(ClientId("kmn"[x % 3]), old=y % 3 == 0, cap=1 + y % 4), heartbeats=y % 2 == 0)
+
+    def client_leaves(self, x: int, y: int) -> None:
+        conn = _pick(self.clients, x)
+        if conn is not None:
+            self._give_up(conn)
+            if y % 3:
+                self._bury()
+
+    def submits(self, x: int, y: int) -> None:
+        conn = _pick(self.clients, x)
+        if conn is not None:
+            number = y % len(JOBS)
+            payload = b"another" if y == 13 and x % 2 else b"request"
+            self.say(ev.Submitted(conn, JOBS[number], subject(WORDS[number % 3]), "p", 5.0 + number, payload))
+
+    def claims(self, x: int, y: int) -> None:
+        conn = _pick(self.clients, x)
+        if conn is not None and not self.clients[conn].old:
+            self.say(ev.Claimed(conn, [JOBS[y % len(JOBS)], JOBS[x % len(JOBS)]]))
+
+    def cancels(self, x: int, y: int) -> None:
+        conn = _pick(self.clients, x)
+        if conn is not None:
+            self.say(ev.CancelWanted(conn, JOBS[y % len(JOBS) : y % len(JOBS) + 2]))
+
+    def confirms(self, x: int, y: int) -> None:
+        conn = _pick(self.clients, x)
+        if conn is not None and not self.clients[conn].old:
+            jobs = JOBS[y % 3 :: 3] if y % 2 else sorted(self.clients[conn].unconfirmed)
+            self.clients[conn].unconfirmed -= set(jobs)
+            self.say(ev.Confirmed(conn, jobs))
+
+    def worker_joins(self, x: int, y: int) -> None:
+        if len(self.workers) >= 4:
+            return
+        worker = worker_id(f"w{x % 4}")
+        for conn in [conn for conn, known in self.workers.items() if known.worker == worker]:
+            self._give_up(conn)  # half open
+        own = y % 3 > 0
+        if not own:
+            self.runs[worker].clear()
+        patterns = tuple(parse_pattern(text) for text in {PATTERNS[y % 4], PATTERNS[x % 4]})
+        conn = self._new_conn()
+        self.workers[conn] = WorkerConn(worker, patterns, own, cancels=y % 2 == 0, settled=not own)
+        heartbeats = own and y % 5 > 0
+        name = worker.decode().strip(".")
+        self.say(ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, reattach=own, cancels=y % 2 == 0))
+
+    def holds(self, x: int, y: int) -> None:
+        """Mostly the truth; some of it lost, some of it finished, some of it never heard of here."""
+        conn = _pick({conn: known for conn, known in self.workers.items() if not known.settled}, x)
+        if conn is None:
+            return
+        known = self.workers[conn]
+        runs = self.runs[known.worker]
+        if y % 4 == 0:
+            runs.pop(JOBS[x % len(JOBS)], None)
+        if y % 5 == 0:
+            runs[JOBS[y % len(JOBS)]] = None
+        jobs = list(runs)
+        cut = y % (len(jobs) + 1)
+        known.settled = True
+        self.say(ev.Held(conn, tuple(jobs[cut:]), tuple(jobs[:cut])))
+
+    def credits(self, x: int, y: int) -> None:
+        conn = _pick(self.workers, x)
+        if conn is not None:
+            amount = AMOUNTS[y % len(AMOUNTS)]
+            if 0 < amount <= CREDIT_MAX - self.workers[conn].credit:
+                self.workers[conn].credit += amount
+            self.say(ev.Credited(conn, amount))
+
+    def acks(self, x: int, y: int) -> None:
+        conn = _pick(self.workers, x)
+        if conn is None:
+            return
+        known = self.workers[conn]
+        runs = self.runs[known.worker]
+        job = list(runs)[y % len(runs)] if runs else None
+        if job is None:
+            return
+        runs.pop(job)
+        ok = (x + y) % 3 > 0
+        self._ack(conn, job, ok, "" if ok else REASONS[y % len(REASONS)])
+
+    def lies(self, x: int, y: int) -> None:
+        """An ack of something it may never have had."""
+        conn = _pick(self.workers, x)
+        if conn is not None:
+            self._ack(conn, JOBS[y % len(JOBS)], y % 2 == 0, REASONS[y % len(REASONS)])
+
+    def worker_leaves(self, x: int, y: int) -> None:
+        conn = _pick(self.workers, x)
+        if conn is not None:
+            self._give_up(conn)
+            if y % 3:
+                self._bury()
+
+    def says_it_leaves(self, x: int, y: int) -> None:
+        conn = _pick(self.workers, x)
+        if conn is not None:
+            self.workers[conn].leaving = True
+            self.say(ev.Leaving(conn))
+
+    def blocks(self, x: int, y: int) -> None:
+        conn = _pick({**self.clients, **self.workers}, x)
+        if conn is not None:
+            (self.clients.get(conn) or self.workers[conn]).blocked = True
+            self.say(ev.Blocked(conn))
+
+    def unblocks(self, x: int, y: int) -> None:
+        conn = _pick({**self.clients, **self.workers}, x)
+        if conn is not None:
+            (self.clients.get(conn) or self.workers[conn]).blocked = False
+            self.say(ev.Unblocked(conn))
+
+    def drains(self, x: int, y: int) -> None:
+        worker = worker_id(f"w{x % 4}")
+        if self._batch or worker not in self.leader.roster.by_id:
+            return
+        name = worker.decode().strip(".")
+        if y % 2:
+            self.draining.add(worker)
+        else:
+            self.draining.discard(worker)
+        self._ask(AskDrain(name) if y % 2 else AskResume(name))
+
+    def asks(self, x: int, y: int) -> None:
+        shown = show_job_id(JOBS[y % len(JOBS)])
+        questions: list[Question] = [AskStatus(), AskJobs(limit=3), AskExplain(shown), AskStory(shown)]
+        questions += [AskCancel(pattern="job.assign.b.>"), AskCancel(client="k"), AskCancel(jobs=[shown, shown])]
+        self._ask(questions[x % len(questions)])
+
+    def beats(self, x: int, y: int) -> None:
+        for conn in [*self.clients, *self.workers]:
+            self.say(ev.Heard(conn, 0.5))
+
+    def ticks(self, x: int, y: int) -> None:
+        self.flush()
+        self.now += [0.0, 0.4, 1.1, 2.5, 6.0, 13.0, 75.0][x % 7]
+        self.tick()
+
+    def stops(self, x: int, y: int) -> None:
+        if (x, y) == (7, 13):
+            self.stopping = True
+            self.say(ev.StopWanted())
+
+    # The leader hears it, and what it says is judged.
+
+    def say(self, event: LeaderEvent) -> None:
+        self._batch.append(event)
+        if self._together:
+            self._together -= 1
+        else:
+            self.flush()
+
+    def flush(self) -> None:
+        self._together = 0
+        batch, self._batch = self._batch, []
+        if batch:
+            self._judge(self.leader.handle(batch, self.now), batch)
+
+    def tick(self) -> None:
+        self._judge(self.leader.tick(self.now), [])
+        wake_at = self.leader.wake_at()
+        assert wake_at is not None
+        assert wake_at > self.now
+
+    def _judge(self, step: Step[LeaderKeep, LeaderDo], batch: list[LeaderEvent]) -> None:
+        self.leader.check()
+        self._judge_states(single=len(batch) <= 1)
+        for record in step.keep:
+            self._judge_keep(record)
+        self.asked = {(event.conn, event.job) for event in batch if isinstance(event, ev.Submitted)}
+        self.asked |= {(event.conn, job) for event in batch if isinstance(event, ev.Claimed) for job in event.jobs}
+        self.blocked = {event.conn for event in batch if isinstance(event, ev.Blocked)}
+        for conn, job in self.asked:
+            if conn in self.clients and self.clients[conn].old:
+                self.clients[conn].waits.add(job)
+        assigned: Counter[ClientId] = Counter()
+        for effect in step.do:
+            self._judge_do(effect, assigned)
+        for client in assigned:
+            running = sum(job.worker is not None for job in self.leader.jobs.values() if job.client.id == client)
+            assert running <= self.caps[client], "the cap was passed"
+        for conn, known in self.clients.items():
+            for job in known.waits if not known.blocked else ():
+                assert job in self.open, f"{conn} waits for {job.hex()}, which is done"
+        for job in self.open:
+            assert self.leader.jobs[job].state != JobState.DONE
+        for worker in self.workers.values():
+            worker.acked.clear()
+        self.draining &= self.leader.roster.by_id.keys()
+
+    def _judge_keep(self, record: LeaderKeep) -> None:
+        if isinstance(record, ev.KeepJob):
+            assert record.job not in self.open, "one id, one job"
+            last = self.result.pop(record.job, None)
+            assert last is None or not last.ok, "a job that was done is done again"
+            self.open.add(record.job)
+        elif isinstance(record, ev.KeepResult):
+            assert record.job in self.open, "a second result, or one of nothing"
+            self.open.remove(record.job)
+            self.result[record.job] = record
+            self.answers[record.job] += 1
+        else:
+            assert record.job not in self.open, "a job that nobody answered is forgotten"
+            self.result.pop(record.job, None)
+
+    def _judge_do(self, effect: LeaderDo, assigned: Counter[ClientId]) -> None:
+        if isinstance(effect, ev.Stopped):
+            self.stopped += 1
+            assert not any(job.worker for job in self.leader.jobs.values())
+        elif effect.conn not in self.clients and effect.conn not in self.workers:
+            # To nobody: it left meanwhile. But nobody is given work after the leader has heard that.
+            assert not isinstance(effect, ev.SendAssign) or effect.conn in self.gone
+        elif isinstance(effect, ev.SendAssign):
+            known = self.workers[effect.conn]
+            assert not self.stopping
+            assert known.settled
+            assert not any((known.blocked, known.leaving, known.worker in self.draining))
+            assert known.credit > 0, "without credit"
+            known.credit -= 1
+            assert any(matches(pattern, effect.subject) for pattern in known.patterns)
+            job = self.leader.jobs[effect.job]
+            assert job.worker is not None
+            assert job.worker.conn == effect.conn
+            self.runs[known.worker][effect.job] = None
+            assigned[job.client.id] += 1
+        elif isinstance(effect, ev.SendReceipts):
+            assert not self.clients[effect.conn].old
+            self.clients[effect.conn].waits.update(effect.jobs)
+        elif isinstance(effect, ev.SendResult):
+            self._judge_result(effect)
+        elif isinstance(effect, ev.SendRefusal):
+            assert effect.code in SAID_NO
+            assert not self.clients[effect.conn].old
+            if effect.code == "expired":
+                self.clients[effect.conn].waits.discard(effect.job)
+        elif isinstance(effect, ev.SendConfirms):
+            assert self.workers[effect.conn].own
+            assert set(effect.jobs) <= self.workers[effect.conn].acked
+        elif isinstance(effect, ev.SendCancel):
+            assert self.workers[effect.conn].cancels
+            assert effect.job not in self.open, "a job that is wanted is cancelled"
+        elif isinstance(effect, ev.PauseReading | ev.ResumeReading):
+            assert self.clients[effect.conn].old
+        elif isinstance(effect, ev.Close):
+            self._give_up(effect.conn)
+
+    def _judge_result(self, effect: ev.SendResult) -> None:
+        known = self.clients[effect.conn]
+        if isinstance(effect.result, Verdict) and effect.result.code in SAID_NO:
+            assert known.old
+            known.waits.discard(effect.job)
+            return
+        assert not known.blocked or effect.conn in self.blocked
+        # A batch may open it again after its result was sent, even for the one who got it.
+        opened = effect.job in self.open
+        assert opened or effect.result == self.result[effect.job].result
+        assert effect.job in known.waits or known.old or (effect.conn, effect.job) in self.asked
+        if not opened or effect.conn not in self.leader.jobs[effect.job].waiters:
+            known.waits.discard(effect.job)
+        if not known.old:
+            known.unconfirmed.add(effect.job)
+
+    def _judge_states(self, *, single: bool) -> None:
+        for job_id_, job in self.leader.jobs.items():
+            record, before = self.states.get(job_id_, (job, JobState.QUEUED))
+            if record is not job:
+                assert before == JobState.DONE or not single
+            elif before != job.state and single:
+                self.seen.add((before, job.state))
+                assert job.state in TRANSITIONS[before], (before, job.state)
+            self.states[job_id_] = (job, job.state)
+        for job_id_ in self.states.keys() - self.leader.jobs.keys():
+            assert self.states.pop(job_id_)[1] == JobState.DONE
+
+    # The weather clears.
+
+    def heal(self) -> None:
+        """All workers leave for good, and one comes that does everything; each client comes back and asks for what it
+        is owed. Then nothing may be left."""
+        self.flush()
+        for conn in list(self.workers):
+            self._give_up(conn)
+        self._bury()
+        for conn in list(self.clients):
+            self.clients[conn].blocked = False
+            self.say(ev.Unblocked(conn))
+        self.now += 100.0
+        self.beats(0, 0)
+        self.tick()
+        if self.stopping:
+            self._end_of_a_stopping_leader()
+        else:
+            self._end_of_all_jobs()
+        self._leaves_nothing_behind()
+
+    def _end_of_a_stopping_leader(self) -> None:
+        for conn, known in self.clients.items():
+            self.say(ev.Confirmed(conn, sorted(known.unconfirmed | set(JOBS))))
+        assert self.stopped == 1
+        for job in sorted(self.open):
+            self._ask(AskCancel(jobs=[show_job_id(job)]))
+
+    def _end_of_all_jobs(self) -> None:
+        accepted = set(self.open)
+        answers = self.answers.copy()
+        healer = self._new_conn()
+        self.workers[healer] = WorkerConn(worker_id("healer"), (Pattern(">"),), own=False, cancels=False, settled=True)
+        self.say(ev.WorkerJoined(healer, worker_id("healer"), "", (Pattern(">"),), False, False, False, False))
+        self.workers[healer].credit = 10
+        self.say(ev.Credited(healer, 10))
+        runs = self.runs[worker_id("healer")]
+        for _ in range(200):
+            for job in list(runs):
+                runs.pop(job)
+                self._ack(healer, job, True, "")
+                self.workers[healer].credit += 1
+                self.say(ev.Credited(healer, 1))
+            if not self.open:
+                break
+            self.now += 20.0
+            self.beats(0, 0)
+            self.tick()
+        assert not self.open, "a job that was accepted never came to its end"
+        assert self.answers - answers == Counter(accepted)
+        assert all(not known.waits for known in self.clients.values())
+
+    def _leaves_nothing_behind(self) -> None:
+        fetcher = self._join(ClientConn(ClientId("fetcher"), old=False, cap=1), heartbeats=False)
+        self.say(ev.Claimed(fetcher, sorted(self.leader.delivery.undelivered)))
+        self.say(ev.Confirmed(fetcher, JOBS))
+        assert not self.leader.delivery.undelivered
+        for conn in [*self.clients, *self.workers]:
+            self._give_up(conn)
+        self._bury()
+        for seconds in (KEPT_RESULT_TTL_S + SWEEP_S, UNDELIVERED_TTL_S):
+            self.now += seconds
+            self.tick()
+        leader = self.leader
+        assert not any(
+            (leader.jobs, leader.clients, leader.doors, leader.roster.by_id, leader._timers, leader._claims.by_job)
+        )
+        assert not any((leader.lanes.queued, leader.backing_off, leader.open_bytes, leader.full))
+        assert not len(leader.roster._tree)
+
+    def _ask(self, question: Question) -> None:
+        self.flush()
+        conn = self._new_conn()
+        step = self.leader.handle([ev.Asked(conn, b"ask", question)], self.now)
+        step.do = [effect for effect in step.do if not isinstance(effect, ev.SendAnswer | ev.SendNo)]
+        self._judge(step, [])
+
+    def _ack(self, conn: ConnId, job: JobId, ok: bool, reason: str) -> None:
+        self.workers[conn].acked.add(job)
+        self._outputs += 1
+        self.say(ev.Acked(conn, job, ok, reason, b"output %d" % self._outputs))
+
+    def _join(self, known: ClientConn, *, heartbeats: bool) -> ConnId:
+        conn = self._new_conn()
+        self.clients[conn] = self.doors[conn] = known
+        self._update_cap(known.client)
+        self.say(ev.ClientJoined(conn, known.client, known.cap, not known.old, heartbeats))
+        return conn
+
+    def _give_up(self, conn: ConnId) -> None:
+        if self.workers.pop(conn, None) is not None or self.clients.pop(conn, None) is not None:
+            self.gone.append(conn)
+
+    def _bury(self) -> None:
+        """The leader hears of those that are gone."""
+        while self.gone:
+            conn = self.gone.pop()
+            known = self.doors.pop(conn, None)
+            if known is not None:
+                self._update_cap(known.client)
+            self.say(ev.Left(conn))
+        self.flush()
+
+    def _update_cap(self, client: ClientId) -> None:
+        """The largest of its connections; that of the last one outlives it."""
+        caps = [known.cap for known in self.doors.values() if known.client == client]
+        if caps:
+            self.caps[client] = max(caps)
+
+    def _new_conn(self) -> ConnId:
+        self._conns += 1
+        return ConnId(self._conns)
+
+
+KINDS = (
+    ["submits"] * 6 + ["credits"] * 4 + ["acks"] * 5 + ["worker_joins"] * 3 + ["holds"] * 4 + ["client_joins"] * 2
+    + ["worker_leaves"] * 2 + ["client_leaves", "claims", "cancels", "lies", "says_it_leaves", "drains", "asks"]
+    + ["confirms"] * 3 + ["ticks"] * 3 + ["blocks", "unblocks", "unblocks", "gather", "beats", "stops"]
+)  # fmt: skip
+
+
+def _pick(among: Mapping[ConnId, object], number: int) -> ConnId | None:
+    return list(among)[number % len(among)] if among else None

@@ -1,0 +1,82 @@
+"""Claims of jobs that nobody submitted: bounded by count, bytes and age, and never in the way of a newer one."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.leader_world import job_id, worker_id
+
+from wakugumi.core import claims as claims_module
+from wakugumi.core.claims import Claims
+from wakugumi.core.events import Acked
+from wakugumi.core.job import ConnId
+from wakugumi.limits import UNDELIVERED_TTL_S
+
+A, B = worker_id("a"), worker_id("b")
+
+
+def ack(number: int, payload: bytes = b"output") -> Acked:
+    return Acked(ConnId(1), job_id(number), True, "", payload)
+
+
+@pytest.fixture
+def claims() -> Claims:
+    return Claims()
+
+
+@pytest.mark.spec("L4")
+def test_a_claim_is_taken_once(claims: Claims) -> None:
+    claims.hold(job_id(1), A, 5.0)
+    claim = claims.take(job_id(1))
+    assert claim is not None
+    assert (claim.worker, claim.since, claim.answer) == (A, 5.0, None)
+    assert claims.take(job_id(1)) is None
+    assert len(claims.by_job) == 0
+
+
+@pytest.mark.spec("L4")
+def test_the_last_one_to_claim_a_job_has_it_but_a_result_outweighs_every_claim(claims: Claims) -> None:
+    claims.hold(job_id(1), A, 5.0)
+    claims.hold(job_id(1), B, 6.0)
+    assert claims.answer(ack(1, b"first"))
+    assert not claims.answer(ack(1, b"second"))
+    claims.hold(job_id(1), A, 7.0)
+    claim = claims.take(job_id(1))
+    assert claim is not None
+    assert (claim.worker, claim.since, claim.answer) == (B, 6.0, ack(1, b"first"))
+    claims.check()
+
+
+def test_an_answer_to_what_nobody_claimed_is_not_kept(claims: Claims) -> None:
+    assert not claims.answer(ack(1))
+    assert len(claims.by_job) == 0
+
+
+def test_of_too_many_claims_the_oldest_go(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims_module, "CLAIMS_MAX", 3)
+    for number in range(5):
+        claims.hold(job_id(number), A, 0.0)
+        claims.check()
+    assert [number for number in range(5) if claims.take(job_id(number))] == [2, 3, 4]
+
+
+def test_of_too_many_bytes_the_oldest_go(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims_module, "KEPT_BYTES_MAX", 100)
+    for number in range(4):
+        claims.hold(job_id(number), A, 0.0)
+        assert claims.answer(ack(number, bytes(40)))
+        claims.check()
+    assert [number for number in range(4) if claims.take(job_id(number))] == [2, 3]
+    claims.check()
+
+
+def test_what_was_claimed_by_workers_that_are_gone_is_swept_away_but_their_results_stay_for_a_day(
+    claims: Claims,
+) -> None:
+    for number in range(3):
+        claims.hold(job_id(number), B if number == 2 else A, 0.0)
+    claims.answer(ack(1))
+    claims.sweep({B}, 1.0)
+    assert len(claims.by_job) == 2
+    claims.sweep({B}, UNDELIVERED_TTL_S)
+    assert len(claims.by_job) == 0
+    claims.check()

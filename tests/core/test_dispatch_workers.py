@@ -1,0 +1,384 @@
+"""Workers that are lost, come back, outlive their leader, are drained or leave, as scripts (SPEC L4, L10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.core.leader_world import World, a_world, job_id
+
+from wakugumi.core.questions import AskDrain, AskResume
+from wakugumi.limits import (
+    HEARTBEAT_S,
+    HELLO_DEADLINE_S,
+    REATTACH_GRACE_S,
+)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with a_world() as world:
+        yield world
+
+
+# Lost workers.
+
+
+@pytest.mark.spec("L4")
+def test_a_lost_old_worker_gives_its_jobs_back_at_once(world: World) -> None:
+    desk, worker, other = world.client(), world.worker("w", old=True, credit=2), world.worker("other")
+    one, two, three = desk.submits(3)
+    worker.gets(one, two)
+    other.credit(2)
+    other.gets(three)
+    worker.leaves()
+    other.gets(one)
+    other.credit(1)
+    other.gets(two)
+
+
+@pytest.mark.spec("L4")
+def test_a_lost_worker_that_may_reattach_has_two_seconds(world: World) -> None:
+    desk, worker, other = world.client(), world.worker("w", credit=1), world.worker("other")
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    other.credit(1)
+    world.wait(REATTACH_GRACE_S - 0.1)
+    other.gets_nothing()
+    world.wait(0.1)
+    other.gets(job)
+    assert world.status().redelivered == 1
+
+
+@pytest.mark.spec("L4")
+def test_a_worker_that_comes_back_in_time_keeps_what_it_still_runs(world: World) -> None:
+    desk, worker, other = world.client(), world.worker("w", credit=3), world.worker("other")
+    running, finished, lost = desk.submits(3)
+    worker.gets(running, finished, lost)
+    worker.leaves()
+    other.credit(3)
+    world.wait(1)
+    again = world.worker("w", holds=False)
+    other.gets_nothing()
+    again.holds(running=[running], finished=[finished])
+    other.gets(lost)
+    again.acks(finished)
+    desk.gets_result(finished)
+    world.wait(60)
+    again.acks(running)
+    desk.gets_result(running)
+    assert world.status().redelivered == 1
+
+
+@pytest.mark.spec("L4")
+def test_a_worker_that_comes_back_as_an_old_one_has_lost_what_it_ran(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    again = world.worker("w", old=True, credit=1)
+    again.gets(job)
+
+
+@pytest.mark.spec("L4")
+def test_a_worker_that_comes_back_too_late_keeps_what_nobody_took(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    world.wait(60)
+    assert world.status().queued == 1
+    again = world.worker("w", holds=False)
+    again.holds(running=[job])
+    again.credit(1)
+    again.gets_nothing()
+    again.acks(job)
+    desk.gets_result(job)
+
+
+@pytest.mark.spec("L3", "L4")
+@pytest.mark.parametrize("the_first_one_wins", [True, False])
+def test_of_two_workers_that_run_a_job_the_slower_one_is_cancelled(world: World, the_first_one_wins: bool) -> None:
+    desk, worker, other = world.client(), world.worker("w", credit=1), world.worker("other")
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    other.credit(1)
+    world.wait(60)
+    other.gets(job)
+    again = world.worker("w", holds=False)
+    again.holds(running=[job])
+    faster, slower = (again, other) if the_first_one_wins else (other, again)
+    faster.acks(job)
+    desk.gets_result(job)
+    slower.gets_cancel(job)
+    slower.fails(job, "cancelled")
+    assert world.status().finished_ok == 1
+
+
+@pytest.mark.spec("L4")
+def test_a_job_that_was_requeued_and_taken_back_can_be_lost_again(world: World) -> None:
+    desk = world.client()
+    (job,) = desk.submits(1)
+    worker = world.worker("w", credit=1)
+    worker.gets(job)
+    for _ in range(2):
+        worker.leaves()
+        world.wait(60)
+        worker = world.worker("w", holds=False)
+        worker.holds(running=[job])
+    worker.leaves()
+    world.wait(60)
+    assert world.status().queued == 1
+    worker = world.worker("w", credit=2)
+    worker.gets(job)
+    worker.gets_nothing()
+
+
+@pytest.mark.spec("L4")
+def test_a_worker_that_runs_a_job_that_is_done_is_told_to_stop(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    one, two = desk.submits(2)
+    worker.gets(one, two)
+    worker.leaves()
+    desk.cancels(one, two)
+    desk.gets_failure(one, "cancelled")
+    desk.gets_failure(two, "cancelled")
+    again = world.worker("w", holds=False)
+    again.holds(running=[one], finished=[two])
+    again.gets_cancel(one)
+    again.acks(two)
+    again.fails(one, "cancelled")
+
+
+@pytest.mark.spec("L4")
+def test_a_second_connection_of_the_same_worker_replaces_the_first(world: World) -> None:
+    desk, half_open = world.client(), world.worker("w", credit=3)
+    one, two = desk.submits(2)
+    half_open.gets(one, two)
+    again = world.worker("w", holds=False)
+    half_open.is_closed()
+    half_open.falls_silent()
+    again.holds(running=[one])
+    again.credit(1)
+    again.gets(two)
+    half_open.leaves()  # what ends it late means nothing any more
+    half_open.credit(4)
+    again.acks(one)
+    desk.gets_result(one)
+    assert world.status().workers == 1
+
+
+@pytest.mark.spec("L4")
+def test_a_second_connection_of_an_old_worker_has_none_of_its_jobs(world: World) -> None:
+    desk, half_open = world.client(), world.worker("w", old=True, credit=1)
+    (job,) = desk.submits(1)
+    half_open.gets(job)
+    again = world.worker("w", old=True)
+    half_open.is_closed()
+    again.credit(1)
+    again.gets(job)
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("heartbeats", [True, False])
+def test_a_worker_that_does_not_say_what_it_holds_is_hung_up_on(world: World, heartbeats: bool) -> None:
+    desk, worker, other = world.client(), world.worker("w", credit=1), world.worker("other")
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    other.credit(1)
+    again = world.worker("w", holds=False, heartbeats=heartbeats)
+    world.wait(HELLO_DEADLINE_S)
+    other.gets_nothing()
+    world.wait(HEARTBEAT_S)
+    again.is_closed()
+    again.leaves()
+    other.gets(job)
+
+
+@pytest.mark.spec("L4")
+def test_a_worker_that_comes_and_goes_does_not_keep_its_jobs_for_ever(world: World) -> None:
+    desk, worker, other = world.client(), world.worker("w", credit=1), world.worker("other")
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    other.credit(1)
+    for _ in range(3):
+        world.wait(REATTACH_GRACE_S / 2)
+        world.worker("w", holds=False).leaves()
+    other.gets(job)
+
+
+@pytest.mark.spec("L4", "S4")
+def test_a_worker_of_one_group_that_dies_touches_no_other_group(world: World) -> None:
+    desk = world.client()
+    a, b = world.worker("a", "job.assign.a.>", credit=1, old=True), world.worker("b", "job.assign.b.>", credit=1)
+    (one,), (two,) = desk.submits(1, "a.x"), desk.submits(1, "b.x")
+    a.gets(one)
+    b.gets(two)
+    a.leaves()
+    b.credit(1)
+    b.gets_nothing()
+    b.acks(two)
+    desk.gets_result(two)
+
+
+# A leader that was started anew: its workers know more than it does.
+
+
+@pytest.mark.spec("L4")
+def test_a_job_that_a_worker_already_runs_is_not_run_twice(world: World) -> None:
+    job = job_id(77)
+    worker = world.worker("w", holds=False)
+    worker.holds(running=[job])
+    worker.credit(9)
+    desk = world.client()
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    worker.gets_nothing()
+    assert world.status().running == 1
+    worker.acks(job)
+    desk.gets_result(job)
+
+
+@pytest.mark.spec("L4")
+def test_a_job_that_was_submitted_first_is_not_run_twice_either(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", holds=False)
+    one, two = desk.submits(2)
+    worker.holds(running=[one], finished=[two])
+    worker.credit(9)
+    worker.gets_nothing()
+    worker.acks(two)
+    desk.gets_result(two)
+    worker.acks(one)
+    desk.gets_result(one)
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_result_that_a_worker_already_has_answers_the_submit(world: World, ok: bool) -> None:
+    job = job_id(77)
+    worker = world.worker("w", holds=False)
+    worker.holds(finished=[job])
+    worker.acks(job) if ok else worker.fails(job)
+    worker.leaves()
+    desk = world.client()
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    desk.gets_result(job)
+
+
+@pytest.mark.spec("L3", "L4")
+@pytest.mark.parametrize("reason", ["worker-error", "timeout", "cancelled"])
+def test_a_claimed_attempt_that_failed_is_made_again(world: World, reason: str) -> None:
+    job = job_id(77)
+    worker = world.worker("w", holds=False)
+    worker.holds(running=[job])
+    worker.fails(job, reason)
+    desk = world.client()
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    worker.credit(1)
+    worker.gets(job)
+
+
+@pytest.mark.spec("L4")
+def test_a_claim_of_a_worker_that_is_gone_means_nothing(world: World) -> None:
+    job = job_id(77)
+    worker = world.worker("w", holds=False)
+    worker.holds(running=[job])
+    worker.leaves()
+    desk, other = world.client(), world.worker("other", credit=1)
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    other.gets(job)
+
+
+@pytest.mark.spec("L4")
+def test_a_claim_that_is_not_made_again_after_a_reconnect_means_nothing(world: World) -> None:
+    job = job_id(77)
+    worker = world.worker("w", holds=False)
+    worker.holds(running=[job])
+    worker.leaves()
+    world.wait(1)
+    again = world.worker("w", credit=1)
+    desk = world.client()
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    again.gets(job)
+
+
+@pytest.mark.spec("L4")
+def test_two_workers_claim_a_job_and_the_first_result_wins(world: World) -> None:
+    job = job_id(77)
+    a, b = world.worker("a", holds=False), world.worker("b", holds=False)
+    a.holds(finished=[job])
+    a.acks(job, b"first")
+    b.holds(running=[job])
+    desk = world.client()
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    desk.gets_result(job, b"first")
+
+
+# Drain, and workers that leave.
+
+
+@pytest.mark.spec("L10")
+def test_a_drained_worker_finishes_and_gets_nothing_more_until_it_is_taken_back(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    (one,) = desk.submits(1)
+    worker.gets(one)
+    world.ask(AskDrain("w"))
+    (two,) = desk.submits(1)
+    worker.acks(one)
+    desk.gets_result(one)
+    worker.credit(1)
+    worker.gets_nothing()
+    world.ask(AskResume("w"))
+    worker.gets(two)
+
+
+@pytest.mark.spec("L10")
+def test_a_worker_that_is_drained_while_it_is_away_stays_drained(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    world.ask(AskDrain("w"))
+    again = world.worker("w", holds=False)
+    again.holds(running=[job])
+    again.credit(1)
+    desk.submits(1)
+    again.gets_nothing()
+
+
+@pytest.mark.spec("L10")
+def test_a_worker_that_leaves_finishes_what_it_has(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=3)
+    (one,) = desk.submits(1)
+    worker.gets(one)
+    worker.says_it_leaves()
+    (two,) = desk.submits(1)
+    worker.gets_nothing()
+    worker.acks(one)
+    desk.gets_result(one)
+    worker.leaves()
+    again = world.worker("w", credit=1)
+    again.gets(two)
+
+
+def test_nobody_drains_a_worker_that_is_not_there(world: World) -> None:
+    assert world.ask_in_vain(AskDrain("w")) == "unknown-worker"
+    assert world.ask_in_vain(AskResume("w")) == "unknown-worker"
+
+
+def test_a_worker_that_does_not_read_gets_nothing_until_it_does(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    worker.blocks()
+    (job,) = desk.submits(1)
+    worker.gets_nothing()
+    worker.unblocks()
+    worker.gets(job)

@@ -1,0 +1,591 @@
+"""The client's state machine: every test is a script of what it hears and what it then asks for, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from wakugumi.core import failover_events as fo
+from wakugumi.core.failover import WELCOME_WITHIN_S, Failover
+from wakugumi.core.failover_events import ClientDo, ClientEvent
+from wakugumi.core.job import ConnId, JobId
+from wakugumi.limits import (
+    FULL_RETRY_FIRST_S,
+    FULL_RETRY_MAX_S,
+    HEARTBEAT_S,
+    RECONNECT_FIRST_S,
+    RECONNECT_MAX_S,
+    SILENCE_MAX_S,
+)
+
+ONE, TWO = ConnId(1), ConnId(2)
+
+
+def job(number: int) -> JobId:
+    return JobId(number.to_bytes(16, "big"))
+
+
+def frame(number: int) -> bytes:
+    return b"submit %d" % number
+
+
+def submit(number: int) -> fo.Submit:
+    return fo.Submit(job(number), frame(number))
+
+
+A, B, C = job(1), job(2), job(3)
+
+
+class Script:
+    """A machine, its clock, and what it says."""
+
+    def __init__(self, chance: float = 0.5, *, embedded: bool = False) -> None:
+        self.machine = Failover(lambda: chance, embedded=embedded)
+        self.now = 100.0
+        assert self.machine.wake_at() is not None
+        assert self.tick() == [fo.Dial(ONE)]
+
+    def hear(self, *events: ClientEvent) -> list[ClientDo]:
+        step = self.machine.handle(events, self.now)
+        self.machine.check()
+        assert not step.keep
+        return list(step.do)
+
+    def tick(self) -> list[ClientDo]:
+        step = self.machine.tick(self.now)
+        self.machine.check()
+        wake_at = self.machine.wake_at()
+        assert wake_at is None or wake_at > self.now
+        return list(step.do)
+
+    def wait_until(self, wanted: type[ClientDo], within_s: float) -> list[ClientDo]:
+        """Let time pass as the machine asks for it, until it asks for this."""
+        until = self.now + within_s
+        while (wake_at := self.machine.wake_at()) is not None and wake_at <= until:
+            self.now = max(wake_at, self.now)
+            do = self.tick()
+            if any(isinstance(effect, wanted) for effect in do):
+                return do
+        raise AssertionError(f"no {wanted.__name__} within {within_s} s")
+
+    def connect(self, conn: ConnId = ONE) -> list[ClientDo]:
+        """A leader of our own answers."""
+        self.hear(fo.Connected(conn))
+        return self.hear(fo.Welcomed(conn))
+
+    def connect_old(self, conn: ConnId = ONE) -> list[ClientDo]:
+        self.hear(fo.Connected(conn))
+        return self.wait_until(fo.Ready, WELCOME_WITHIN_S)
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def connected() -> Script:
+    script = Script()
+    assert script.connect() == [fo.Ready(ONE, old=False), fo.Gate(True)]
+    return script
+
+
+def test_a_job_goes_from_submit_to_its_confirmed_result(connected: Script) -> None:
+    assert connected.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
+    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A])]
+    result = fo.Result(ONE, A, b"done")
+    assert connected.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A])]
+    assert connected.machine.unfinished == 0
+
+
+def test_what_happens_in_one_turn_is_said_in_one_breath(connected: Script) -> None:
+    assert connected.hear(submit(1), submit(2), submit(3)) == [fo.SendFrames(ONE, [frame(1), frame(2), frame(3)])]
+    results = [fo.Result(ONE, A, b"a"), fo.Result(ONE, B, b"b")]
+    assert connected.hear(results[0], submit(4), results[1]) == [
+        fo.SendFrames(ONE, [frame(4)]),
+        fo.Deliver(results),
+        fo.SendConfirms(ONE, [A, B]),
+    ]
+
+
+@pytest.mark.spec("F9")
+def test_a_second_result_is_confirmed_and_dropped(connected: Script) -> None:
+    connected.hear(submit(1))
+    result = fo.Result(ONE, A, b"done")
+    assert connected.hear(result, result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A, A])]
+    assert connected.hear(result) == [fo.SendConfirms(ONE, [A])]
+
+
+def test_jobs_wait_for_the_first_connection(script: Script) -> None:
+    assert script.hear(submit(1)) == []
+    assert script.hear(fo.Connected(ONE)) == []
+    assert script.hear(fo.Welcomed(ONE)) == [
+        fo.Ready(ONE, old=False),
+        fo.SendFrames(ONE, [frame(1)]),
+        fo.Gate(True),
+    ]
+
+
+@pytest.mark.spec("K4")
+def test_what_was_sent_is_not_sent_again_while_its_connection_lives(connected: Script) -> None:
+    assert connected.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
+    for _ in range(5):
+        connected.now += HEARTBEAT_S
+        assert connected.tick() == [fo.SendHeartbeat(ONE)]
+        assert connected.hear(fo.Heard(ONE)) == []
+
+
+@pytest.mark.spec("K6")
+def test_after_a_loss_everything_unfinished_is_sent_again_in_its_order(connected: Script) -> None:
+    connected.hear(submit(1), submit(2), submit(3), fo.Receipts(ONE, [A]))
+    connected.hear(fo.Result(ONE, B, b"done"))
+    assert connected.hear(fo.Disconnected(ONE, "gone")) == [fo.Away("gone", RECONNECT_FIRST_S), fo.Gate(False)]
+    assert connected.hear(submit(4)) == []
+    assert connected.wait_until(fo.Dial, RECONNECT_FIRST_S) == [fo.Dial(TWO)]
+    assert connected.connect(TWO) == [
+        fo.Ready(TWO, old=False),
+        fo.SendConfirms(TWO, [B]),
+        fo.SendFrames(TWO, [frame(1), frame(3), frame(4)]),
+        fo.Gate(True),
+    ]
+
+
+def test_confirms_that_may_have_been_lost_are_said_again_but_only_once(connected: Script) -> None:
+    connected.hear(submit(1), fo.Result(ONE, A, b"done"))
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    connected.wait_until(fo.Dial, 60)
+    assert fo.SendConfirms(TWO, [A]) in connected.connect(TWO)
+    connected.hear(fo.Disconnected(TWO, "gone"))
+    connected.wait_until(fo.Dial, 60)
+    assert connected.connect(ConnId(3)) == [fo.Ready(ConnId(3), old=False), fo.Gate(True)]
+
+
+def test_an_id_that_is_under_way_again_is_not_confirmed_for_what_it_was(connected: Script) -> None:
+    connected.hear(submit(1), fo.Result(ONE, A, b"failed"))
+    connected.hear(submit(1))
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    connected.wait_until(fo.Dial, 60)
+    assert connected.connect(TWO) == [fo.Ready(TWO, old=False), fo.SendFrames(TWO, [frame(1)]), fo.Gate(True)]
+
+
+def test_a_second_welcome_changes_nothing(connected: Script) -> None:
+    assert connected.hear(fo.Welcomed(ONE)) == []
+
+
+def test_the_first_heartbeat_has_its_time(connected: Script) -> None:
+    start = connected.now
+    assert connected.wait_until(fo.SendHeartbeat, SILENCE_MAX_S) == [fo.SendHeartbeat(ONE)]
+    assert connected.now == pytest.approx(start + HEARTBEAT_S)
+
+
+@pytest.mark.spec("K6")
+def test_reconnection_backs_off_and_a_good_connection_starts_over(script: Script) -> None:
+    delays = []
+    for number in range(1, 12):
+        do = script.hear(fo.Disconnected(ConnId(number), "nobody listens"))
+        assert isinstance(do[0], fo.Away)
+        delays.append(do[0].retry_in_s)
+        script.wait_until(fo.Dial, 2 * RECONNECT_MAX_S)
+    assert delays[:4] == [RECONNECT_FIRST_S, 2 * RECONNECT_FIRST_S, 4 * RECONNECT_FIRST_S, 8 * RECONNECT_FIRST_S]
+    assert delays[-1] == RECONNECT_MAX_S
+    script.connect(ConnId(12))
+    assert script.hear(fo.Disconnected(ConnId(12), "gone"))[0] == fo.Away("gone", RECONNECT_FIRST_S)
+
+
+@pytest.mark.spec("K6")
+@pytest.mark.parametrize(("chance", "share"), [(0.0, 0.8), (0.999999, 1.2)])
+def test_backoff_has_a_jitter_of_a_fifth(chance: float, share: float) -> None:
+    script = Script(chance)
+    away = script.hear(fo.Disconnected(ONE, "gone"))[0]
+    assert isinstance(away, fo.Away)
+    assert away.retry_in_s == pytest.approx(RECONNECT_FIRST_S * share, rel=1e-3)
+
+
+def test_a_connection_that_ends_before_its_welcome_counts_as_a_failure(script: Script) -> None:
+    script.hear(fo.Connected(ONE))
+    assert script.hear(fo.Disconnected(ONE, "it hung up")) == [fo.Away("it hung up", RECONNECT_FIRST_S)]
+    script.wait_until(fo.Dial, 1)
+    script.hear(fo.Connected(TWO))
+    assert script.hear(fo.Disconnected(TWO, "it hung up")) == [fo.Away("it hung up", 2 * RECONNECT_FIRST_S)]
+
+
+def test_a_leader_that_never_says_welcome_gets_nothing_but_jobs(script: Script) -> None:
+    script.hear(submit(1))
+    assert script.connect_old() == [fo.Ready(ONE, old=True), fo.SendFrames(ONE, [frame(1)]), fo.Gate(True)]
+    result = fo.Result(ONE, A, b"done")
+    assert script.hear(result) == [fo.Deliver([result])]
+    assert script.machine.wake_at() is None, "no heartbeats, and no deadline for its silence"
+
+
+def test_an_old_leader_cannot_be_asked_told_to_cancel_or_claimed_from(script: Script) -> None:
+    script.connect_old()
+    ask = fo.Ask(b"q", b"question")
+    assert script.hear(ask) == [fo.NoAnswer(b"q", "not-supported", "the leader is an old one and answers no questions")]
+    script.hear(submit(1))
+    (given_up,) = script.hear(fo.Cancel([A]))
+    assert isinstance(given_up, fo.GiveUp)
+    assert (given_up.job, given_up.code) == (A, "cancelled")
+    assert script.hear(fo.Result(ONE, A, b"done all the same")) == []
+    (given_up,) = script.hear(fo.Claim(B))
+    assert isinstance(given_up, fo.GiveUp)
+    assert (given_up.job, given_up.code) == (B, "not-supported")
+
+
+def test_a_late_welcome_makes_an_old_leader_an_own_one(script: Script) -> None:
+    script.connect_old()
+    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(ONE, old=False)]
+    assert script.hear(submit(1), fo.Result(ONE, A, b""))[-1] == fo.SendConfirms(ONE, [A])
+
+
+def test_a_silent_leader_is_left_and_dialled_again(connected: Script) -> None:
+    connected.hear(submit(1))
+    do = connected.wait_until(fo.HangUp, SILENCE_MAX_S)
+    why = f"the leader was silent for {SILENCE_MAX_S:.0f} s"
+    assert do == [fo.HangUp(ONE, why), fo.Away(why, RECONNECT_FIRST_S), fo.Gate(False)]
+    assert connected.hear(fo.Disconnected(ONE, "aborted")) == [], "we know"
+    assert connected.hear(fo.Result(ONE, A, b"too late")) == [], "what it says now may be said again by the next"
+    connected.wait_until(fo.Dial, 1)
+    assert fo.SendFrames(TWO, [frame(1)]) in connected.connect(TWO)
+
+
+def test_an_embedded_leader_has_all_the_time_it_needs_and_need_show_no_sign_of_life() -> None:
+    script = Script(embedded=True)
+    script.hear(fo.Connected(ONE))
+    assert script.machine.wake_at() is None
+    script.now += 10 * WELCOME_WITHIN_S
+    assert script.tick() == [], "it is not taken for an old one"
+    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(ONE, old=False), fo.Gate(True)]
+    assert script.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
+    assert script.machine.wake_at() is None
+    script.now += 10 * SILENCE_MAX_S
+    assert script.tick() == []
+    assert script.hear(fo.Refusal(ONE, A, "full", "")) == [fo.Gate(False)]
+    assert script.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
+
+
+def test_any_word_of_the_leader_is_a_sign_of_life(connected: Script) -> None:
+    connected.hear(submit(1), submit(2))
+    signs: list[ClientEvent] = [
+        fo.Heard(ONE),
+        fo.Receipts(ONE, [A]),
+        fo.Result(ONE, A, b""),
+        fo.Refusal(ONE, B, "bad-name", "no"),
+        fo.Answered(ONE, b"q", False, b""),
+    ]
+    for sign in signs:
+        until = connected.now + SILENCE_MAX_S - 0.5
+        while (wake_at := connected.machine.wake_at()) is not None and wake_at < until:
+            connected.now = wake_at
+            assert connected.tick() == [fo.SendHeartbeat(ONE)]
+        connected.now = until
+        connected.hear(sign)
+
+
+def test_a_final_refusal_ends_the_job(connected: Script) -> None:
+    connected.hear(submit(1))
+    assert connected.hear(fo.Refusal(ONE, A, "conflict", "another request")) == [
+        fo.GiveUp(A, "conflict", "another request")
+    ]
+    assert connected.machine.unfinished == 0
+    assert connected.hear(fo.Refusal(ONE, A, "conflict", "another request")) == []
+
+
+@pytest.mark.spec("L9")
+def test_a_full_leader_is_offered_the_job_again_later(connected: Script) -> None:
+    connected.hear(submit(1))
+    assert connected.hear(fo.Refusal(ONE, A, "full", "no room")) == [fo.Gate(False)]
+    start = connected.now
+    assert connected.wait_until(fo.SendFrames, FULL_RETRY_FIRST_S) == [fo.SendFrames(ONE, [frame(1)])]
+    assert connected.now == pytest.approx(start + FULL_RETRY_FIRST_S)
+    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A]), fo.Gate(True)]
+
+
+def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script) -> None:
+    connected.hear(submit(1))
+    pauses = []
+    for _ in range(9):
+        connected.hear(fo.Refusal(ONE, A, "full", ""), fo.Heard(ONE))
+        start = connected.now
+        connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
+        pauses.append(connected.now - start)
+    assert pauses[:3] == pytest.approx([FULL_RETRY_FIRST_S, 2 * FULL_RETRY_FIRST_S, 4 * FULL_RETRY_FIRST_S])
+    assert pauses[-1] == pytest.approx(FULL_RETRY_MAX_S)
+
+
+def test_a_full_leader_is_tried_with_one_job_then_twice_as_many_each_time(connected: Script) -> None:
+    connected.hear(*(submit(number) for number in range(1, 9)))
+    refused = [fo.Refusal(ONE, job(number), "full", "") for number in range(1, 9)]
+    assert connected.hear(*refused) == [fo.Gate(False)]
+    assert connected.hear(submit(9)) == [], "newcomers queue up behind"
+    assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
+    assert connected.hear(fo.Receipts(ONE, [job(1)])) == [
+        fo.Accepted([job(1)]),
+        fo.SendFrames(ONE, [frame(2), frame(3)]),
+    ]
+    assert connected.hear(fo.Receipts(ONE, [job(2)])) == [fo.Accepted([job(2)])]
+    assert connected.hear(fo.Receipts(ONE, [job(3)]))[-1] == fo.SendFrames(
+        ONE, [frame(4), frame(5), frame(6), frame(7)]
+    )
+    # It is full again: from the beginning.
+    assert connected.hear(fo.Refusal(ONE, job(7), "full", "")) == []
+    assert connected.hear(fo.Receipts(ONE, [job(4), job(5), job(6)])) == [fo.Accepted([job(4), job(5), job(6)])]
+    assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(8)])]
+    connected.hear(fo.Receipts(ONE, [job(8)]))
+    assert connected.hear(fo.Receipts(ONE, [job(9), job(7)])) == [fo.Accepted([job(9), job(7)]), fo.Gate(True)]
+
+
+def test_a_leader_that_was_full_and_took_everything_is_trusted_anew(connected: Script) -> None:
+    for _ in range(3):
+        connected.hear(submit(1))
+        connected.hear(fo.Refusal(ONE, A, "full", ""))
+        start = connected.now
+        connected.wait_until(fo.SendFrames, 1)
+        assert connected.now - start == pytest.approx(FULL_RETRY_FIRST_S)
+        assert fo.Gate(True) in connected.hear(fo.Result(ONE, A, b""))
+
+
+def test_a_refusal_of_what_is_not_with_that_leader_is_ignored(connected: Script) -> None:
+    connected.hear(submit(1))
+    connected.hear(fo.Refusal(ONE, A, "full", ""))
+    assert connected.hear(fo.Refusal(ONE, A, "bad-name", "said twice")) == []
+    assert connected.machine.unfinished == 1
+
+
+def test_a_leader_that_stops_is_no_reason_to_give_up(connected: Script) -> None:
+    connected.hear(submit(1))
+    assert connected.hear(fo.Refusal(ONE, A, "stopping", "bye")) == [fo.Gate(False)]
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    connected.wait_until(fo.Dial, 1)
+    assert connected.connect(TWO) == [fo.Ready(TWO, old=False), fo.SendFrames(TWO, [frame(1)]), fo.Gate(True)]
+
+
+def test_a_probe_that_is_refused_for_good_lets_the_next_one_try(connected: Script) -> None:
+    connected.hear(submit(1), submit(2))
+    connected.hear(fo.Refusal(ONE, A, "full", ""), fo.Refusal(ONE, B, "full", ""))
+    connected.wait_until(fo.SendFrames, 1)
+    assert connected.hear(fo.Refusal(ONE, A, "bad-name", "no")) == [
+        fo.GiveUp(A, "bad-name", "no"),
+        fo.SendFrames(ONE, [frame(2)]),
+    ]
+    assert connected.hear(fo.Refusal(ONE, B, "bad-name", "no")) == [fo.GiveUp(B, "bad-name", "no"), fo.Gate(True)]
+
+
+def test_a_leader_that_does_not_read_is_not_written_to(connected: Script) -> None:
+    assert connected.hear(fo.Blocked(ONE, True)) == [fo.Gate(False)]
+    assert connected.hear(submit(1), submit(2)) == []
+    assert connected.hear(fo.Blocked(ONE, False)) == [fo.SendFrames(ONE, [frame(1), frame(2)]), fo.Gate(True)]
+
+
+def test_a_job_that_was_not_sent_is_cancelled_here(script: Script) -> None:
+    assert script.hear(submit(1), submit(2), fo.Cancel([A])) == [
+        fo.GiveUp(A, "cancelled", "it was cancelled before it was sent")
+    ]
+    assert script.connect() == [fo.Ready(ONE, old=False), fo.SendFrames(ONE, [frame(2)]), fo.Gate(True)]
+
+
+@pytest.mark.spec("L10")
+def test_a_job_that_was_sent_is_cancelled_by_the_leader(connected: Script) -> None:
+    assert connected.hear(submit(1), submit(2), fo.Cancel([A, B, C])) == [
+        fo.SendFrames(ONE, [frame(1), frame(2)]),
+        fo.SendCancels(ONE, [A, B]),
+    ]
+    assert connected.hear(fo.Cancel([A])) == [], "once is enough"
+    result = fo.Result(ONE, A, b"cancelled")
+    assert connected.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A])]
+
+
+def test_a_cancelled_job_is_not_sent_again_after_a_loss_but_the_next_connection_hears_of_it(connected: Script) -> None:
+    connected.hear(submit(1), submit(2), fo.Cancel([A]))
+    assert connected.hear(fo.Disconnected(ONE, "gone"))[0] == fo.GiveUp(
+        A, "cancelled", "it was cancelled, and its connection was lost"
+    )
+    connected.wait_until(fo.Dial, 1)
+    assert connected.connect(TWO) == [
+        fo.Ready(TWO, old=False),
+        fo.SendCancels(TWO, [A]),
+        fo.SendFrames(TWO, [frame(2)]),
+        fo.Gate(True),
+    ]
+
+
+def test_a_cancelled_job_that_meets_a_full_leader_is_given_up(connected: Script) -> None:
+    connected.hear(submit(1), fo.Cancel([A]))
+    assert connected.hear(fo.Refusal(ONE, A, "full", "")) == [
+        fo.GiveUp(A, "cancelled", "it was cancelled before the leader took it")
+    ]
+
+
+def test_a_claim_waits_for_someone_elses_job(connected: Script) -> None:
+    assert connected.hear(fo.Claim(A)) == [fo.SendClaims(ONE, [A])]
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    connected.wait_until(fo.Dial, 1)
+    assert fo.SendClaims(TWO, [A]) in connected.connect(TWO)
+    assert connected.hear(fo.Refusal(TWO, A, "unknown-job", "never heard")) == [
+        fo.GiveUp(A, "unknown-job", "never heard")
+    ]
+
+
+def test_a_claim_that_nobody_waits_for_is_forgotten(connected: Script) -> None:
+    connected.hear(fo.Claim(A))
+    assert connected.hear(fo.Forget(A)) == []
+    assert connected.machine.unfinished == 0
+
+
+def test_a_question_is_asked_again_if_its_connection_is_lost_before_the_answer(connected: Script) -> None:
+    assert connected.hear(fo.Ask(b"q", b"question")) == [fo.SendFrames(ONE, [b"question"])]
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    connected.wait_until(fo.Dial, 1)
+    assert fo.SendFrames(TWO, [b"question"]) in connected.connect(TWO)
+    assert connected.hear(fo.Answered(TWO, b"q", False, b"yes")) == [fo.Answer(b"q", False, b"yes")]
+    assert connected.hear(fo.Answered(TWO, b"q", False, b"yes")) == []
+
+
+def test_a_question_that_nobody_waits_for_is_not_asked(script: Script) -> None:
+    assert script.hear(fo.Ask(b"q", b"question"), fo.Forget(b"q")) == []
+    assert script.connect() == [fo.Ready(ONE, old=False), fo.Gate(True)]
+
+
+def test_a_connection_that_was_lost_says_nothing_any_more(connected: Script) -> None:
+    connected.hear(submit(1))
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    for event in (
+        fo.Receipts(ONE, [A]),
+        fo.Refusal(ONE, A, "bad-name", "no"),
+        fo.Welcomed(ONE),
+        fo.Blocked(ONE, True),
+        fo.Disconnected(ONE, "gone"),
+    ):
+        assert connected.hear(event) == []
+
+
+class AnyLife(RuleBasedStateMachine):
+    """Whatever a leader, a network and a user do: invariants hold, and no job ends twice or is forgotten."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.now = 0.0
+        self.machine = Failover(lambda: 0.5)
+        self.wanted: set[JobId] = set()
+        self.at_leader: set[JobId] = set()
+        self.count = 0
+        self.dialling: ConnId | None = None
+        self.conn: ConnId | None = None
+        self.tick(0.0)
+
+    def step(self, do: list[ClientDo]) -> None:
+        for effect in do:
+            match effect:
+                case fo.Dial(conn):
+                    assert self.dialling is None
+                    assert self.conn is None
+                    self.dialling = conn
+                case fo.HangUp(conn):
+                    assert conn == self.conn
+                    self.conn = None
+                    self.at_leader.clear()
+                case fo.SendFrames(conn, frames):
+                    assert conn == self.conn
+                    jobs = {job(int(data.split()[1])) for data in frames}
+                    assert len(jobs) == len(frames)
+                    assert not jobs & self.at_leader, "never twice over one connection"
+                    self.at_leader |= jobs
+                case fo.Deliver(results):
+                    for result in results:
+                        self.wanted.remove(result.job)
+                case fo.GiveUp(gone):
+                    self.wanted.remove(gone)
+                    self.at_leader.discard(gone)
+                case _:
+                    pass
+
+    def hear(self, *events: ClientEvent) -> None:
+        self.step(list(self.machine.handle(events, self.now).do))
+
+    @rule(seconds=st.sampled_from([0.05, 0.5, 3.0, 31.0]))
+    def tick(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (wake_at := self.machine.wake_at()) is not None and wake_at <= until:
+            self.now = max(self.now, wake_at)
+            self.step(list(self.machine.tick(self.now).do))
+        self.now = until
+
+    @rule(many=st.integers(1, 5))
+    def submit(self, many: int) -> None:
+        events = [submit(self.count + number) for number in range(many)]
+        self.count += many
+        self.wanted |= {event.job for event in events}
+        self.hear(*events)
+
+    @precondition(lambda self: self.dialling is not None)
+    @rule(own=st.booleans(), stands=st.booleans())
+    def dialled(self, own: bool, stands: bool) -> None:
+        conn, self.dialling = self.dialling, None
+        assert conn is not None
+        if not stands:
+            self.hear(fo.Disconnected(conn, "refused"))
+            return
+        self.conn = conn
+        self.hear(fo.Connected(conn))
+        if own:
+            self.hear(fo.Welcomed(conn))
+
+    @precondition(lambda self: self.conn is not None)
+    @rule()
+    def lose(self) -> None:
+        conn, self.conn = self.conn, None
+        assert conn is not None
+        self.at_leader.clear()
+        self.hear(fo.Disconnected(conn, "gone"))
+
+    @precondition(lambda self: self.conn is not None and self.at_leader)
+    @rule(data=st.data(), answer=st.sampled_from(["receipt", "result", "full", "bad-name"]))
+    def answer(self, data: st.DataObject, answer: str) -> None:
+        assert self.conn is not None
+        chosen = data.draw(st.sampled_from(sorted(self.at_leader)))
+        if answer == "receipt":
+            self.hear(fo.Receipts(self.conn, [chosen]))
+            return
+        self.at_leader.remove(chosen)
+        if answer == "result":
+            self.hear(fo.Result(self.conn, chosen, b""))
+        else:
+            self.hear(fo.Refusal(self.conn, chosen, answer, ""))
+
+    @precondition(lambda self: self.conn is not None)
+    @rule(on=st.booleans())
+    def block(self, on: bool) -> None:
+        assert self.conn is not None
+        self.hear(fo.Blocked(self.conn, on))
+
+    @precondition(lambda self: self.wanted)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.hear(fo.Cancel([data.draw(st.sampled_from(sorted(self.wanted)))]))
+
+    @invariant()
+    def holds(self) -> None:
+        self.machine.check()
+        assert self.machine.unfinished == len(self.wanted)
+
+    def teardown(self) -> None:
+        """Give it a good leader for long enough, and everything ends."""
+        if not hasattr(self, "machine"):
+            return
+        for _ in range(200):
+            if not self.wanted:
+                return
+            if self.dialling is not None:
+                self.dialled(own=True, stands=True)
+            elif self.conn is not None:
+                self.hear(fo.Blocked(self.conn, False))
+                for chosen in sorted(self.at_leader):
+                    self.at_leader.discard(chosen)
+                    self.hear(fo.Result(self.conn, chosen, b""))
+            self.tick(6.0)
+        raise AssertionError(f"{len(self.wanted)} jobs never ended")
+
+
+TestAnyLife = AnyLife.TestCase
+TestAnyLife.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -1,0 +1,124 @@
+"""What a runner remembers of finished jobs, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from wakugumi.core.job import JobId
+from wakugumi.core.kept import CANCELLED, DONE_IDS_MAX, OWED_BYTES_MAX, OWED_MAX, Kept
+from wakugumi.limits import DONE_TTL_S
+
+
+def job(number: int) -> JobId:
+    return JobId(number.to_bytes(16, "little"))
+
+
+A, B = job(1), job(2)
+NOW = 1_000.0
+RESULT = b"result"
+
+
+@pytest.mark.spec("W4", "L6")
+@pytest.mark.parametrize("reason", ["", "exit", CANCELLED])
+def test_an_unconfirmed_result_is_at_hand(reason: str) -> None:
+    kept = Kept()
+    kept.finish(A, reason, RESULT, NOW)
+    assert kept.owed_payload(A) == RESULT
+    assert kept.failure_stands(A, old_leader=False)
+    assert kept.was_cancelled(A) is (reason == CANCELLED)
+    assert kept.owed_payload(B) is None
+    assert not kept.was_cancelled(B)
+
+
+@pytest.mark.spec("W4", "L6")
+@pytest.mark.parametrize(("reason", "may_be_on_disk"), [("", True), ("exit", False), (CANCELLED, False)])
+def test_of_confirmed_results_only_those_that_are_ok_are_looked_for(reason: str, may_be_on_disk: bool) -> None:
+    kept = Kept()
+    kept.finish(A, reason, RESULT, NOW)
+    kept.confirm(A)
+    kept.check()
+    assert kept.may_be_on_disk(A, NOW) is may_be_on_disk
+    assert not kept.owes(A)
+    assert not kept.was_cancelled(A)
+
+
+@pytest.mark.spec("W4")
+def test_a_failure_that_was_delivered_stands_for_old_leaders_alone() -> None:
+    kept = Kept()
+    kept.finish(A, "exit", RESULT, NOW)
+    kept.deliver(A)
+    kept.check()
+    assert kept.may_be_on_disk(A, NOW)
+    assert kept.failure_stands(A, old_leader=True)
+    assert not kept.failure_stands(A, old_leader=False)
+
+
+@pytest.mark.spec("W4")
+def test_what_was_found_on_the_disk_may_be_on_disk_but_its_failures_do_not_stand() -> None:
+    kept = Kept()
+    kept.find([(A, 10.0), (B, DONE_TTL_S - 1)], NOW)
+    assert kept.may_be_on_disk(A, NOW)
+    assert not kept.failure_stands(A, old_leader=False)
+    assert kept.failure_stands(A, old_leader=True)
+    kept.expire(NOW + 1)
+    assert kept.may_be_on_disk(A, NOW + 1)
+    assert not kept.may_be_on_disk(B, NOW + 1)
+
+
+@pytest.mark.spec("W7")
+def test_what_is_owed_outlives_its_time() -> None:
+    kept = Kept()
+    kept.finish(A, "", RESULT, NOW)
+    kept.expire(NOW + DONE_TTL_S)
+    assert list(kept.owed) == [A]
+    assert kept.owed_payload(A) == RESULT
+    assert kept.may_be_on_disk(A, NOW + DONE_TTL_S)
+
+
+def test_a_leader_that_never_confirms_cannot_fill_the_memory() -> None:
+    kept = Kept()
+    for number in range(OWED_MAX + 1):
+        kept.finish(job(number), "", RESULT, NOW)
+    kept.check()
+    assert kept.owed_count == OWED_MAX
+    assert not kept.owes(job(0))
+    assert kept.owes(job(OWED_MAX))
+
+
+def test_results_that_would_fill_the_memory_are_left_to_the_disk() -> None:
+    kept = Kept()
+    half = bytes(OWED_BYTES_MAX // 2)
+    for number in range(3):
+        kept.finish(job(number), "", half, NOW)
+    kept.check()
+    assert [kept.owed_payload(job(number)) for number in range(3)] == [half, half, None]
+    assert kept.owes(job(2))
+    assert kept.may_be_on_disk(job(2), NOW)
+    kept.confirm(job(0))
+    kept.finish(job(3), "", half, NOW)
+    kept.check()
+    assert kept.owed_payload(job(3)) == half
+
+
+@pytest.mark.spec("W4")
+def test_what_memory_had_to_let_go_is_looked_for_on_the_disk_until_its_time_is_over() -> None:
+    kept = Kept()
+    kept.find([(job(number), 100.0) for number in range(DONE_IDS_MAX)], NOW)
+    assert not kept.may_be_on_disk(job(DONE_IDS_MAX), NOW)
+    kept.finish(job(DONE_IDS_MAX), "", RESULT, NOW)
+    kept.check()
+    assert kept.may_be_on_disk(job(DONE_IDS_MAX + 1), NOW + DONE_TTL_S - 101.0)
+    assert not kept.may_be_on_disk(job(DONE_IDS_MAX + 1), NOW + DONE_TTL_S - 100.0)
+
+
+def test_a_job_that_finishes_again_is_remembered_from_its_last_end() -> None:
+    kept = Kept()
+    kept.finish(A, "", RESULT, NOW)
+    kept.finish(B, "", RESULT, NOW + 1)
+    kept.forget(A)
+    assert not kept.may_be_on_disk(A, NOW + 1)
+    kept.finish(A, "", RESULT, NOW + 2)
+    kept.check()
+    kept.confirm(A)
+    kept.expire(NOW + 1 + DONE_TTL_S)
+    assert kept.may_be_on_disk(A, NOW + 1 + DONE_TTL_S)

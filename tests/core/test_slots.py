@@ -1,0 +1,859 @@
+"""The runner's state machine, as scripts: what it hears, what it does, and that it does nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from wakugumi.core.job import JobId
+from wakugumi.core.kept import DONE_IDS_MAX, OWED_BYTES_MAX
+from wakugumi.core.slots import CLEAN_UP_S, CPU_SAMPLE_S, RESENT_AT_ONCE, WELCOME_WAIT_S, Line, Slots
+from wakugumi.core.slots_events import (
+    Assigned,
+    Cancelled,
+    Complain,
+    Confirmed,
+    CpuMeasured,
+    Ended,
+    HangUp,
+    Heard,
+    KillProgram,
+    LinkLost,
+    LoadResult,
+    MeasureCpu,
+    Opened,
+    Recovered,
+    ResultLoaded,
+    SendAck,
+    SendCredit,
+    SendFailure,
+    SendHeartbeat,
+    SendHolding,
+    SendLeaving,
+    SlotsDo,
+    SlotsEvent,
+    StartProgram,
+    StopAsked,
+    Stopped,
+    Welcomed,
+)
+from wakugumi.limits import CREDIT_HELD_MAX_S, DONE_TTL_S, DRAIN_DEADLINE_S, HEARTBEAT_S, SILENCE_MAX_S
+
+CAP = 0.75
+BUSY, QUIET = CpuMeasured(0.9), CpuMeasured(0.1)
+REQUEST, RESULT, FAILURE = b"request", b"result", b"failure"
+HUGE = bytes(OWED_BYTES_MAX + 1)
+"""A result that is not held in memory: only the disk has it."""
+
+
+def job(number: int) -> JobId:
+    return JobId(number.to_bytes(16, "little"))
+
+
+A, B, C, D = (job(number) for number in range(1, 5))
+
+
+def assigned(*jobs: JobId) -> list[Assigned]:
+    return [Assigned(each, REQUEST) for each in jobs]
+
+
+def ended(which: JobId) -> Ended:
+    return Ended(which, True, "", RESULT)
+
+
+def ended_huge(which: JobId) -> Ended:
+    return Ended(which, True, "", HUGE)
+
+
+def failed(which: JobId, reason: str = "exit") -> Ended:
+    return Ended(which, False, reason, FAILURE)
+
+
+class Script:
+    """A machine and its clock. Looks at the CPU are left out of what is said, unless asked for."""
+
+    def __init__(self, slots: int = 2) -> None:
+        self.slots = Slots(slots, CAP)
+        self.now = 1_000.0
+        self.looks: list[SlotsDo] = []
+        self.tick()
+
+    def hear(self, *events: SlotsEvent) -> list[SlotsDo]:
+        return self._heed(self.slots.handle(events, self.now).do)
+
+    def tick(self, after_s: float = 0.0) -> list[SlotsDo]:
+        self.now += after_s
+        said = self._heed(self.slots.tick(self.now).do)
+        wake_at = self.slots.wake_at()
+        assert wake_at is None or wake_at > self.now
+        return said
+
+    def _heed(self, do: Sequence[SlotsDo]) -> list[SlotsDo]:
+        self.slots.check()
+        self.looks += [each for each in do if isinstance(each, MeasureCpu)]
+        return [each for each in do if not isinstance(each, MeasureCpu)]
+
+
+def with_own_leader(slots: int = 2) -> Script:
+    script = Script(slots)
+    script.hear(Opened(), Welcomed())
+    return script
+
+
+def with_old_leader(slots: int = 2) -> Script:
+    script = Script(slots)
+    script.hear(Opened())
+    script.tick(WELCOME_WAIT_S)
+    return script
+
+
+# The leader comes.
+
+
+@pytest.mark.spec("F7", "L4")
+def test_an_own_leader_hears_what_is_held_and_then_all_slots_as_credit() -> None:
+    script = Script(slots=4)
+    assert script.hear(Opened()) == []
+    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(4)]
+
+
+@pytest.mark.spec("F4", "F7")
+def test_a_leader_that_gives_no_welcome_in_time_is_an_old_one_and_gets_credit_alone() -> None:
+    script = Script(slots=4)
+    script.hear(Opened())
+    assert script.slots.wake_at() == script.now + WELCOME_WAIT_S
+    assert script.tick(WELCOME_WAIT_S / 2) == []
+    assert script.tick(WELCOME_WAIT_S / 2) == [SendCredit(4)]
+    assert script.slots.line is Line.OLD
+
+
+@pytest.mark.spec("F4")
+def test_a_late_welcome_is_still_answered_with_what_is_held_but_offers_no_credit_twice() -> None:
+    script = with_old_leader()
+    script.hear(*assigned(A))
+    assert script.hear(Welcomed()) == [SendHolding((A,), ())]
+    assert script.hear(Welcomed()) == []
+
+
+@pytest.mark.spec("F4", "F7")
+def test_a_job_before_any_welcome_shows_an_old_leader_and_takes_a_slot_out_of_the_credit() -> None:
+    script = Script(slots=4)
+    said = script.hear(Opened(), *assigned(A))
+    assert said == [Complain("the leader assigned a job without credit"), StartProgram(A, REQUEST), SendCredit(3)]
+
+
+# Jobs run.
+
+
+@pytest.mark.spec("W2", "F9")
+def test_the_ack_and_its_credit_leave_together() -> None:
+    script = with_own_leader()
+    assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
+    assert script.hear(Confirmed((A,))) == []
+
+
+@pytest.mark.spec("W2")
+def test_several_ends_of_one_turn_give_their_credit_back_in_one_frame() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A, B))
+    assert script.hear(ended(A), ended(B)) == [SendAck(A, RESULT), SendAck(B, RESULT), SendCredit(2)]
+
+
+@pytest.mark.spec("W6")
+def test_a_failing_program_is_an_answer_like_any_other() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    assert script.hear(failed(A)) == [SendAck(A, FAILURE), SendCredit(1)]
+
+
+# The CPU limit.
+
+
+@pytest.mark.spec("W2")
+def test_credit_is_held_while_others_keep_the_cpu_busy_and_goes_back_once_they_do_not() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A, B), BUSY)
+    assert script.hear(ended(A), ended(B)) == [SendAck(A, RESULT), SendAck(B, RESULT)]
+    assert script.hear(BUSY) == []
+    assert script.hear(QUIET) == [SendCredit(2)]
+
+
+@pytest.mark.spec("W2")
+def test_held_credit_goes_back_in_time_however_busy_others_are() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A, B), BUSY)
+    script.hear(ended(A))
+    script.tick(CREDIT_HELD_MAX_S / 2)
+    script.hear(ended(B))
+    assert script.tick(CREDIT_HELD_MAX_S / 2) == [SendCredit(1)]
+    assert script.tick(CREDIT_HELD_MAX_S / 2) == [SendCredit(1)]
+
+
+@pytest.mark.spec("W2")
+def test_a_use_of_exactly_the_cap_is_not_below_it() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A), CpuMeasured(CAP))
+    assert script.hear(ended(A)) == [SendAck(A, RESULT)]
+
+
+@pytest.mark.spec("W2")
+def test_the_cpu_is_looked_at_from_time_to_time_while_a_job_runs_or_credit_is_held_and_not_otherwise() -> None:
+    script = with_own_leader()
+    script.looks.clear()
+    script.hear(*assigned(A))
+    assert script.looks == [MeasureCpu()]
+    script.hear(BUSY, *assigned(B))
+    assert script.looks == [MeasureCpu()]
+    script.tick(CPU_SAMPLE_S)
+    assert script.looks == [MeasureCpu()] * 2
+    script.hear(ended(A), ended(B))
+    script.tick(CPU_SAMPLE_S)
+    assert script.looks == [MeasureCpu()] * 3
+    script.hear(QUIET)
+    script.tick(CPU_SAMPLE_S)
+    script.tick(CPU_SAMPLE_S)
+    assert script.looks == [MeasureCpu()] * 3
+
+
+@pytest.mark.spec("W2", "F7")
+def test_credit_that_is_held_when_the_leader_goes_is_offered_to_the_next_and_only_once() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A), BUSY)
+    script.hear(ended(A), Confirmed((A,)))
+    script.hear(LinkLost(), Opened())
+    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+    assert script.hear(QUIET) == []
+
+
+# The same job again.
+
+
+@pytest.mark.spec("W4", "F7")
+def test_a_running_job_assigned_again_gives_its_credit_back_and_is_answered_when_it_is_done() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    assert script.hear(*assigned(A)) == [SendCredit(1)]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W4", "F7")
+@pytest.mark.parametrize("leader", [with_own_leader, with_old_leader])
+def test_a_finished_job_assigned_again_is_answered_from_the_disk_and_not_run(leader: Callable[..., Script]) -> None:
+    script = leader()
+    script.hear(*assigned(A))
+    script.hear(ended(A), Confirmed((A,)))
+    assert script.hear(*assigned(A)) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W4", "F7")
+def test_a_job_that_is_being_looked_for_and_assigned_once_more_is_looked_for_once() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(ended(A), Confirmed((A,)))
+    assert script.hear(*assigned(A, A)) == [LoadResult(A), SendCredit(1)]
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W2", "W4")
+def test_credit_of_a_job_that_did_not_run_is_not_held() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(ended(A), BUSY)
+    assert script.hear(*assigned(A)) == [SendAck(A, RESULT), SendCredit(1)]
+    script.hear(Confirmed((A,)), *assigned(A))
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W4")
+def test_a_result_that_is_gone_from_the_disk_is_made_again() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(ended(A), Confirmed((A,)))
+    script.hear(*assigned(A))
+    assert script.hear(ResultLoaded(A, False, None)) == [StartProgram(A, REQUEST)]
+
+
+@pytest.mark.spec("W4")
+def test_a_result_that_is_gone_before_it_was_confirmed_is_made_again_too_and_no_longer_owed() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(ended_huge(A))
+    assert script.hear(*assigned(A)) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, False, None)) == [StartProgram(A, REQUEST)]
+    assert script.slots.unconfirmed == 0
+
+
+@pytest.mark.spec("W4")
+def test_a_failure_that_is_not_confirmed_yet_answers_an_assignment_that_crossed_it() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(failed(A))
+    assert script.hear(*assigned(A), Confirmed((A,))) == [SendAck(A, FAILURE), SendCredit(1)]
+
+
+@pytest.mark.spec("W4")
+def test_a_confirmation_that_comes_after_the_assignment_does_not_make_it_a_retry() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(Ended(A, False, "exit", HUGE))
+    assert script.hear(*assigned(A), Confirmed((A,))) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, False, HUGE)) == [SendAck(A, HUGE), SendCredit(1)]
+
+
+@pytest.mark.spec("L3", "L6")
+def test_a_confirmed_failure_assigned_again_is_a_retry_and_runs() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(failed(A, "timeout"), Confirmed((A,)))
+    assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
+
+
+@pytest.mark.spec("W4")
+def test_a_failure_told_to_an_old_leader_is_answered_again_for_it_never_confirms() -> None:
+    script = with_old_leader()
+    script.hear(*assigned(A))
+    script.hear(failed(A))
+    assert script.hear(*assigned(A)) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, False, FAILURE)) == [SendAck(A, FAILURE), SendCredit(1)]
+
+
+@pytest.mark.spec("W4")
+def test_a_result_of_an_earlier_life_answers_if_it_is_ok_and_runs_again_if_it_failed() -> None:
+    script = Script()
+    script.hear(Recovered([(A, 5.0), (B, 5.0)]))
+    assert script.hear(Opened(), Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+    assert script.hear(*assigned(A, B)) == [LoadResult(A), LoadResult(B)]
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
+    assert script.hear(ResultLoaded(B, False, FAILURE)) == [StartProgram(B, REQUEST)]
+
+
+@pytest.mark.spec("W4")
+def test_a_finished_job_is_known_for_its_time_and_then_forgotten() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A, B))
+    script.hear(ended(A), Confirmed((A,)))
+    script.tick(DONE_TTL_S - CLEAN_UP_S)
+    script.hear(Heard(), LinkLost(), Opened(), Welcomed())
+    assert script.hear(*assigned(A)) == [LoadResult(A)]
+    script.hear(ResultLoaded(A, True, RESULT), LinkLost(), ended(B))
+    script.tick(CLEAN_UP_S)
+    script.hear(Opened(), Welcomed(), Confirmed((B,)))
+    assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
+    assert script.hear(*assigned(B)) == [LoadResult(B)]
+
+
+@pytest.mark.spec("W4")
+def test_when_memory_had_to_forget_the_disk_is_asked_about_every_job() -> None:
+    script = with_own_leader()
+    assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
+    script.hear(Recovered([(job(number), 1.0) for number in range(10, 10 + DONE_IDS_MAX + 1)]))
+    assert script.hear(*assigned(B)) == [LoadResult(B)]
+    assert script.hear(ResultLoaded(B, False, None)) == [StartProgram(B, REQUEST)]
+    script.hear(ended(A), ended(B))
+    script.now += DONE_TTL_S
+    assert script.hear(*assigned(C)) == [StartProgram(C, REQUEST)]
+
+
+# The leader goes, and comes back.
+
+
+@pytest.mark.spec("L4", "W7")
+def test_without_a_leader_jobs_go_on_and_their_results_wait_for_the_next_connection() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A, B))
+    assert script.hear(LinkLost()) == []
+    assert script.hear(ended(A)) == []
+    script.hear(Opened())
+    assert script.hear(Welcomed()) == [SendHolding((B,), (A,)), SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W7")
+def test_a_result_is_sent_over_every_new_connection_until_it_is_confirmed() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(ended(A))
+    for _ in range(2):
+        assert script.slots.owes(A)
+        script.hear(LinkLost())
+        script.tick(DONE_TTL_S)  # It is kept for as long as it takes, whatever the disk does.
+        script.hear(Opened())
+        assert script.hear(Welcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT), SendCredit(2)]
+    script.hear(Confirmed((A,)), LinkLost(), Opened())
+    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+    assert not script.slots.owes(A)
+
+
+@pytest.mark.spec("F9", "W7")
+def test_for_an_old_leader_written_is_delivered() -> None:
+    script = with_old_leader()
+    script.hear(*assigned(A, B))
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
+    script.hear(LinkLost())
+    script.hear(ended(B), Opened())
+    assert script.tick(WELCOME_WAIT_S) == [SendAck(B, RESULT), SendCredit(2)]
+    script.hear(LinkLost(), Opened())
+    assert script.tick(WELCOME_WAIT_S) == [SendCredit(2)]
+
+
+@pytest.mark.spec("W7")
+def test_many_waiting_results_are_sent_a_few_at_a_time() -> None:
+    count = RESENT_AT_ONCE + 2
+    jobs = [job(number) for number in range(count)]
+    acks = [SendAck(each, RESULT) for each in jobs]
+    script = with_own_leader(slots=count)
+    script.hear(*assigned(*jobs))
+    script.hear(LinkLost(), *(ended(each) for each in jobs), Opened())
+    said = script.hear(Welcomed())
+    assert said == [SendHolding((), tuple(jobs)), *acks[:RESENT_AT_ONCE], SendCredit(count)]
+    assert script.hear(Confirmed((jobs[0],))) == acks[-2:-1]
+    script.hear(LinkLost(), Opened())
+    assert script.hear(Welcomed())[1:-1] == acks[1 : RESENT_AT_ONCE + 1]
+    assert script.hear(Confirmed((jobs[1], jobs[2]))) == acks[-1:]
+
+
+@pytest.mark.spec("W7", "F9")
+def test_an_old_leader_gets_all_waiting_results_at_once_for_it_confirms_none() -> None:
+    count = RESENT_AT_ONCE + 1
+    jobs = [job(number) for number in range(count)]
+    script = with_old_leader(slots=count)
+    script.hear(*assigned(*jobs))
+    script.hear(LinkLost(), *(ended(each) for each in jobs), Opened())
+    assert script.tick(WELCOME_WAIT_S) == [*(SendAck(each, RESULT) for each in jobs), SendCredit(count)]
+
+
+@pytest.mark.spec("W7")
+@pytest.mark.parametrize("leader", [with_own_leader, with_old_leader])
+def test_waiting_results_that_are_too_large_for_memory_are_read_from_the_disk(leader: Callable[..., Script]) -> None:
+    count = RESENT_AT_ONCE + 1
+    jobs = [job(number) for number in range(count)]
+    script = leader(slots=count)
+    own = script.slots.line is Line.OWN
+    script.hear(*assigned(*jobs))
+    script.hear(LinkLost(), *(ended_huge(each) for each in jobs), Opened())
+    said = script.hear(Welcomed())[1:] if own else script.tick(WELCOME_WAIT_S)
+    assert said == [*map(LoadResult, jobs[:-1]), SendCredit(count)]
+    said = script.hear(ResultLoaded(jobs[0], True, HUGE))
+    if own:
+        assert said == [SendAck(jobs[0], HUGE)]
+        said = script.hear(Confirmed((jobs[0],)))
+        assert said == [LoadResult(jobs[-1])]
+    else:
+        assert said == [SendAck(jobs[0], HUGE), LoadResult(jobs[-1])]
+
+
+@pytest.mark.spec("W7")
+def test_a_waiting_result_that_is_gone_from_the_disk_is_told_as_a_failure_that_may_be_tried_again() -> None:
+    count = RESENT_AT_ONCE + 1
+    jobs = [job(number) for number in range(count)]
+    script = with_own_leader(slots=count)
+    script.hear(*assigned(*jobs))
+    script.hear(LinkLost(), *(ended_huge(each) for each in jobs), Opened(), Welcomed())
+    gone = SendFailure(jobs[0], "worker-error", "its result is no longer on the worker's disk")
+    assert script.hear(ResultLoaded(jobs[0], False, None)) == [gone, LoadResult(jobs[-1])]
+    assert script.slots.unconfirmed == count - 1
+
+
+@pytest.mark.spec("L4")
+def test_what_was_not_started_when_the_leader_went_is_forgotten() -> None:
+    script = with_own_leader(slots=1)
+    script.hear(*assigned(A))
+    script.hear(ended(A), Confirmed((A,)))
+    assert script.hear(*assigned(A)) == [LoadResult(A)]
+    script.hear(*assigned(B))
+    script.hear(LinkLost())
+    assert script.hear(ResultLoaded(A, True, RESULT), Opened()) == []
+    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(1)]
+
+
+# Cancel.
+
+
+@pytest.mark.spec("L10", "W3")
+def test_cancel_kills_the_program_and_the_ack_says_so() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    assert script.hear(Cancelled((A, B))) == [KillProgram(A, "cancelled")]
+    assert script.hear(Cancelled((A,))) == []
+    assert script.hear(failed(A, "cancelled")) == [SendAck(A, FAILURE), SendCredit(1)]
+
+
+@pytest.mark.spec("L6", "L10")
+def test_a_cancelled_job_that_is_wanted_after_all_runs_again_once_its_program_is_dead() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(Cancelled((A,)))
+    assert script.hear(Assigned(A, b"anew")) == [SendCredit(1)]
+    assert script.hear(failed(A, "cancelled")) == [StartProgram(A, b"anew")]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("L6", "L10")
+def test_a_cancelled_job_assigned_again_runs_even_before_its_failure_is_confirmed() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(Cancelled((A,)))
+    script.hear(failed(A, "cancelled"))
+    assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
+
+
+@pytest.mark.spec("L4", "L10")
+def test_a_cancelled_job_wanted_after_all_is_not_run_again_for_a_leader_that_is_gone() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(Cancelled((A,)))
+    script.hear(*assigned(A))
+    script.hear(LinkLost())
+    assert script.hear(failed(A, "cancelled")) == []
+    assert script.hear(Opened(), Welcomed()) == [SendHolding((), (A,)), SendAck(A, FAILURE), SendCredit(2)]
+
+
+@pytest.mark.spec("L10")
+def test_a_program_that_finishes_before_its_cancel_reaches_it_is_ok() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(Cancelled((A,)), *assigned(A))
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("L10")
+def test_a_job_that_was_not_started_yet_is_cancelled_without_a_program() -> None:
+    script = with_own_leader(slots=1)
+    script.hear(*assigned(A))
+    script.hear(ended(A), Confirmed((A,)))
+    script.hear(*assigned(A))
+    script.hear(*assigned(B))
+    cancelled = "cancelled before it was started"
+    assert script.hear(Cancelled((B,))) == [SendFailure(B, "cancelled", cancelled)]
+    assert script.hear(Cancelled((A,))) == [SendFailure(A, "cancelled", cancelled), SendCredit(1)]
+    assert script.hear(Confirmed((A, B)), ResultLoaded(A, True, RESULT)) == []
+
+
+# A leader that assigns without credit.
+
+
+@pytest.mark.spec("L2")
+def test_jobs_without_credit_wait_for_a_slot_one_for_each_and_the_rest_is_sent_back() -> None:
+    script = with_own_leader(slots=1)
+    script.hear(*assigned(A))
+    assert script.hear(*assigned(B)) == [Complain("the leader assigned a job without credit")]
+    full = "assigned without credit, and the worker is full"
+    assert script.hear(*assigned(B, C)) == [SendFailure(C, "worker-error", full)]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), StartProgram(B, REQUEST)]
+    assert script.hear(ended(B)) == [SendAck(B, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("L2")
+def test_each_connection_is_told_of_once_that_it_assigns_without_credit() -> None:
+    script = with_own_leader(slots=2)
+    script.hear(*assigned(A, B))
+    complaint = Complain("the leader assigned a job without credit")
+    assert script.hear(*assigned(C, D)) == [complaint]
+    script.hear(LinkLost(), Opened(), Welcomed())
+    assert script.hear(*assigned(C, D)) == [complaint]
+
+
+@pytest.mark.spec("L2", "W2")
+def test_a_job_without_credit_takes_a_slot_that_is_held_for_the_cpu() -> None:
+    script = with_own_leader(slots=1)
+    script.hear(*assigned(A), BUSY)
+    script.hear(ended(A))
+    script.hear(*assigned(B))
+    assert script.hear(QUIET) == []
+    assert script.hear(ended(B)) == [SendAck(B, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("L2", "W4")
+def test_waiting_jobs_that_have_an_answer_take_no_slot_and_the_next_one_does() -> None:
+    script = with_own_leader(slots=3)
+    script.hear(*assigned(A, B))
+    script.hear(ended(A), ended(B))
+    script.hear(*assigned(job(10), job(11), job(12)))
+    script.hear(*assigned(A, B, C))
+    said = script.hear(ended(job(10)))
+    assert said == [SendAck(job(10), RESULT), SendAck(A, RESULT), SendAck(B, RESULT), StartProgram(C, REQUEST)]
+
+
+@pytest.mark.spec("F7")
+def test_a_duplicate_without_credit_gives_none_back() -> None:
+    script = with_own_leader(slots=1)
+    script.hear(*assigned(A))
+    assert script.hear(*assigned(A)) == []
+
+
+# The end.
+
+
+@pytest.mark.spec("L10")
+def test_asked_to_stop_it_says_so_finishes_what_runs_and_goes_when_all_is_confirmed() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    assert script.hear(StopAsked()) == [SendLeaving()]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT)]
+    assert script.hear(Confirmed((A,))) == [Stopped()]
+    assert script.hear(*assigned(B)) == []
+    assert script.tick(1_000.0) == []
+    assert script.slots.wake_at() is None
+
+
+@pytest.mark.spec("L10")
+def test_an_idle_worker_stops_at_once_with_or_without_a_leader() -> None:
+    assert with_own_leader().hear(StopAsked()) == [SendLeaving(), Stopped()]
+    assert with_old_leader().hear(StopAsked()) == [Stopped()]
+    assert Script().hear(StopAsked()) == [Stopped()]
+
+
+@pytest.mark.spec("L10")
+def test_an_assignment_that_crossed_the_farewell_is_still_done_but_no_more_than_was_offered() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A), StopAsked())
+    assert script.hear(*assigned(B)) == [StartProgram(B, REQUEST)]
+    said = script.hear(*assigned(C))
+    assert said[1:] == [SendFailure(C, "worker-error", "the worker is leaving and takes no more jobs")]
+    assert script.hear(ended(A), ended(B)) == [SendAck(A, RESULT), SendAck(B, RESULT)]
+
+
+@pytest.mark.spec("L10")
+def test_no_credit_is_given_back_by_a_worker_that_leaves() -> None:
+    script = with_own_leader(slots=3)
+    script.hear(*assigned(A, B, C))
+    assert script.hear(ended(C), StopAsked()) == [SendAck(C, RESULT), SendLeaving()]
+    script = with_own_leader()
+    script.hear(*assigned(A, B), BUSY)
+    script.hear(ended(A), StopAsked())
+    assert script.hear(QUIET) == []
+    assert script.tick(CREDIT_HELD_MAX_S) == []
+
+
+@pytest.mark.spec("L10", "W7")
+def test_a_leaving_worker_that_lost_its_leader_comes_back_to_deliver_and_offers_nothing() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(StopAsked(), LinkLost())
+    assert script.hear(ended(A)) == []
+    script.hear(Opened())
+    assert script.hear(Welcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT), SendLeaving()]
+    assert script.hear(Confirmed((A,))) == [Stopped()]
+
+
+@pytest.mark.spec("L10")
+def test_asked_twice_it_stops_now() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(StopAsked())
+    assert script.hear(StopAsked(), ended(A)) == [Stopped()]
+
+
+@pytest.mark.spec("L10")
+def test_what_runs_too_long_after_the_first_word_is_not_waited_for() -> None:
+    script = with_old_leader()
+    script.hear(*assigned(A))
+    script.hear(StopAsked())
+    assert script.tick(DRAIN_DEADLINE_S / 2) == []
+    assert script.tick(DRAIN_DEADLINE_S / 2) == [Stopped()]
+
+
+# Signs of life.
+
+
+@pytest.mark.spec("L3")
+def test_an_own_leader_gets_heartbeats_and_an_old_one_none() -> None:
+    script = with_own_leader()
+    assert script.tick(HEARTBEAT_S) == [SendHeartbeat()]
+    assert script.tick(HEARTBEAT_S) == [SendHeartbeat()]
+    script = with_old_leader()
+    assert script.tick(HEARTBEAT_S) == []
+
+
+@pytest.mark.spec("L3")
+@pytest.mark.parametrize("sign", [Heard(), Confirmed((A,)), Cancelled((A,)), Assigned(A, REQUEST)])
+def test_silence_ends_the_connection_and_any_word_is_a_sign_of_life(sign: SlotsEvent) -> None:
+    script = with_own_leader()
+    script.tick(SILENCE_MAX_S - 1)
+    script.hear(sign)
+    heard_at = script.now
+    assert script.tick(SILENCE_MAX_S - 1) == [SendHeartbeat()]
+    assert script.slots.wake_at() <= heard_at + SILENCE_MAX_S  # type: ignore[operator]
+    assert script.tick(1) == [HangUp("nothing heard from the leader for 30 s")]
+    assert script.hear(LinkLost()) == []
+    assert script.slots.line is Line.DOWN
+    assert script.hear(*assigned(B)) == []
+
+
+def test_an_old_leader_may_be_silent_for_ever() -> None:
+    script = with_old_leader()
+    assert script.tick(10 * SILENCE_MAX_S) == []
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever happens in whatever order, against a world that remembers what it was told.
+
+    The world is a disk, the programs that run, and a leader that counts credit by itself. Each job has an *attempt*
+    open from its assignment until the ack; the leader may break the rules only by assigning without credit.
+    """
+
+    @initialize(slots=st.integers(1, 3))
+    def begin(self, slots: int) -> None:
+        self.machine = Slots(slots, CAP)
+        self.now = 0.0
+        self.running: dict[JobId, None] = {}
+        self.killing: dict[JobId, None] = {}
+        self.loads: list[JobId] = []
+        self.disk: dict[JobId, bool] = {}
+        self.credit = 0
+        self.overdrawn = False
+        self.unanswered: dict[JobId, None] = {}
+        self.acked: list[JobId] = []
+        self.up = self.stopped = False
+
+    # What the leader and the network do.
+
+    @precondition(lambda self: not self.up)
+    @rule()
+    def connect(self) -> None:
+        self.up = True
+        self.hear(Opened())
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def welcome(self) -> None:
+        self.hear(Welcomed())
+
+    @precondition(lambda self: self.up)
+    @rule()
+    def lose(self) -> None:
+        self.down()
+        self.hear(LinkLost())
+
+    @precondition(lambda self: self.up and self.credit > 0)
+    @rule(number=st.integers(1, 6))
+    def assign(self, number: int) -> None:
+        self.credit -= 1
+        self.unanswered[job(number)] = None
+        self.hear(Assigned(job(number), REQUEST))
+
+    @precondition(lambda self: self.up and self.credit == 0)
+    @rule(number=st.integers(1, 6))
+    def assign_without_credit(self, number: int) -> None:
+        self.overdrawn = True
+        self.unanswered[job(number)] = None
+        self.hear(Assigned(job(number), REQUEST))
+
+    @precondition(lambda self: self.up and self.acked)
+    @rule()
+    def confirm(self) -> None:
+        jobs, self.acked = self.acked, []
+        self.hear(Confirmed(jobs))
+
+    @precondition(lambda self: self.up)
+    @rule(number=st.integers(1, 6))
+    def cancel(self, number: int) -> None:
+        self.hear(Cancelled((job(number),)))
+
+    # What the machine does.
+
+    @precondition(lambda self: self.running)
+    @rule(ok=st.booleans(), which=st.integers(0, 10), huge=st.booleans())
+    def end(self, ok: bool, which: int, huge: bool) -> None:
+        which_job = list(self.running)[which % len(self.running)]
+        del self.running[which_job]
+        ok = ok and which_job not in self.killing
+        reason = "" if ok else "cancelled" if which_job in self.killing else "exit"
+        self.killing.pop(which_job, None)
+        self.disk[which_job] = ok
+        self.hear(Ended(which_job, ok, reason, HUGE if huge else RESULT))
+
+    @precondition(lambda self: self.loads)
+    @rule()
+    def load(self) -> None:
+        which_job = self.loads.pop(0)
+        ok = self.disk.get(which_job)
+        self.hear(ResultLoaded(which_job, bool(ok), None if ok is None else RESULT))
+
+    @rule(others=st.sampled_from([0.0, CAP, 1.0]))
+    def measure(self, others: float) -> None:
+        self.hear(CpuMeasured(others))
+
+    @rule(seconds=st.sampled_from([0.0, 0.3, 1.0, 2.0, 6.0, 31.0]))
+    def tick(self, seconds: float) -> None:
+        self.now += seconds
+        self.heed(self.machine.tick(self.now).do)
+        wake_at = self.machine.wake_at()
+        assert (wake_at is None) == self.stopped
+        assert wake_at is None or wake_at > self.now
+
+    @precondition(lambda self: len(self.disk) > 3)
+    @rule()
+    def stop(self) -> None:
+        self.hear(StopAsked())
+
+    # What must hold.
+
+    def hear(self, event: SlotsEvent) -> None:
+        self.heed(self.machine.handle([event], self.now).do)
+
+    def down(self) -> None:
+        self.up = self.overdrawn = False
+        self.credit = 0
+        self.unanswered.clear()
+        self.acked.clear()
+
+    def heed(self, do: Sequence[SlotsDo]) -> None:
+        for effect in do:
+            assert not self.stopped, "nothing follows Stopped"
+            if isinstance(effect, StartProgram):
+                assert effect.job not in self.running, "one job runs once at a time"
+                assert not self.disk.pop(effect.job, False), "what is OK is never run again"
+                self.running[effect.job] = None
+            elif isinstance(effect, KillProgram):
+                assert effect.job in self.running
+                self.killing[effect.job] = None
+            elif isinstance(effect, LoadResult):
+                self.loads.append(effect.job)
+            elif isinstance(effect, SendAck | SendFailure):
+                self.unanswered.pop(effect.job, None)
+                self.acked.append(effect.job)
+            elif isinstance(effect, SendCredit):
+                assert self.up
+                assert effect.amount > 0
+                self.credit += effect.amount
+            elif isinstance(effect, HangUp):
+                self.down()
+            elif isinstance(effect, Stopped):
+                self.stopped = True
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "machine"):
+            return
+        self.machine.check()
+        assert len(self.running) <= self.machine.slots
+        if not self.overdrawn:
+            assert self.credit + len(self.running) <= self.machine.slots, "more was offered than there is"
+
+    def teardown(self) -> None:
+        """Let everything come to rest: then each assignment of this connection is answered, and all credit is back."""
+        if not hasattr(self, "machine"):
+            return
+        for _ in range(100):
+            if self.loads:
+                self.load()
+            elif self.running:
+                self.end(ok=True, which=0, huge=False)
+            else:
+                break
+        if self.stopped:
+            return
+        assert not self.unanswered
+        self.hear(CpuMeasured(0.0))
+        if self.machine.line >= Line.OLD and not self.machine.leaving and not self.overdrawn:
+            assert self.credit == self.machine.slots
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

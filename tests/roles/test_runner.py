@@ -1,0 +1,562 @@
+"""How does a job, once it has been given to us, become a result?"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from wakugumi.adapters.loop import new_loop
+from wakugumi.adapters.process import Programs
+from wakugumi.core.job import JobId, show_job_id
+from wakugumi.errors import CODES
+from wakugumi.limits import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, KIB, MIB, PAYLOAD_BYTES_MAX
+from wakugumi.roles.runner import Runner
+from wakugumi.wire.message import InputFile, JobLimits, JobRequest, JobResult, encode, read_result
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_S = 30.0
+
+
+class World:
+    """A runner, scripts as its programs, and what it said."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.exe = folder / "exe"
+        self.exe.mkdir(exist_ok=True)
+        self.jobs = folder / "jobs"
+        self.ends: dict[JobId, list[tuple[JobResult, bool, str, bytes]]] = {}
+        self._told = asyncio.Event()
+        self.runner = Runner(
+            asyncio.get_running_loop(),
+            Programs(self.exe),
+            self.jobs,
+            self._on_end,
+            "worker-1",
+            **{"kill_grace_s": 0.2, "disk_free_min_bytes": 0, **options},
+        )
+
+    def program(self, script: str, name: str = "calcA", interpreter: str = "/bin/sh") -> str:
+        path = self.exe / name
+        path.write_text(f"#!{interpreter}\n{script}\n")
+        path.chmod(0o755)
+        return name
+
+    def start(self, exec_name: str = "calcA", *, job_id: JobId | None = None, **fields: Any) -> JobId:
+        job_id = job_id or JobId(uuid4().bytes_le)
+        request = JobRequest(show_job_id(job_id), "client-1", exec_name, **fields)
+        self.runner.start(job_id, encode(request))
+        return job_id
+
+    async def end(self, job_id: JobId, count: int = 1) -> JobResult:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.ends.get(job_id, ())) < count:
+                self._told.clear()
+                await self._told.wait()
+        result, ok, reason, payload = self.ends[job_id][-1]
+        assert len(payload) <= PAYLOAD_BYTES_MAX
+        assert ok == (result.status == "OK") == (reason == "") == (result.exit_code == 0 and result.reason is None)
+        assert (result.reason or "") == reason
+        assert not reason or reason in CODES
+        assert result.worker == "worker-1"
+        return result
+
+    async def run(self, script: str, **fields: Any) -> JobResult:
+        return await self.end(self.start(self.program(script), **fields))
+
+    def directory(self, job_id: JobId) -> Path:
+        return self.jobs / show_job_id(job_id)
+
+    def _on_end(self, job_id: JobId, payload: bytes, ok: bool, reason: str) -> None:
+        self.ends.setdefault(job_id, []).append((read_result(job_id, payload), ok, reason, payload))
+        self._told.set()
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not is_true():  # noqa: ASYNC110 - nothing tells us when another process has done a thing
+            await asyncio.sleep(0.005)
+
+
+def files_of(result: JobResult) -> dict[str, bytes]:
+    assert result.output_archive is not None
+    archive = zipfile.ZipFile(io.BytesIO(result.output_archive))
+    return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture
+async def world(tmp_path: Path, anyio_backend: str) -> AsyncIterator[World]:
+    before = len(os.listdir("/proc/self/fd"))
+    world = World(tmp_path, output_bytes_max=8 * MIB)
+    yield world
+    await world.runner.close()
+    assert len(os.listdir("/proc/self/fd")) == before, "no file stays open"
+
+
+# Results.
+
+
+@pytest.mark.spec("W1", "W6")
+async def test_a_job_that_ends_well_is_ok_with_all_it_said_and_made(world: World) -> None:
+    script = 'echo "$1 $2"; cat in/data.txt >&2; mkdir out; echo made > "out/結果 é.txt"; echo $WAKU_JOB_ID > .hidden'
+    job_id = world.start(
+        world.program(script),
+        args=["a b", "ü"],
+        files=[InputFile("in/data.txt", content=b"input\n"), InputFile("x", content=b"")],
+    )
+    result = await world.end(job_id)
+    assert result.job_id == show_job_id(job_id)
+    assert (result.client_id, result.exec_name, result.status) == ("client-1", "calcA", "OK")
+    assert (result.stdout, result.stderr, result.exit_code, result.reason) == ("a b ü\n", "input\n", 0, None)
+    assert files_of(result) == {"out/結果 é.txt": b"made\n"}
+    assert result.run_s is not None
+    assert 0 < result.run_s < DEADLINE_S
+    assert world.runner.running == 0
+
+
+@pytest.mark.spec("W1")
+async def test_a_job_that_made_no_files_has_no_archive(world: World) -> None:
+    result = await world.run("rm input.txt", files=[InputFile("input.txt", content=b"x")])
+    assert (result.status, result.output_archive) == ("OK", None)
+
+
+@pytest.mark.spec("W6")
+async def test_a_job_that_fails_answers_with_all_it_said_and_made_too(world: World) -> None:
+    result = await world.run("echo out; echo err >&2; echo made > file; exit 42")
+    assert (result.status, result.reason, result.exit_code) == ("FAILED", "exit", 42)
+    assert (result.stdout, result.stderr, files_of(result)) == ("out\n", "err\n", {"file": b"made\n"})
+
+
+@pytest.mark.spec("W6")
+async def test_a_job_that_a_signal_ended_says_so(world: World) -> None:
+    result = await world.run("printf err >&2; kill -SEGV $$")
+    assert (result.reason, result.exit_code) == ("exit", 139)
+    assert result.stderr == "err\nwakugumi: the program was ended by signal 11 (SIGSEGV)\n"
+
+
+@pytest.mark.spec("F6")
+async def test_output_that_is_no_text_arrives_with_replacement_characters(world: World) -> None:
+    result = await world.run("printf 'a\\377\\000b'; printf '\\200\\n' >&2")
+    assert (result.stdout, result.stderr) == ("a\ufffd\0b", "\ufffd\n")
+
+
+@pytest.mark.spec("W5")
+async def test_nothing_outside_comes_back_through_a_link(world: World) -> None:
+    result = await world.run(
+        "ln -s /etc/passwd a; ln -s .. b; mkdir c; ln -s / c/root; mkfifo d; echo x > e; ln -s e f"
+    )
+    assert files_of(result) == {"e": b"x\n", "f": b"e"}
+
+
+async def test_the_text_of_the_id_comes_back_as_it_was_given(world: World) -> None:
+    job_id = JobId(uuid4().bytes_le)
+    plain = show_job_id(job_id).replace("-", "").upper()
+    world.program("true")
+    world.runner.start(job_id, encode(JobRequest(plain, "c", "calcA")))
+    assert (await world.end(job_id)).job_id == plain
+    world.runner.start(job_id, encode(JobRequest("", "c", "calcA")))
+    assert (await world.end(job_id, 2)).job_id == show_job_id(job_id)
+
+
+async def test_many_jobs_run_at_once_and_do_not_meet(world: World) -> None:
+    world.program('echo "$1" > file; sleep 0.05; cat file')
+    ids = [world.start(args=[str(number)]) for number in range(20)]
+    assert world.runner.running == 20
+    results = [await world.end(job_id) for job_id in ids]
+    assert [result.stdout for result in results] == [f"{number}\n" for number in range(20)]
+
+
+async def test_a_thousand_files_come_in_and_go_out(world: World) -> None:
+    files = [InputFile(f"in/{number}", content=b"%d" % number) for number in range(1_000)]
+    result = await world.run("mkdir out; for f in in/*; do cp $f out/; done", files=files)
+    assert files_of(result) == {f"out/{number}": b"%d" % number for number in range(1_000)}
+
+
+async def test_large_content_comes_in_and_goes_out(world: World) -> None:
+    content = os.urandom(2 * MIB)
+    result = await world.run("cat in > out; ls", files=[InputFile("in", content=content)])
+    assert files_of(result) == {"out": content}
+
+
+@pytest.mark.spec("W1")
+async def test_a_program_can_be_copied_in(tmp_path: Path) -> None:
+    world = World(tmp_path, copy_in=True)
+    result = await world.run('echo "$0"; ls')
+    [directory] = [path for path in world.jobs.iterdir() if path.is_dir()]
+    assert result.stdout == f"{directory}/calcA\ncalcA\n"
+    assert result.output_archive is None
+    result = await world.run("true", files=[InputFile("calcA", content=b"")])
+    assert result.reason == "bad-name"
+    await world.runner.close()
+
+
+def test_it_runs_on_either_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        world = World(tmp_path)
+        assert (await world.run("echo hello")).stdout == "hello\n"
+        assert (await world.run("sleep 1000", timeout_s=0.1)).reason == "timeout"
+        await world.runner.close()
+
+    for factory in (asyncio.new_event_loop, new_loop):
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(main())
+
+
+# What cannot be run.
+
+BAD_REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("bad-name", {"exec_name": ""}),
+    ("bad-name", {"exec_name": "../calcA"}),
+    ("bad-name", {"exec_name": "/bin/sh"}),
+    ("bad-name", {"exec_name": "."}),
+    ("unknown-program", {"exec_name": "calcZ"}),
+    ("not-executable", {"exec_name": "no-run-bit"}),
+    ("not-executable", {"exec_name": "no-first-line"}),
+    ("not-executable", {"exec_name": "no-first-line", "limits": JobLimits(cpu_s=5)}),
+    ("bad-name", {"files": [InputFile("../x", content=b"")]}),
+    ("bad-name", {"files": [InputFile("/etc/x", content=b"")]}),
+    ("bad-name", {"files": [InputFile("c:\\x", content=b"")]}),
+    ("bad-name", {"files": [InputFile("NUL", content=b"")]}),
+    ("bad-name", {"files": [InputFile("a\0", content=b"")]}),
+    ("bad-name", {"files": [InputFile("x" * 300, content=b"")]}),
+    ("bad-name", {"files": [InputFile(".done", content=b"")]}),
+    ("bad-name", {"files": [InputFile("a", content=b""), InputFile("A", content=b"")]}),
+    ("bad-name", {"files": [InputFile("a", content=b""), InputFile("a/b", content=b"")]}),
+    ("no-cache", {"files": [InputFile("a", cache_id="dataset-v1")]}),
+    ("bad-request", {"files": [InputFile("a")]}),
+    ("bad-request", {"files": [InputFile(f"{n}", content=b"") for n in range(FILES_PER_JOB_MAX + 1)]}),
+    ("bad-request", {"args": ["x"] * (ARGS_PER_JOB_MAX + 1)}),
+    ("bad-request", {"args": ["a\0b"]}),
+    ("bad-request", {"args": ["x" * 3_000_000]}),
+    ("bad-request", {"timeout_s": 0.0}),
+    ("bad-request", {"timeout_s": -1.0}),
+    ("bad-request", {"timeout_s": 1e12}),
+    ("bad-request", {"limits": JobLimits(processes=0)}),
+]
+
+
+@pytest.mark.spec("W1", "W5", "F11")
+@pytest.mark.parametrize(("code", "fields"), BAD_REQUESTS, ids=lambda value: str(value)[:60].encode("ascii", "replace"))
+async def test_what_cannot_be_run_fails_with_its_code_and_words(
+    world: World, code: str, fields: dict[str, Any]
+) -> None:
+    world.program("true")
+    (world.exe / "no-run-bit").write_text("#!/bin/sh\n")
+    (world.exe / "no-first-line").write_text("true\n")
+    (world.exe / "no-first-line").chmod(0o755)
+    job_id = world.start(**fields)
+    assert not world.ends, "never from inside start"
+    result = await world.end(job_id)
+    assert (result.status, result.reason) == ("FAILED", code)
+    assert result.stderr.startswith("wakugumi: ")
+    assert len(result.stderr) < 500
+    assert world.runner.running == 0
+    assert world.runner.load(job_id) == world.ends[job_id][0][3], "it can be told again"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"{", b"[]", b'{"JobId": 7}', b"\xff", b'{"JobId":"x","Args":[1]}', b'{"JobId":"x","Args":["\\ud800"]}'],
+)
+async def test_what_is_no_request_fails_as_one(world: World, payload: bytes) -> None:
+    job_id = JobId(uuid4().bytes_le)
+    world.runner.start(job_id, payload)
+    result = await world.end(job_id)
+    assert (result.reason, result.job_id) == ("bad-request", show_job_id(job_id))
+
+
+async def test_a_worker_without_room_takes_no_job(tmp_path: Path) -> None:
+    world = World(tmp_path, disk_free_min_bytes=1 << 60)
+    result = await world.run("true")
+    assert result.reason == "disk"
+    await world.runner.close()
+
+
+async def test_a_job_that_already_runs_is_not_started_twice(world: World) -> None:
+    job_id = world.start(world.program("while [ ! -e go ]; do sleep 0.01; done; echo once"))
+    world.start(job_id=job_id)
+    (world.directory(job_id) / "go").touch()
+    assert (await world.end(job_id)).stdout == "once\n"
+    assert len(world.ends[job_id]) == 1
+
+
+async def test_a_listener_that_fails_harms_no_other_job(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug elsewhere")
+
+    whole, world.runner._on_end = world.runner._on_end, broken
+    world.start(world.program("true"))
+    await until(lambda: world.runner.running == 0)
+    assert "nobody took its result" in caplog.text
+    world.runner._on_end = whole
+    assert (await world.run("true")).status == "OK"
+
+
+# Ended by us.
+
+
+@pytest.mark.spec("W3")
+async def test_a_job_that_takes_too_long_is_ended_and_says_what_it_had_to_say(world: World) -> None:
+    result = await world.run("echo started; sleep 1000", timeout_s=0.5)
+    assert (result.status, result.reason, result.exit_code) == ("FAILED", "timeout", 143)
+    assert result.stdout == "started\n"
+    assert result.stderr == "wakugumi: the job took longer than its timeout of 0.5 s\n"
+
+
+@pytest.mark.spec("W3")
+async def test_the_runners_own_timeout_holds_where_the_job_names_none(tmp_path: Path) -> None:
+    world = World(tmp_path, timeout_s=0.2)
+    assert (await world.run("sleep 1000")).reason == "timeout"
+    await world.runner.close()
+
+
+@pytest.mark.spec("W3")
+async def test_a_cancelled_job_ends_and_is_told(world: World) -> None:
+    job_id = world.start(world.program("touch started; sleep 1000"))
+    await until((world.directory(job_id) / "started").exists)
+    world.runner.kill(job_id)
+    world.runner.kill(job_id, "timeout")
+    world.runner.kill(JobId(bytes(16)))
+    result = await world.end(job_id)
+    assert (result.reason, result.stderr) == ("cancelled", "wakugumi: the job was cancelled\n")
+
+
+async def test_a_job_cancelled_before_its_program_runs_is_never_started(world: World) -> None:
+    files = [InputFile("in", content=bytes(2 * MIB))]
+    job_id = world.start(world.program(f"touch {world.exe}/ran"), files=files)
+    world.runner.kill(job_id)
+    result = await world.end(job_id)
+    assert (result.reason, result.exit_code) == ("cancelled", None)
+    assert not (world.exe / "ran").exists()
+
+
+async def test_endless_output_ends_the_job_and_its_end_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path, output_bytes_max=100 * KIB)
+    job_id = world.start(world.program("yes; echo unreachable"))
+    result = await world.end(job_id)
+    assert (result.status, result.reason) == ("FAILED", "output-limit")
+    assert "102400 bytes" in result.stderr
+    assert len(result.stdout) == 64 * KIB
+    assert os.listdir(world.directory(job_id)) == [".done"]
+    await world.runner.close()
+
+
+@pytest.mark.spec("W8")
+async def test_a_broken_limit_is_the_reason(world: World) -> None:
+    result = await world.run("while :; do :; done", limits=JobLimits(cpu_s=0.2))
+    assert (result.status, result.reason) == ("FAILED", "cpu-limit")
+    assert result.stderr == "wakugumi: the job used more than 0.2 s of CPU time\n"
+
+
+# What does not fit.
+
+
+@pytest.mark.parametrize("size", [PAYLOAD_BYTES_MAX * 3 // 4 - 2 * KIB, PAYLOAD_BYTES_MAX * 3 // 4 + 2 * KIB])
+async def test_files_come_back_as_long_as_they_fit_a_frame(world: World, size: int) -> None:
+    job_id = world.start(world.program(f"head -c {size} /dev/urandom > big; echo said"))
+    result = await world.end(job_id)
+    assert result.stdout == "said\n"
+    if size < PAYLOAD_BYTES_MAX * 3 // 4:
+        assert list(files_of(result)) == ["big"]
+        return
+    directory = world.directory(job_id)
+    assert (result.status, result.reason, result.exit_code, result.output_archive) == ("FAILED", "too-big", 0, None)
+    assert f"{size} in files" in result.stderr
+    assert f"in {directory} on worker worker-1" in result.stderr
+    assert (directory / "big").stat().st_size == size
+    assert (directory / ".stdout").read_text() == "said\n"
+    assert world.runner.load(job_id) == world.ends[job_id][0][3]
+
+
+async def test_output_that_does_not_fit_is_kept_and_its_end_told(world: World) -> None:
+    job_id = world.start(world.program("head -c 5000000 /dev/zero | tr '\\0' x; echo the end; echo err >&2; exit 3"))
+    result = await world.end(job_id)
+    assert (result.reason, result.exit_code) == ("too-big", 3)
+    assert result.stdout.endswith("xxx\nthe end\n".replace("\nthe", "the"))
+    assert len(result.stdout) == 64 * KIB
+    assert result.stderr.startswith("err\nwakugumi: the result does not fit")
+    assert "5000008 bytes on stdout" in result.stderr
+    assert (world.directory(job_id) / ".stdout").stat().st_size == 5_000_008
+
+
+async def test_output_that_grows_in_json_is_noticed(world: World) -> None:
+    result = await world.run("head -c 1000000 /dev/zero")
+    assert result.reason == "too-big", "a million NULs are six million characters of JSON"
+
+
+# After a restart, and when time is over.
+
+
+@pytest.mark.spec("W4")
+async def test_a_finished_job_is_answered_from_the_disk_after_a_restart(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    plain = world.start(world.program("echo out", "plain"))
+    rich = world.start(world.program("echo file > file; exit 1", "rich"))
+    for job_id in (plain, rich):
+        await world.end(job_id)
+    await world.runner.close()
+    again = World(tmp_path)
+    found = dict(again.runner.finished_before())
+    assert found.keys() == {plain, rich}
+    assert all(0 <= age_s < DEADLINE_S for age_s in found.values())
+    for job_id in (plain, rich):
+        assert again.runner.load(job_id) == world.ends[job_id][0][3]
+    assert again.runner.load(JobId(uuid4().bytes_le)) is None
+    await again.runner.close()
+
+
+@pytest.mark.spec("W4")
+async def test_what_an_interrupted_job_left_is_cleaned_up(tmp_path: Path) -> None:
+    remains = tmp_path / "jobs" / str(uuid4())
+    (remains / "sub").mkdir(parents=True)
+    (remains / "sub/half").write_text("x")
+    world = World(tmp_path)
+    assert world.runner.finished_before() == []
+    assert not remains.exists()
+    await world.runner.close()
+
+
+async def test_a_job_that_is_run_again_has_a_new_result(world: World) -> None:
+    world.program('[ -e "$1" ] && echo second; touch "$1"; touch made')
+    job_id = world.start(args=[str(world.exe / "mark")])
+    first = await world.end(job_id)
+    world.start(job_id=job_id, args=[str(world.exe / "mark")])
+    assert world.runner.load(job_id) is None, "while it runs the old one does not count"
+    second = await world.end(job_id, 2)
+    assert (first.stdout, second.stdout) == ("", "second\n")
+    assert world.runner.load(job_id) == world.ends[job_id][1][3]
+
+
+@pytest.mark.spec("W4", "W7")
+async def test_results_go_when_their_time_is_over_unless_someone_waits_for_them(tmp_path: Path) -> None:
+    owed: set[JobId] = set()
+    world = World(tmp_path, done_ttl_s=0.0, is_owed=owed.__contains__)
+    world.program("true")
+    world.program("head -c 4000000 /dev/urandom > big", "big")
+    gone, kept, large = world.start(), world.start(), world.start("big")
+    owed.add(kept)
+    for job_id in (gone, kept, large):
+        await world.end(job_id)
+    await until(lambda: not world.directory(large).exists())
+    await until(lambda: world.runner._kept.keys() == {kept})
+    assert world.runner.load(kept) is not None
+    later = world.start()
+    await world.end(later)
+    assert not world.directory(gone).exists(), "its directory serves the later one"
+    owed.clear()
+    await until(lambda: not world.runner._kept)
+    await world.runner.close()
+
+
+async def test_time_counts_from_the_last_run(tmp_path: Path) -> None:
+    world = World(tmp_path, done_ttl_s=1_000.0)
+    job_id = world.start(world.program("true"))
+    await world.end(job_id)
+    second, jobs = world.runner._seconds[0]
+    world.runner._seconds[0] = (second - 2_000, jobs)
+    world.runner._kept[job_id] = second - 2_000
+    world.start(job_id=job_id)
+    await world.end(job_id, 2)
+    assert not world.runner.sweep()
+    assert world.runner.load(job_id) is not None
+    assert len(world.runner._seconds) == 1
+    await world.runner.close()
+
+
+async def test_a_finished_job_can_be_forgotten(world: World) -> None:
+    job_id = world.start(world.program("true"))
+    world.runner.forget(job_id)
+    await world.end(job_id)
+    assert world.directory(job_id).exists(), "not while it ran"
+    world.runner.forget(job_id)
+    assert not world.directory(job_id).exists()
+    assert world.runner.load(job_id) is None
+    world.runner.forget(job_id)
+
+
+@pytest.mark.spec("W3")
+async def test_closing_ends_what_runs_and_leaves_nothing_of_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.program("touch started; trap '' TERM; setsid sleep 1000 & while :; do sleep 0.01; done")
+    ids = [world.start(), world.start()]
+    for job_id in ids:
+        await until((world.directory(job_id) / "started").exists)
+    finished = world.start(world.program("true", "quick"))
+    await world.end(finished)
+    await world.runner.close()
+    assert world.ends.keys() == {finished}, "nobody hears of what was broken off"
+    assert world.runner.running == 0
+    assert [path.name for path in world.jobs.iterdir() if path.is_dir()] == [show_job_id(finished)]
+    world.runner.start(ids[0], b"")
+    assert world.runner.running == 0
+
+
+# The machine.
+
+
+@pytest.mark.spec("W2")
+async def test_what_others_use_of_the_cpu_is_a_share(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0.0 <= world.runner.others_cpu_share() <= 1.0
+    before = world.runner.own_cpu_s()
+    await world.run("i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done")
+    assert world.runner.own_cpu_s() > before
+    assert 0.0 <= world.runner.others_cpu_share() <= 1.0
+
+
+FULL_DISK = """
+import asyncio, os, sys
+from pathlib import Path
+from uuid import uuid4
+from wakugumi.adapters.process import Programs
+from wakugumi.core.job import JobId, show_job_id
+from wakugumi.roles.runner import Runner
+from wakugumi.wire.message import JobRequest, encode, read_result
+
+async def main():
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    job_id = JobId(uuid4().bytes_le)
+    def on_end(job_id, payload, ok, reason):
+        result = read_result(job_id, payload)
+        print(reason, ok, result.exit_code, result.stderr.strip())
+        print(runner.load(job_id) == payload, os.listdir(runner.folder + "/" + show_job_id(job_id)))
+        ended.set_result(None)
+    jobs = Path(sys.argv[1])
+    runner = Runner(loop, Programs(None, {"fill": Path(sys.argv[2])}), jobs, on_end, "w", disk_free_min_bytes=0)
+    runner.start(job_id, encode(JobRequest(show_job_id(job_id), "c", "fill")))
+    await ended
+    await runner.close()
+asyncio.run(main())
+"""
+
+
+async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_told(tmp_path: Path) -> None:
+    fill = tmp_path / "fill"
+    fill.write_text("#!/bin/sh\necho result > file\ncat /dev/zero > ../filler\nexit 0\n")
+    fill.chmod(0o755)
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    mount = f"mount -t tmpfs -o size=200k none {jobs}"
+    private = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*private, "sh", "-c", mount], capture_output=True).returncode != 0:  # noqa: ASYNC221
+        pytest.skip("no private mounts allowed here: a full disk cannot be had")
+    done = subprocess.run(  # noqa: ASYNC221
+        [*private, "sh", "-c", f'{mount} && exec "$0" "$@"', sys.executable, "-c", FULL_DISK, str(jobs), str(fill)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines()[-2:] == [
+        "disk False 0 wakugumi: the job's result cannot be kept: No space left on device",
+        "True ['.done']",
+    ], done.stdout + done.stderr

@@ -1,0 +1,180 @@
+"""Leader, worker, client and up as processes: the old forms, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 200
+"""Looks at something that takes a moment; each costs a process, so this is far more than enough."""
+
+
+@pytest.mark.spec("K7")
+def test_the_old_forms_run_three_samples(grid, waku) -> None:
+    done = waku("client", grid.host, grid.port, "desk-1", "8")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[-2:] for line in done.stdout.splitlines()[1:]] == [["calcA", str(n)] for n in (1, 2, 3)]
+    assert "client desk-1 joined" in grid.leader.until(lambda text: "desk-1" in text)
+    assert "cap 8" in grid.leader.until(lambda text: "cap" in text)
+
+
+@pytest.mark.spec("K7")
+def test_the_clients_cap_comes_from_its_old_variable(grid, waku) -> None:
+    done = waku("client", grid.host, grid.port, "desk-1", env={**os.environ, "CLIENT_DESIRED_PAR": "7"})
+    assert done.returncode == 0, done.stderr
+    assert "cap 7" in grid.leader.until(lambda text: "cap" in text)
+    done = waku("client", grid.host, grid.port, "desk-2")
+    assert done.returncode == 0, done.stderr
+    assert "client desk-2 joined" in grid.leader.until(lambda text: "cap 4" in text)
+
+
+@pytest.mark.spec("K7")
+def test_options_choose_program_files_and_number(grid, waku, inputs: Path) -> None:
+    words = ["client", grid.host, grid.port, "me", "--program", "letters", "--file", inputs / "12.txt", "--count", "2"]
+    done = waku(*words, "-o", "json", "--", "12.txt")
+    assert done.returncode == 0, done.stderr
+    assert [(row["stdout"], row["files"]) for row in json.loads(done.stdout)] == 2 * [
+        ("read 12.txt\n", ["letters.txt"])
+    ]
+
+
+@pytest.mark.spec("K7")
+def test_clientx_takes_one_leader_and_is_honest_about_more(grid, waku) -> None:
+    done = waku("clientx", "me", grid.address, "12", "-o", "quiet")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == 3
+    assert "cap 12" in grid.leader.until(lambda text: "cap" in text)
+    several = waku("clientx", "me", grid.address, "other:5000", "12")
+    assert several.returncode == 2
+    assert "several come with a later version" in several.stderr
+
+
+def test_a_failing_sample_is_exit_code_1(grid, waku) -> None:
+    done = waku("client", grid.host, grid.port, "me", "--program", "fail", "--count", "1")
+    assert done.returncode == 1
+    assert "it went wrong" in done.stdout
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("command", ["leader", "up"])
+def test_listening_wider_than_this_machine_needs_a_word(command: str, waku, programs: Path) -> None:
+    more = ["--programs", programs] if command == "up" else []
+    done = waku(command, "0", "--host", "0.0.0.0", *more)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "listening on 0.0.0.0 would let anyone" in done.stderr
+    assert "hint: listen on 127.0.0.1, or say --allow-open" in done.stderr
+
+
+@pytest.mark.spec("O1")
+def test_with_the_word_it_listens(start) -> None:
+    leader = start("leader", "0", "--host", "0.0.0.0", "--allow-open")
+    assert leader.line().startswith("0.0.0.0:")
+
+
+def test_a_port_that_is_taken_is_told(grid, waku) -> None:
+    done = waku("leader", grid.port)
+    assert done.returncode == 2
+    assert f"port {grid.port} on 127.0.0.1 is taken" in done.stderr
+
+
+def test_a_worker_without_its_folder_does_not_start(waku) -> None:
+    done = waku("worker", "127.0.0.1", "5000", "--programs", "nowhere")
+    assert done.returncode == 2
+    assert "nowhere, does not exist" in done.stderr
+
+
+@pytest.mark.spec("W2")
+def test_a_worker_takes_its_limits_from_the_old_variables(grid, start, waku, programs: Path) -> None:
+    env = {**os.environ, "WORKER_MAX_PAR": "3"}
+    folders = ["--programs", programs, "--jobs", programs.parent / "jobs2"]
+    other = start("worker", grid.host, grid.port, *folders, "--name", "w2", env=env)
+    other.until(lambda text: "the leader speaks version" in text)
+    rows = json.loads(waku("workers", "list", "-o", "json").stdout)["workers"]
+    assert {row["name"]: row["credit"] for row in rows} == {"w1": 8, "w2": 3}
+    wrong = waku("worker", grid.host, grid.port, *folders, env={**os.environ, "WORKER_CPU_CAP": "7"})
+    assert wrong.returncode == 2
+    assert "WORKER_CPU_CAP is 7, and must be 0.1 to 0.95" in wrong.stderr
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    assert any(condition() for _ in range(PATIENCE))
+
+
+def states(waku) -> list[str]:
+    return [row["state"] for row in json.loads(waku("jobs", "list", "-o", "json").stdout)["jobs"]]
+
+
+@pytest.mark.spec("O3", "L10")
+def test_a_worker_told_to_stop_finishes_what_it_runs(grid, waku, home: Path) -> None:
+    began, go = home / "began", home / "go"
+    waku("submit", "stay", "--id", "one", "--", began, go)
+    wait_for(lambda: states(waku) == ["running"])
+    grid.worker.signal(signal.SIGTERM)
+    grid.worker.until(lambda text: "draining" in text)
+    go.touch()
+    code, _, _ = grid.worker.end()
+    assert code == 0
+    done = waku("jobs", "wait", "one")
+    assert done.returncode == 0, done.stderr
+    assert "ended" in done.stdout
+
+
+@pytest.mark.spec("W3")
+def test_a_second_signal_ends_a_worker_at_once_and_its_programs_with_it(grid, waku, home: Path) -> None:
+    waku("submit", "forever")
+    wait_for(lambda: states(waku) == ["running"])
+    grid.worker.signal(signal.SIGINT)
+    grid.worker.until(lambda text: "draining" in text)
+    grid.worker.signal(signal.SIGINT)
+    code, _, _ = grid.worker.end()
+    assert code == 0
+    wait_for(lambda: states(waku) == ["queued"] or states(waku) == ["backoff"])
+
+
+def test_a_leader_told_to_stop_lets_running_jobs_finish(grid, waku, home: Path) -> None:
+    began, go = home / "began", home / "go"
+    waku("submit", "stay", "--id", "one", "--", began, go)
+    wait_for(lambda: states(waku) == ["running"])
+    grid.leader.signal()
+    grid.leader.until(lambda text: "draining" in text)
+    go.touch()
+    code, _, _ = grid.leader.end()
+    assert code == 0
+
+
+def test_up_is_a_whole_grid_that_tells_how_to_use_it(start, waku, programs: Path, home: Path) -> None:
+    up = start("up", "0", "--programs", programs, "--jobs", home.parent / "jobs")
+    address = up.line()
+    said = up.until(lambda text: "waku status" in text)
+    assert f"export WAKU_LEADER={address}" in said
+    assert "programs: calcA, fail, forever, letters, odd, …" in said
+    done = waku("run", "calcA", "--leader", address, "--", "hello")
+    assert (done.returncode, done.stdout) == (0, "calcA hello\n"), done.stderr
+    up.signal()
+    code, _, said = up.end()
+    assert code == 0
+    assert "Traceback" not in said
+
+
+def test_up_ends_at_once_if_told_twice_and_leaves_no_program(start, waku, programs: Path, home: Path) -> None:
+    up = start("up", "0", "--programs", programs, "--jobs", home.parent / "jobs")
+    address = up.line()
+    waku("submit", "forever", "--leader", address)
+    wait_for(lambda: states(lambda *words: waku(*words, "--leader", address)) == ["running"])
+    up.signal()
+    up.signal(signal.SIGINT)
+    code, _, said = up.end()
+    assert code == 0, said
+
+
+def test_log_lines_are_json_if_wanted(start) -> None:
+    leader = start("leader", "0", "--log-json")
+    address = leader.line()
+    line = json.loads(leader.until(lambda text: "\n" in text).splitlines()[0])
+    assert (line["level"], line["from"], line["msg"]) == ("info", "app", f"leader ready at {address}")
