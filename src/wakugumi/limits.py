@@ -25,7 +25,9 @@ WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 """Beyond it a peer counts as not reading: its results wait in the core, where they are counted."""
 WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB
 """What may be queued for a peer after it stopped reading: receipts, refusals, and what was decided before we knew."""
-READ_EVENTS_MAX: Final = 1_000
+FLUSH_BYTES: Final = 16 * KIB
+"""Frames that leave in one write: enough to make the call cheap, few enough that the peer begins before we are done."""
+READ_EVENTS_MAX: Final = 256
 """Events taken in per turn of the loop before reading pauses: a flood must not hold one commit for half a second."""
 
 # Names

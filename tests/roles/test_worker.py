@@ -366,6 +366,10 @@ async def test_what_a_worker_does_not_know_is_ignored_and_what_it_cannot_do_is_a
     assert len(ignored) == 2
     assert "type 200" in ignored[0]
     assert "Result" in ignored[1]
+    link.close()
+    again = await leader.connection()
+    again.send(200)
+    await until(lambda: len([line for line in caplog.messages if "type 200" in line]) == 2)
 
 
 @pytest.mark.spec("F3")
@@ -529,13 +533,16 @@ async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
     leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.core.slots.HEARTBEAT_S", 0.05)
-    monkeypatch.setattr("wakugumi.core.slots.SILENCE_MAX_S", 0.5)
+    monkeypatch.setattr("wakugumi.core.slots.SILENCE_MAX_S", 1.0)
     bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()
     await link.expect(CREDIT)
     beat = await link.expect(HEARTBEAT)
     assert 0 <= beat.json.get("Cpu", 0.0) <= 1
+    for _ in range(30):  # Longer than the silence that would end it.
+        link.send(HEARTBEAT)
+        await link.expect(HEARTBEAT)
     await link.ended()
     again = await leader.connection()
     assert await again.welcome() == {}
@@ -564,7 +571,7 @@ async def test_asked_to_stop_a_worker_finishes_delivers_and_leaves(leader: Scrip
 
 @pytest.mark.spec("L10", "W3")
 async def test_asked_twice_a_worker_stops_now_and_its_programs_with_it(
-    leader: ScriptedLeader, bench: Bench, tmp_path: Path
+    leader: ScriptedLeader, bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.program("write-pid", f'echo $$ > "{tmp_path}/pid.new"; mv "{tmp_path}/pid.new" "{bench.runs}"; sleep 600')
     worker = bench.worker(leader.address)
@@ -576,6 +583,7 @@ async def test_asked_twice_a_worker_stops_now_and_its_programs_with_it(
     worker.request_stop()
     await link.expect(LEAVING)
     worker.request_stop()
+    assert "stopping now: running=1, given up" in caplog.messages
     assert await link.ended() == []
     with pytest.raises(ProcessLookupError):  # Before the leader hears of the end, so that no job runs twice at once.
         os.kill(int(bench.runs.read_text()), 0)
@@ -611,9 +619,10 @@ async def test_a_worker_without_a_leader_stops_at_once(bench: Bench, caplog: pyt
 
 
 @pytest.mark.spec("K6")
-async def test_it_dials_with_growing_pauses_until_a_leader_answers(
-    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
+    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("wakugumi.roles.worker.RECONNECT_FIRST_S", 0.1)
     tries = 0
 
     async def dial_late(owner: Owner) -> Link:
@@ -626,9 +635,11 @@ async def test_it_dials_with_growing_pauses_until_a_leader_answers(
     bench.worker(dial_late)
     link = await leader.connection()
     await link.welcome()
+    link.close()
+    await leader.connection()
     pauses = [float(line.split()[-2]) for line in caplog.messages if "trying again" in line]
-    assert len(pauses) == 3
-    assert pauses[0] <= pauses[1] <= pauses[2] > pauses[0]
+    assert len(pauses) == 4
+    assert pauses[0] <= pauses[1] < pauses[2] > pauses[3]
 
 
 async def test_a_worker_can_serve_a_leader_in_the_same_process(bench: Bench) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from wakugumi.errors import ConfigError, Lost, PeerError
-from wakugumi.limits import CONNECT_DEADLINE_S, SILENCE_MAX_S, WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
+from wakugumi.limits import CONNECT_DEADLINE_S, FLUSH_BYTES, SILENCE_MAX_S, WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
 from wakugumi.wire.frame import Decoder, Frame
 
 log = logging.getLogger("wakugumi.net")
@@ -50,6 +50,7 @@ class Link(asyncio.Protocol):
         if trusted:
             self._decoder.trust()
         self._out: list[bytes] = []
+        self._out_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._blocked = False
@@ -64,10 +65,13 @@ class Link(asyncio.Protocol):
     # What the owner calls.
 
     def send(self, data: bytes) -> None:
-        """Queue encoded frames; they leave at the end of this turn of the loop, together."""
+        """Queue encoded frames; they leave together, at the end of this turn of the loop or when they are many."""
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes >= FLUSH_BYTES:
+            self._flush()
 
     def trust(self) -> None:
         """The hello was good: frames may have their full size, and the deadline is off."""
@@ -152,6 +156,7 @@ class Link(asyncio.Protocol):
         if self._out and self._transport is not None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
+            self._out_bytes = 0
             if self._blocked:
                 self._backlog += len(data)
                 if self._backlog > WRITE_BACKLOG_BYTES_MAX:
