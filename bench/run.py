@@ -31,8 +31,9 @@ ENTRIES = (
         "ours",
         "Wakugumi",
         "ours",
-        "A leader with its journal on disk, a worker with two slots, a client. Each job gets its own directory, stdout "
-        "and stderr are captured, what it wrote is zipped and returned, and nothing is lost if any part dies.",
+        "A leader with its queue in memory, a worker with two slots, a client. Each job gets its own directory, stdout "
+        "and stderr are captured, what it wrote is zipped and returned, and its result is kept by the worker until the "
+        "leader confirms it.",
         ours=True,
     ),
     Entry(

@@ -64,6 +64,8 @@ QUEUE_RESUME_SHARE: Final = 0.9
 """A full queue takes work again below this share of its bounds: without a gap, every job would flip it."""
 UNDELIVERED_BYTES_PER_CLIENT_MAX: Final = 64 * MIB
 """Results a client has not taken yet. Beyond it the client's queued jobs wait: they would only add to the heap."""
+UNDELIVERED_BYTES_MAX: Final = 1024 * MIB
+"""The same for all clients together: beyond it the leader is full, and assigns nothing until some are fetched."""
 KEPT_RESULTS_MAX: Final = 100_000
 KEPT_BYTES_MAX: Final = 256 * MIB
 KEPT_RESULT_TTL_S: Final = 600.0
@@ -72,6 +74,9 @@ UNDELIVERED_TTL_S: Final = 86_400.0
 """A result that nobody fetched for a day is dropped."""
 CLAIMS_MAX: Final = 100_000
 """Jobs that workers say they hold and this leader has not heard of (it was restarted without its memory)."""
+
+DRAINED_MAX: Final = 10_000
+"""Workers that a leader remembers as drained while they are away."""
 
 # Attempts (SPEC L3, L4)
 ATTEMPTS_MAX: Final = 5

@@ -432,9 +432,9 @@ class Storm:
 
     def _leaves_nothing_behind(self) -> None:
         fetcher = self._join(ClientConn(ClientId("fetcher"), old=False, cap=1), heartbeats=False)
-        self.say(ev.Claimed(fetcher, sorted(self.leader.delivery.undelivered)))
+        self.say(ev.Claimed(fetcher, sorted(self.leader.callers.delivery.undelivered)))
         self.say(ev.Confirmed(fetcher, JOBS))
-        assert not self.leader.delivery.undelivered
+        assert not self.leader.callers.delivery.undelivered
         for conn in [*self.clients, *self.workers]:
             self._give_up(conn)
         self._bury()
@@ -443,9 +443,9 @@ class Storm:
             self.tick()
         leader = self.leader
         assert not any(
-            (leader.jobs, leader.clients, leader.doors, leader.roster.by_id, leader._timers, leader._claims.by_job)
+            (leader.jobs, leader.callers.clients, leader.callers.doors, leader.roster.by_id, leader._claims.by_job)
         )
-        assert not any((leader.lanes.queued, leader.backing_off, leader.open_bytes, leader.full))
+        assert not any((leader.lanes.queued, leader.course.backing_off, leader.course.open_bytes, leader.full))
         assert not len(leader.roster._tree)
 
     def _ask(self, question: Question) -> None:

@@ -99,7 +99,7 @@ def test_an_own_client_gets_its_results_when_it_submits_again_until_it_confirms(
         desk.gets_receipt(job)
         desk.gets_result(job)
     desk.confirms(job)
-    assert len(world.leader.delivery.undelivered) == 0
+    assert len(world.leader.callers.delivery.undelivered) == 0
 
 
 @pytest.mark.spec("F9")
@@ -193,7 +193,21 @@ def test_a_job_that_failed_runs_again_when_it_is_submitted_again(world: World) -
 
 
 @pytest.mark.spec("L6", "F9")
-def test_a_failure_that_was_not_delivered_is_delivered_and_not_run_again(world: World) -> None:
+def test_a_failure_that_was_not_delivered_goes_to_whoever_asks_for_it(world: World) -> None:
+    worker, desk = world.worker("w"), world.client()
+    job = run(desk, worker, ok=False)
+    desk.gets_result(job)
+    desk.leaves()
+    again = world.client()
+    again.claims(job)
+    again.gets_receipt(job)
+    again.gets_result(job)
+    worker.credit(1)
+    worker.gets_nothing()
+
+
+@pytest.mark.spec("L6")
+def test_a_failure_that_was_not_delivered_runs_again_when_it_is_submitted_again(world: World) -> None:
     worker, desk = world.worker("w"), world.client()
     job = run(desk, worker, ok=False)
     desk.gets_result(job)
@@ -201,9 +215,23 @@ def test_a_failure_that_was_not_delivered_is_delivered_and_not_run_again(world: 
     again = world.client()
     again.submit(job=job)
     again.gets_receipt(job)
-    again.gets_result(job)
     worker.credit(1)
-    worker.gets_nothing()
+    worker.gets(job)
+    worker.acks(job)
+    again.gets_result(job)
+    again.confirms(job)
+    assert not world.leader.callers.delivery.undelivered
+
+
+@pytest.mark.spec("F9")
+def test_a_result_is_not_delivered_by_the_word_of_someone_who_did_not_wait_for_it(world: World) -> None:
+    worker, desk, stranger = world.worker("w"), world.client(), world.client("stranger")
+    job = run(desk, worker)
+    desk.gets_result(job)
+    stranger.confirms(job)
+    assert job in world.leader.callers.delivery.undelivered
+    desk.confirms(job)
+    assert job not in world.leader.callers.delivery.undelivered
 
 
 @pytest.mark.spec("L6")
@@ -254,7 +282,7 @@ def test_a_result_that_nobody_fetched_for_a_day_is_dropped(world: World) -> None
     assert forgotten(world) == []
     world.wait(3 * SWEEP_S)
     assert forgotten(world) == [job]
-    assert not world.leader.clients
+    assert not world.leader.callers.clients
     assert not world.leader.jobs
 
 

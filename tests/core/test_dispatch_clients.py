@@ -91,7 +91,7 @@ def test_a_client_without_jobs_is_forgotten_when_it_leaves(world: World) -> None
     desk.gets_result(job)
     desk.confirms(job)
     desk.leaves()
-    assert not world.leader.clients
+    assert not world.leader.callers.clients
 
 
 def test_a_silent_client_that_wanted_heartbeats_is_hung_up_on_once(world: World) -> None:
@@ -105,7 +105,7 @@ def test_a_silent_client_that_wanted_heartbeats_is_hung_up_on_once(world: World)
 
 
 def test_there_are_not_more_clients_than_can_be_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.dispatch.CLIENTS_MAX", 2)
+    monkeypatch.setattr("wakugumi.core.callers.CLIENTS_MAX", 2)
     one, _ = world.client("one"), world.client("two")
     three = world.client("three", old=True)
     three.is_closed()

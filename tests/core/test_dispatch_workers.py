@@ -12,6 +12,7 @@ from wakugumi.limits import (
     HEARTBEAT_S,
     HELLO_DEADLINE_S,
     REATTACH_GRACE_S,
+    SILENCE_MAX_S,
 )
 
 
@@ -381,4 +382,54 @@ def test_a_worker_that_does_not_read_gets_nothing_until_it_does(world: World) ->
     (job,) = desk.submits(1)
     worker.gets_nothing()
     worker.unblocks()
+    worker.gets(job)
+
+
+@pytest.mark.spec("S4")
+def test_a_named_worker_is_addressed_alone_while_it_is_there(world: World) -> None:
+    desk = world.client()
+    anyone, box = world.worker("anyone", credit=5), world.worker("box1", ">", "job.assign.rack.box1", credit=1)
+    first, second = desk.submits(2, "rack.box1")
+    box.gets(first)
+    anyone.gets_nothing()
+    box.leaves()
+    anyone.gets(second)
+    world.wait(REATTACH_GRACE_S)
+    anyone.gets(first)
+
+
+@pytest.mark.spec("S4")
+def test_a_job_that_waits_goes_to_the_machine_it_means_when_that_comes(world: World) -> None:
+    desk, anyone = world.client(), world.worker("anyone")
+    (job,) = desk.submits(1, "rack.box1")
+    box = world.worker("box1", ">", "job.assign.rack.box1")
+    anyone.credit(1)
+    anyone.gets_nothing()
+    box.credit(1)
+    box.gets(job)
+
+
+@pytest.mark.spec("L10")
+def test_a_drained_worker_stays_drained_when_its_connection_blinks(world: World) -> None:
+    worker = world.worker("w", credit=1)
+    world.ask(AskDrain("w"))
+    worker.leaves()
+    back = world.worker("w", credit=1)
+    (job,) = world.client().submits(1)
+    back.gets_nothing()
+    world.ask(AskResume("w"))
+    back.gets(job)
+
+
+@pytest.mark.spec("L3")
+def test_an_ack_is_a_sign_of_life(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=100, heartbeats=True)
+    worker.falls_silent()
+    for _ in range(4):
+        (job,) = desk.submits(1)
+        worker.gets(job)
+        world.wait(SILENCE_MAX_S / 2)
+        worker.acks(job)
+        desk.gets_result(job)
+    (job,) = desk.submits(1)
     worker.gets(job)

@@ -138,7 +138,7 @@ def test_what_was_sent_is_not_sent_again_while_its_connection_lives(connected: S
 
 
 @pytest.mark.spec("K6")
-def test_after_a_loss_everything_unfinished_is_sent_again_in_its_order(connected: Script) -> None:
+def test_after_a_loss_the_next_leader_is_asked_for_what_was_sent_before_it_is_sent_again(connected: Script) -> None:
     connected.hear(submit(1), submit(2), submit(3), fo.Receipts(ONE, [A]))
     connected.hear(fo.Result(ONE, B, b"done"))
     assert connected.hear(fo.Disconnected(ONE, "gone")) == [fo.Away("gone", RECONNECT_FIRST_S), fo.Gate(False)]
@@ -147,9 +147,22 @@ def test_after_a_loss_everything_unfinished_is_sent_again_in_its_order(connected
     assert connected.connect(TWO) == [
         fo.Ready(TWO, old=False),
         fo.SendConfirms(TWO, [B]),
-        fo.SendFrames(TWO, [frame(1), frame(3), frame(4)]),
+        fo.SendFrames(TWO, [frame(4)]),
+        fo.SendClaims(TWO, [A, C]),
         fo.Gate(True),
     ]
+    assert connected.hear(fo.Receipts(TWO, [A])) == [fo.Accepted([A])]
+    assert connected.hear(fo.Refusal(TWO, C, "unknown-job", "")) == [fo.SendFrames(TWO, [frame(3)])]
+    assert connected.hear(fo.Refusal(TWO, C, "unknown-job", "")) == [fo.GiveUp(C, "unknown-job", "")]
+
+
+def test_after_a_loss_an_old_leader_gets_everything_again_in_its_order(connected: Script) -> None:
+    connected.hear(submit(1), submit(2), submit(3), fo.Receipts(ONE, [A]))
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    connected.wait_until(fo.Dial, RECONNECT_FIRST_S)
+    connected.hear(fo.Connected(TWO))
+    do = connected.wait_until(fo.SendFrames, 2 * WELCOME_WITHIN_S)
+    assert fo.SendFrames(TWO, [frame(1), frame(2), frame(3)]) in do
 
 
 def test_confirms_that_may_have_been_lost_are_said_again_but_only_once(connected: Script) -> None:
@@ -167,7 +180,7 @@ def test_an_id_that_is_under_way_again_is_not_confirmed_for_what_it_was(connecte
     connected.hear(submit(1))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
-    assert connected.connect(TWO) == [fo.Ready(TWO, old=False), fo.SendFrames(TWO, [frame(1)]), fo.Gate(True)]
+    assert connected.connect(TWO) == [fo.Ready(TWO, old=False), fo.SendClaims(TWO, [A]), fo.Gate(True)]
 
 
 def test_a_second_welcome_changes_nothing(connected: Script) -> None:
@@ -247,7 +260,7 @@ def test_a_silent_leader_is_left_and_dialled_again(connected: Script) -> None:
     assert connected.hear(fo.Disconnected(ONE, "aborted")) == [], "we know"
     assert connected.hear(fo.Result(ONE, A, b"too late")) == [], "what it says now may be said again by the next"
     connected.wait_until(fo.Dial, 1)
-    assert fo.SendFrames(TWO, [frame(1)]) in connected.connect(TWO)
+    assert fo.SendClaims(TWO, [A]) in connected.connect(TWO)
 
 
 def test_an_embedded_leader_has_all_the_time_it_needs_and_need_show_no_sign_of_life() -> None:
@@ -405,7 +418,7 @@ def test_a_cancelled_job_is_not_sent_again_after_a_loss_but_the_next_connection_
     assert connected.connect(TWO) == [
         fo.Ready(TWO, old=False),
         fo.SendCancels(TWO, [A]),
-        fo.SendFrames(TWO, [frame(2)]),
+        fo.SendClaims(TWO, [B]),
         fo.Gate(True),
     ]
 
@@ -491,6 +504,10 @@ class AnyLife(RuleBasedStateMachine):
                     assert len(jobs) == len(frames)
                     assert not jobs & self.at_leader, "never twice over one connection"
                     self.at_leader |= jobs
+                case fo.SendClaims(conn, claimed):
+                    assert conn == self.conn
+                    assert not self.at_leader.intersection(claimed), "never twice over one connection"
+                    self.at_leader.update(claimed)
                 case fo.Deliver(results):
                     for result in results:
                         self.wanted.remove(result.job)
@@ -540,7 +557,7 @@ class AnyLife(RuleBasedStateMachine):
         self.hear(fo.Disconnected(conn, "gone"))
 
     @precondition(lambda self: self.conn is not None and self.at_leader)
-    @rule(data=st.data(), answer=st.sampled_from(["receipt", "result", "full", "bad-name"]))
+    @rule(data=st.data(), answer=st.sampled_from(["receipt", "result", "full", "bad-name", "unknown-job"]))
     def answer(self, data: st.DataObject, answer: str) -> None:
         assert self.conn is not None
         chosen = data.draw(st.sampled_from(sorted(self.at_leader)))

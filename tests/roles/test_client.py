@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 
 from wakugumi.core import failover
-from wakugumi.core.job import JobId, job_id_from_name, parse_job_id
+from wakugumi.core.job import JobId, job_id_from_name, parse_job_id, show_job_id
 from wakugumi.core.questions import AskCancel, AskStatus, AskWorkers, CancelAnswer, WorkersAnswer
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
@@ -83,6 +83,11 @@ class Peer:
 
     def refuse(self, job: JobId, code: str) -> None:
         self.send(fr.REFUSAL, job, ms.encode(ms.Refusal(code, f"because of {code}")))
+
+    async def knows_nothing(self) -> None:
+        """A leader without memory: it is asked for what was sent to the one before, and has it sent again."""
+        for job in ms.unpack_ids((await self.next(fr.CLAIM)).payload):
+            self.refuse(job, "unknown-job")
 
     def hang_up(self) -> None:
         self._writer.transport.abort()
@@ -236,6 +241,7 @@ async def test_after_a_lost_connection_the_same_bytes_are_sent_again_and_the_res
             first.hang_up()
             second = await leader.peer()
             assert (await second.next(fr.CONFIRM)).payload == keys[0], "it may have missed that"
+            await second.knows_nothing()
             again = await second.next(fr.SUBMIT_JOB)
             assert again == next(frame for frame in first.seen if frame.msg_id == keys[1])
             second.result(keys[1], stdout="two")
@@ -243,6 +249,18 @@ async def test_after_a_lost_connection_the_same_bytes_are_sent_again_and_the_res
             assert (await lost).stdout == "two"
             assert (await second.next(fr.CONFIRM)).payload == keys[1] * 2
             assert grid.status().unfinished == 0
+
+
+async def test_who_waits_for_a_job_goes_on_waiting_when_another_gives_up() -> None:
+    async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
+        key = parse_job_id("6f1c9a52-3f0e-4d55-8d5e-0c8f5f3a9b11")
+        patient = group.create_task(grid.wait(show_job_id(key)))
+        hasty = group.create_task(grid.wait(show_job_id(key)))
+        await peer.next(fr.CLAIM)
+        hasty.cancel()
+        await asyncio.wait({hasty})
+        peer.result(key, stdout="late")
+        assert (await patient).stdout == "late"
 
 
 async def test_status_tells_how_the_connection_is() -> None:
@@ -368,6 +386,7 @@ async def test_a_leader_that_falls_silent_is_left_and_its_jobs_go_to_the_next_co
             await silent.submits(1)
             second = await leader.peer()
             assert any(frame.type == fr.HEARTBEAT for frame in silent.seen)
+            await second.knows_nothing()
             peer_keys = await second.submits(1)
             second.result(peer_keys[0])
             assert (await job).ok
@@ -823,7 +842,9 @@ async def test_map_lives_through_a_lost_connection() -> None:
             first = await coming
             await first.submits(4)
             first.hang_up()
-            answering = group.create_task(answer_all(await leader.peer()))
+            second = await leader.peer()
+            await second.knows_nothing()
+            answering = group.create_task(answer_all(second))
             results = await collecting
             assert sorted(int(result.stdout) for result in results) == list(range(20))
             answering.cancel()

@@ -528,9 +528,29 @@ async def test_a_job_assigned_without_credit_waits_and_more_are_sent_back(leader
     assert (await link.expect(CREDIT)).credit == 1
 
 
+@pytest.mark.spec("W2")
+async def test_credit_waits_until_others_leave_the_cpu_alone(
+    leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How busy a machine is cannot be arranged for a test; that the worker heeds it can be seen."""
+    others = 1.0
+    monkeypatch.setattr("wakugumi.roles.runner.Runner.others_cpu_share", lambda _: others)
+    monkeypatch.setattr("wakugumi.core.slots.CREDIT_HELD_MAX_S", 1_000.0)
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.assign(job := new_id(), "count")
+    await link.ack_of(job)
+    link.send(CACHE_PUT, b"{}")
+    await link.expect(CACHE_ACK)  # and no credit before it
+    others = 0.0
+    assert (await link.expect(CREDIT)).credit == 1
+
+
 @pytest.mark.spec("L3")
 async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
-    leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("wakugumi.core.slots.HEARTBEAT_S", 0.05)
     monkeypatch.setattr("wakugumi.core.slots.SILENCE_MAX_S", 1.0)
@@ -546,6 +566,7 @@ async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
     await link.ended()
     again = await leader.connection()
     assert await again.welcome() == {}
+    assert any("no leader: nothing heard" in line for line in caplog.messages)
 
 
 # The end.

@@ -76,7 +76,7 @@ def test_a_program_that_cannot_be_run_is_told(waku, home: Path, program: str, co
 def test_a_missing_file_is_told_before_anything_runs(waku) -> None:
     done = waku("run", "touch", "--file", "nowhere.txt")
     assert done.returncode == 2
-    assert "the file nowhere.txt does not exist" in done.stderr
+    assert "nowhere.txt does not exist" in done.stderr
 
 
 def test_two_files_of_one_name_are_refused(waku, home: Path) -> None:

@@ -18,7 +18,13 @@ from typing import NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from wakugumi.errors import ConfigError, Lost, PeerError
-from wakugumi.limits import CONNECT_DEADLINE_S, FLUSH_BYTES, SILENCE_MAX_S, WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
+from wakugumi.limits import (
+    CONNECT_DEADLINE_S,
+    FLUSH_BYTES,
+    SILENCE_MAX_S,
+    WRITE_BACKLOG_BYTES_MAX,
+    WRITE_BUFFER_BYTES_MAX,
+)
 from wakugumi.wire.frame import Decoder, Frame
 
 log = logging.getLogger("wakugumi.net")

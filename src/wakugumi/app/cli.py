@@ -7,6 +7,7 @@ embedded grid, if there will be one, is on its way: it starts up while we read t
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ def main() -> None:
     while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(file)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal that knows no "…" shows "?" instead.
     sys.exit(call(sys.argv[1:]))
 
 

@@ -70,7 +70,8 @@ Each result is a folder DIR/<input's name>/ with the files that the program made
 result, also if the map was killed. Exit code 1 if any job failed.
 
 Without a leader PROGRAM is a path or a name on PATH, and the jobs run here. With one it is the name of a program that \
-is installed on the workers.""",
+is installed on the workers; what the leader still knows of earlier runs is not run again, so use --fresh after the \
+program was changed there.""",
             """\
 Examples:
   waku map ./price.py options/                      results in waku-out/
@@ -86,8 +87,9 @@ Examples:
             """\
 One job: its output is the output, its exit code the exit code.
 
-The job runs in a directory of its own, with the files you name in it. What it makes there is written to --out DIR; \
-without --out nothing is written, and you are told how many files there were.""",
+The job runs in a directory of its own, with the files you name in it and an empty standard input. What it makes there \
+is written to --out DIR; without --out nothing is written, and you are told how many files there were. Its output is \
+text in UTF-8: what is binary belongs in a file.""",
             """\
 Examples:
   waku run /bin/echo -- hello

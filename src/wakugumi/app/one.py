@@ -29,6 +29,8 @@ def run_one(
     result = run(job())
     _write(sys.stdout, result.stdout)
     _write(sys.stderr, result.stderr)
+    if not result.ok and result.stderr and not result.stderr.endswith("\n"):
+        _write(sys.stderr, "\n")
     if result.archive:
         _keep_files(result, out)
     return exit_code(result)
@@ -42,7 +44,8 @@ def named_files(words: Sequence[str]) -> dict[str, Path]:
         if not is_named or Path(word).exists():
             name, path = Path(word).name, word
         if not Path(path).is_file():
-            raise ConfigError(f"the file {path} does not exist")
+            what = "is no file" if Path(path).exists() else "does not exist"
+            raise ConfigError(f"{path} {what}", "name a file: --file PATH, or --file NAME=PATH")
         if name in files:
             raise ConfigError(f"two files are called {name!r}", "give one of them another name: --file NAME=PATH")
         files[name] = Path(path)

@@ -39,12 +39,15 @@ class Delivery:
     def __init__(self) -> None:
         self.undelivered: dict[JobId, Job] = {}
         """In the order in which they finished."""
+        self.undelivered_bytes = 0
         self._kept: deque[tuple[float, Job]] = deque()
         self._kept_bytes = 0
 
     def finished(self, job: Job) -> None:
         self.undelivered[job.id] = job
-        job.client.undelivered_bytes += size_of(job.result)
+        size = size_of(job.result)
+        job.client.undelivered_bytes += size
+        self.undelivered_bytes += size
 
     def delivered(self, job: Job, now: float) -> None:
         """Someone has it. From here on it only answers those who ask again."""
@@ -52,6 +55,7 @@ class Delivery:
         del self.undelivered[job.id]
         size = size_of(job.result)
         job.client.undelivered_bytes -= size
+        self.undelivered_bytes -= size
         job.delivered = True
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
         self._kept_bytes += size
@@ -77,9 +81,15 @@ class Delivery:
             gone.append(job)
         for job in gone:
             if not job.delivered:
-                del self.undelivered[job.id]
-                job.client.undelivered_bytes -= size_of(job.result)
+                self.dropped(job)
         return gone
+
+    def dropped(self, job: Job) -> None:
+        """Nobody will be given this result."""
+        del self.undelivered[job.id]
+        size = size_of(job.result)
+        job.client.undelivered_bytes -= size
+        self.undelivered_bytes -= size
 
     def check(self) -> None:
         held: dict[Client, int] = {}
@@ -89,6 +99,7 @@ class Delivery:
             held[job.client] = held.get(job.client, 0) + size_of(job.result)
         for client, count in held.items():
             assert client.undelivered_bytes == count
+        assert self.undelivered_bytes == sum(held.values())
         assert self._kept_bytes == sum(size_of(job.result) for _, job in self._kept)
         assert not self.too_much()
 

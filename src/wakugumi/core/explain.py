@@ -68,18 +68,18 @@ def answer(leader: Dispatch, question: Question, now: float) -> Answer:
 
 def status(leader: Dispatch, now: float) -> StatusAnswer:
     busy = nlargest(LIST_ROWS_MAX, leader.lanes.busy_lanes(), key=lambda lane: lane.queued)
-    counts = leader.counts
-    running = sum(client.in_flight for client in leader.clients.values())
+    counts = leader.course.counts
+    running = sum(client.in_flight for client in leader.callers.clients.values())
     return StatusAnswer(
         up_s=now - leader.started_at,
         workers=len(leader.roster),
         slots_free=sum(worker.usable_credit for worker in leader.roster),
-        clients=sum(1 for client in leader.clients.values() if client.conns),
+        clients=sum(1 for client in leader.callers.clients.values() if client.conns),
         queued=leader.lanes.queued,
-        queued_bytes=leader.open_bytes,
-        backing_off=leader.backing_off,
+        queued_bytes=leader.course.open_bytes,
+        backing_off=leader.course.backing_off,
         running=running,
-        undelivered=len(leader.delivery.undelivered),
+        undelivered=len(leader.callers.delivery.undelivered),
         submitted=counts.submitted,
         finished_ok=counts.finished_ok,
         finished_failed=counts.finished_failed,
@@ -133,7 +133,7 @@ def job_row(job: Job, now: float) -> JobRow:
         attempts=job.attempts,
         age_s=now - job.submitted_at,
         worker=_last_worker(job),
-        reason=job.result.code if isinstance(job.result, Verdict) else "",
+        reason=_reason(job),
     )
 
 
@@ -179,6 +179,8 @@ def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
         case _:
             how = "OK" if job.ok else "FAILED"
             why = f": {job.result.text}" if isinstance(job.result, Verdict) else ""
+            if not why and not job.ok:
+                why = f": {_reason(job)}"
             taken = "delivered" if job.delivered else f"waiting to be fetched by {job.client.id}"
             reasons = [f"finished {how} {now - job.since:.1f} s ago{why}; its result is {taken}"]
     return ExplainAnswer(show_job_id(job.id), _state(job), reasons)
@@ -273,6 +275,15 @@ def _state(job: Job) -> str:
     if job.state is DONE:
         return "ok" if job.ok else "failed"
     return STATES[job.state]
+
+
+def _reason(job: Job) -> str:
+    """Why it failed, as a code of the error table: the system's own word, or how its last attempt ended."""
+    if job.state is not DONE or job.ok:
+        return ""
+    if isinstance(job.result, Verdict):
+        return job.result.code
+    return job.history[-1].outcome if job.history else ""
 
 
 def _last_worker(job: Job) -> str:

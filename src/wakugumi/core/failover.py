@@ -55,6 +55,9 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     conn: ConnId = ConnId(0)
     """The connection that carried it; 0 if none did."""
     cancelled: bool = False
+    resend: bool = False
+    """A connection that is gone carried it: an own leader is asked for it before it is sent again, because it may have
+    its result, and would run a job anew that failed and is submitted again (L6)."""
 
 
 class _Conn(msgspec.Struct, eq=False):
@@ -329,6 +332,7 @@ class Failover:
             else:
                 record.stage = _UNSENT
                 record.conn = ConnId(0)
+                record.resend = True
         # In the order in which they were handed in, and without those that are gone.
         self._unsent = deque(job for job, record in self._jobs.items() if record.stage is _UNSENT)
         delay_s = with_jitter(min(RECONNECT_FIRST_S * 2 ** min(self._failures, 16), RECONNECT_MAX_S), self._chance())
@@ -357,7 +361,7 @@ class Failover:
                 continue
             record.stage = _SENT
             record.conn = conn.id
-            if not record.frame:
+            if not record.frame or (record.resend and conn.own):
                 claims.append(job)
                 continue
             frames.append(record.frame)
@@ -385,6 +389,11 @@ class Failover:
             return
         if record.cancelled:
             self._give_up(job, "cancelled", "it was cancelled before the leader took it", do)
+        elif code == "unknown-job" and record.resend and record.frame:
+            record.resend = False
+            record.stage = _UNSENT
+            record.conn = ConnId(0)
+            self._unsent.append(job)
         elif code not in _NOT_NOW:
             self._give_up(job, code, text, do)
         else:

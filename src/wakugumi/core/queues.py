@@ -201,9 +201,12 @@ class Lanes:
         """Patterns nobody had before: the subjects they match have one more pool."""
         for pool in pools:
             for lane in self._tree.overlapping(pool.pattern):
-                lane.pools.append(pool)
-                if lane.parked:
-                    pool.parked[lane] = None
+                if pool.is_address or (lane.pools and lane.pools[0].is_address):
+                    self._find_pools(lane)
+                else:
+                    lane.pools.append(pool)
+                    if lane.parked:
+                        pool.parked[lane] = None
 
     def pools_went(self, pools: list[Pool]) -> None:
         """Patterns nobody has any more."""
@@ -211,7 +214,10 @@ class Lanes:
             pool.parked.clear()
             self._pools_with_news.pop(pool, None)
             for lane in self._tree.overlapping(pool.pattern):
-                lane.pools.remove(pool)
+                if pool.is_address:
+                    self._find_pools(lane)
+                elif pool in lane.pools:
+                    lane.pools.remove(pool)
 
     def lane(self, subject: Subject) -> Lane | None:
         return self._lanes.get(subject)
@@ -250,6 +256,17 @@ class Lanes:
     def _open(self, subject: Subject) -> Lane:
         lane = self._lanes[subject] = self._tree[_as_pattern(subject)] = Lane(subject, self._roster.pools_for(subject))
         return lane
+
+    def _find_pools(self, lane: Lane) -> None:
+        """An address came or went: others serve this subject now than before."""
+        pools = self._roster.pools_for(lane.subject)
+        if lane.parked:
+            for pool in lane.pools:
+                pool.parked.pop(lane, None)
+            for pool in pools:
+                pool.parked[lane] = None
+                self._pools_with_news[pool] = None
+        lane.pools = pools
 
     def _wake(self, lane: Lane) -> None:
         lane.ready = True

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from wakugumi.core.job import ConnId, JobId, WorkerId
 from wakugumi.core.policy import NUMBER_MASK, Ranking, most_credit
-from wakugumi.core.subject import Pattern, PatternTree, Subject
+from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
 
 if TYPE_CHECKING:
     from wakugumi.core.queues import Lane
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 class Pool:
     """The workers that subscribe to one pattern."""
 
-    __slots__ = ("heap", "members", "parked", "pattern")
+    __slots__ = ("heap", "is_address", "members", "parked", "pattern")
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
+        self.is_address = False
+        """It means one machine: subjects that it matches are served by no others while it is there (SPEC S4)."""
         self.members: dict[int, Worker] = {}
         self.heap: list[int] = []
         self.parked: OrderedDict[Lane, None] = OrderedDict()
@@ -137,7 +139,8 @@ class Roster:
         return worker
 
     def connect(self, worker: Worker, conn: ConnId, patterns: tuple[Pattern, ...]) -> list[Pool]:
-        """Put it into the pools of its patterns. Returns the pools that are new: subjects may have waited for them."""
+        """Put it into the pools of its patterns. Returns the pools that are new, or have become an
+        address: subjects may have waited for them."""
         assert worker.conn is None
         worker.conn = conn
         worker.credit = 0
@@ -146,9 +149,13 @@ class Roster:
         born = []
         for pattern in patterns:
             pool = self._tree.get(pattern)
+            addressed = is_address(pattern, worker.name)
             if pool is None:
                 pool = self._tree[pattern] = Pool(pattern)
                 born.append(pool)
+            elif addressed and not pool.is_address:
+                born.append(pool)
+            pool.is_address |= addressed
             pool.members[worker.number] = worker
             worker.pools.append(pool)
         return born
@@ -177,7 +184,9 @@ class Roster:
         worker.away_until = None
 
     def pools_for(self, subject: Subject) -> list[Pool]:
-        return self._tree.match(subject)
+        """Those whose patterns match; of these only the addresses, if there are any."""
+        matching = self._tree.match(subject)
+        return [pool for pool in matching if pool.is_address] or matching
 
     def changed(self, worker: Worker) -> None:
         """Its credit, its readiness or what it runs is not what it was."""

@@ -103,6 +103,13 @@ def worker_patterns(text: str, name: str = "") -> tuple[Pattern, ...]:
     return patterns
 
 
+def is_address(pattern: Pattern, name: str) -> bool:
+    """Does this pattern of a worker of that name mean it alone: `job.assign.<group>.<name>`?"""
+    own = _as_token(name)
+    tokens = pattern.split(".")
+    return bool(own) and len(tokens) == 4 and tokens[:2] == ["job", "assign"] and tokens[3] == own.lower()
+
+
 class PatternTree(Generic[V]):
     """A value for each pattern, found by the subjects that it matches (S3).
 

@@ -21,7 +21,6 @@ from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits import CPU_CAP_MAX
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.worker import Worker
 
@@ -80,16 +79,14 @@ def _serve(settings: Settings) -> int:
 
 
 async def _live(settings: Settings) -> int:
-    leader = Leader()
+    leader = Leader(final={"timeout"})  # On the same machine again it would only take as long again.
 
     async def dial(owner: Owner) -> Link:
         ours, theirs = socket.socketpair()
         await leader.adopt(ours)
         return await adopt(theirs, owner, trusted=True)
 
-    worker = Worker(
-        dial, _programs(settings), Path(settings.jobs), slots=settings.slots, cpu_cap=CPU_CAP_MAX, name="local"
-    )
+    worker = Worker(dial, _programs(settings), Path(settings.jobs), slots=settings.slots, cpu_cap=None, name="local")
     tasks = Tasks()
     working = tasks.start(worker.run(), name="embedded worker")
     parent = tasks.start(_let_go(settings).wait(), name="the parent lives")

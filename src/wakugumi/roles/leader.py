@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from wakugumi import __version__
@@ -55,6 +55,7 @@ class Leader:
         ranking: Ranking = most_credit,
         queue_jobs_max: int = QUEUE_JOBS_MAX,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
+        final: Container[str] = (),
         hello_deadline_s: float = HELLO_DEADLINE_S,
     ) -> None:
         machine = Dispatch(
@@ -63,6 +64,7 @@ class Leader:
             ranking=ranking,
             queue_jobs_max=queue_jobs_max,
             queue_bytes_max=queue_bytes_max,
+            final=final,
         )
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(machine, self._perform, name="leader")
         self.peers: dict[ConnId, Peer] = {}

@@ -78,6 +78,8 @@ class Session:
         self._no_links.set()
         self._jobs: dict[JobId, Job] = {}
         self._bytes = 0
+        self._claimants: dict[JobId, int] = {}
+        """How many wait for each job that was not submitted here."""
         self._asks: dict[bytes, asyncio.Future[ev.Answer]] = {}
         self._windows: set[Window] = set()
         self._waiting: deque[Callable[[], int]] = deque()
@@ -184,17 +186,26 @@ class Session:
         """The result of a job that someone submitted before."""
         job = self._jobs.get(key)
         if job is not None:
-            return await job
+            return await (self._await_claim(key, job) if key in self._claimants else job)
         if self._ended is not None:
             raise self._ended
         self._jobs[key] = job = Job(Request(key, name, "", b""), None, self)
+        self._claimants[key] = 0
         self._post(ev.Claim(key))
+        return await self._await_claim(key, job)
+
+    async def _await_claim(self, key: JobId, job: Job) -> Result:
+        """The claim lives as long as somebody waits for it."""
+        self._claimants[key] += 1
         try:
             return await job
         finally:
-            if not job.done():
-                self._jobs.pop(key, None)
-                self._post(ev.Forget(key))
+            self._claimants[key] -= 1
+            if not self._claimants[key]:
+                del self._claimants[key]
+                if not job.done():
+                    self._jobs.pop(key, None)
+                    self._post(ev.Forget(key))
 
     def find(self, key: JobId) -> Job | None:
         return self._jobs.get(key)

@@ -105,10 +105,10 @@ class Worker:
         patterns: str = "",
         name: str = "",
         slots: int = WORKER_SLOTS,
-        cpu_cap: float = CPU_CAP,
+        cpu_cap: float | None = CPU_CAP,
         copy_in: bool = False,
     ) -> None:
-        """Raises ConfigError for what cannot be, or no leader would accept."""
+        """Without a `cpu_cap` credit is never held back. Raises ConfigError for what no leader would accept."""
         _check(patterns, name, slots, cpu_cap)
         self.worker_id = WorkerId(uuid4().bytes_le)
         """Its own for the life of this process: by it a leader knows the worker again (SPEC L4)."""
@@ -126,7 +126,7 @@ class Worker:
         self._served = False
         self._ignored: set[int] = set()
         self._stopped = asyncio.Event()
-        self._slots = Slots(slots, cpu_cap)
+        self._slots = Slots(slots, float("inf") if cpu_cap is None else cpu_cap)
         label = name or self.worker_id[:4][::-1].hex()
         self._runner = Runner(
             asyncio.get_running_loop(),
@@ -344,7 +344,7 @@ class Worker:
         self._stopped.set()
 
 
-def _check(patterns: str, name: str, slots: int, cpu_cap: float) -> None:
+def _check(patterns: str, name: str, slots: int, cpu_cap: float | None) -> None:
     try:
         worker_patterns(patterns, name)
     except SubjectError as error:
@@ -353,5 +353,5 @@ def _check(patterns: str, name: str, slots: int, cpu_cap: float) -> None:
         raise ConfigError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters, not {name[:80]!r}")
     if not 1 <= slots <= CREDIT_MAX:
         raise ConfigError(f"a worker runs 1 to {CREDIT_MAX} jobs at once, not {slots}", "see WORKER_MAX_PAR")
-    if not CPU_CAP_MIN <= cpu_cap <= CPU_CAP_MAX:
+    if cpu_cap is not None and not CPU_CAP_MIN <= cpu_cap <= CPU_CAP_MAX:
         raise ConfigError(f"the CPU cap is {CPU_CAP_MIN:.2f} to {CPU_CAP_MAX:.2f}, not {cpu_cap}", "see WORKER_CPU_CAP")

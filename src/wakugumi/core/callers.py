@@ -1,0 +1,213 @@
+"""Who submits, who waits for which job, and who gets its result? The leader's side towards clients. (SPEC F9, F11, L9)
+
+A client is an id with any number of doors, its connections. A result goes through every door that waits for it; which
+results are kept, and for how long, is `delivery`'s business.
+"""
+
+from __future__ import annotations
+
+from wakugumi.core import events as ev
+from wakugumi.core.delivery import Delivery, Door
+from wakugumi.core.job import DONE, ClientId, ConnId, JobId
+from wakugumi.core.outbox import Outbox
+from wakugumi.core.queues import Client, Job, Lanes
+from wakugumi.limits import CLIENTS_MAX, SILENCE_MAX_S, UNDELIVERED_BYTES_MAX
+
+
+class Callers:
+    """All clients of one leader."""
+
+    def __init__(self, out: Outbox, lanes: Lanes, jobs: dict[JobId, Job]) -> None:
+        self._out = out
+        self._lanes = lanes
+        self._jobs = jobs
+        self.clients: dict[ClientId, Client] = {}
+        self.doors: dict[ConnId, Door] = {}
+        self.delivery = Delivery()
+
+    # They come and go.
+
+    def joined(self, event: ev.ClientJoined, now: float, *, paused: bool) -> None:
+        client = self.clients.get(event.client)
+        if client is None:
+            if len(self.clients) >= CLIENTS_MAX:
+                self._out.do.append(ev.Close(event.conn, f"more than {CLIENTS_MAX} clients have work here"))
+                return
+            client = self.clients[event.client] = Client(event.client)
+        client.conns[event.conn] = event.cap
+        client.cap = max(client.conns.values())
+        self._lanes.room_came(client)
+        door = Door(event.conn, client, event.receipts, event.heartbeats, now, (event.conn,))
+        self.doors[event.conn] = door
+        if event.receipts or event.heartbeats:
+            self._out.do.append(ev.SendWelcome(event.conn))
+        if not event.receipts:
+            if paused:
+                self._pause(door)
+            if client.undelivered_bytes:
+                for job in [job for job in self.delivery.undelivered.values() if job.client is client]:
+                    if not any(conn in self.doors for conn in job.waiters):
+                        self.send_result(job, door, now)
+
+    def left(self, door: Door) -> None:
+        del self.doors[door.conn]
+        client = door.client
+        del client.conns[door.conn]
+        if client.conns:
+            client.cap = max(client.conns.values())
+        else:
+            self._forget_idle(client)
+
+    def beat(self, now: float) -> None:
+        """Say that we live, and look who does not."""
+        for door in self.doors.values():
+            if door.heartbeats and not door.closing:
+                if now - door.seen_at > SILENCE_MAX_S:
+                    door.closing = True
+                    self._out.do.append(ev.Close(door.conn, f"no sign of life for {SILENCE_MAX_S:.0f} s"))
+                else:
+                    self._out.do.append(ev.SendHeartbeat(door.conn))
+
+    # They wait.
+
+    def attach(self, door: Door, job: Job, now: float) -> None:
+        """The job is known: this connection waits for it as well, or gets its result at once (SPEC L6)."""
+        if door.receipts:
+            self._out.receipt(door.conn, job.id)
+        self._wait_for(job, door)
+        if job.state is DONE:
+            self.send_result(job, door, now)
+
+    def claimed(self, door: Door, event: ev.Claimed, now: float) -> None:
+        for job_id in event.jobs:
+            job = self._jobs.get(job_id)
+            if job is None:
+                self._out.refuse(door, job_id, "unknown-job", "the leader does not know this job, or no longer")
+            else:
+                self.attach(door, job, now)
+
+    def unblocked(self, door: Door, now: float) -> None:
+        door.blocked = False
+        pending, door.pending = door.pending, {}
+        for job_id in pending:
+            job = self._jobs.get(job_id)
+            if job is None:
+                self._out.refuse(door, job_id, "expired", "its result waited too long to be read, and was forgotten")
+            elif job.state is DONE:
+                self.send_result(job, door, now)
+            else:
+                self._wait_for(job, door)
+
+    def someone_waits(self) -> bool:
+        """For a result that is there."""
+        return any(conn in self.doors for job in self.delivery.undelivered.values() for conn in job.waiters)
+
+    def _wait_for(self, job: Job, door: Door) -> None:
+        if door.conn not in job.waiters:
+            job.waiters = (*(conn for conn in job.waiters if conn in self.doors), door.conn)
+
+    # They get it.
+
+    def deliver(self, job: Job, now: float) -> None:
+        """The job has just finished."""
+        self.delivery.finished(job)
+        somebody = False
+        for conn in job.waiters:
+            door = self.doors.get(conn)
+            if door is not None:
+                self.send_result(job, door, now)
+                somebody = True
+        if not somebody:
+            # An old client that came back cannot ask for its results: any connection of its will do.
+            for conn in job.client.conns:
+                if not self.doors[conn].receipts:
+                    self.send_result(job, self.doors[conn], now)
+                    break
+
+    def send_result(self, job: Job, door: Door, now: float) -> None:
+        if door.blocked:
+            door.pending[job.id] = None
+            return
+        assert job.result is not None
+        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))
+        if not door.receipts and not job.delivered:
+            self._delivered(job, now)
+
+    def confirmed(self, door: Door, event: ev.Confirmed, now: float) -> None:
+        """It has these results; a word about what it neither submitted nor waited for counts for nothing."""
+        jobs = self._jobs
+        client = door.client
+        for job_id in event.jobs:
+            job = jobs.get(job_id)
+            if (
+                job is not None
+                and job.state is DONE
+                and not job.delivered
+                and (job.client is client or door.conn in job.waiters)
+            ):
+                self._delivered(job, now)
+
+    def reopened(self, job: Job) -> None:
+        """A FAILED job is submitted again, so nobody is told any more how it ended before (SPEC L6)."""
+        if not job.delivered:
+            self.delivery.dropped(job)
+            self._no_longer_open(job.client)
+
+    def is_swamped(self) -> bool:
+        """So many results wait to be fetched that no more may come."""
+        return self.delivery.undelivered_bytes >= UNDELIVERED_BYTES_MAX
+
+    def sweep(self, now: float) -> None:
+        """Forget results whose time has come."""
+        for job in self.delivery.expired(now):
+            if not job.delivered:
+                self._no_longer_open(job.client)
+            self._forget(job)
+
+    def _delivered(self, job: Job, now: float) -> None:
+        self.delivery.delivered(job, now)
+        self._no_longer_open(job.client)
+        while self.delivery.too_much():
+            self._forget(self.delivery.forget_kept())
+
+    def _no_longer_open(self, client: Client) -> None:
+        client.open_jobs -= 1
+        if client.parked:
+            self._lanes.room_came(client)
+        if not client.conns:
+            self._forget_idle(client)
+
+    def _forget_idle(self, client: Client) -> None:
+        if not client.open_jobs and not client.conns:
+            del self.clients[client.id]
+
+    def _forget(self, job: Job) -> None:
+        if self._jobs.get(job.id) is job:
+            del self._jobs[job.id]
+            self._out.keep.append(ev.ForgetJob(job.id))
+
+    # They are held back.
+
+    def pause_old(self) -> None:
+        """Old clients cannot be told that the leader is full: while it is, they are not read from (SPEC F11)."""
+        for door in self.doors.values():
+            if not door.receipts:
+                self._pause(door)
+
+    def resume_old(self) -> None:
+        for door in self.doors.values():
+            if door.paused:
+                door.paused = False
+                self._out.do.append(ev.ResumeReading(door.conn))
+
+    def _pause(self, door: Door) -> None:
+        if not door.paused:
+            door.paused = True
+            self._out.do.append(ev.PauseReading(door.conn))
+
+    def check(self) -> None:
+        self.delivery.check()
+        for client_id, client in self.clients.items():
+            assert client.id == client_id
+            assert client.conns or client.open_jobs
+            assert all(self.doors[conn].client is client for conn in client.conns)

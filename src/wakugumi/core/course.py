@@ -1,0 +1,223 @@
+"""What may happen to a job? Its course, from queued to done: each change of its state is made here, and only here.
+
+                    ┌── run on ──► RUNNING ── finish ──► DONE      one accepted result, and the first one it is
+    accept ─► QUEUED┤                 │
+                 ▲  └── (cancel) ─────┼───────────────► DONE
+                 └── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
+
+The table of allowed changes is `job.TRANSITIONS`. Assignments are `queues`' and take a job from QUEUED to RUNNING.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+import msgspec
+
+from wakugumi.core import events as ev
+from wakugumi.core.callers import Callers
+from wakugumi.core.delivery import Door
+from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, JobId, Verdict
+from wakugumi.core.outbox import Outbox
+from wakugumi.core.policy import backoff_s
+from wakugumi.core.queues import Client, Job, Lanes
+from wakugumi.core.roster import Roster, Worker
+from wakugumi.errors import CODES
+
+
+class Counts(msgspec.Struct):
+    """What happened since the leader began."""
+
+    submitted: int = 0
+    finished_ok: int = 0
+    finished_failed: int = 0
+    redelivered: int = 0
+    dead: int = 0
+
+
+class Course:
+    """The jobs of one leader."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        roster: Roster,
+        lanes: Lanes,
+        callers: Callers,
+        jobs: dict[JobId, Job],
+        *,
+        chance: Callable[[], float],
+        attempts_max: int,
+    ) -> None:
+        self._out = out
+        self._roster = roster
+        self._lanes = lanes
+        self._callers = callers
+        self._chance = chance
+        self._attempts_max = attempts_max
+        self._timers: list[tuple[float, int, Job]] = []
+        self._timer_count = 0
+        self.jobs = jobs
+        self.counts = Counts()
+        self.open_bytes = 0
+        """Payload bytes of jobs that are not done."""
+        self.backing_off = 0
+
+    def wake_at(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def tick(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            due, _, job = heappop(self._timers)
+            if job.state is BACKOFF and job.since == due:
+                job.state = QUEUED
+                self.backing_off -= 1
+                self._lanes.push(job, first=True)
+
+    def accept(self, door: Door, event: ev.Submitted, now: float) -> Job:
+        """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
+        client = door.client
+        job = Job(
+            event.job,
+            client,
+            event.subject,
+            event.program,
+            event.timeout_s,
+            now,
+            event.payload,
+            door.alone,
+            LIMBO,
+            now,
+        )
+        self.jobs[event.job] = job
+        client.open_jobs += 1
+        self.open_bytes += len(event.payload)
+        self.counts.submitted += 1
+        self._out.keep.append(
+            ev.KeepJob(event.job, client.id, event.subject, event.program, event.timeout_s, event.payload)
+        )
+        return job
+
+    def queue(self, job: Job) -> None:
+        job.state = QUEUED
+        self._lanes.push(job)
+
+    def run_on(self, job: Job, worker: Worker, now: float) -> None:
+        """The worker holds this job already: no assignment, no credit."""
+        if job.state is QUEUED:
+            self._lanes.taken(job)
+        elif job.state is BACKOFF:
+            self.backing_off -= 1
+        job.state = RUNNING
+        job.worker = worker
+        job.since = now
+        job.attempts = max(job.attempts, 1)
+        job.client.in_flight += 1
+        worker.jobs[job.id] = None
+        self._roster.changed(worker)
+
+    def attempt_lost(self, job: Job, code: str, now: float, *, at_once: bool) -> None:
+        """The attempt ended without an answer: again, now or after a while, or never (SPEC L3, L4)."""
+        attempt = self._end_attempt(job, code, now)
+        if job.attempts >= self._attempts_max:
+            self.counts.dead += 1
+            text = f"dead: {job.attempts} attempts failed, the last one on {attempt.worker} by {code}"
+            job.state = LIMBO
+            self.finish(job, False, Verdict("dead", text), now)
+            return
+        self.counts.redelivered += 1
+        if at_once:
+            job.state = QUEUED
+            job.since = now
+            self._lanes.push(job, first=True)
+        else:
+            job.state = BACKOFF
+            self.backing_off += 1
+            job.since = now + backoff_s(job.attempts, self._chance())
+            self._timer_count += 1
+            heappush(self._timers, (job.since, self._timer_count, job))
+
+    def finish(
+        self, job: Job, ok: bool, result: bytes | Verdict, now: float, *, by: Worker | None = None, why: str = ""
+    ) -> None:
+        """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
+        before, job.state = job.state, DONE
+        if job.also or job.worker is not by:
+            self._call_off(job)
+        if before is RUNNING:
+            if job.worker is not by:
+                outcome = "cancelled"
+            elif ok:
+                outcome = "ok"
+            else:
+                outcome = why if why in CODES else "exit"
+            self._end_attempt(job, outcome, now)
+        elif before is QUEUED:
+            self._lanes.dropped(job)
+        elif before is BACKOFF:
+            self.backing_off -= 1
+        assert job.payload is not None
+        self.open_bytes -= len(job.payload)
+        job.digest = hash(job.payload)
+        job.payload = None
+        job.since = now
+        job.ok = ok
+        job.result = result
+        if ok:
+            self.counts.finished_ok += 1
+        else:
+            self.counts.finished_failed += 1
+        self._out.keep.append(ev.KeepResult(job.id, ok, result))
+        self._callers.deliver(job, now)
+
+    def cancel(self, job: Job, now: float) -> bool:
+        """False if it was done before: its result stands."""
+        if job.state is DONE:
+            return False
+        self.finish(job, False, Verdict("cancelled", "the job was cancelled"), now)
+        return True
+
+    def check(self) -> None:
+        running: dict[Client, int] = {}
+        opened: dict[Client, int] = {}
+        open_bytes = backing_off = 0
+        clients, undelivered = self._callers.clients, self._callers.delivery.undelivered
+        for job_id, job in self.jobs.items():
+            assert job.id == job_id
+            assert job.state is not LIMBO
+            assert (job.state is RUNNING) == (job.worker is not None)
+            assert (job.state is DONE) == (job.payload is None) == (job.result is not None)
+            assert (job.state is DONE and not job.delivered) == (job_id in undelivered)
+            if not job.delivered:
+                opened[job.client] = opened.get(job.client, 0) + 1
+                assert clients[job.client.id] is job.client
+            if job.worker is not None:
+                running[job.client] = running.get(job.client, 0) + 1
+                assert job_id in job.worker.jobs
+                assert self._roster.by_id[job.worker.id] is job.worker
+            open_bytes += len(job.payload or b"")
+            backing_off += job.state is BACKOFF
+        assert open_bytes == self.open_bytes
+        assert backing_off == self.backing_off
+        for client in clients.values():
+            assert client.in_flight == running.get(client, 0)
+            assert client.open_jobs == opened.get(client, 0)
+
+    def _end_attempt(self, job: Job, outcome: str, now: float) -> Attempt:
+        worker, client = job.worker, job.client
+        assert worker is not None
+        attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome)
+        job.history = (*job.history, attempt) if job.history else (attempt,)
+        job.worker = None
+        client.in_flight -= 1
+        if client.parked:
+            self._lanes.room_came(client)
+        return attempt
+
+    def _call_off(self, job: Job) -> None:
+        """Whoever has been given it and has not answered need not go on."""
+        for worker in dict.fromkeys((job.worker, *job.also)):
+            if worker is not None and worker.conn is not None and worker.cancels and job.id in worker.jobs:
+                self._out.do.append(ev.SendCancel(worker.conn, job.id))
+        job.also = ()

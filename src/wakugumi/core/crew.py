@@ -1,0 +1,181 @@
+"""Which workers serve, what do they hold, and which of them is lost? The leader's side towards workers. (SPEC L3, L4)
+
+A worker outlives its connection by the time it has to come back. What it says it holds when it does is its own again;
+what it no longer holds goes back to the head of the queue.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container
+from heapq import heappop, heappush
+
+from wakugumi.core import events as ev
+from wakugumi.core.claims import Claims
+from wakugumi.core.course import Course
+from wakugumi.core.job import DONE, RUNNING, JobId, WorkerId
+from wakugumi.core.outbox import Outbox
+from wakugumi.core.queues import Lanes
+from wakugumi.core.roster import Roster, Worker
+from wakugumi.limits import ACK_MARGIN_S, CREDIT_MAX, DRAINED_MAX, HELLO_DEADLINE_S, REATTACH_GRACE_S, SILENCE_MAX_S
+
+
+class Crew:
+    """All workers of one leader."""
+
+    def __init__(self, out: Outbox, roster: Roster, lanes: Lanes, course: Course, claims: Claims) -> None:
+        self._out = out
+        self._roster = roster
+        self._lanes = lanes
+        self._course = course
+        self._claims = claims
+        self._drained: OrderedDict[WorkerId, None] = OrderedDict()
+        self._timers: list[tuple[float, int, Worker]] = []
+        self._timer_count = 0
+
+    def wake_at(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def tick(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            due, _, worker = heappop(self._timers)
+            if worker.conn is None and worker.away_until == due:
+                self._give_up_on(worker, now)
+
+    # They come and go.
+
+    def joined(self, event: ev.WorkerJoined, now: float) -> None:
+        worker = self._roster.by_id.get(event.worker)
+        if worker is None:
+            worker = self._roster.add(event.worker)
+            worker.draining = event.worker in self._drained
+        elif worker.conn is not None:
+            # The old connection is half open, or someone copied an id: the newer one is the one that lives.
+            self._out.do.append(ev.Close(worker.conn, "the same worker connected anew"))
+            self._disconnect(worker, now)
+        if not event.reattach:
+            self._lose_all(worker, now)
+            worker.away_until = None
+        worker.call(event.name)
+        worker.receipts, worker.heartbeats = event.receipts, event.heartbeats
+        worker.reattach, worker.cancels = event.reattach, event.cancels
+        worker.settled = not event.reattach
+        worker.leaving = worker.blocked = False
+        worker.seen_at = worker.joined_at = now
+        self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
+        if event.receipts or event.heartbeats or event.reattach or event.cancels:
+            self._out.do.append(ev.SendWelcome(event.conn))
+
+    def left(self, worker: Worker, now: float) -> None:
+        self._disconnect(worker, now)
+        assert worker.away_until is not None
+        if worker.jobs and worker.away_until > now:
+            self._timer_count += 1
+            heappush(self._timers, (worker.away_until, self._timer_count, worker))
+        else:
+            self._give_up_on(worker, now)
+
+    def held(self, worker: Worker, event: ev.Held, now: float) -> None:
+        """A worker is back, or this leader is new to it: it keeps what it has, and loses what it has not (SPEC L4)."""
+        if worker.settled:
+            return
+        running = dict.fromkeys(event.running)
+        held = running | dict.fromkeys(event.finished)
+        self._lose_all(worker, now, keeps=held)
+        for job_id in held:
+            job = self._course.jobs.get(job_id)
+            if job is None and job_id not in worker.jobs:
+                self._claims.hold(job_id, worker.id, now)
+                continue
+            worker.jobs[job_id] = None
+            if job is None or job.state is DONE:
+                if worker.cancels and job_id in running:
+                    self._out.do.append(ev.SendCancel(event.conn, job_id))
+            elif job.state is not RUNNING:
+                self._course.run_on(job, worker, now)
+            elif job.worker is not worker and worker not in job.also:
+                job.also = (*job.also, worker)
+        worker.settled = True
+        worker.away_until = None
+        self._roster.changed(worker)
+
+    def drain(self, worker: Worker, draining: bool) -> None:
+        """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""
+        worker.draining = draining
+        if draining:
+            self._drained[worker.id] = None
+            if len(self._drained) > DRAINED_MAX:
+                del self._drained[next(iter(self._drained))]
+        else:
+            self._drained.pop(worker.id, None)
+        self._roster.changed(worker)
+
+    def leaving(self, worker: Worker) -> None:
+        worker.leaving = True
+        self._roster.changed(worker)
+
+    def credited(self, worker: Worker, event: ev.Credited, now: float) -> None:
+        if event.amount <= 0 or worker.credit + event.amount > CREDIT_MAX:
+            text = f"a credit of {event.amount} to {worker.credit} is refused: 1 to {CREDIT_MAX}"
+            self._out.complain(event.conn, text)
+            return
+        worker.seen_at = now
+        worker.credit += event.amount
+        self._roster.changed(worker)
+
+    def blocked(self, worker: Worker, blocked: bool) -> None:
+        worker.blocked = blocked
+        self._roster.changed(worker)
+
+    def beat(self, now: float) -> None:
+        """Say that we live, and look who does not (SPEC L3)."""
+        for worker in list(self._roster.by_conn.values()):
+            assert worker.conn is not None
+            if worker.heartbeats and now - worker.seen_at > SILENCE_MAX_S:
+                self._hang_up(worker, f"no sign of life for {SILENCE_MAX_S:.0f} s")
+            elif not worker.settled and now - worker.joined_at > HELLO_DEADLINE_S:
+                self._hang_up(worker, "it wanted to re-attach and did not say what it holds")
+            elif worker.heartbeats:
+                self._out.do.append(ev.SendHeartbeat(worker.conn))
+            else:
+                self._look_for_late_acks(worker, now)
+
+    def _disconnect(self, worker: Worker, now: float) -> None:
+        """From now on it has its time to come back, if it asked for that; one that came back and went again before it
+        had said what it holds gets no more of it."""
+        if worker.settled and worker.reattach:
+            worker.away_until = now + REATTACH_GRACE_S
+        elif worker.away_until is None:
+            worker.away_until = now
+        self._lanes.pools_went(self._roster.disconnect(worker))
+
+    def _give_up_on(self, worker: Worker, now: float) -> None:
+        """It is gone: what it ran goes back to the head of the queue (SPEC L4)."""
+        self._lose_all(worker, now)
+        self._roster.remove(worker)
+
+    def _lose_all(self, worker: Worker, now: float, keeps: Container[JobId] = ()) -> None:
+        # The last one first: each goes to the head of its queue, and so they stand there as they stood before.
+        for job_id in reversed([job_id for job_id in worker.jobs if job_id not in keeps]):
+            del worker.jobs[job_id]
+            job = self._course.jobs.get(job_id)
+            if job is not None and job.worker is worker:
+                self._course.attempt_lost(job, "worker-lost", now, at_once=True)
+
+    def _look_for_late_acks(self, worker: Worker, now: float) -> None:
+        """A job that is late may still be answered, so the worker goes on holding it (SPEC L3)."""
+        for job_id in list(worker.jobs):
+            job = self._course.jobs.get(job_id)
+            if job is None:
+                del worker.jobs[job_id]
+            elif job.worker is worker and now - job.since > job.timeout_s + ACK_MARGIN_S:
+                if worker not in job.also:
+                    job.also = (*job.also, worker)
+                self._course.attempt_lost(job, "ack-late", now, at_once=False)
+        self._roster.changed(worker)
+
+    def _hang_up(self, worker: Worker, why: str) -> None:
+        assert worker.conn is not None
+        worker.leaving = True
+        self._roster.changed(worker)
+        self._out.do.append(ev.Close(worker.conn, why))
