@@ -50,7 +50,7 @@ class Leader(Contestant):
 
 
 async def _noop(jobs: int, *, workers: int, credit: int) -> Answer:
-    with _leader() as (process, address), _crew(address, workers, credit):
+    with _leader() as (process, address), _apart_from(process), _crew(address, workers, credit):
         async with wakugumi.connect(address, client_id="bench", cap=WINDOW) as grid:
             await _all(grid, 5_000)
             used = _cpu_s(process)
@@ -102,6 +102,20 @@ def _leader() -> Iterator[tuple[psutil.Process, str]]:
             yield psutil.Process(process.pid), process.stdout.readline().strip()
         finally:
             process.terminate()
+
+
+@contextmanager
+def _apart_from(leader: psutil.Process) -> Iterator[None]:
+    """The leader on one CPU, client and crew on the other: the scheduler packs short work onto one of them."""
+    ours = psutil.Process()
+    cpus = ours.cpu_affinity() or []
+    if len(cpus) >= 2:
+        leader.cpu_affinity(cpus[:1])
+        ours.cpu_affinity(cpus[1:])
+    try:
+        yield
+    finally:
+        ours.cpu_affinity(cpus)
 
 
 @contextmanager

@@ -184,7 +184,8 @@ class Callers:
     def _forget(self, job: Job) -> None:
         if self._jobs.get(job.id) is job:
             del self._jobs[job.id]
-            self._out.keep.append(ev.ForgetJob(job.id))
+            if self._out.keeps:
+                self._out.keep.append(ev.ForgetJob(job.id))
 
     # They are held back.
 

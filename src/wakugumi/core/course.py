@@ -94,9 +94,10 @@ class Course:
         client.open_jobs += 1
         self.open_bytes += len(event.payload)
         self.counts.submitted += 1
-        self._out.keep.append(
-            ev.KeepJob(event.job, client.id, event.subject, event.program, event.timeout_s, event.payload)
-        )
+        if self._out.keeps:
+            self._out.keep.append(
+                ev.KeepJob(event.job, client.id, event.subject, event.program, event.timeout_s, event.payload)
+            )
         return job
 
     def queue(self, job: Job) -> None:
@@ -168,7 +169,8 @@ class Course:
             self.counts.finished_ok += 1
         else:
             self.counts.finished_failed += 1
-        self._out.keep.append(ev.KeepResult(job.id, ok, result))
+        if self._out.keeps:
+            self._out.keep.append(ev.KeepResult(job.id, ok, result))
         self._callers.deliver(job, now)
 
     def cancel(self, job: Job, now: float) -> bool:

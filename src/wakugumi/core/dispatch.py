@@ -51,8 +51,10 @@ class Dispatch:
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         attempts_max: int = ATTEMPTS_MAX,
         final: Container[str] = (),
+        keeps: bool = True,
     ) -> None:
-        """`final` are reasons that end a job where others would be a retry: with one worker, a timeout."""
+        """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
+        would be a retry: with one worker, a timeout."""
         self._queue_jobs_max = queue_jobs_max
         self._queue_bytes_max = queue_bytes_max
         self._final = final
@@ -62,7 +64,7 @@ class Dispatch:
         self._stopped = False
         self._beat_at = now + HEARTBEAT_S
         self._sweep_at = now + SWEEP_S
-        self._out = out = Outbox()
+        self._out = out = Outbox(keeps=keeps)
         self._claims = Claims()
         self.jobs: dict[JobId, Job] = {}
         self.roster = Roster(ranking)

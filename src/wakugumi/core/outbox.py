@@ -11,7 +11,9 @@ from wakugumi.core.job import ConnId, JobId, Verdict
 class Outbox:
     """The Step that is being made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool = True) -> None:
+        self.keeps = keeps
+        """False where nobody keeps anything: then no records are made."""
         self.keep: list[LeaderKeep] = []
         self.do: list[LeaderDo] = []
         self._receipts: dict[ConnId, list[JobId]] = {}

@@ -65,6 +65,7 @@ class Leader:
             queue_jobs_max=queue_jobs_max,
             queue_bytes_max=queue_bytes_max,
             final=final,
+            keeps=False,
         )
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(machine, self._perform, name="leader")
         self.peers: dict[ConnId, Peer] = {}
@@ -74,7 +75,7 @@ class Leader:
         self._stopped = asyncio.Event()
         self._alone = asyncio.Event()
         self._alone.set()
-        self._routes: dict[tuple[str, str], tuple[Subject, str]] = {}
+        self._routes: dict[tuple[str, str], tuple[Subject, str, int]] = {}
         self._act: dict[type[object], Callable[[Peer, Any], None]] = {
             ev.SendWelcome: _send_welcome,
             ev.SendReceipts: _send_receipts,
@@ -142,17 +143,19 @@ class Leader:
             self._alone.set()
         return known
 
-    def route(self, subject: str, program: str) -> tuple[Subject, str]:
-        """Where a submit goes (SPEC F8), and the one copy of the program's name. Raises Refused."""
+    def route(self, subject: str, program: str) -> tuple[Subject, str, int]:
+        """Where a submit goes (SPEC F8), the one copy of the program's name, and how large a payload fits beside that
+        subject. Raises Refused."""
         known = self._routes.get((subject, program))
         if known is not None:
             return known
         if len(program) > EXEC_NAME_CHARS_MAX:
             raise Refused("bad-name", f"an exec name has at most {EXEC_NAME_CHARS_MAX} characters")
         try:
-            routed = route(subject, program), program
+            to = route(subject, program)
         except SubjectError as error:
             raise Refused("bad-subject", str(error)) from None
+        routed = to, program, fr.payload_max(to)
         if len(self._routes) >= ROUTES_REMEMBERED_MAX:
             self._routes.clear()
         self._routes[subject, program] = routed
@@ -288,8 +291,8 @@ class Peer:
             self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
             return
         try:
-            subject, program = self.leader.route(frame.subject, head.exec_name)
-            if len(frame.payload) > fr.payload_max(subject):
+            subject, program, bytes_max = self.leader.route(frame.subject, head.exec_name)
+            if len(frame.payload) > bytes_max:
                 # The routed subject may be longer than the one it came with.
                 raise Refused("too-big", f"a request of {len(frame.payload)} bytes does not fit a frame to a worker")
             timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s

@@ -17,7 +17,7 @@ from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.questions import Question
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import CLIENT_CAP_MAX, CLIENT_CAP_OLD, CLIENT_ID_CHARS_MAX, CREDIT_MAX, WORKER_NAME_CHARS_MAX
-from wakugumi.wire.frame import Frame
+from wakugumi.wire.frame import NO_ID, Frame
 
 T = TypeVar("T")
 
@@ -167,7 +167,7 @@ def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
         job_id = parse_job_id(head.job_id) if head.job_id else JobId(frame.msg_id)
     except _UNREADABLE as error:
         raise Refused("bad-request", f"the payload is not a job request: {_brief(error)}") from None
-    if not any(job_id):
+    if job_id == NO_ID:
         raise Refused("bad-request", "the job has no id")
     return job_id, head
 
