@@ -3,7 +3,6 @@
 Each job is all that a job is: a directory of its own, captured stdout and stderr, result kept until confirmed.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import wakugumi
 from contestant import Answer, Contestant, one_by_one, perform, running
+from wakugumi.adapters.loop import run
 
 WAKU = (sys.executable, "-m", "wakugumi")
 RUN_TRIES = 7
@@ -25,7 +25,7 @@ class Ours(Contestant):
         self._leader = leader
 
     def throughput(self, jobs: int) -> Answer:
-        return asyncio.run(self._throughput(jobs))
+        return run(self._throughput(jobs))
 
     async def _throughput(self, jobs: int) -> Answer:
         async with wakugumi.connect(self._leader, client_id="bench") as grid:
