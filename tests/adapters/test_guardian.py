@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.processes import has_ended
 
 DEADLINE_S = 30.0
 
@@ -81,7 +82,7 @@ class Guarded:
     def close(self) -> None:
         """Should a test fail, its processes must not stay."""
         for file in self.folder.glob("*.pid"):
-            if (pid := file.read_text().strip()) and not gone(int(pid)):
+            if (pid := file.read_text().strip()) and not has_ended(int(pid)):
                 os.kill(int(pid), signal.SIGKILL)
         if self.process is not None:
             self.process.kill()
@@ -93,14 +94,6 @@ def until(is_true: Callable[[], bool]) -> None:
     while not is_true():
         assert time.monotonic() < give_up_at
         time.sleep(0.005)
-
-
-def gone(pid: int) -> bool:
-    """Or a zombie that nobody reaps in this container."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 @pytest.fixture
@@ -115,20 +108,20 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
 def test_kill_9_of_the_worker_leaves_nothing_running(guarded: Guarded, stuck: bool) -> None:
     process = guarded.start(RUN_JOBS.replace("STUCK = False", f"STUCK = {stuck}"))
     pids = [guarded.pid(name) for name in NAMES]
-    assert not any(map(gone, pids))
+    assert not any(map(has_ended, pids))
     os.kill(pids[0], signal.SIGKILL)
     assert process.wait(DEADLINE_S) == 128 + signal.SIGKILL
-    assert all(map(gone, pids)), "and the guardian has waited for that"
+    assert all(map(has_ended, pids)), "and the guardian has waited for that"
 
 
 @pytest.mark.spec("W3")
 def test_kill_9_of_the_guardian_ends_the_worker_and_its_jobs(guarded: Guarded) -> None:
     process = guarded.start(RUN_JOBS)
     pids = [guarded.pid(name) for name in NAMES]
-    assert not any(map(gone, pids))
+    assert not any(map(has_ended, pids))
     process.kill()
     process.wait(DEADLINE_S)
-    until(lambda: all(map(gone, pids)))
+    until(lambda: all(map(has_ended, pids)))
 
 
 @pytest.mark.spec("W3")
@@ -191,7 +184,7 @@ def run():
 """
     )
     assert process.wait(DEADLINE_S) == 0
-    assert gone(guarded.pid("stray"))
+    assert has_ended(guarded.pid("stray"))
 
 
 def test_an_ignored_sigchld_does_not_confuse_it(guarded: Guarded) -> None:

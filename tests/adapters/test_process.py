@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import has_ended
 
 from wakugumi.adapters import process, strays
 from wakugumi.adapters.bounds import Bounds
@@ -383,7 +384,7 @@ async def test_without_proc_at_least_the_group_of_a_job_ends_with_it(
     world = World(tmp_path)
     child = await world.run("sleep 1000 & echo $! > stray.pid")
     pid = await world.pid(child)
-    await until(lambda: not alive(pid) or Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+    await until(lambda: has_ended(pid))
     assert not child.abandoned, "who knows"
     await world.processes.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.processes import has_ended
 
 from wakugumi import Client, Executor, Refused, Result, local
 
@@ -52,8 +53,7 @@ def test_a_cancelled_future_ends_its_program(pool: Executor, tmp_path: Path) -> 
     assert wait([future], DEADLINE_S).not_done == set()
     with pytest.raises(CancelledError):
         future.result()
-    process = Path("/proc", mark.read_text().strip())
-    while process.exists() and "Z" not in (process / "stat").read_text().rpartition(")")[2].split()[0]:
+    while not has_ended(int(mark.read_text())):
         assert monotonic() < until
         sleep(0.005)
 

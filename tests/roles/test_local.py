@@ -16,6 +16,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.processes import has_ended
 
 from wakugumi import ConfigError, Refused, local
 from wakugumi.adapters.net import adopt
@@ -30,14 +31,6 @@ def soon(condition: Callable[[], bool]) -> None:
     while not condition():
         assert monotonic() < until, "it did not happen"
         sleep(0.005)
-
-
-def is_alive(pid: int) -> bool:
-    """A zombie is dead: who reaps it is not our business."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -183,7 +176,7 @@ def test_kill_9_of_the_parent_ends_the_child_and_its_programs(programs: Path, tm
     assert len(family) >= 3, "guardian, leader with worker, program"
     script.kill()
     script.communicate()
-    soon(lambda: not any(is_alive(pid) for pid in family))
+    soon(lambda: all(has_ended(pid) for pid in family))
     soon(lambda: not list(own_tmp.iterdir()))
 
 
@@ -194,7 +187,7 @@ def test_an_interrupt_is_the_parents_to_decide_about(programs: Path, tmp_path: P
     output, _ = script.communicate(timeout=DEADLINE_S)
     assert output == "interrupted\n"
     assert script.returncode == 0
-    soon(lambda: not any(is_alive(pid) for pid in [job, *family]))
+    soon(lambda: all(has_ended(pid) for pid in [job, *family]))
 
 
 def descendants(pid: int) -> list[int]:

@@ -62,16 +62,21 @@ class Strays:
 
         Returns how many of these there were, without those that were given up.
         """
-        condemned = []
-        for pid in self.find():
-            with contextlib.suppress(ChildProcessError):
-                reaped, _, usage = os.wait4(pid, os.WNOHANG)
-                if reaped:
-                    self.cpu_s += usage.ru_utime + usage.ru_stime
-                    self._suspects.pop(pid, None)
-                    self._undying.discard(pid)
-                elif not self._is_claimed(pid):
-                    condemned.append(pid)
+        reaped_some = True
+        condemned: list[int] = []
+        while reaped_some and not condemned:
+            # Whoever was reaped may have left us its children since we looked.
+            reaped_some = False
+            for pid in self.find():
+                with contextlib.suppress(ChildProcessError):
+                    reaped, _, usage = os.wait4(pid, os.WNOHANG)
+                    if reaped:
+                        reaped_some = True
+                        self.cpu_s += usage.ru_utime + usage.ru_stime
+                        self._suspects.pop(pid, None)
+                        self._undying.discard(pid)
+                    elif not self._is_claimed(pid):
+                        condemned.append(pid)
         if condemned:
             kill_with_all_below(condemned)
         return len([pid for pid in condemned if pid not in self._undying])
