@@ -37,7 +37,7 @@ CODES: Final[dict[str, Code]] = {
     # Said to a client about what it asked for.
     "full": Code(True, 503, EXIT_JOB_FAILED, "the leader's queue is full: wait, or add workers"),
     "stopping": Code(True, 503, EXIT_JOB_FAILED, "the leader is shutting down: it will be back, or name another one"),
-    "bad-request": Code(False, 400, EXIT_USAGE, "the request is not a job: see docs/PROTOCOL.md"),
+    "bad-request": Code(False, 400, EXIT_USAGE, "docs/PROTOCOL.md says what a job and a question may hold"),
     "bad-subject": Code(False, 400, EXIT_USAGE, "subjects are dot-separated words: see docs/WORDS.md"),
     "bad-name": Code(False, 400, EXIT_USAGE, "file names are relative paths without '..', backslash or drive"),
     "conflict": Code(False, 409, EXIT_USAGE, "one job id is one request: choose another id for another request"),
@@ -51,7 +51,12 @@ CODES: Final[dict[str, Code]] = {
     "unknown-program": Code(
         False, 404, EXIT_JOB_FAILED, "install the program in the exec directory (--programs) of the workers"
     ),
-    "not-executable": Code(False, 422, EXIT_JOB_FAILED, "give the program its run bit: chmod +x"),
+    "not-executable": Code(
+        False,
+        422,
+        EXIT_JOB_FAILED,
+        "give the program its run bit (chmod +x), and a first line that names its interpreter",
+    ),
     "no-cache": Code(False, 404, EXIT_JOB_FAILED, "send the file with the job instead of naming a cache"),
     "exit": Code(False, 200, EXIT_JOB_FAILED, "the program's own exit code: read its stderr"),
     "timeout": Code(True, 504, EXIT_TIMED_OUT, "give the job more time (--timeout), or find out what it waits for"),

@@ -225,6 +225,22 @@ def test_told_to_stop_it_says_how_far_it_came_and_how_to_go_on(
     assert "Traceback" not in said
 
 
+@pytest.mark.spec("L6")
+def test_a_map_on_a_leader_that_was_stopped_goes_on_when_it_is_run_again(grid, start, waku, inputs, home: Path) -> None:
+    """What it cancelled on its way out is FAILED and was fetched by nobody; submitted again, it runs again."""
+    began, go = home / "began", home / "go"
+    words = ("map", "stay", inputs / "1.txt", inputs / "2.txt", "--", began, go, "{}")
+    first = start(*words)
+    while not began.exists():
+        assert first.process.poll() is None, first.end()
+    first.signal(signal.SIGTERM)
+    assert first.end()[0] == 130
+    go.touch()
+    again = waku(*words)
+    assert again.returncode == 0, again.stderr
+    assert "2 of 2 inputs done" in again.stderr
+
+
 def test_killed_in_the_middle_it_leaves_only_finished_folders(start, waku, inputs, programs, home: Path) -> None:
     interrupt_in_the_middle(start, inputs, programs, home, signal.SIGKILL)
     out = home / "waku-out"

@@ -8,8 +8,8 @@ Every state machine (`dispatch`, `slots`, `failover`) is a plain class with the 
     check()                        asserts all that must always hold
 
 It never touches the world: a Step names what must be on disk first (`keep`) and what is to be done then (`do`, in this
-order). `adapters/drive.py` is the only caller. This file holds Step and the leader's words; the worker's stand at the
-top of `slots`, the client's at the top of `failover`.
+order). `adapters/drive.py` is the only caller. This file holds Step and the leader's words; the worker's stand in
+`slots_events`, the client's in `failover_events`.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ def read_refusal(payload: bytes) -> Refusal:
 
 
 def read_load(payload: bytes) -> Load:
-    """The load, brought within 0 to 1: it ranks workers, and none may rank itself out of the world."""
+    """The load, brought within 0 to 1, whatever a worker claims."""
     load = _read(Load, payload, "Heartbeat") if payload else Load()
     return Load(min(max(load.cpu, 0.0), 1.0))
 
