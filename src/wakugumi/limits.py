@@ -1,6 +1,7 @@
 """Every bound and every default, with its unit in the name and its reason beside it.
 
-Nothing in Wakugumi grows without one of these. A number that is not here is a number nobody can find.
+What a peer, a client or a user can run into stands here. A bound that only one file knows of, such as how many ids its
+own table remembers, stands at the top of that file.
 """
 
 from __future__ import annotations

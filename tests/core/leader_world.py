@@ -57,6 +57,8 @@ class Options(TypedDict, total=False):
     queue_jobs_max: int
     queue_bytes_max: int
     attempts_max: int
+    final: frozenset[str]
+    keeps: bool
 
 
 class World:

@@ -399,3 +399,46 @@ def test_a_verdict_costs_its_text_and_a_result_its_bytes() -> None:
     assert delivery_module.size_of(b"") > 0
     assert delivery_module.size_of(bytes(1_000)) - delivery_module.size_of(b"") == 1_000
     assert delivery_module.size_of(Verdict("dead", "x" * 100)) - delivery_module.size_of(Verdict("dead", "")) == 100
+
+
+@pytest.mark.spec("L9")
+def test_results_that_nobody_fetches_hold_everyone_back_in_the_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, desk, other = world.worker("w"), world.client(), world.client("other")
+    job = run(desk, worker)
+    desk.gets_result(job)
+    monkeypatch.setattr("wakugumi.core.callers.UNDELIVERED_BYTES_MAX", 1)
+    late = other.submit()
+    other.gets_refusal(late, "full")
+    desk.confirms(job)
+    waiting = other.submit()
+    other.gets_receipt(waiting)
+    monkeypatch.setattr("wakugumi.core.callers.UNDELIVERED_BYTES_MAX", 0)
+    worker.credit(1)
+    worker.gets_nothing()
+    assert "nothing is assigned while 0 bytes of results wait to be fetched by their clients" in world.reasons(waiting)
+    monkeypatch.undo()
+    world.wait(SWEEP_S)
+    worker.gets(waiting)
+
+
+@pytest.mark.spec("W6")
+def test_a_timeout_is_the_answer_where_the_leader_was_told_so() -> None:
+    with a_world(final=frozenset({"timeout"})) as world:
+        worker, desk = world.worker("w"), world.client()
+        (job,) = desk.submits(1)
+        worker.credit(1)
+        worker.gets(job)
+        worker.fails(job, "timeout")
+        desk.gets_result(job)
+
+
+def test_no_records_are_made_where_nobody_keeps_them() -> None:
+    with a_world(keeps=False) as world:
+        worker, desk = world.worker("w"), world.client()
+        job = run(desk, worker)
+        desk.gets_result(job)
+        desk.confirms(job)
+        world.wait(KEPT_RESULT_TTL_S + SWEEP_S)
+        assert list(world.kept) == []

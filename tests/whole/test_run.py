@@ -172,3 +172,10 @@ def is_gone_soon(pidfd: int) -> bool:
     import select
 
     return bool(select.select([pidfd], [], [], 30)[0])
+
+
+@pytest.mark.spec("W3")
+def test_a_program_that_takes_too_long_is_ended_once_and_told(waku) -> None:
+    done = waku("run", "sleep", "--timeout", "0.2", "--", "1000")
+    assert done.returncode == 6
+    assert "took longer than its timeout of 0.2 s\n" in done.stderr

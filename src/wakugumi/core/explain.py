@@ -218,6 +218,9 @@ def _why_queued(leader: Dispatch, job: Job) -> list[str]:
     elif not any(worker.usable_credit for worker in workers):
         reasons.append(_why_no_credit(workers))
     reasons += _why_client_waits(job.client)
+    if leader.callers.is_swamped():
+        held = leader.callers.delivery.undelivered_bytes
+        reasons.append(f"nothing is assigned while {held} bytes of results wait to be fetched by their clients")
     ahead = _ahead(lane, job)
     if ahead:
         reasons.append(f"it stands behind {_count(ahead, 'job')} of the same client and subject")
