@@ -433,6 +433,8 @@ class Failover:
             do.append(ev.SendCancels(conn.id, told))
 
     def _give_up(self, job: JobId, code: str, text: str, do: list[ClientDo]) -> None:
+        for conn in self._conns.values():
+            conn.probing.discard(job)  # A full leader that is waited for on its account would be waited for for ever.
         del self._jobs[job]
         do.append(ev.GiveUp(job, code, text))
 
