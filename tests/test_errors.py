@@ -10,7 +10,18 @@ from pathlib import Path
 import pytest
 
 from wakugumi import errors
-from wakugumi.errors import CODES, Code, ConfigError, JobFailed, Lost, PeerError, Refused, WakugumiError, hint_for
+from wakugumi.errors import (
+    CODES,
+    Code,
+    ConfigError,
+    JobFailed,
+    JournalError,
+    Lost,
+    PeerError,
+    Refused,
+    WakugumiError,
+    hint_for,
+)
 
 ROOT = Path(__file__).parents[1]
 SOURCES = {
@@ -104,9 +115,16 @@ def test_a_refusal_knows_what_follows_from_its_code() -> None:
 
 
 def test_every_error_is_one_of_ours_and_has_an_exit_code() -> None:
-    kinds = [PeerError("x"), Refused("dead", "x"), Lost("x"), ConfigError("x", "do y"), JobFailed("x")]
+    kinds = [
+        PeerError("x"),
+        Refused("dead", "x"),
+        Lost("x"),
+        ConfigError("x", "do y"),
+        JobFailed("x"),
+        JournalError("x"),
+    ]
     assert all(isinstance(error, WakugumiError) for error in kinds)
-    assert [error.exit_code for error in kinds] == [1, 1, 5, 2, 1]
+    assert [error.exit_code for error in kinds] == [1, 1, 5, 2, 1, 1]
     assert kinds[3].hint == "do y"
 
 

@@ -25,7 +25,7 @@ PURE_FLOORS = {"errors", "limits", "core", "wire"}
 PURE_MODULES = {
     *("__future__", "abc", "base64", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools"),
     *("hashlib", "heapq", "itertools", "math", "msgspec", "operator", "re", "string", "struct", "types", "typing"),
-    *("unicodedata", "uuid"),
+    *("unicodedata", "uuid", "zlib"),
 }
 """All that a pure floor may have of the outside: values and functions of values."""
 IMPURE_NAMES = {"uuid.uuid1", "uuid.uuid4", "uuid.getnode"}

@@ -4,6 +4,7 @@
     Refused       the system says no and why; its code looks up retry, HTTP status, exit code and hint below
     Lost          gone while we waited, outcome unknown: the same id may be sent again
     ConfigError   it cannot start like this
+    JournalError  what must be kept cannot be written: nothing more is accepted or reported as done, the process ends
     JobFailed     raised only by `Result.check()`: a failing program is a result, not an error
 
 Foreign exceptions are translated into these in `adapters/`, once.
@@ -13,7 +14,18 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["CODES", "Code", "ConfigError", "JobFailed", "Lost", "PeerError", "Refused", "WakugumiError", "hint_for"]
+__all__ = [
+    "CODES",
+    "Code",
+    "ConfigError",
+    "JobFailed",
+    "JournalError",
+    "Lost",
+    "PeerError",
+    "Refused",
+    "WakugumiError",
+    "hint_for",
+]
 
 
 class Code(NamedTuple):
@@ -36,6 +48,7 @@ EXIT_TIMED_OUT: Final = 6
 CODES: Final[dict[str, Code]] = {
     # Said to a client about what it asked for.
     "full": Code(True, 503, EXIT_JOB_FAILED, "the leader's queue is full: wait, or add workers"),
+    "disk-full": Code(True, 507, EXIT_JOB_FAILED, "free room on the leader's disk (--state DIR): it goes on by itself"),
     "stopping": Code(True, 503, EXIT_JOB_FAILED, "the leader is shutting down: it will be back, or name another one"),
     "bad-request": Code(False, 400, EXIT_USAGE, "docs/PROTOCOL.md says what a job and a question may hold"),
     "bad-subject": Code(False, 400, EXIT_USAGE, "subjects are dot-separated words: see docs/WORDS.md"),
@@ -43,6 +56,7 @@ CODES: Final[dict[str, Code]] = {
     "conflict": Code(False, 409, EXIT_USAGE, "one job id is one request: choose another id for another request"),
     "too-big": Code(False, 413, EXIT_JOB_FAILED, "a job's request and its result must each fit a frame of 4 MiB"),
     "unknown-job": Code(False, 404, EXIT_NOT_FOUND, "list what the leader knows with `waku jobs list`"),
+    "not-dead": Code(False, 404, EXIT_NOT_FOUND, "list the dead letters with `waku dead list`"),
     "unknown-worker": Code(False, 404, EXIT_NOT_FOUND, "list the connected workers with `waku workers list`"),
     "unknown-question": Code(False, 400, EXIT_USAGE, "the leader is of another version than this command"),
     "not-supported": Code(False, 501, EXIT_JOB_FAILED, "this version does not do that"),
@@ -72,7 +86,10 @@ CODES: Final[dict[str, Code]] = {
     "bad-result": Code(False, 502, EXIT_JOB_FAILED, "the worker answered with something that is not a result"),
     # How a job ended without an answer of its own.
     "cancelled": Code(False, 410, EXIT_JOB_FAILED, "someone cancelled the job"),
-    "dead": Code(False, 502, EXIT_JOB_FAILED, "every attempt failed: `waku jobs story ID` tells how"),
+    "dead": Code(False, 502, EXIT_JOB_FAILED, "every attempt failed: `waku dead show ID` tells how"),
+    "input-lost": Code(
+        False, 500, EXIT_JOB_FAILED, "check the leader's journal with `waku store check`, then submit it"
+    ),
     "expired": Code(False, 410, EXIT_NOT_FOUND, "the result was kept for its time and then forgotten: submit it again"),
     # Said by the client library itself.
     "no-leader": Code(True, 503, EXIT_NO_LEADER, "start one with `waku up`, or name it with --leader or WAKU_LEADER"),
@@ -129,6 +146,14 @@ class ConfigError(WakugumiError):
     """It cannot start like this. The message says what is wrong, the hint what to write instead."""
 
     exit_code = EXIT_USAGE
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class JournalError(WakugumiError):
+    """The disk does not take what must be kept. Whatever was reported as safe is safe; nothing more will be."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -28,6 +28,8 @@ WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB
 """What may be queued for a peer after it stopped reading: receipts, refusals, and what was decided before we knew."""
 FLUSH_BYTES: Final = 16 * KIB
 """Frames that leave in one write: enough to make the call cheap, few enough that the peer begins before we are done."""
+READ_BYTES_LARGE: Final = 256 * KIB
+"""A frame of this size is handled at once: a turn's worth of the largest would be a gigabyte to commit together."""
 READ_EVENTS_MAX: Final = 256
 """Events taken in per turn of the loop before reading pauses: a flood must not hold one commit for half a second."""
 
@@ -73,14 +75,35 @@ KEPT_RESULT_TTL_S: Final = 600.0
 """Delivered results that still answer a repeated submit (L6). Bounded in count, bytes and age."""
 UNDELIVERED_TTL_S: Final = 86_400.0
 """A result that nobody fetched for a day is dropped."""
+DEAD_MAX: Final = 10_000
+DEAD_BYTES_MAX: Final = 256 * MIB
+"""Dead letters that wait for a person, and the requests they carry; beyond it the oldest are dropped."""
 CLAIMS_MAX: Final = 100_000
 """Jobs that workers say they hold and this leader has not heard of (it was restarted without its memory)."""
+
+# The leader's journal (SPEC L7)
+PAYLOAD_MEMORY_BYTES: Final = 64 * MIB
+"""Requests of queued jobs that a durable leader holds in memory; further ones are read when they are assigned."""
+JOURNAL_QUEUE_BYTES_MAX: Final = 16 * 1024 * MIB
+"""Payload bytes that a durable leader takes: they cost disk, not memory."""
+JOURNAL_MOVED_BYTES_MAX: Final = 16 * MIB
+"""What one step moves to the end of the journal at most: a commit that others wait for must not take long."""
+JOURNAL_SLACK_BYTES: Final = 64 * MIB
+"""Garbage that a journal may hold however little lives in it: to move jobs for less is not worth the work."""
+RECOVERY_GRACE_S: Final = 60.0
+"""What ran when the leader died is left alone for this long: workers dial at most every 36 s, and most are back within
+one."""
 
 DRAINED_MAX: Final = 10_000
 """Workers that a leader remembers as drained while they are away."""
 
 # Attempts (SPEC L3, L4)
 ATTEMPTS_MAX: Final = 5
+RETRIES_MAX: Final = 100
+"""Further runs that a job may ask for after a non-zero exit: an hour and a half of them, with the longest backoff. A
+program that fails more often does not fail by chance, and its story must stay short enough to be kept and read."""
+OUTPUT_TAIL_CHARS_MAX: Final = 2 * KIB
+"""Of a failed attempt's output, kept for its story: the last lines say why, and a job may have a hundred of them."""
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 60.0
 JITTER_SHARE: Final = 0.2
@@ -114,6 +137,8 @@ DISK_FREE_MIN_BYTES: Final = 64 * MIB
 
 # The client's connection (SPEC K5, K6)
 RECONNECT_FIRST_S: Final = 0.5
+WORKER_RECONNECT_FIRST_S: Final = 0.1
+"""A worker's first pause is shorter than a client's: a restarted leader gives work within a second."""
 RECONNECT_MAX_S: Final = 30.0
 CONNECT_DEADLINE_S: Final = 10.0
 UNFINISHED_PER_CLIENT_MAX: Final = 10_000
@@ -130,6 +155,10 @@ CLOSE_DEADLINE_S: Final = 1.0
 
 # Answers to administration questions
 LIST_ROWS_DEFAULT: Final = 100
+CLIENT_ROWS_MAX: Final = 20
+"""Clients that `status` names: who fills the queue is among the first."""
+CANCELLED_AT_ONCE_MAX: Final = 50_000
+"""Jobs that one question cancels: a quarter of a second, in which nobody else is served."""
 LIST_ROWS_MAX: Final = 1_000
 """Rows of one answer: a million jobs do not fit a frame, and nobody reads them."""
 
@@ -140,3 +169,12 @@ SWEEP_S: Final = 10.0
 """How often a leader looks for results whose time has come."""
 ROUTES_REMEMBERED_MAX: Final = 10_000
 """Pairs of subject and program whose route a leader remembers; then it begins anew."""
+
+# The journal's disk (SPEC L7)
+JOURNAL_RESERVE_BYTES: Final = 8 * MIB
+"""A file of nothing, given up when the disk is full: room to write down how ten thousand accepted jobs end."""
+JOURNAL_FREE_MIN_BYTES: Final = 64 * MIB
+"""Below this nothing new is accepted; with twice as much it is again. Several times what is on its way to the disk: the
+write-ahead log, its copy, and what was read from clients before they were told."""
+JOURNAL_BACKLOG_BYTES_MAX: Final = 32 * MIB
+"""What may wait for a slow disk before the leader stops reading from its peers; below half of it, it reads again."""

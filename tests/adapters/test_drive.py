@@ -33,7 +33,8 @@ class Echo:
         self.times.append(now)
         if "bug" in events:
             raise KeyError("bug")
-        return Step([event for event in events if event.startswith("keep")], list(events))
+        keep = [event for event in events if event.startswith("keep")]
+        return Step(keep, [event for event in events if not event.endswith("quietly")])
 
     def tick(self, now: float) -> Step[str, str]:
         self.ticks.append(now)
@@ -53,16 +54,21 @@ class SlowDisk:
     """A keeper whose commits are done when the test says so."""
 
     def __init__(self) -> None:
-        self.commits: list[tuple[list[str], Callable[[], None]]] = []
+        self.commits: list[tuple[list[str], Callable[[], None] | None]] = []
         self.asked: list[list[str]] = []
 
-    def commit(self, records: Sequence[str], done: Callable[[], None]) -> None:
+    @property
+    def idle(self) -> bool:
+        return not self.commits
+
+    def commit(self, records: Sequence[str], done: Callable[[], None] | None) -> None:
         self.asked.append(list(records))
         self.commits.append((list(records), done))
 
     def finish_one(self) -> None:
         _, done = self.commits.pop(0)
-        done()
+        if done is not None:
+            done()
 
 
 async def turn() -> None:
@@ -95,6 +101,20 @@ async def test_a_flood_is_taken_in_pieces_within_the_turn() -> None:
     await turn()
     assert [len(batch) for batch in machine.batches] == [READ_EVENTS_MAX, 3]
     assert done == [str(number) for number in range(READ_EVENTS_MAX + 3)]
+    drive.close()
+
+
+async def test_what_is_large_is_handled_at_once_and_alone() -> None:
+    machine, done = Echo(), list[str]()
+    drive = Drive(machine, done.extend, name="echo")
+    drive.post("small")
+    drive.post("large")
+    drive.flush()
+    assert done == ["small", "large"]
+    drive.flush()
+    drive.post("next")
+    await turn()
+    assert machine.batches == [["small", "large"], ["next"]]
     drive.close()
 
 
@@ -156,6 +176,60 @@ async def test_with_nothing_to_keep_and_nothing_waiting_the_disk_is_not_asked() 
     assert done == ["a"]
     assert disk.asked == []
     drive.close()
+
+
+@pytest.mark.spec("L7")
+async def test_nobody_waits_for_a_commit_after_which_nothing_is_to_be_done_but_what_comes_later_does() -> None:
+    machine, disk, done = Echo(), SlowDisk(), list[str]()
+    drive = Drive(machine, done.extend, name="echo", keeper=disk)
+    drive.post("keep 1 quietly")
+    await turn()
+    assert disk.commits == [(["keep 1 quietly"], None)]
+    drive.post("say what follows from it")
+    await turn()
+    assert done == []
+    disk.finish_one()
+    assert done == []
+    disk.finish_one()
+    assert done == ["say what follows from it"]
+    drive.close()
+
+
+async def test_what_a_performed_commit_causes_is_handled_after_it_and_keeps_its_place() -> None:
+    machine, disk, done = Echo(), SlowDisk(), list[str]()
+
+    def perform(effects: Sequence[str]) -> None:
+        done.extend(effects)
+        if effects == ["keep 1"]:
+            for number in range(READ_EVENTS_MAX + 1):
+                drive.post(str(number))
+            assert machine.batches == [["keep 1"], ["keep 2"]]
+
+    drive = Drive(machine, perform, name="echo", keeper=disk)
+    for event in ("keep 1", "keep 2"):
+        drive.post(event)
+        await turn()
+    disk.finish_one()
+    disk.finish_one()
+    await turn()
+    assert done[:3] == ["keep 1", "keep 2", "0"]
+    drive.close()
+
+
+async def test_a_drive_that_cannot_go_on_says_why_and_does_nothing_more() -> None:
+    machine, disk, done = Echo(), SlowDisk(), list[str]()
+    drive = Drive(machine, done.extend, name="echo", keeper=disk)
+    drive.post("keep 1")
+    await turn()
+    drive.fail(OSError("the disk is gone"))
+    drive.fail(OSError("and again"))
+    disk.finish_one()
+    drive.post("more")
+    await turn()
+    assert done == []
+    assert machine.batches == [["keep 1"]]
+    with pytest.raises(OSError, match="the disk is gone"):
+        drive.failed.result()
 
 
 async def test_every_keep_of_a_batch_is_one_commit() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -400,6 +401,62 @@ def test_workers_that_share_a_folder_do_not_meet(tmp_path: Path, job: str) -> No
     assert third.path == first.path
     second.close()
     third.close()
+
+
+@pytest.mark.spec("L4")
+def test_a_worker_keeps_its_id_as_long_as_it_has_the_same_folder(tmp_path: Path) -> None:
+    ids = []
+    for _ in range(2):
+        folder, beside = JobsFolder(tmp_path / "jobs"), JobsFolder(tmp_path / "jobs")
+        ids.append((folder.worker_id(), beside.worker_id()))
+        assert folder.worker_id() == ids[-1][0]
+        folder.close()
+        beside.close()
+    assert ids[0] == ids[1]
+    assert len(set(ids[0])) == 2
+    assert len(ids[0][0]) == 16
+
+
+@pytest.mark.parametrize("spoil", ["node", "inode", "zeros", "torn", "link", "folder", "gone"])
+def test_an_id_that_may_be_anothers_or_cannot_be_read_makes_room_for_a_new_one(
+    jobs: JobsFolder, tmp_path: Path, spoil: str
+) -> None:
+    first = jobs.worker_id()
+    file = Path(jobs.path, ".worker")
+    owner = json.loads(file.read_text())
+    assert UUID(owner["WorkerId"]).bytes_le == first
+    file.unlink()
+    if spoil == "node":
+        file.write_text(json.dumps({**owner, "Node": "the-machine-it-was-cloned-from"}))
+    elif spoil == "inode":
+        file.write_text(json.dumps({**owner, "Inode": owner["Inode"] + 1}))
+    elif spoil == "zeros":
+        file.write_text(json.dumps({**owner, "WorkerId": str(UUID(int=0))}))
+    elif spoil == "torn":
+        file.write_text(json.dumps(owner)[:-9])
+    elif spoil == "link":
+        (tmp_path / "elsewhere").write_text(json.dumps(owner))
+        file.symlink_to(tmp_path / "elsewhere")
+    elif spoil == "folder":
+        file.mkdir()
+    second = jobs.worker_id()
+    assert second != first
+    if spoil != "folder":  # that cannot be replaced: the new id is good for this life
+        assert jobs.worker_id() == second
+    assert "elsewhere" not in listed(tmp_path) or json.loads((tmp_path / "elsewhere").read_text()) == owner
+
+
+@pytest.mark.spec("L3", "L6")
+def test_a_result_that_is_unmarked_answers_for_nothing_and_what_is_beside_it_stays(jobs: JobsFolder, job: str) -> None:
+    directory = jobs.make(job)
+    Path(directory.path, "made").write_text("x")
+    seal(directory, job)
+    jobs.unmark(job)
+    jobs.unmark(job)
+    assert jobs.load(job) is None
+    assert listed(directory) == ["result.zip"]
+    assert jobs.remove(job)
+    assert listed_jobs(jobs) == []
 
 
 def test_a_folder_that_cannot_be_used_is_told_at_once(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_an_id_is_a_uuid_that_says_it_is_a_hash() -> None:
     assert str(one) == job_id("key", "me", 900.0)
     assert str(one) != job_id("key", "me", 60.0)
     assert str(one) != job_id("key", "you", 900.0)
+    assert str(one) != job_id("key", "me", 900.0, 1)
 
 
 def test_a_program_is_what_its_file_holds(tmp_path: Path) -> None:

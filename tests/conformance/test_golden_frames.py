@@ -108,6 +108,7 @@ REWRITE: dict[int, Callable[[Frame], bytes]] = {
     fr.CANCEL: a_row,
     fr.ASK: an_ask,
     fr.CLAIM: a_row,
+    fr.FETCH: a_row,
 }
 """How our code would write the payload it reads there; CachePut is never written by us, and Leaving is empty."""
 

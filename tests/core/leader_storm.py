@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from random import Random
 
 import msgspec
+from tests.core.leader_journal import Journal
 from tests.core.leader_world import job_id, subject, worker_id
 
 from wakugumi.core import events as ev
@@ -19,7 +20,20 @@ from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.job import TRANSITIONS, ClientId, ConnId, JobId, JobState, Verdict, WorkerId, show_job_id
 from wakugumi.core.policy import RANKINGS
-from wakugumi.core.questions import AskCancel, AskDrain, AskExplain, AskJobs, AskResume, AskStatus, AskStory, Question
+from wakugumi.core.questions import (
+    AskCancel,
+    AskDead,
+    AskDrain,
+    AskDrop,
+    AskExplain,
+    AskJobs,
+    AskLetter,
+    AskRequeue,
+    AskResume,
+    AskStatus,
+    AskStory,
+    Question,
+)
 from wakugumi.core.queues import Job
 from wakugumi.core.subject import Pattern, matches, parse_pattern
 from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
@@ -29,7 +43,7 @@ WORDS = ["a", "b", "b.c"]
 PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
 AMOUNTS = [1, 1, 2, 3, 8, 0, -1, CREDIT_MAX, CREDIT_MAX + 1]
 REASONS = ["exit", "worker-error", "timeout", "cancelled", "", "no-such-code"]
-SAID_NO = {"conflict", "full", "stopping", "unknown-job", "expired"}
+SAID_NO = {"conflict", "full", "disk-full", "stopping", "unknown-job", "expired"}
 
 
 class ClientConn(msgspec.Struct):
@@ -58,11 +72,18 @@ class WorkerConn(msgspec.Struct):
 class Storm:
     """A leader under random events. Each kind takes two numbers that choose who and what."""
 
-    def __init__(self, ranking: str = "most-credit") -> None:
+    def __init__(self, ranking: str = "most-credit", payload_memory_bytes: int = 1_000_000) -> None:
         self.now = 100.0
-        self.leader = Dispatch(
-            Random(5).random, now=self.now, ranking=RANKINGS[ranking], queue_jobs_max=8, attempts_max=3
-        )
+        self._ranking = RANKINGS[ranking]
+        self._payload_memory_bytes = payload_memory_bytes
+        self.leader = self._new_leader()
+        self.journal = Journal()
+        self.loads: list[ev.LoadPayloads] = []
+        """What is being read from it."""
+        self.loaded: set[JobId] = set()
+        """In this step."""
+        self._written: list[tuple[ConnId, JobId]] = []
+        """Results that went to old clients in this step."""
         self.clients: dict[ConnId, ClientConn] = {}
         self.workers: dict[ConnId, WorkerConn] = {}
         self.gone: list[ConnId] = []
@@ -113,7 +134,8 @@ class Storm:
         if conn is not None:
             number = y % len(JOBS)
             payload = b"another" if y == 13 and x % 2 else b"request"
-            self.say(ev.Submitted(conn, JOBS[number], subject(WORDS[number % 3]), "p", 5.0 + number, payload))
+            word, retries = subject(WORDS[number % 3]), number // 9
+            self.say(ev.Submitted(conn, JOBS[number], word, "p", 5.0 + number, payload, retries))
 
     def claims(self, x: int, y: int) -> None:
         conn = _pick(self.clients, x)
@@ -168,7 +190,10 @@ class Storm:
         conn = _pick(self.workers, x)
         if conn is not None:
             amount = AMOUNTS[y % len(AMOUNTS)]
-            if 0 < amount <= CREDIT_MAX - self.workers[conn].credit:
+            if self.loads:  # What is on its way there is taken off its credit already.
+                self.flush()
+            used = sum(to == conn for to in self.leader.course.loading.values())
+            if 0 < amount <= CREDIT_MAX - self.workers[conn].credit + used:
                 self.workers[conn].credit += amount
             self.say(ev.Credited(conn, amount))
 
@@ -230,8 +255,37 @@ class Storm:
     def asks(self, x: int, y: int) -> None:
         shown = show_job_id(JOBS[y % len(JOBS)])
         questions: list[Question] = [AskStatus(), AskJobs(limit=3), AskExplain(shown), AskStory(shown)]
+        questions += [AskDead(), AskRequeue(jobs=[shown]), AskRequeue(), AskDrop(reason="timeout"), AskLetter(shown)]
         questions += [AskCancel(pattern="job.assign.b.>"), AskCancel(client="k"), AskCancel(jobs=[shown, shown])]
         self._ask(questions[x % len(questions)])
+
+    def reads(self, x: int, y: int) -> None:
+        """The journal has read something, or could not."""
+        if self.loads:
+            self._loaded(self.loads.pop(x % len(self.loads)))
+
+    def disk(self, x: int, y: int) -> None:
+        self.say(ev.DiskLow(x % 2 == 0))
+
+    def restarts(self, x: int, y: int) -> None:
+        """The leader dies, and another begins with its journal."""
+        if self.stopping or x % 3:
+            return
+        self.flush()
+        self.loads.clear()
+        for conn in [*self.clients, *self.workers]:
+            self._give_up(conn)
+        self.gone.clear()
+        self.doors.clear()
+        self.draining.clear()
+        self.now += [0.0, 3.0, 500.0][y % 3]
+        before = self.leader
+        self.leader = self._new_leader()
+        self.leader.recover(self.journal.leaves(self.now + 1.0 - y % 3), self.now)
+        self.leader.check()
+        _same_jobs(before, self.leader)
+        self.states = {job_id_: (job, job.state) for job_id_, job in self.leader.jobs.items()}
+        self.caps = {client.id: client.cap for client in self.leader.callers.clients.values()}
 
     def beats(self, x: int, y: int) -> None:
         for conn in [*self.clients, *self.workers]:
@@ -280,8 +334,14 @@ class Storm:
             if conn in self.clients and self.clients[conn].old:
                 self.clients[conn].waits.add(job)
         assigned: Counter[ClientId] = Counter()
+        self.journal.write(step.keep, self.now)
+        assert not step.keep or self.leader.leaves.number == self.journal.next_leaf
         for effect in step.do:
             self._judge_do(effect, assigned)
+        for conn, job in self._written:
+            self._batch.append(ev.Confirmed(conn, (job,)))
+        self._written.clear()
+        self.loaded.clear()
         for client in assigned:
             running = sum(job.worker is not None for job in self.leader.jobs.values() if job.client.id == client)
             assert running <= self.caps[client], "the cap was passed"
@@ -295,7 +355,12 @@ class Storm:
         self.draining &= self.leader.roster.by_id.keys()
 
     def _judge_keep(self, record: LeaderKeep) -> None:
-        if isinstance(record, ev.KeepJob):
+        if isinstance(record, ev.KeepWhole) and record.result is None and record.job not in self.open:
+            last = self.result.pop(record.job)
+            assert isinstance(last.result, Verdict)
+            assert last.result.code == "dead", "only the dead are requeued"
+            self.open.add(record.job)
+        elif isinstance(record, ev.KeepJob):
             assert record.job not in self.open, "one id, one job"
             last = self.result.pop(record.job, None)
             assert last is None or not last.ok, "a job that was done is done again"
@@ -305,7 +370,11 @@ class Storm:
             self.open.remove(record.job)
             self.result[record.job] = record
             self.answers[record.job] += 1
-        else:
+        elif isinstance(record, ev.KeepDelivered):
+            assert record.job in self.result, "a result that is not there was delivered"
+        elif isinstance(record, ev.KeepAttempt | ev.KeepOutcome):
+            assert record.job in self.open, "a job that is done is tried again"
+        elif isinstance(record, ev.ForgetJob):
             assert record.job not in self.open, "a job that nobody answered is forgotten"
             self.result.pop(record.job, None)
 
@@ -313,14 +382,18 @@ class Storm:
         if isinstance(effect, ev.Stopped):
             self.stopped += 1
             assert not any(job.worker for job in self.leader.jobs.values())
+        elif isinstance(effect, ev.LoadPayloads):
+            self.loads.append(effect)
         elif effect.conn not in self.clients and effect.conn not in self.workers:
             # To nobody: it left meanwhile. But nobody is given work after the leader has heard that.
             assert not isinstance(effect, ev.SendAssign) or effect.conn in self.gone
         elif isinstance(effect, ev.SendAssign):
             known = self.workers[effect.conn]
-            assert not self.stopping
             assert known.settled
-            assert not any((known.blocked, known.leaving, known.worker in self.draining))
+            # It was decided before its request was read, and much may have happened meanwhile.
+            if effect.job not in self.loaded:
+                assert not self.stopping
+                assert not any((known.blocked, known.leaving, known.worker in self.draining))
             assert known.credit > 0, "without credit"
             known.credit -= 1
             assert any(matches(pattern, effect.subject) for pattern in known.patterns)
@@ -328,7 +401,8 @@ class Storm:
             assert job.worker is not None
             assert job.worker.conn == effect.conn
             self.runs[known.worker][effect.job] = None
-            assigned[job.client.id] += 1
+            if effect.job not in self.loaded:
+                assigned[job.client.id] += 1
         elif isinstance(effect, ev.SendReceipts):
             assert not self.clients[effect.conn].old
             self.clients[effect.conn].waits.update(effect.jobs)
@@ -363,8 +437,9 @@ class Storm:
         assert effect.job in known.waits or known.old or (effect.conn, effect.job) in self.asked
         if not opened or effect.conn not in self.leader.jobs[effect.job].waiters:
             known.waits.discard(effect.job)
-        if not known.old:
-            known.unconfirmed.add(effect.job)
+        known.unconfirmed.add(effect.job)
+        if known.old:  # Written is delivered (F9): the shell says so when it has written it.
+            self._written.append((effect.conn, effect.job))
 
     def _judge_states(self, *, single: bool) -> None:
         for job_id_, job in self.leader.jobs.items():
@@ -383,10 +458,12 @@ class Storm:
     def heal(self) -> None:
         """All workers leave for good, and one comes that does everything; each client comes back and asks for what it
         is owed. Then nothing may be left."""
+        self.disk(1, 0)
         self.flush()
         for conn in list(self.workers):
             self._give_up(conn)
         self._bury()
+        self._read_all()
         for conn in list(self.clients):
             self.clients[conn].blocked = False
             self.say(ev.Unblocked(conn))
@@ -426,6 +503,7 @@ class Storm:
             self.now += 20.0
             self.beats(0, 0)
             self.tick()
+            self._read_all()
         assert not self.open, "a job that was accepted never came to its end"
         assert self.answers - answers == Counter(accepted)
         assert all(not known.waits for known in self.clients.values())
@@ -435,6 +513,7 @@ class Storm:
         self.say(ev.Claimed(fetcher, sorted(self.leader.callers.delivery.undelivered)))
         self.say(ev.Confirmed(fetcher, JOBS))
         assert not self.leader.callers.delivery.undelivered
+        self._ask(AskDrop())
         for conn in [*self.clients, *self.workers]:
             self._give_up(conn)
         self._bury()
@@ -447,6 +526,29 @@ class Storm:
         )
         assert not any((leader.lanes.queued, leader.course.backing_off, leader.course.open_bytes, leader.full))
         assert not len(leader.roster._tree)
+        self.restarts(0, 0)
+        assert not self.leader.jobs, "what was forgotten came back"
+
+    def _read_all(self) -> None:
+        while self.loads:
+            self._loaded(self.loads.pop(0))
+            self.flush()
+
+    def _loaded(self, load: ev.LoadPayloads) -> None:
+        self.flush()
+        self.loaded.update(load.jobs)
+        self.say(self.journal.load(load.leaf, load.jobs))
+        self.flush()
+
+    def _new_leader(self) -> Dispatch:
+        return Dispatch(
+            Random(5).random,
+            now=self.now,
+            ranking=self._ranking,
+            queue_jobs_max=8,
+            attempts_max=3,
+            payload_memory_bytes=self._payload_memory_bytes,
+        )
 
     def _ask(self, question: Question) -> None:
         self.flush()
@@ -496,8 +598,26 @@ KINDS = (
     ["submits"] * 6 + ["credits"] * 4 + ["acks"] * 5 + ["worker_joins"] * 3 + ["holds"] * 4 + ["client_joins"] * 2
     + ["worker_leaves"] * 2 + ["client_leaves", "claims", "cancels", "lies", "says_it_leaves", "drains", "asks"]
     + ["confirms"] * 3 + ["ticks"] * 3 + ["blocks", "unblocks", "unblocks", "gather", "beats", "stops"]
+    + ["reads"] * 3 + ["disk", "restarts"]
 )  # fmt: skip
 
 
 def _pick(among: Mapping[ConnId, object], number: int) -> ConnId | None:
     return list(among)[number % len(among)] if among else None
+
+
+def _same_jobs(before: Dispatch, after: Dispatch) -> None:
+    """What a leader knew and what its successor read from its journal are the same, as far as they must be."""
+    assert before.jobs.keys() == after.jobs.keys()
+    for job_id_, was in before.jobs.items():
+        job = after.jobs[job_id_]
+        for field in ("subject", "program", "timeout_s", "attempts", "ok", "delivered", "result", "digest", "retries"):
+            assert getattr(job, field) == getattr(was, field), field
+        assert job.client.id == was.client.id
+        assert job.state == was.state or {job.state, was.state} == {JobState.QUEUED, JobState.BACKOFF}
+        assert (job.worker.id if job.worker else None) == (was.worker.id if was.worker else None)
+        assert [attempt.outcome for attempt in job.history] == [attempt.outcome for attempt in was.history]
+    assert before.callers.delivery.undelivered.keys() == after.callers.delivery.undelivered.keys()
+    assert before.callers.dead.letters.keys() == after.callers.dead.letters.keys()
+    assert before.course.open_bytes == after.course.open_bytes
+    assert after.leaves.number == before.leaves.number or not len(after.jobs)

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypedDict, TypeVar, Unpack
 
+from tests.core.leader_journal import Journal
+
 from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
@@ -59,6 +61,7 @@ class Options(TypedDict, total=False):
     attempts_max: int
     final: frozenset[str]
     keeps: bool
+    payload_memory_bytes: int
 
 
 class World:
@@ -67,7 +70,12 @@ class World:
     def __init__(self, **options: Unpack[Options]) -> None:
         self.now = 1_000.0
         self.chance = 0.5
+        self._options = options
         self.leader = Dispatch(lambda: self.chance, now=self.now, **options)
+        self.journal = Journal()
+        self.reads_journal = True
+        """False: what is to be loaded from it waits in `loads`."""
+        self.loads: list[ev.LoadPayloads] = []
         self.said: list[LeaderDo] = []
         """Everything, in order."""
         self.kept: list[LeaderKeep] = []
@@ -148,6 +156,14 @@ class World:
             assert wake_at > self.now
         self.now = until
 
+    def restart(self, after_s: float = 1.0) -> None:
+        """The leader is killed and starts again from its journal. All connections are gone, nobody's inbox counts."""
+        self.now += after_s
+        self.leader = Dispatch(lambda: self.chance, now=self.now, **self._options)
+        self.leader.recover(self.journal.leaves(self.now), self.now)
+        self.leader.check()
+        self.ends.clear()
+
     def stop(self) -> None:
         self.hear(ev.StopWanted())
 
@@ -211,14 +227,24 @@ class World:
     def _heed(self, step: ev.Step[LeaderKeep, LeaderDo]) -> None:
         self.leader.check()
         self.kept += step.keep
+        self.journal.write(step.keep, self.now)
+        assert not step.keep or self.leader.leaves.number == self.journal.next_leaf
         self.said += step.do
         for effect in step.do:
             if isinstance(effect, ev.Stopped):
                 self.stopped += 1
             elif isinstance(effect, ev.Complain):
                 self.complaints.append(effect.text)
+            elif isinstance(effect, ev.LoadPayloads):
+                if self.reads_journal:
+                    self.hear(self.journal.load(effect.leaf, effect.jobs))
+                else:
+                    self.loads.append(effect)
             elif not isinstance(effect, ev.SendHeartbeat):
-                self.ends[effect.conn].inbox.append(effect)
+                end = self.ends[effect.conn]
+                end.inbox.append(effect)
+                if isinstance(effect, ev.SendResult) and isinstance(end, ClientEnd) and end.old:
+                    self.hear(ev.Confirmed(effect.conn, (effect.job,)))  # written is delivered (F9)
 
 
 class _End:
@@ -269,11 +295,13 @@ class ClientEnd(_End):
     def __repr__(self) -> str:
         return f"client {self.id}/{self.conn}"
 
-    def submit(self, word: str = "calc", *, job: JobId | None = None, payload: bytes = b"request") -> JobId:
+    def submit(
+        self, word: str = "calc", *, job: JobId | None = None, payload: bytes = b"request", retries: int = 0
+    ) -> JobId:
         """Submit a job, by default a new one. What comes of it is to be taken."""
         if job is None:
             job = self.world.new_job()
-        self.world.hear(ev.Submitted(self.conn, job, subject(word), word, TIMEOUT_S, payload))
+        self.world.hear(ev.Submitted(self.conn, job, subject(word), word, TIMEOUT_S, payload, retries))
         return job
 
     def submits(self, count: int, word: str = "calc") -> list[JobId]:
@@ -327,8 +355,11 @@ class WorkerEnd(_End):
     def __repr__(self) -> str:
         return f"worker {self.id!r}/{self.conn}"
 
-    def holds(self, running: Sequence[JobId] = (), finished: Sequence[JobId] = ()) -> None:
-        self.world.hear(ev.Held(self.conn, tuple(running), tuple(finished)))
+    def holds(self, running: Sequence[JobId] = (), finished: Sequence[JobId] = (), kept: Sequence[JobId] = ()) -> None:
+        self.world.hear(ev.Held(self.conn, tuple(running), tuple(finished), tuple(kept)))
+
+    def gets_fetch(self, *jobs: JobId) -> None:
+        assert list(self.takes(ev.SendFetch).jobs) == list(jobs)
 
     def credit(self, amount: int) -> None:
         self.world.hear(ev.Credited(self.conn, amount))
@@ -346,8 +377,8 @@ class WorkerEnd(_End):
         """It is done, OK. An own worker takes the leader's confirmation."""
         self._acks(job, True, "", output)
 
-    def fails(self, job: JobId, reason: str = "exit", output: bytes = OUTPUT) -> None:
-        self._acks(job, False, reason, output)
+    def fails(self, job: JobId, reason: str = "exit", output: bytes = OUTPUT, printed: str = "") -> None:
+        self._acks(job, False, reason, output, printed)
 
     def gets_cancel(self, job: JobId) -> None:
         assert self.takes(ev.SendCancel).job == job
@@ -358,8 +389,8 @@ class WorkerEnd(_End):
     def says_it_leaves(self) -> None:
         self.world.hear(ev.Leaving(self.conn))
 
-    def _acks(self, job: JobId, ok: bool, reason: str, output: bytes) -> None:
-        self.world.hear(ev.Acked(self.conn, job, ok, reason, output))
+    def _acks(self, job: JobId, ok: bool, reason: str, output: bytes, printed: str = "") -> None:
+        self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed))
         if not self.old and self.world._batch is None:
             self.gets_confirm(job)
 

@@ -47,8 +47,10 @@ def test_a_job_goes_out_and_its_result_comes_back(world: World) -> None:
     assert desk.takes(ev.SendResult) == ev.SendResult(desk.conn, job, "calc", b"done")
     desk.confirms(job)
     assert world.kept == [
-        ev.KeepJob(job, desk.id, subject("calc"), "calc", TIMEOUT_S, b"what to do"),
-        ev.KeepResult(job, True, b"done"),
+        ev.KeepJob(job, desk.id, 100, subject("calc"), "calc", TIMEOUT_S, 0, b"what to do"),
+        ev.KeepAttempt(job, worker.id, "w"),
+        ev.KeepResult(job, True, "ok", b"done"),
+        ev.KeepDelivered(job),
     ]
 
 
@@ -295,9 +297,9 @@ def test_a_wait_that_was_cut_short_does_not_shorten_the_next_one(world: World) -
     again = world.worker("w", holds=False)
     again.holds(running=[job])  # it runs there after all
     world.wait(0.5)
-    again.fails(job, "worker-error")  # until 1.5 s from the first time
+    again.fails(job, "worker-error")  # the second time: until 2.5 s from the first
     again.credit(1)
-    world.wait(0.9)
+    world.wait(1.9)
     again.gets_nothing()
     world.wait(0.1)
     again.gets(job)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 from tests.core.leader_world import World, a_world, job_id
 
+from wakugumi.core import dispatch
 from wakugumi.core import events as ev
 from wakugumi.core.job import show_job_id
-from wakugumi.core.questions import AskCancel, CancelAnswer
+from wakugumi.core.questions import AskCancel, CancelAnswer, ClientRow
 from wakugumi.limits import HEARTBEAT_S, KEPT_RESULT_TTL_S, REATTACH_GRACE_S, SILENCE_MAX_S, SWEEP_S
 
 
@@ -350,5 +351,30 @@ def test_jobs_are_cancelled_by_id_by_client_and_by_pattern(world: World) -> None
     assert cancel(AskCancel(client="desk")) == CancelAnswer(1, 0, [])
     desk.gets_failure(c, "cancelled")
     assert world.ask_in_vain(AskCancel()) == "bad-request"
+
+
+@pytest.mark.spec("L9", "L10")
+def test_what_a_client_left_behind_that_will_not_come_back_is_removed_without_a_trace(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "CANCELLED_AT_ONCE_MAX", 4)
+    gone, stays, worker = world.client("gone"), world.client("stays"), world.worker("w", credit=1)
+    jobs = gone.submits(6)
+    (other,) = stays.submits(1)
+    worker.gets(jobs[0])
+    worker.acks(jobs[0])
+    gone.gets_result(jobs[0])
+    gone.leaves()
+    worker.credit(1)
+    (running,) = worker.gets_some()
+    assert world.status().busiest[0] == ClientRow("gone", False, 100, 0 if running == other else 1, 6, 70)
+    assert world.ask(AskCancel(client="gone", forget=True)) == CancelAnswer(3, 1, [], 4, 2)
+    assert world.ask(AskCancel(client="gone", forget=True)) == CancelAnswer(2, 0, [], 2, 0)
+    if running != other:
+        worker.gets_cancel(running)
+    assert list(world.leader.jobs) == [other]
+    assert list(world.leader.callers.clients) == ["stays"]
+    world.restart()
+    assert list(world.leader.jobs) == [other]
     assert world.ask_in_vain(AskCancel(pattern="a..b")) == "bad-subject"
     assert world.status().queued == 1

@@ -24,12 +24,13 @@ from wakugumi.core.subject import Pattern
 @given(
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 13), st.integers(0, 13)), min_size=20, max_size=100),
     st.sampled_from(sorted(RANKINGS)),
+    st.sampled_from([0, 20, 1_000_000]),
 )
-@pytest.mark.spec("L2", "L3", "L4", "L5", "L6", "L10", "F7", "F9")
+@pytest.mark.spec("L2", "L3", "L4", "L5", "L6", "L7", "L10", "F7", "F9")
 def test_whatever_happens_no_job_is_lost_and_none_is_answered_twice(
-    script: list[tuple[str, int, int]], ranking: str
+    script: list[tuple[str, int, int]], ranking: str, payload_memory_bytes: int
 ) -> None:
-    storm = Storm(ranking)
+    storm = Storm(ranking, payload_memory_bytes)
     for kind, x, y in script:
         storm.play(kind, x, y)
     storm.heal()
@@ -37,9 +38,9 @@ def test_whatever_happens_no_job_is_lost_and_none_is_answered_twice(
 
 def test_every_change_of_state_is_one_of_the_table_and_each_of_them_happens() -> None:
     seen: set[tuple[JobState, JobState]] = set()
-    for seed in range(40):
+    for seed in range(150):
         chance = Random(seed)
-        storm = Storm()
+        storm = Storm(payload_memory_bytes=[0, 20, 1_000_000][seed % 3])
         for _ in range(150):
             storm.play(chance.choice(KINDS), chance.randrange(14), chance.randrange(14))
         storm.heal()

@@ -18,6 +18,7 @@ from wakugumi.core.questions import (
     AskStatus,
     AskStory,
     AskWorkers,
+    ClientRow,
     ExplainAnswer,
     JobRow,
     JobsAnswer,
@@ -138,7 +139,7 @@ def test_it_is_running(world: World) -> None:
     assert world.reasons(job) == ["runs on worker w for 12.5 s (attempt 1)"]
     worker.leaves()
     assert world.reasons(job) == [
-        "runs on worker w for 12.5 s (attempt 1); its connection is lost, and it may still come back"
+        "runs on worker w for 12.5 s (attempt 1); its connection is lost, and it may still come back within 2.0 s"
     ]
 
 
@@ -328,8 +329,16 @@ def test_the_status_counts_everything(world: World, busy: dict[str, JobId]) -> N
         finished_failed=1,
         redelivered=1,
         dead=0,
+        letters=0,
+        durable=True,
+        disk_low=False,
         full=False,
         subjects=[SubjectRow("job.assign.draw", 1, 0)],
+        busiest=[
+            ClientRow("desk", True, 100, 1, 4, 140),
+            ClientRow("other", True, 100, 0, 1, 0),
+            ClientRow("away", False, 100, 1, 1, 0),
+        ],
     )
     assert busy
 

@@ -165,14 +165,14 @@ def test_after_a_loss_an_old_leader_gets_everything_again_in_its_order(connected
     assert fo.SendFrames(TWO, [frame(1), frame(2), frame(3)]) in do
 
 
-def test_confirms_that_may_have_been_lost_are_said_again_but_only_once(connected: Script) -> None:
+def test_confirms_that_may_have_been_lost_are_said_again_over_every_next_connection(connected: Script) -> None:
     connected.hear(submit(1), fo.Result(ONE, A, b"done"))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
     assert fo.SendConfirms(TWO, [A]) in connected.connect(TWO)
     connected.hear(fo.Disconnected(TWO, "gone"))
     connected.wait_until(fo.Dial, 60)
-    assert connected.connect(ConnId(3)) == [fo.Ready(ConnId(3), old=False), fo.Gate(True)]
+    assert fo.SendConfirms(ConnId(3), [A]) in connected.connect(ConnId(3))
 
 
 def test_an_id_that_is_under_way_again_is_not_confirmed_for_what_it_was(connected: Script) -> None:
@@ -421,6 +421,50 @@ def test_a_cancelled_job_is_not_sent_again_after_a_loss_but_the_next_connection_
         fo.SendClaims(TWO, [B]),
         fo.Gate(True),
     ]
+
+
+@pytest.mark.parametrize("how", ["resent", "claimed"])
+def test_a_job_that_a_leader_has_is_called_off_there_though_this_connection_never_carried_it(how: str) -> None:
+    script = Script()
+    script.connect()
+    if how == "resent":
+        script.hear(submit(1), fo.Receipts(ONE, [A]))
+    script.hear(fo.Disconnected(ONE, "gone"))
+    if how == "claimed":
+        script.hear(fo.Claim(A))
+    script.hear(fo.Cancel([A]))
+    script.wait_until(fo.Dial, 60)
+    assert fo.SendCancels(TWO, [A]) in script.connect(TWO)
+
+
+def test_a_leader_that_died_with_a_cancel_is_told_again_until_it_had_time_to_keep_it(connected: Script) -> None:
+    connected.hear(submit(1), fo.Receipts(ONE, [A]), fo.Cancel([A]))
+    conn = ONE
+    for conn in (TWO, ConnId(3)):
+        connected.hear(fo.Disconnected(ConnId(conn - 1), "gone"))
+        connected.wait_until(fo.Dial, 60)
+        assert fo.SendCancels(conn, [A]) in connected.connect(conn)
+    connected.now += SILENCE_MAX_S
+    connected.hear(fo.Heard(conn), fo.Disconnected(conn, "gone"))
+    connected.wait_until(fo.Dial, 60)
+    assert not any(isinstance(effect, fo.SendCancels) for effect in connected.connect(ConnId(4)))
+
+
+def test_a_job_cancelled_before_a_late_welcome_is_called_off_after_it(script: Script) -> None:
+    script.connect_old()
+    script.hear(submit(1))
+    assert [type(effect) for effect in script.hear(fo.Cancel([A]))] == [fo.GiveUp]
+    assert fo.SendCancels(ONE, [A]) in script.hear(fo.Welcomed(ONE))
+
+
+def test_a_welcome_that_comes_late_finds_the_cancels_and_confirms_still_to_be_told(connected: Script) -> None:
+    connected.hear(submit(1), submit(2), fo.Receipts(ONE, [A]), fo.Result(ONE, B, b"done"), fo.Cancel([A]))
+    connected.hear(fo.Disconnected(ONE, "gone"))
+    connected.wait_until(fo.Dial, 60)
+    connected.connect_old(TWO)
+    said = connected.hear(fo.Welcomed(TWO))
+    assert fo.SendCancels(TWO, [A]) in said
+    assert fo.SendConfirms(TWO, [B]) in said
 
 
 def test_a_cancelled_job_that_meets_a_full_leader_is_given_up(connected: Script) -> None:

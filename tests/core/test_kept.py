@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakugumi.core.job import JobId
-from wakugumi.core.kept import CANCELLED, DONE_IDS_MAX, OWED_BYTES_MAX, OWED_MAX, Kept
+from wakugumi.core.kept import CANCELLED, DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX, OWED_MAX, Kept
 from wakugumi.limits import DONE_TTL_S
 
 
@@ -35,7 +35,8 @@ def test_an_unconfirmed_result_is_at_hand(reason: str) -> None:
 def test_of_confirmed_results_only_those_that_are_ok_are_looked_for(reason: str, may_be_on_disk: bool) -> None:
     kept = Kept()
     kept.finish(A, reason, RESULT, NOW)
-    kept.confirm(A)
+    assert kept.confirm(A) is not may_be_on_disk
+    assert not kept.confirm(A)
     kept.check()
     assert kept.may_be_on_disk(A, NOW) is may_be_on_disk
     assert not kept.owes(A)
@@ -56,13 +57,74 @@ def test_a_failure_that_was_delivered_stands_for_old_leaders_alone() -> None:
 @pytest.mark.spec("W4")
 def test_what_was_found_on_the_disk_may_be_on_disk_but_its_failures_do_not_stand() -> None:
     kept = Kept()
-    kept.find([(A, 10.0), (B, DONE_TTL_S - 1)], NOW)
+    kept.find([(A, 10.0), (B, 2 * DONE_TTL_S)], NOW)
     assert kept.may_be_on_disk(A, NOW)
     assert not kept.failure_stands(A, old_leader=False)
     assert kept.failure_stands(A, old_leader=True)
-    kept.expire(NOW + 1)
-    assert kept.may_be_on_disk(A, NOW + 1)
-    assert not kept.may_be_on_disk(B, NOW + 1)
+
+
+@pytest.mark.spec("W4", "W7")
+def test_what_was_found_is_offered_the_newest_first_and_its_time_begins_anew() -> None:
+    kept = Kept()
+    kept.find([(A, 10.0), (B, 2 * DONE_TTL_S)], NOW)
+    kept.check()
+    assert list(kept.earlier) == [A, B]
+    kept.expire(NOW + DONE_TTL_S - 1)
+    assert list(kept.earlier) == [A, B]
+    kept.expire(NOW + DONE_TTL_S)
+    kept.check()
+    assert list(kept.earlier) == []
+    assert not kept.may_be_on_disk(A, NOW + DONE_TTL_S)
+
+
+@pytest.mark.spec("W7")
+@pytest.mark.parametrize("ok", [True, False])
+def test_what_was_fetched_is_owed_and_no_longer_offered(ok: bool) -> None:
+    kept = Kept()
+    kept.find([(A, 10.0), (B, 5.0)], NOW)
+    kept.fetched(A, ok=ok)
+    kept.check()
+    assert (list(kept.earlier), list(kept.owed)) == ([B], [A])
+    assert kept.owed_payload(A) is None
+    assert kept.confirm(A) is not ok
+    assert kept.may_be_on_disk(A, NOW) is ok
+
+
+@pytest.mark.spec("W7")
+def test_what_an_old_leader_was_told_is_offered_to_the_next_one_that_can_fetch() -> None:
+    kept = Kept()
+    kept.finish(A, "", RESULT, NOW)
+    kept.deliver(A)
+    kept.deliver(B)
+    assert not kept.owes(A)
+    assert list(kept.earlier) == [A]
+    kept.check()
+    kept.expire(NOW + DONE_TTL_S)
+    assert list(kept.earlier) == []
+    kept.check()
+
+
+def test_what_ran_again_or_is_gone_is_no_longer_offered() -> None:
+    kept = Kept()
+    kept.find([(A, 10.0), (B, 5.0)], NOW)
+    kept.forget(A)
+    assert list(kept.earlier) == [B]
+    kept.forget(B)
+    kept.finish(B, "", RESULT, NOW)
+    kept.check()
+    assert list(kept.earlier) == []
+
+
+def test_more_than_can_be_offered_keeps_its_age() -> None:
+    kept = Kept()
+    found = [(job(number), 100.0 - number / FOUND_MAX) for number in range(FOUND_MAX + 2)]
+    kept.find(found, NOW)
+    kept.check()
+    assert len(list(kept.earlier)) == FOUND_MAX
+    kept.expire(NOW + DONE_TTL_S - 100.0)
+    assert not kept.may_be_on_disk(job(0), NOW)
+    assert kept.may_be_on_disk(job(1), NOW)
+    assert kept.may_be_on_disk(job(2), NOW)
 
 
 @pytest.mark.spec("W7")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wakugumi.core.job import JobId
-from wakugumi.core.kept import DONE_IDS_MAX, OWED_BYTES_MAX
+from wakugumi.core.kept import DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX
 from wakugumi.core.slots import CLEAN_UP_S, CPU_SAMPLE_S, RESENT_AT_ONCE, WELCOME_WAIT_S, Line, Slots
 from wakugumi.core.slots_events import (
     Assigned,
@@ -19,6 +19,8 @@ from wakugumi.core.slots_events import (
     Confirmed,
     CpuMeasured,
     Ended,
+    Fetched,
+    ForgetResult,
     HangUp,
     Heard,
     KillProgram,
@@ -294,7 +296,7 @@ def test_a_failure_that_is_not_confirmed_yet_answers_an_assignment_that_crossed_
     script = with_own_leader()
     script.hear(*assigned(A))
     script.hear(failed(A))
-    assert script.hear(*assigned(A), Confirmed((A,))) == [SendAck(A, FAILURE), SendCredit(1)]
+    assert script.hear(*assigned(A), Confirmed((A,))) == [SendAck(A, FAILURE), ForgetResult(A), SendCredit(1)]
 
 
 @pytest.mark.spec("W4")
@@ -302,7 +304,7 @@ def test_a_confirmation_that_comes_after_the_assignment_does_not_make_it_a_retry
     script = with_own_leader()
     script.hear(*assigned(A))
     script.hear(Ended(A, False, "exit", HUGE))
-    assert script.hear(*assigned(A), Confirmed((A,))) == [LoadResult(A)]
+    assert script.hear(*assigned(A), Confirmed((A,))) == [LoadResult(A), ForgetResult(A)]
     assert script.hear(ResultLoaded(A, False, HUGE)) == [SendAck(A, HUGE), SendCredit(1)]
 
 
@@ -310,8 +312,8 @@ def test_a_confirmation_that_comes_after_the_assignment_does_not_make_it_a_retry
 def test_a_confirmed_failure_assigned_again_is_a_retry_and_runs() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
-    script.hear(failed(A, "timeout"), Confirmed((A,)))
-    assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
+    script.hear(failed(A, "timeout"))
+    assert script.hear(Confirmed((A,)), *assigned(A)) == [ForgetResult(A), StartProgram(A, REQUEST)]
 
 
 @pytest.mark.spec("W4")
@@ -327,7 +329,7 @@ def test_a_failure_told_to_an_old_leader_is_answered_again_for_it_never_confirms
 def test_a_result_of_an_earlier_life_answers_if_it_is_ok_and_runs_again_if_it_failed() -> None:
     script = Script()
     script.hear(Recovered([(A, 5.0), (B, 5.0)]))
-    assert script.hear(Opened(), Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+    assert script.hear(Opened(), Welcomed()) == [SendHolding((), (), (B, A)), SendCredit(2)]
     assert script.hear(*assigned(A, B)) == [LoadResult(A), LoadResult(B)]
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
     assert script.hear(ResultLoaded(B, False, FAILURE)) == [StartProgram(B, REQUEST)]
@@ -469,6 +471,142 @@ def test_what_was_not_started_when_the_leader_went_is_forgotten() -> None:
     script.hear(LinkLost())
     assert script.hear(ResultLoaded(A, True, RESULT), Opened()) == []
     assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(1)]
+
+
+# The worker was started anew.
+
+
+def with_earlier_life(*jobs: JobId, slots: int = 2) -> Script:
+    """It has finished these before, the oldest first, and an own leader has heard so."""
+    script = Script(slots)
+    script.hear(Recovered([(each, 1_000.0 - at) for at, each in enumerate(jobs)]))
+    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), jobs[::-1])
+    return script
+
+
+GONE = "its result is no longer on the worker's disk"
+
+
+@pytest.mark.spec("W4", "W7")
+def test_a_fetched_result_of_an_earlier_life_is_sent_and_owed_until_it_is_confirmed() -> None:
+    script = with_earlier_life(A, B)
+    assert script.hear(Fetched((A,))) == [LoadResult(A)]
+    assert not script.slots.owes(A)
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT)]
+    assert script.slots.owes(A)
+    script.hear(LinkLost(), Opened())
+    assert script.hear(Welcomed()) == [SendHolding((), (A,), (B,)), LoadResult(A), SendCredit(2)]
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT)]
+    assert script.hear(Confirmed((A,))) == []
+    script.hear(LinkLost(), Opened())
+    assert script.hear(Welcomed()) == [SendHolding((), (), (B,)), SendCredit(2)]
+
+
+@pytest.mark.spec("W6", "W7")
+def test_a_fetched_failure_is_an_answer_and_once_confirmed_never_again() -> None:
+    script = with_earlier_life(A)
+    script.hear(Fetched((A,)))
+    assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == [SendAck(A, FAILURE)]
+    assert script.hear(Confirmed((A,)), *assigned(A)) == [ForgetResult(A), StartProgram(A, REQUEST)]
+
+
+@pytest.mark.spec("W7")
+def test_a_fetched_result_that_is_gone_is_told_as_a_failure_that_may_be_tried_again() -> None:
+    script = with_earlier_life(A)
+    assert script.hear(Fetched((A, B))) == [LoadResult(A), LoadResult(B)]
+    assert script.hear(ResultLoaded(A, False, None)) == [SendFailure(A, "worker-error", GONE)]
+    assert script.hear(ResultLoaded(B, False, None)) == [SendFailure(B, "worker-error", GONE)]
+    script.hear(LinkLost(), Opened())
+    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+
+
+@pytest.mark.spec("L10")
+def test_a_job_that_was_cancelled_in_an_earlier_life_has_no_result_to_fetch() -> None:
+    script = with_earlier_life(A)
+    script.hear(Fetched((A,)))
+    gone = SendFailure(A, "worker-error", GONE)
+    assert script.hear(ResultLoaded(A, False, FAILURE, "cancelled")) == [gone]
+
+
+@pytest.mark.spec("W4")
+def test_a_job_that_was_assigned_anew_and_runs_is_not_answered_from_the_disk() -> None:
+    script = with_earlier_life(A)
+    script.hear(*assigned(A))
+    assert script.hear(Fetched((A,))) == []
+    assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == [StartProgram(A, REQUEST)]
+    assert script.hear(Fetched((A,))) == []
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W4")
+def test_an_assignment_that_crosses_a_fetch_makes_the_job_run_and_answers_once() -> None:
+    script = with_earlier_life(A)
+    assert script.hear(Fetched((A,))) == [LoadResult(A)]
+    assert script.hear(*assigned(A)) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == [StartProgram(A, REQUEST)]
+    assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == []
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W7")
+def test_fetched_results_are_sent_a_few_at_a_time_together_with_those_that_wait() -> None:
+    count = RESENT_AT_ONCE + 2
+    jobs = [job(number) for number in range(10, 10 + count)]
+    script = Script(slots=1)
+    script.hear(Recovered([(each, 1.0) for each in jobs]), Opened(), Welcomed(), *assigned(A))
+    script.hear(LinkLost(), ended(A), Opened())
+    assert SendAck(A, RESULT) in script.hear(Welcomed())
+    assert script.hear(Fetched(jobs)) == [LoadResult(each) for each in jobs[: RESENT_AT_ONCE - 1]]
+    for each in jobs[: RESENT_AT_ONCE - 1]:
+        assert script.hear(ResultLoaded(each, True, RESULT)) == [SendAck(each, RESULT)]
+    assert script.hear(Fetched(jobs[:1])) == []
+    assert script.hear(Confirmed((A,))) == [LoadResult(jobs[-3])]
+    assert script.hear(Confirmed((jobs[0], jobs[1]))) == [LoadResult(jobs[-2]), LoadResult(jobs[-1])]
+
+
+@pytest.mark.spec("W7")
+def test_what_was_fetched_and_not_sent_when_the_leader_went_is_offered_again() -> None:
+    script = with_earlier_life(A)
+    script.hear(Fetched((A,)), LinkLost())
+    assert script.hear(ResultLoaded(A, True, RESULT), Opened()) == []
+    assert script.hear(Welcomed()) == [SendHolding((), (), (A,)), SendCredit(2)]
+
+
+@pytest.mark.spec("W4")
+def test_the_age_of_what_an_earlier_life_left_counts_from_the_start() -> None:
+    script = Script()
+    script.hear(Recovered([(A, 100 * DONE_TTL_S)]))
+    script.tick(DONE_TTL_S - CLEAN_UP_S)
+    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), (A,))
+    script.hear(LinkLost())
+    script.tick(CLEAN_UP_S)
+    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), ())
+
+
+def test_only_as_many_are_offered_as_fit_a_frame_and_no_more_are_fetched_at_once() -> None:
+    jobs = [job(number) for number in range(FOUND_MAX + 1)]
+    script = Script(slots=1)
+    script.hear(Recovered([(each, 60.0 - at / FOUND_MAX) for at, each in enumerate(jobs)]))
+    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), tuple(jobs[:0:-1]))
+    assert len(script.hear(Fetched(jobs))) == RESENT_AT_ONCE + 1
+    assert script.hear(Fetched(jobs[-RESENT_AT_ONCE - 1 :]))[-1] == SendFailure(
+        jobs[-1], "worker-error", "more was fetched than this worker offered"
+    )
+
+
+def test_a_leader_that_did_not_greet_fetches_nothing() -> None:
+    script = Script()
+    script.hear(Recovered([(A, 1.0)]), Opened())
+    assert script.hear(Fetched((A,))) == []
+
+
+@pytest.mark.spec("W7")
+def test_a_worker_that_leaves_first_sends_what_was_fetched() -> None:
+    script = with_earlier_life(A)
+    script.hear(Fetched((A,)))
+    assert script.hear(StopAsked()) == [SendLeaving()]
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT)]
+    assert script.hear(Confirmed((A,))) == [Stopped()]
 
 
 # Cancel.
@@ -671,7 +809,7 @@ def test_an_own_leader_gets_heartbeats_and_an_old_one_none() -> None:
 
 
 @pytest.mark.spec("L3")
-@pytest.mark.parametrize("sign", [Heard(), Confirmed((A,)), Cancelled((A,)), Assigned(A, REQUEST)])
+@pytest.mark.parametrize("sign", [Heard(), Confirmed((A,)), Fetched(()), Cancelled((A,)), Assigned(A, REQUEST)])
 def test_silence_ends_the_connection_and_any_word_is_a_sign_of_life(sign: SlotsEvent) -> None:
     script = with_own_leader()
     script.tick(SILENCE_MAX_S - 1)
@@ -694,7 +832,8 @@ class AnyOrder(RuleBasedStateMachine):
     """Whatever happens in whatever order, against a world that remembers what it was told.
 
     The world is a disk, the programs that run, and a leader that counts credit by itself. Each job has an *attempt*
-    open from its assignment until the ack; the leader may break the rules only by assigning without credit.
+    open from its assignment or its fetch until the ack; the leader breaks the rules only by assigning without credit.
+    Now and then the worker dies, with all that runs, and begins another life with the same disk.
     """
 
     @initialize(slots=st.integers(1, 3))
@@ -704,7 +843,10 @@ class AnyOrder(RuleBasedStateMachine):
         self.running: dict[JobId, None] = {}
         self.killing: dict[JobId, None] = {}
         self.loads: list[JobId] = []
-        self.disk: dict[JobId, bool] = {}
+        self.disk: dict[JobId, str] = {}
+        """Finished jobs, and why they failed; empty if they are OK."""
+        self.offered: tuple[JobId, ...] = ()
+        self.confirmed_failures: set[JobId] = set()
         self.credit = 0
         self.overdrawn = False
         self.unanswered: dict[JobId, None] = {}
@@ -748,7 +890,16 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def confirm(self) -> None:
         jobs, self.acked = self.acked, []
+        self.confirmed_failures |= {each for each in jobs if self.machine.owes(each) and self.disk.get(each)}
         self.hear(Confirmed(jobs))
+
+    @precondition(lambda self: self.up and self.offered)
+    @rule(which=st.integers(0, 10))
+    def fetch(self, which: int) -> None:
+        which_job = self.offered[which % len(self.offered)]
+        if not self.machine.owes(which_job):  # else it was fetched before, and its ack is on the way
+            self.unanswered[which_job] = None
+        self.hear(Fetched((which_job,)))
 
     @precondition(lambda self: self.up)
     @rule(number=st.integers(1, 6))
@@ -765,15 +916,28 @@ class AnyOrder(RuleBasedStateMachine):
         ok = ok and which_job not in self.killing
         reason = "" if ok else "cancelled" if which_job in self.killing else "exit"
         self.killing.pop(which_job, None)
-        self.disk[which_job] = ok
+        self.disk[which_job] = reason
+        self.confirmed_failures.discard(which_job)
         self.hear(Ended(which_job, ok, reason, HUGE if huge else RESULT))
 
     @precondition(lambda self: self.loads)
     @rule()
     def load(self) -> None:
         which_job = self.loads.pop(0)
-        ok = self.disk.get(which_job)
-        self.hear(ResultLoaded(which_job, bool(ok), None if ok is None else RESULT))
+        reason = self.disk.get(which_job)
+        self.hear(ResultLoaded(which_job, reason == "", None if reason is None else RESULT, reason or ""))
+
+    @precondition(lambda self: self.disk)
+    @rule(slots=st.integers(1, 3))
+    def die_and_live_again(self, slots: int) -> None:
+        self.down()
+        self.running.clear()
+        self.killing.clear()
+        self.loads.clear()
+        self.stopped = False
+        self.machine = Slots(slots, CAP)
+        self.hear(Recovered([(each, 1.0) for each in self.disk]))
+        assert not self.confirmed_failures & self.disk.keys(), "a failure that the leader knows could be told again"
 
     @rule(others=st.sampled_from([0.0, CAP, 1.0]))
     def measure(self, others: float) -> None:
@@ -802,19 +966,27 @@ class AnyOrder(RuleBasedStateMachine):
         self.credit = 0
         self.unanswered.clear()
         self.acked.clear()
+        self.offered = ()
 
     def heed(self, do: Sequence[SlotsDo]) -> None:
         for effect in do:
             assert not self.stopped, "nothing follows Stopped"
             if isinstance(effect, StartProgram):
                 assert effect.job not in self.running, "one job runs once at a time"
-                assert not self.disk.pop(effect.job, False), "what is OK is never run again"
+                assert self.disk.pop(effect.job, "none") != "", "what is OK is never run again"
                 self.running[effect.job] = None
             elif isinstance(effect, KillProgram):
                 assert effect.job in self.running
                 self.killing[effect.job] = None
             elif isinstance(effect, LoadResult):
                 self.loads.append(effect.job)
+            elif isinstance(effect, ForgetResult):
+                assert self.disk.pop(effect.job, "gone"), "what is OK is not forgotten"
+            elif isinstance(effect, SendHolding):
+                assert set(effect.running) == self.running.keys()
+                assert set(effect.kept) <= self.disk.keys(), "what is offered is there"
+                assert not set(effect.kept) & (set(effect.running) | set(effect.finished)), "each is told once"
+                self.offered = effect.kept
             elif isinstance(effect, SendAck | SendFailure):
                 self.unanswered.pop(effect.job, None)
                 self.acked.append(effect.job)

@@ -15,9 +15,26 @@ import pytest
 
 from wakugumi.core import failover
 from wakugumi.core.job import JobId, job_id_from_name, parse_job_id, show_job_id
-from wakugumi.core.questions import AskCancel, AskStatus, AskWorkers, CancelAnswer, WorkersAnswer
+from wakugumi.core.questions import (
+    Answer,
+    AskCancel,
+    AskDead,
+    AskDrop,
+    AskLetter,
+    AskRequeue,
+    AskStatus,
+    AskWorkers,
+    AttemptRow,
+    CancelAnswer,
+    DeadAnswer,
+    DeadDoneAnswer,
+    DeadRow,
+    LetterAnswer,
+    Question,
+    WorkersAnswer,
+)
 from wakugumi.errors import ConfigError, PeerError, Refused
-from wakugumi.limits import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
+from wakugumi.limits import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX, RETRIES_MAX
 from wakugumi.roles.client import Grid, connect, default_client_id
 from wakugumi.roles.request import Requests, Task, read_files
 from wakugumi.roles.result import Result
@@ -216,6 +233,39 @@ def test_new_ids_are_random_uuids_and_their_text_is_the_same_id() -> None:
         assert str(parsed) == request.id
         assert parse_job_id(request.id) == request.job == parsed.bytes_le
         assert json.loads(request.frame[43:])["JobId"] == request.id
+
+
+async def test_retries_are_part_of_the_request_and_left_out_if_there_are_none() -> None:
+    async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
+        await grid.submit("p", job_id="one", retries=RETRIES_MAX)
+        await grid.submit("p", job_id="two")
+        running = group.create_task(grid.run("p", job_id="three", retries=2))
+        keys = await peer.submits(3)
+        requests = [json.loads(f.payload) for f in peer.seen if f.type == fr.SUBMIT_JOB]
+        assert [request.get("Retries") for request in requests] == [RETRIES_MAX, None, 2]
+        with pytest.raises(Refused, match="another request"):
+            await grid.submit("p", job_id="one", retries=1)
+        peer.result(keys[2])
+        assert (await running).ok
+
+
+async def test_questions_about_the_dead_name_jobs_as_people_do() -> None:
+    named = show_job_id(job_id_from_name("monday-run"))
+    row = DeadRow(named, "me", "p", "job.assign.p", 5, "timeout", "w1", 1.0)
+    exchanges: list[tuple[Question, Answer]] = [
+        (AskDead(["monday-run"]), DeadAnswer([row], 1)),
+        (AskLetter("monday-run"), LetterAnswer(row, [AttemptRow(1, "w1", 2.0, 1.0, "timeout", "said")])),
+        (AskRequeue(["monday-run"]), DeadDoneAnswer(1, [])),
+        (AskDrop(["monday-run"], reason="timeout"), DeadDoneAnswer(0, [named])),
+    ]
+    async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
+        for question, answer in exchanges:
+            asking = group.create_task(grid.ask(question))
+            asked = await peer.next(fr.ASK)
+            assert named in asked.payload.decode()
+            assert "monday-run" not in asked.payload.decode()
+            peer.send(fr.ASK, corr_id=asked.msg_id, payload=ms.encode(answer))
+            assert await asking == answer
 
 
 async def test_a_name_may_stand_for_a_job_id_and_is_shown_as_given() -> None:
@@ -576,6 +626,11 @@ async def test_what_can_be_no_job_is_refused_with_a_reason(tmp_path: Path) -> No
         ("bad-request", {"timeout_s": 0}),
         ("bad-request", {"timeout_s": float("nan")}),
         ("bad-request", {"job_id": "no blanks"}),
+        ("bad-request", {"retries": -1}),
+        ("bad-request", {"retries": RETRIES_MAX + 1}),
+        ("bad-request", {"retries": 1.5}),
+        ("bad-request", {"retries": True}),
+        ("bad-request", {"retries": None}),
         ("bad-subject", {"subject": "a..b"}),
     ]
     async with grid_and_peer() as (grid, _peer):
@@ -659,11 +714,12 @@ async def test_map_takes_items_of_every_form(tmp_path: Path) -> None:
         tmp_path / "small",
         tmp_path / "large",
         {"args": ["d"], "files": {"f": b"x"}, "job_id": "given"},
-        Task(args=["e"], program="other", subject="sub", timeout_s=3.0),
+        Task(args=["e"], program="other", subject="sub", timeout_s=3.0, retries=0),
     ]
     async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
         answering = group.create_task(answer_all(peer))
-        results = [result async for result in grid.map("p", items, args=["0"], files={"common": b"c"}, timeout_s=8)]
+        common: dict[str, bytes] = {"common": b"c"}
+        results = [result async for result in grid.map("p", items, args=["0"], files=common, timeout_s=8, retries=4)]
         assert len(results) == len(items)
         assert all(any(result.item is item for result in results) for item in items)
         said = sorted(result.stdout for result in results)
@@ -677,6 +733,9 @@ async def test_map_takes_items_of_every_form(tmp_path: Path) -> None:
         assert json.loads(requests["e"].payload)["ExecName"] == "other"
         assert (requests["e"].subject, json.loads(requests["e"].payload)["TimeoutS"]) == ("sub", 3.0)
         assert json.loads(requests["text"].payload)["TimeoutS"] == 8
+        retries = {args: json.loads(f.payload).get("Retries", 0) for args, f in requests.items()}
+        assert retries.pop("e") == 0, "what a task says holds"
+        assert set(retries.values()) == {4}
         answering.cancel()
 
 

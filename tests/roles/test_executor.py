@@ -42,6 +42,17 @@ def test_a_failing_program_is_a_result_and_a_refusal_is_an_exception(pool: Execu
         pool.submit(print)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("way", ["submit", "map"])
+def test_a_program_that_fails_is_run_again_if_that_is_asked_for(pool: Executor, tmp_path: Path, way: str) -> None:
+    script = f"echo run >>{tmp_path}/runs; [ $(wc -l <{tmp_path}/runs) -ge 2 ]"
+    if way == "submit":
+        result = pool.submit("sh", "-c", script, retries=1).result(DEADLINE_S)
+    else:
+        (result,) = pool.map("sh", ["-c"], [script], retries=1, timeout=DEADLINE_S)
+    assert result.ok
+    assert (tmp_path / "runs").read_text() == "run\n" * 2
+
+
 def test_a_cancelled_future_ends_its_program(pool: Executor, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     future = pool.submit("sh", "-c", f"echo $$ >{mark}; exec sleep 1000")

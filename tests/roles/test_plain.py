@@ -23,7 +23,7 @@ DEADLINE_S = 30.0
 
 
 class EchoWorker:
-    """Answers every job with its arguments; one called `hold` only once it is let go."""
+    """Answers every job with its arguments, `retries` with how many it may have, `hold` only once it is let go."""
 
     def __init__(self) -> None:
         self._link: Link
@@ -59,7 +59,8 @@ class EchoWorker:
 
     def _answer(self, frame: Frame) -> None:
         request = ms.read_request(frame.payload)
-        result = ms.JobResult(request.job_id, request.client_id, request.exec_name, stdout=" ".join(request.args))
+        said = str(request.retries) if request.exec_name == "retries" else " ".join(request.args)
+        result = ms.JobResult(request.job_id, request.client_id, request.exec_name, stdout=said)
         self._link.send(fr.encode(fr.ACK_JOB, corr_id=frame.msg_id, payload=ms.encode(result)))
         self._link.send(fr.encode(fr.CREDIT, payload=ms.write_credit(1)))
 
@@ -118,6 +119,13 @@ def soon(condition: Callable[[], bool]) -> None:
     while not condition():
         assert monotonic() < until, "it did not happen"
         sleep(0.002)
+
+
+def test_retries_reach_the_worker_whichever_way_a_job_is_handed_in(client: Client) -> None:
+    assert client.run("retries", retries=2).stdout == "2"
+    assert client.submit("retries", retries=3).result().stdout == "3"
+    assert [result.stdout for result in client.map("retries", ["x"], retries=4)] == ["4"]
+    assert client.run("retries").stdout == "0"
 
 
 @pytest.mark.spec("K1")

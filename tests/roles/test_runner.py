@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -19,7 +19,7 @@ from wakugumi.adapters.loop import new_loop
 from wakugumi.adapters.process import Programs
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.errors import CODES
-from wakugumi.limits import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, KIB, MIB, PAYLOAD_BYTES_MAX
+from wakugumi.limits import ARGS_PER_JOB_MAX, DONE_TTL_S, FILES_PER_JOB_MAX, KIB, MIB, PAYLOAD_BYTES_MAX
 from wakugumi.roles.runner import Runner
 from wakugumi.wire.message import InputFile, JobLimits, JobRequest, JobResult, encode, read_result
 
@@ -42,8 +42,7 @@ class World:
             Programs(self.exe),
             self.jobs,
             self._on_end,
-            "worker-1",
-            **{"kill_grace_s": 0.2, "disk_free_min_bytes": 0, **options},
+            **{"worker_name": "worker-1", "kill_grace_s": 0.2, "disk_free_min_bytes": 0, **options},
         )
 
     def program(self, script: str, name: str = "calcA", interpreter: str = "/bin/sh") -> str:
@@ -68,7 +67,7 @@ class World:
         assert ok == (result.status == "OK") == (reason == "") == (result.exit_code == 0 and result.reason is None)
         assert (result.reason or "") == reason
         assert not reason or reason in CODES
-        assert result.worker == "worker-1"
+        assert result.worker
         return result
 
     async def run(self, script: str, **fields: Any) -> JobResult:
@@ -413,6 +412,49 @@ async def test_a_finished_job_is_answered_from_the_disk_after_a_restart(tmp_path
         assert again.runner.load(job_id) == world.ends[job_id][0][3]
     assert again.runner.load(JobId(uuid4().bytes_le)) is None
     await again.runner.close()
+
+
+@pytest.mark.spec("W4", "W7")
+async def test_what_an_earlier_life_left_stays_for_as_long_as_if_it_had_ended_now(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    job_id = world.start(world.program("true"))
+    await world.end(job_id)
+    await world.runner.close()
+    os.utime(world.directory(job_id) / ".done", (1_000_000_000, 1_000_000_000))
+    again = World(tmp_path)
+    ((found, age_s),) = again.runner.finished_before()
+    assert found == job_id
+    assert age_s > DONE_TTL_S
+    assert not again.runner.sweep()
+    assert again.runner.load(job_id) == world.ends[job_id][0][3]
+    await again.runner.close()
+
+
+@pytest.mark.spec("L3", "L6")
+async def test_a_failure_that_is_unmarked_is_not_there_after_a_restart_and_its_files_go_in_time(tmp_path: Path) -> None:
+    world = World(tmp_path, done_ttl_s=0.0)
+    job_id = world.start(world.program("exit 1"))
+    assert (await world.end(job_id)).worker == "worker-1"
+    world.runner.unmark(job_id)
+    assert world.runner.load(job_id) is None
+    await until(lambda: not world.directory(job_id).exists())
+    await world.runner.close()
+
+
+async def test_a_running_job_is_not_unmarked(world: World) -> None:
+    job_id = world.start(world.program(f'while [ ! -e "{world.exe}/gate" ]; do sleep 0.01; done; exit 1'))
+    world.runner.unmark(job_id)
+    (world.exe / "gate").touch()
+    await world.end(job_id)
+    assert world.runner.load(job_id) is not None
+
+
+@pytest.mark.spec("L4")
+async def test_a_worker_without_a_name_is_called_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    world = World(tmp_path, worker_name="")
+    result = await world.run("true")
+    assert result.worker == str(UUID(bytes_le=world.runner.worker_id))[:8]
+    await world.runner.close()
 
 
 @pytest.mark.spec("W4")

@@ -32,7 +32,7 @@ from wakugumi.roles.worker import Worker
 pytestmark = pytest.mark.anyio
 
 ASSIGN, ACK, CREDIT, CACHE_PUT, CACHE_ACK, HELLO_WORKER = 2, 3, 4, 6, 7, 10
-WELCOME, CONFIRM, HEARTBEAT, HOLDING, CANCEL, LEAVING = 16, 19, 20, 21, 22, 23
+WELCOME, CONFIRM, HEARTBEAT, HOLDING, CANCEL, LEAVING, FETCH = 16, 19, 20, 21, 22, 23, 26
 DEADLINE_S = 20.0
 NO_ID = uuid.UUID(int=0)
 
@@ -142,6 +142,9 @@ class Connection:
     def confirm(self, *jobs: uuid.UUID) -> None:
         self.send(CONFIRM, b"".join(job.bytes_le for job in jobs))
 
+    def fetch(self, *jobs: uuid.UUID) -> None:
+        self.send(FETCH, b"".join(job.bytes_le for job in jobs))
+
 
 class ScriptedLeader:
     """Takes connections one after the other."""
@@ -182,7 +185,7 @@ async def leader() -> AsyncIterator[ScriptedLeader]:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same waits, shorter."""
     monkeypatch.setattr("wakugumi.core.slots.WELCOME_WAIT_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.worker.RECONNECT_FIRST_S", 0.02)
+    monkeypatch.setattr("wakugumi.roles.worker.WORKER_RECONNECT_FIRST_S", 0.02)
 
 
 class Bench:
@@ -480,10 +483,10 @@ async def test_a_worker_that_was_restarted_answers_from_its_disk(leader: Scripte
     bench.program("make", 'echo made > out.txt; echo run >> "$1"')
     job = new_id()
     results = []
-    for _ in range(2):
+    for life in range(2):
         worker = bench.worker(leader.address)
         link = await leader.connection()
-        assert await link.welcome() == {}
+        assert await link.welcome() == ({"Kept": [told(job)]} if life else {})
         await link.expect(CREDIT)
         link.assign(job, "make", str(bench.runs))
         results.append(await link.ack_of(job))
@@ -643,7 +646,7 @@ async def test_a_worker_without_a_leader_stops_at_once(bench: Bench, caplog: pyt
 async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
     leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.worker.RECONNECT_FIRST_S", 0.1)
+    monkeypatch.setattr("wakugumi.roles.worker.WORKER_RECONNECT_FIRST_S", 0.1)
     tries = 0
 
     async def dial_late(owner: Owner) -> Link:
@@ -698,6 +701,114 @@ async def test_what_no_leader_would_accept_is_refused_at_the_start(
         Worker(Address("127.0.0.1", 1), Programs(bench.programs), bench.jobs, **settings)
 
 
+# Killed, and started anew.
+
+
+class LiveWorker:
+    """A worker's process, on the bench's folders."""
+
+    def __init__(self, leader: ScriptedLeader, bench: Bench) -> None:
+        self._command = [sys.executable, "-c", MAIN, str(leader.address.port), str(bench.programs), str(bench.jobs)]
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(*self._command, stderr=subprocess.DEVNULL)
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+
+@pytest.fixture
+async def live(leader: ScriptedLeader, bench: Bench) -> AsyncIterator[LiveWorker]:
+    live = LiveWorker(leader, bench)
+    yield live
+    await live.kill()
+
+
+def told(job: uuid.UUID) -> str:
+    """As it stands in Holding."""
+    return base64.b64encode(job.bytes_le).decode()
+
+
+@pytest.mark.spec("L4", "W4", "W7")
+async def test_a_worker_that_was_killed_comes_back_under_its_id_and_its_results_are_fetched(
+    leader: ScriptedLeader, bench: Bench, live: LiveWorker
+) -> None:
+    bench.program("make", f'echo run >> "{bench.runs}"; echo made > out.txt; echo said')
+    await live.start()
+    link = await leader.connection()
+    hello = await link.expect(HELLO_WORKER)
+    link.send(WELCOME, b'{"Version":"1"}')
+    assert (await link.expect(HOLDING)).json == {}
+    await link.expect(CREDIT)
+    ok, failed, running = new_id(), new_id(), new_id()
+    link.assign(running, "wait")
+    link.assign(ok, "make")
+    link.assign(failed, "fail")
+    acks: dict[uuid.UUID, Any] = {}
+    while acks.keys() != {ok, failed}:
+        if (frame := await link.read()).type == ACK:
+            acks[frame.corr_id] = frame.json
+    await bench.until_run(3)
+    await live.kill()
+
+    await live.start()
+    link = await leader.connection()
+    assert (await link.expect(HELLO_WORKER)).msg_id == hello.msg_id
+    link.send(WELCOME, b'{"Version":"1"}')
+    holding = (await link.expect(HOLDING)).json
+    assert holding.keys() == {"Kept"}
+    assert sorted(holding["Kept"]) == sorted([told(ok), told(failed)])
+    assert (await link.expect(CREDIT)).credit == 4
+    link.fetch(ok, failed, running)
+    assert await link.ack_of(ok) == acks[ok]
+    assert await link.ack_of(failed) == acks[failed]
+    gone = await link.ack_of(running)
+    assert (gone["Status"], gone["Reason"]) == ("FAILED", "worker-error")
+    assert bench.run_count == 3, "what is on the disk is not run again"
+
+    link.close()
+    link = await leader.connection()
+    holding = await link.welcome()
+    assert sorted(holding.pop("Finished")) == sorted([told(ok), told(failed)])
+    assert holding == {}, "what was fetched is owed, and no longer offered"
+    await link.expect(CREDIT)
+    assert {(await link.expect(ACK)).corr_id for _ in range(2)} == {ok, failed}
+
+
+@pytest.mark.spec("L3", "L6")
+async def test_a_failure_that_the_leader_knows_is_not_offered_after_a_restart(
+    leader: ScriptedLeader, bench: Bench, live: LiveWorker
+) -> None:
+    await live.start()
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    ok, failed = new_id(), new_id()
+    for job, program in ((ok, "count"), (failed, "fail")):
+        link.assign(job, program)
+        await link.ack_of(job)
+        await link.expect(CREDIT)
+        link.confirm(job)
+    await until(lambda: not (bench.jobs / str(failed) / ".done").exists())
+    await live.kill()
+    await live.start()
+    link = await leader.connection()
+    assert await link.welcome() == {"Kept": [told(ok)]}
+
+
+async def test_a_row_to_fetch_that_is_not_of_ids_ends_the_connection(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.send(FETCH, bytes(15))
+    assert await link.ended() == []
+
+
 MAIN = """
 import logging, sys
 from pathlib import Path
@@ -741,5 +852,5 @@ async def test_a_signal_drains_the_process_and_it_ends_well(
 
 
 @pytest.fixture(autouse=True)
-def told(caplog: pytest.LogCaptureFixture) -> None:
+def every_word(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)

@@ -38,6 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", os.pathsep.join([str(SCRIPTS), os.environ.get("PATH", os.defpath)]))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)

@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from wakugumi.core.job import JobId
 from wakugumi.core.questions import AskCancel, AskExplain, AskJobs, AskStatus
 from wakugumi.errors import PeerError, Refused
-from wakugumi.limits import CLIENT_CAP_MAX, CLIENT_ID_CHARS_MAX, FRAME_BYTES_MAX, WORKER_NAME_CHARS_MAX
+from wakugumi.limits import (
+    CLIENT_CAP_MAX,
+    CLIENT_ID_CHARS_MAX,
+    FRAME_BYTES_MAX,
+    OUTPUT_TAIL_CHARS_MAX,
+    WORKER_NAME_CHARS_MAX,
+)
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -55,8 +61,21 @@ json_values = st.recursive(
     max_leaves=8,
 )
 FIELDS = [
-    *["JobId", "ClientId", "ExecName", "Args", "Files", "TimeoutS", "Limits", "Status", "Reason", "Stdout"],
-    *["DesiredParallelism", "Wants", "Name", "Running", "Finished", "Cpu", "Code", "Message", "Version", "ask", "job"],
+    *["JobId", "ClientId", "ExecName", "Args", "Files", "TimeoutS", "Limits", "Retries", "Status", "Reason", "Stdout"],
+    *[
+        "DesiredParallelism",
+        "Wants",
+        "Name",
+        "Running",
+        "Finished",
+        "Kept",
+        "Cpu",
+        "Code",
+        "Message",
+        "Version",
+        "ask",
+        "job",
+    ],
 ]
 payloads = (
     st.binary(max_size=60)
@@ -86,6 +105,7 @@ def test_whatever_is_written_ends_as_a_peer_error_or_a_refusal(payload: bytes, s
         assert len(complaint(of_payload, payload)) < 500
     ms.read_cache_put(payload)
     ms.read_credit(payload)
+    assert len(ms.output_tail(payload)) <= OUTPUT_TAIL_CHARS_MAX
 
 
 @pytest.mark.spec("F5")
@@ -193,6 +213,8 @@ def test_without_one_in_the_payload_the_frames_job_id_holds(payload: bytes) -> N
         (b'{"JobId":"00000000-0000-0000-0000-000000000000"}', "the job has no id"),
         (b'{"ExecName":7}', "`$.ExecName`"),
         (b'{"TimeoutS":"1"}', "`$.TimeoutS`"),
+        (b'{"Retries":"1"}', "`$.Retries`"),
+        (b'{"Retries":1.5}', "`$.Retries`"),
         (DEEP, "recursion"),
     ],
 )
@@ -248,6 +270,32 @@ def test_records_have_the_pascal_case_names_of_the_contract_and_bytes_are_base64
     assert put == {"CacheId": "data-v1", "Status": "FAILED", "Message": "no"}
 
 
+def test_a_job_says_how_often_it_may_be_tried_and_leader_and_worker_read_the_same() -> None:
+    payload = ms.encode(ms.JobRequest(str(JOB), retries=3))
+    assert json.loads(payload) == {"JobId": str(JOB), "Retries": 3}
+    assert ms.read_request(payload).retries == ms.read_submit(Frame(1, payload=payload))[1].retries == 3
+    assert ms.read_submit(Frame(1, JOB_ID, payload=b"{}"))[1].retries == ms.read_request(b'{"JobId":""}').retries == 0
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "tail"),
+    [
+        ("out", "err", "err"),
+        ("out", "", "out"),
+        ("", "", ""),
+        ("o" * 5_000 + "!", "", "o" * (OUTPUT_TAIL_CHARS_MAX - 1) + "!"),
+        ("out", "計" * 5_000, "計" * OUTPUT_TAIL_CHARS_MAX),
+    ],
+)
+def test_the_end_of_what_was_printed_is_told_the_errors_first(stdout: str, stderr: str, tail: str) -> None:
+    assert ms.output_tail(ms.encode(ms.JobResult(str(JOB), status="FAILED", stdout=stdout, stderr=stderr))) == tail
+
+
+@pytest.mark.parametrize("payload", [b"", b"done", b'{"Stderr":7}', DEEP])
+def test_of_a_result_that_cannot_be_read_nothing_is_told(payload: bytes) -> None:
+    assert ms.output_tail(payload) == ""
+
+
 @pytest.mark.spec("F6")
 def test_unknown_fields_are_ignored() -> None:
     payload = b'{"JobId":"%s","Later":{"x":[1]},"Files":[{"Name":"a","Mode":7}]}' % str(JOB).encode()
@@ -285,9 +333,12 @@ def test_what_a_worker_holds_is_told_in_base64() -> None:
     payload = json.dumps({"Running": [text], "Finished": []}).encode()
     assert ms.read_holding(payload) == ms.Holding([JOB_ID], [])
     assert ms.read_holding(ms.encode(ms.Holding([], [JOB_ID]))) == ms.Holding([], [JOB_ID])
+    assert ms.read_holding(b'{"Kept":["%s"]}' % text.encode()) == ms.Holding(kept=[JOB_ID])
 
 
-@pytest.mark.parametrize("payload", [b'{"Running":["AAAA"]}', b'{"Finished":["!"]}', b'{"Running":"x"}', b""])
+@pytest.mark.parametrize(
+    "payload", [b'{"Running":["AAAA"]}', b'{"Finished":["!"]}', b'{"Kept":[""]}', b'{"Running":"x"}', b""]
+)
 def test_holding_something_that_is_no_id_is_a_peers_fault(payload: bytes) -> None:
     with pytest.raises(PeerError, match="the payload of Holding"):
         ms.read_holding(payload)

@@ -25,9 +25,16 @@ log = logging.getLogger("wakugumi.drive")
 
 
 class Keeper(Protocol[K_contra]):
-    """Where `keep` goes. `done` is called in the loop's thread, in the order of the commits, once it is safe."""
+    """Where `keep` goes. `done` is called in the loop's thread, in the order of the commits, once it and all before it
+    are safe. Without a `done` nobody waits, and it may go with the next commit. If it cannot keep what it was given, it
+    never calls `done` and lets whoever runs the process know."""
 
-    def commit(self, records: Sequence[K_contra], done: Callable[[], None]) -> None: ...
+    def commit(self, records: Sequence[K_contra], done: Callable[[], None] | None) -> None: ...
+
+    @property
+    def idle(self) -> bool:
+        """Is all safe that was given to it?"""
+        ...
 
 
 class Drive(Generic[E, K, D]):
@@ -51,7 +58,8 @@ class Drive(Generic[E, K, D]):
         self._name = name
         self._keeper = keeper
         self._events: list[E] = []
-        self._uncommitted: deque[Step[K, D]] = deque()
+        self._waiting: deque[Sequence[D]] = deque()
+        """What is to be done once what was decided with it, or before it, is safe."""
         self._turning = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -66,6 +74,11 @@ class Drive(Generic[E, K, D]):
         if len(events) == 1:
             self._loop.call_soon(self._turn)
         elif len(events) >= READ_EVENTS_MAX and not self._turning:
+            self._turn()
+
+    def flush(self) -> None:
+        """What was posted is handled now, and not together with what comes next: one of them is large."""
+        if not self._turning:
             self._turn()
 
     def close(self) -> None:
@@ -92,12 +105,15 @@ class Drive(Generic[E, K, D]):
             step = self._machine.tick(now) if events is None else self._machine.handle(events, now)
             if self._trace:
                 self._log(events or (), step)
-            if self._keeper is None or (not step.keep and not self._uncommitted):
+            keeper = self._keeper
+            if keeper is None or (not step.keep and not self._waiting and keeper.idle):
                 if step.do:
                     self._perform(step.do)
-            else:
-                self._uncommitted.append(step)
-                self._keeper.commit(step.keep, self._committed)
+            elif step.do:
+                self._waiting.append(step.do)
+                keeper.commit(step.keep, self._committed)
+            elif step.keep:
+                keeper.commit(step.keep, None)
             self._set_timer()
         except Exception as error:
             self._fail(error)
@@ -107,16 +123,22 @@ class Drive(Generic[E, K, D]):
     def _committed(self) -> None:
         if self.failed.done():
             return
-        step = self._uncommitted.popleft()
+        self._turning = True
         try:
-            self._perform(step.do)
+            self._perform(self._waiting.popleft())
         except Exception as error:
             self._fail(error)
+        finally:
+            self._turning = False
+
+    def fail(self, error: Exception) -> None:
+        """It cannot go on, and why: nothing more is handled or performed."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
 
     def _fail(self, error: Exception) -> None:
         log.critical("%s failed by a bug of its own", self._name, exc_info=error)
-        if not self.failed.done():
-            self.failed.set_exception(error)
+        self.fail(error)
 
     def _set_timer(self) -> None:
         """A timer that fires too early costs one empty tick; one set anew each turn would cost more."""

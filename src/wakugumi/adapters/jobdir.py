@@ -3,6 +3,7 @@
     <jobs>/<job id>/             while it runs: its inputs and what it makes; its current directory
     <jobs>/<job id>/.done        when it has ended: its result as JSON, without the archive
     <jobs>/<job id>/result.zip   and the archive, if it made any files
+    <jobs>/.worker               whose folder this is: by the same id its worker comes back after a restart
 
 `.done` comes last, so a directory without it is what an interrupted job left behind. Nothing is synced: where power was
 lost, a torn `.done` is not JSON or does not fit its archive's checksum, and counts as none.
@@ -22,6 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from uuid import UUID, uuid4
 
 import msgspec
 
@@ -29,13 +31,14 @@ from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.files import READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
-from wakugumi.core.job import JobId, parse_job_id
+from wakugumi.core.job import JobId, WorkerId, parse_job_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import KIB
 from wakugumi.wire.message import InputFile, JobResult, encode
 
 DONE: Final = ".done"
 ARCHIVE: Final = "result.zip"
+WORKER: Final = ".worker"
 SMALL_BYTES: Final = 256 * KIB
 SMALL_FILES: Final = 32
 """What is packed, written or removed without leaving the loop: about a millisecond of work."""
@@ -52,6 +55,14 @@ class Done(JobResult, frozen=True, rename="pascal"):
     archive_crc: int | None = None
 
 
+class Owner(msgspec.Struct, frozen=True, rename="pascal"):
+    """What `.worker` holds: an id, and where it is good. On a cloned disk or in a copied folder it is another's."""
+
+    worker_id: UUID
+    node: str
+    inode: int
+
+
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
 _done: Final = msgspec.json.Decoder(Done)
 
@@ -65,6 +76,22 @@ class JobsFolder:
         self.captures = Captures(self.path)
         self._spare: dict[str, None] = {}
         self._ledger = Ledger(self.path)
+
+    def worker_id(self) -> WorkerId:
+        """The id of the worker whose folder this is: as in its earlier lives here, or a new one."""
+        node, inode = os.uname().nodename, os.stat(self.path).st_ino
+        path = f"{self.path}/{WORKER}"
+        with contextlib.suppress(OSError, ValueError):
+            owner = msgspec.json.decode(read_all(path), type=Owner)
+            if (owner.node, owner.inode) == (node, inode) and owner.worker_id.int:
+                return WorkerId(owner.worker_id.bytes_le)
+        owner = Owner(uuid4(), node, inode)
+        with contextlib.suppress(OSError):  # then it is good for this life
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{path}.new")
+            write_new(f"{path}.new", encode(owner), 0o600)
+            os.replace(f"{path}.new", path)
+        return WorkerId(owner.worker_id.bytes_le)
 
     def make(self, job: str) -> JobDir:
         """A fresh, empty directory; what an earlier run of the same job left is removed. Raises Refused."""
@@ -112,6 +139,11 @@ class JobsFolder:
             return None
         result = JobResult(**{name: getattr(done, name) for name in JobResult.__struct_fields__})
         return encode(msgspec.structs.replace(result, output_archive=archive))
+
+    def unmark(self, job: str) -> None:
+        """Its result answers for nothing any more. What is beside it stays until the job's time is over."""
+        with contextlib.suppress(OSError):
+            os.unlink(f"{self.path}/{job}/{DONE}")
 
     def finished(self) -> list[tuple[JobId, float]]:
         """What ended before, and how many seconds ago. What was interrupted is removed on the way.

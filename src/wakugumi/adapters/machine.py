@@ -33,8 +33,10 @@ class OthersCpu:
     def _read(self) -> tuple[float, float]:
         """CPU seconds the machine had to give since it started, and what others took of them."""
         times = psutil.cpu_times()
-        # Guests are already counted as user and nice. Stolen time is others', on the machine below.
-        total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        # Guests are already counted as user and nice. Stolen time is what the machine below gave to other machines: it
+        # was never this one's to give, and its neighbours' load is no reason to hold credit back.
+        not_given = ("guest", "guest_nice", "steal")
+        total_s = sum(times) - sum(getattr(times, name, 0.0) for name in not_given)
         unused_s = times.idle + getattr(times, "iowait", 0.0)
         own = os.times()
         return total_s, total_s - unused_s - self._own_cpu_s() - own.user - own.system

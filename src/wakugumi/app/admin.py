@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 from cyclopts import Parameter
 
 from wakugumi.app import config, logs
+from wakugumi.app.asking import ask, id_of
 from wakugumi.app.grids import connected
 from wakugumi.app.options import ASKING, Asking
 from wakugumi.app.outfolder import OutFolder, Record
@@ -19,7 +20,6 @@ from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, si
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core import questions as qu
-from wakugumi.core.job import job_id_from_name, show_job_id
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
 from wakugumi.limits import LIST_ROWS_DEFAULT
 from wakugumi.roles.result import Result
@@ -33,7 +33,7 @@ Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose su
 
 def status(*, asking: Asking = ASKING) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = _ask(qu.AskStatus(), qu.StatusAnswer, asking)
+    answer = ask(qu.AskStatus(), qu.StatusAnswer, asking)
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(answer)
@@ -53,7 +53,7 @@ def jobs_list(
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = _ask(qu.AskJobs(state, client, pattern, limit), qu.JobsAnswer, asking)
+    answer = ask(qu.AskJobs(state, client, pattern, limit), qu.JobsAnswer, asking)
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(answer)
@@ -73,7 +73,7 @@ def jobs_show(
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    row = _ask(qu.AskJob(_id(job)), qu.JobRow, asking)
+    row = ask(qu.AskJob(id_of(job)), qu.JobRow, asking)
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(row)
@@ -91,7 +91,7 @@ def jobs_story(
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = _ask(qu.AskStory(_id(job)), qu.StoryAnswer, asking)
+    answer = ask(qu.AskStory(id_of(job)), qu.StoryAnswer, asking)
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(answer)
@@ -109,7 +109,7 @@ def jobs_explain(
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = _ask(qu.AskExplain(_id(job)), qu.ExplainAnswer, asking)
+    answer = ask(qu.AskExplain(id_of(job)), qu.ExplainAnswer, asking)
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(answer)
@@ -124,13 +124,32 @@ def jobs_cancel(
     *jobs: str,
     client: Client = "",
     pattern: Pattern = "",
+    forget: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="Forget their results, too, also of those that had ended: for a client that will not come back.",
+        ),
+    ] = False,
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
     if not jobs and not client and not pattern:
         raise ConfigError("nothing says which jobs to cancel", "name ids, --client or --pattern")
-    ids = {_id(job): job for job in jobs}
-    answer = _ask(qu.AskCancel(list(ids), client, pattern), qu.CancelAnswer, asking)
+    ids = {id_of(job): job for job in jobs}
+    question = qu.AskCancel(list(ids), client, pattern, forget)
+    answer = ask(question, qu.CancelAnswer, asking)
+    while answer.left:
+        say(f"{one(answer.cancelled, 'job')} cancelled, {answer.left:,} to go")
+        more = ask(question, qu.CancelAnswer, asking)
+        answer = qu.CancelAnswer(
+            answer.cancelled + more.cancelled,
+            answer.finished + more.finished,
+            more.unknown,
+            answer.forgotten + more.forgotten,
+            more.left,
+        )
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(answer)
@@ -138,7 +157,8 @@ def jobs_cancel(
             lines_out([str(answer.cancelled)])
         case _:
             done = f", {one(answer.finished, 'job')} had ended before" if answer.finished else ""
-            lines_out([f"{one(answer.cancelled, 'job')} cancelled{done}"])
+            gone = f", {one(answer.forgotten, 'result')} forgotten" if forget else ""
+            lines_out([f"{one(answer.cancelled, 'job')} cancelled{done}{gone}"])
             for job in answer.unknown:
                 say(f"unknown: {ids[job]}")
     return EXIT_NOT_FOUND if answer.unknown else 0
@@ -165,7 +185,7 @@ def jobs_wait(
 
 def workers_list(*, asking: Asking = ASKING) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = _ask(qu.AskWorkers(), qu.WorkersAnswer, asking)
+    answer = ask(qu.AskWorkers(), qu.WorkersAnswer, asking)
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(answer)
@@ -183,7 +203,7 @@ def workers_drain(
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    return _show_worker(_ask(qu.AskDrain(worker), qu.WorkerRow, asking), asking)
+    return _show_worker(ask(qu.AskDrain(worker), qu.WorkerRow, asking), asking)
 
 
 def workers_resume(
@@ -193,25 +213,7 @@ def workers_resume(
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    return _show_worker(_ask(qu.AskResume(worker), qu.WorkerRow, asking), asking)
-
-
-def _ask(question: qu.Question, kind: type[A], asking: Asking) -> A:
-    async def ask() -> qu.Answer:
-        async with connected(asking.leader) as grid:
-            return await grid.ask(question)
-
-    answer = run(ask())
-    assert isinstance(answer, kind)
-    return answer
-
-
-def _id(text: str) -> str:
-    """A job's id as the leader knows it: names stand for ids only at the edges."""
-    try:
-        return show_job_id(job_id_from_name(text))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return _show_worker(ask(qu.AskResume(worker), qu.WorkerRow, asking), asking)
 
 
 async def _wait(leader: str | None, jobs: list[str], wait_s: float | None) -> list[Result]:
@@ -242,7 +244,7 @@ def _keep(folder: OutFolder, result: Result) -> None:
 
 def _show_status(answer: qu.StatusAnswer) -> None:
     rows = [
-        ("up", duration(answer.up_s)),
+        ("up", f"{duration(answer.up_s)}, {_how_durable(answer)}"),
         ("workers", f"{answer.workers}, {one(answer.slots_free, 'slot')} free"),
         ("clients", str(answer.clients)),
         ("queued", f"{one(answer.queued, 'job')}, {size(answer.queued_bytes)}{', full' if answer.full else ''}"),
@@ -252,12 +254,33 @@ def _show_status(answer: qu.StatusAnswer) -> None:
         ("redelivered", str(answer.redelivered)),
         ("not fetched", one(answer.undelivered, "result")),
     ]
+    if answer.letters:
+        rows.append(("dead letters", f"{answer.letters:,}: see `waku dead list`"))
     width = max(len(name) for name, _ in rows)
     lines_out([f"{name:<{width}}  {value}" for name, value in rows])
     if answer.subjects:
         print()
         rows_by_subject = [(row.subject, f"{row.queued:,}", str(row.workers)) for row in answer.subjects]
         table_out(("subject", "#queued", "#workers"), rows_by_subject)
+    if answer.busiest:
+        print()
+        rows_by_client = [
+            (
+                row.client,
+                "here" if row.connected else "away",
+                f"{row.unfinished:,}",
+                f"{row.running} of {row.cap}",
+                size(row.unfetched_bytes),
+            )
+            for row in answer.busiest
+        ]
+        table_out(("client", "is", "#unfinished", "#running", "#not fetched"), rows_by_client)
+
+
+def _how_durable(answer: qu.StatusAnswer) -> str:
+    if not answer.durable:
+        return "in memory only"
+    return "its disk is nearly full: nothing is accepted" if answer.disk_low else "with a journal"
 
 
 def _show_jobs(rows: list[qu.JobRow]) -> None:

@@ -45,9 +45,17 @@ FAMILIES: Final = {
         "What the leader knows of its jobs: list, show, story, explain, cancel, wait.",
         "Examples:\n  waku jobs list --state queued\n  waku jobs explain monday-run",
     ),
+    "dead": (
+        "Jobs that used up their attempts: list, show, requeue, drop.",
+        "Examples:\n  waku dead list\n  waku dead show monday-run\n  waku dead requeue --reason timeout",
+    ),
     "workers": (
         "Who works for the leader: list, drain, resume.",
         "Examples:\n  waku workers list\n  waku workers drain rack1-7",
+    ),
+    "store": (
+        "What a leader keeps on its disk: check, backup, repair.",
+        "Examples:\n  waku store check state/\n  waku store backup state/ monday.sqlite",
     ),
 }
 """Commands that share a first word: what they have in common, and examples."""
@@ -249,15 +257,17 @@ Example:
         Command(
             "jobs cancel",
             "wakugumi.app.admin:jobs_cancel",
-            "[ID…] [--client ID] [--pattern PATTERN] [OPTIONS]",
+            "[ID…] [--client ID] [--pattern PATTERN] [--forget] [OPTIONS]",
             """\
 Cancel jobs by id, or all of a client, or all whose subject matches a pattern.
 
-What runs is ended, with everything that it started.""",
+What runs is ended, with everything that it started. Their clients hear that they were cancelled, also if they come \
+back later; with --forget nothing is kept for them.""",
             """\
 Examples:
   waku jobs cancel monday-run
   waku jobs cancel --client desk-1
+  waku jobs cancel --client gone-for-good --forget
   waku jobs cancel --pattern 'job.assign.calcA.>'""",
         ),
         Command(
@@ -272,6 +282,57 @@ Exit code 1 if one of them failed, 6 if they take longer than --wait.""",
 Examples:
   waku jobs wait monday-run
   waku jobs wait monday-run --out results --wait 60""",
+        ),
+        Command(
+            "dead list",
+            "wakugumi.app.dead:dead_list",
+            "[ID…] [--pattern PATTERN] [--reason REASON] [--limit N] [OPTIONS]",
+            """\
+Which jobs used up their attempts and wait for a person, the newest last.
+
+A job dies when its worker is lost, does not answer or fails it time after time; a program's own non-zero exit is an \
+answer, and no death. Exit code 3 if an ID is not among the dead.""",
+            """\
+Examples:
+  waku dead list
+  waku dead list --reason worker-lost -o quiet
+  waku dead list --pattern 'job.assign.calcA.>'""",
+        ),
+        Command(
+            "dead show",
+            "wakugumi.app.dead:dead_show",
+            "ID [OPTIONS]",
+            """\
+What became of each attempt of a dead job: where, when, how it ended, and what it said at last.""",
+            """\
+Example:
+  waku dead show monday-run""",
+        ),
+        Command(
+            "dead requeue",
+            "wakugumi.app.dead:dead_requeue",
+            "[ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]",
+            """\
+Open dead jobs again, with all their attempts before them.
+
+All that is said must hold of a job. Whoever then asks for it, as with `waku jobs wait`, gets the new result. Exit \
+code 3 if an ID is not among the dead.""",
+            """\
+Examples:
+  waku dead requeue monday-run
+  waku dead requeue --reason worker-lost
+  waku dead requeue --all""",
+        ),
+        Command(
+            "dead drop",
+            "wakugumi.app.dead:dead_drop",
+            "[ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]",
+            """\
+Forget dead jobs, chosen as in `waku dead requeue`.""",
+            """\
+Examples:
+  waku dead drop monday-run
+  waku dead drop --pattern 'job.assign.calcA.>' --reason timeout""",
         ),
         Command(
             "workers list",
@@ -302,6 +363,65 @@ Give a drained worker jobs again.""",
             """\
 Example:
   waku workers resume rack1-7""",
+        ),
+        Command(
+            "store check",
+            "wakugumi.app.store:check",
+            "[DIR | --state DIR] [OPTIONS]",
+            """\
+Read all of a leader's journal, and say what is in it and whether it is sound.
+
+DIR is the leader's state folder; the leader may run meanwhile. Exit code 1 if something is damaged.""",
+            """\
+Examples:
+  waku store check
+  waku store check /var/lib/wakugumi -o json""",
+        ),
+        Command(
+            "store backup",
+            "wakugumi.app.store:backup",
+            "DIR FILE [OPTIONS]",
+            """\
+Copy a leader's journal to a new file, as it is at one moment.
+
+The leader may run meanwhile. To go back to it, put FILE into an empty folder as journal.sqlite, and start a leader \
+with that folder: it knows nothing of what happened since.""",
+            """\
+Example:
+  waku store backup /var/lib/wakugumi monday.sqlite""",
+        ),
+        Command(
+            "store repair",
+            "wakugumi.app.store:repair",
+            "[DIR | --state DIR] [OPTIONS]",
+            """\
+Keep what can be read of a damaged journal, and say what cannot.
+
+No leader may run on the folder. The damaged file is put aside under a name with the time, and nothing is deleted; a \
+sound journal is left alone.""",
+            """\
+Example:
+  waku store repair /var/lib/wakugumi""",
+        ),
+        Command(
+            "drill",
+            "wakugumi.app.drill:drill",
+            "[--jobs N] [--workers W] [--kill KINDS] [--times K] [--seed S] [OPTIONS]",
+            """\
+Kill leader, workers and client at random, and count what is lost.
+
+Real processes on this machine, in a folder of their own: a leader, workers, and a client whose jobs leave a mark each \
+time their program begins and ends. Each of them is killed (SIGKILL) or stopped for a while, at random from one seed, \
+and brought back; the kills are spread over the jobs. Then the marks are counted: every accepted job must be finished, \
+once in the eyes of the client, and a program may run again only if its worker was killed while it ran there.
+
+Exit code 1 if anything was lost, delivered twice, or run again without need; the folder is kept then, and named.""",
+            """\
+Examples:
+  waku drill
+  waku drill --jobs 5000 --kill leader --times 50
+  waku drill --jobs 5000 --kill worker,client --times 50 --seed 7 --keep
+  waku drill --leader-memory --kill leader      what a leader without a journal loses""",
         ),
     ),
 }

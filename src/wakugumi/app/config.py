@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
 from wakugumi.errors import ConfigError
@@ -94,6 +95,12 @@ class Setting(Generic[T]):
         return value
 
 
+def state_folder(port: int) -> Path:
+    """Where a leader on this port keeps its journal if nobody says otherwise: beside what other programs keep."""
+    beside = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    return beside / "wakugumi" / f"leader-{port}"
+
+
 def cpu_count() -> int:
     """The CPUs this process may use, which may be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
@@ -111,6 +118,9 @@ DESIRED: Final = Setting("desired", CLIENT_CAP_OLD, "CLIENT_DESIRED_PAR", least=
 TIMEOUT_S: Final = Setting("timeout", JOB_TIMEOUT_S, least=0.001, most=JOB_TIMEOUT_MAX_S)
 PROGRAMS: Final = Setting("programs", "/opt/grid/exe")
 JOBS: Final = Setting("jobs", "/tmp/jobs")  # noqa: S108 -- the contract's default (W1)
+STATE: Final = Setting("state", "")
+"""Empty: a folder of the user's, named after the port."""
+MEMORY: Final = Setting("memory", False)
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
 CLIENT_ID: Final = Setting("client-id", "")
@@ -129,6 +139,8 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     TIMEOUT_S,
     PROGRAMS,
     JOBS,
+    STATE,
+    MEMORY,
     NAME,
     HOST,
     CLIENT_ID,

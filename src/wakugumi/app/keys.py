@@ -1,7 +1,7 @@
 """When is a result still good? When its key is the same: program, arguments, the input's name and content.
 
 A job's id is made of the key and of everything else in the request, because a leader takes one id for one request
-(SPEC L6): who changes the timeout asks for another job, and still keeps the results that are there.
+(SPEC L6): who changes the timeout or the retries asks for another job, and still keeps the results that are there.
 """
 
 from __future__ import annotations

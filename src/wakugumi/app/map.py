@@ -34,6 +34,7 @@ from wakugumi.app.options import (
     Logging,
     Program,
     ProgramArgs,
+    Retries,
     Subject,
     Timeout,
 )
@@ -76,6 +77,7 @@ def map_inputs(
     fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Do everything again.")] = False,
     slots: LocalSlots = None,
     timeout: Timeout = None,
+    retries: Retries = 0,
     leader: Leader = None,
     cap: Cap = None,
     client_id: ClientId = None,
@@ -87,7 +89,7 @@ def map_inputs(
     place = choose(program, leader, slots=slots, cap=cap, client_id=client_id)
     timeout_s = config.TIMEOUT_S.value(timeout)
     with closing(_all_inputs(inputs, inputs_from)) as found, closing(OutFolder(out)) as folder:
-        return Map(place, found, folder, program_args, timeout_s, subject, fresh=fresh).run()
+        return Map(place, found, folder, program_args, timeout_s, subject, retries=retries, fresh=fresh).run()
 
 
 class Map:
@@ -102,6 +104,7 @@ class Map:
         timeout_s: float,
         subject: str = "",
         *,
+        retries: int = 0,
         fresh: bool = False,
     ) -> None:
         self._place = place
@@ -110,6 +113,7 @@ class Map:
         self._args = list(args) if any("{}" in arg for arg in args) else [*args, "{}"]
         self._timeout_s = timeout_s
         self._subject = subject
+        self._retries = retries
         self._fresh = fresh
         self._keys = Keys(program_digest(place.path) if place.path else place.program.encode(), args)
         self._salt = os.urandom(8).hex() if fresh else ""
@@ -163,6 +167,7 @@ class Map:
                     self._tasks(done, grid.client_id),
                     subject=self._subject,
                     timeout_s=self._timeout_s,
+                    retries=self._retries,
                 )
                 async with jobs as results:
                     async for result in results:
@@ -183,7 +188,7 @@ class Map:
                 yield MapTask(source=source, key="", args=args, files={source.name: Path(source.path)})
                 continue
             key = self._keys.key(source.out, content)
-            job = job_id(key, client_id, self._place.program, self._timeout_s, self._subject, self._salt)
+            job = job_id(key, client_id, self._place.program, self._timeout_s, self._subject, self._salt, self._retries)
             self._waiting_for[job] = None
             yield MapTask(source=source, key=key, args=args, files={source.name: content}, job_id=job)
 

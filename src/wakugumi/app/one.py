@@ -18,13 +18,22 @@ from wakugumi.roles.result import Result
 
 
 def run_one(
-    place: Place, args: Sequence[str], files: Mapping[str, Path], subject: str, timeout_s: float, out: str | None
+    place: Place,
+    args: Sequence[str],
+    files: Mapping[str, Path],
+    subject: str,
+    timeout_s: float,
+    out: str | None,
+    *,
+    retries: int = 0,
 ) -> int:
     """Run it, show it, and return the exit code."""
 
     async def job() -> Result:
         async with open_grid(place) as grid:
-            return await grid.run(place.program, args=args, files=files, subject=subject, timeout_s=timeout_s)
+            return await grid.run(
+                place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, retries=retries
+            )
 
     result = run(job())
     _write(sys.stdout, result.stdout)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from cyclopts import Parameter
+from cyclopts import Parameter, validators
+
+from wakugumi.limits import RETRIES_MAX
 
 Program = Annotated[
     str, Parameter(help="A path, or a name on PATH. With a leader: the name of a program that its workers have.")
@@ -24,6 +26,15 @@ Files = Annotated[
 Timeout = Annotated[
     float | None,
     Parameter(name="--timeout", help="Seconds a job may run; 15 minutes if nothing is said. [WAKU_TIMEOUT]"),
+]
+Retries = Annotated[
+    int,
+    Parameter(
+        name="--retries",
+        validator=validators.Number(gte=0, lte=RETRIES_MAX),
+        show_default=False,
+        help="How often a program that ends with a non-zero exit is run again; never if nothing is said.",
+    ),
 ]
 Cap = Annotated[int | None, Parameter(help="Jobs that the leader may run for you at once. [WAKU_CAP]")]
 LocalSlots = Annotated[

@@ -9,7 +9,18 @@ from cyclopts import Parameter
 from wakugumi.app import config, logs
 from wakugumi.app.grids import choose
 from wakugumi.app.one import named_files, run_one
-from wakugumi.app.options import LOGGING, ClientId, Files, Leader, Logging, Program, ProgramArgs, Subject, Timeout
+from wakugumi.app.options import (
+    LOGGING,
+    ClientId,
+    Files,
+    Leader,
+    Logging,
+    Program,
+    ProgramArgs,
+    Retries,
+    Subject,
+    Timeout,
+)
 
 
 def run(
@@ -19,6 +30,7 @@ def run(
     file: Files = (),
     out: Annotated[str | None, Parameter(help="The folder for the files that the program makes.")] = None,
     timeout: Timeout = None,
+    retries: Retries = 0,
     leader: Leader = None,
     client_id: ClientId = None,
     subject: Subject = "",
@@ -27,4 +39,5 @@ def run(
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
     place = choose(program, leader, slots=1, client_id=client_id)
-    return run_one(place, program_args, named_files(file), subject, config.TIMEOUT_S.value(timeout), out)
+    timeout_s = config.TIMEOUT_S.value(timeout)
+    return run_one(place, program_args, named_files(file), subject, timeout_s, out, retries=retries)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from wakugumi.adapters.guardian import guard
+from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address, check_binding
 from wakugumi.adapters.process import Programs
@@ -50,6 +51,18 @@ CpuCap = Annotated[
     Parameter(help="Take no further job while others use more of the CPU; 0.75. [WAKU_CPU_CAP, WORKER_CPU_CAP]"),
 ]
 WorkerName = Annotated[str | None, Parameter(help="What people call it, and a subject of its own. [WAKU_NAME]")]
+StateDir = Annotated[
+    str | None,
+    Parameter(help="The folder for the leader's journal; one per port, below ~/.local/state. [WAKU_STATE]"),
+]
+Memory = Annotated[
+    bool | None,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Keep no journal: faster by a little, and what is queued is gone with the leader. [WAKU_MEMORY]",
+    ),
+]
 CopyProgram = Annotated[
     bool,
     Parameter(negative="", show_default=False, help="Copy the program into each job's directory, beside its inputs."),
@@ -60,12 +73,15 @@ def leader(
     port: int = PORT,
     /,
     *,
+    state: StateDir = None,
+    memory: Memory = None,
     host: Host = None,
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    return run(_lead(_binding(host, port, allow_open)))
+    where = _binding(host, port, allow_open)
+    return run(_lead(where, _state(state, memory, port)))
 
 
 def worker(
@@ -104,6 +120,8 @@ def up(
     jobs: JobsDir = None,
     slots: WorkerSlots = None,
     cpu_cap: CpuCap = None,
+    state: StateDir = None,
+    memory: Memory = None,
     host: Host = None,
     allow_open: AllowOpen = False,
     copy_program: CopyProgram = False,
@@ -119,15 +137,16 @@ def up(
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
     )
-    return guard(lambda: _told(lambda: run(_up(where, settings))))
+    folder = _state(state, memory, port)
+    return guard(lambda: _told(lambda: run(_up(where, settings, folder))))
 
 
-async def _lead(where: Address) -> int:
+async def _lead(where: Address, state: Path | None) -> int:
     stops = _Stops()
     tasks = Tasks()
-    leader = Leader()
-    await _listen(leader, where)
+    leader = await _new_leader(state)
     try:
+        await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         log.info(_DRAINING)
         await stops.wait(2, tasks.start(leader.drain(), name="drain"))
@@ -138,21 +157,21 @@ async def _lead(where: Address) -> int:
     return 0
 
 
-async def _up(where: Address, settings: WorkerSettings) -> int:
+async def _up(where: Address, settings: WorkerSettings, state: Path | None) -> int:
     stops = _Stops()
     tasks = Tasks()
-    leader = Leader()
-    there = await _listen(leader, where)
-    worker = Worker(
-        _reachable(there),
-        Programs(settings.programs),
-        settings.jobs_folder,
-        slots=settings.slots,
-        cpu_cap=settings.cpu_cap,
-        copy_in=settings.copy_in,
-    )
-    serving = tasks.start(worker.run(), name="worker")
+    leader = await _new_leader(state)
     try:
+        there = await _listen(leader, where)
+        worker = Worker(
+            _reachable(there),
+            Programs(settings.programs),
+            settings.jobs_folder,
+            slots=settings.slots,
+            cpu_cap=settings.cpu_cap,
+            copy_in=settings.copy_in,
+        )
+        serving = tasks.start(worker.run(), name="worker")
         _say_how(there, settings)
         await stops.wait(1, leader.drive.failed, serving)
         log.info(_DRAINING)
@@ -167,6 +186,18 @@ async def _up(where: Address, settings: WorkerSettings) -> int:
         await tasks.close()
         await leader.close()
     return 0
+
+
+async def _new_leader(state: Path | None) -> Leader:
+    if state is None:
+        log.info("no journal: what is queued is gone with this process")
+        return Leader()
+    journal = Journal.open(state)
+    try:
+        return Leader(journal)
+    except BaseException:
+        await journal.close()
+        raise
 
 
 class _Stops:
@@ -228,6 +259,16 @@ def _binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where
+
+
+def _state(folder: str | None, memory: bool | None, port: int) -> Path | None:
+    """Where the journal goes; None if none is wanted."""
+    if config.MEMORY.value(memory):
+        if folder is not None:
+            raise ConfigError("--memory means that nothing is kept, so --state has no use", "say one of them")
+        return None
+    said = config.STATE.value(folder)
+    return Path(said) if said else config.state_folder(port)
 
 
 def _port(port: int, least: int = 0) -> int:

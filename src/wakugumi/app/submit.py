@@ -11,7 +11,18 @@ from cyclopts import Parameter
 from wakugumi.app import config, logs
 from wakugumi.app.grids import connected
 from wakugumi.app.one import named_files
-from wakugumi.app.options import LOGGING, ClientId, Files, Leader, Logging, Output, ProgramArgs, Subject, Timeout
+from wakugumi.app.options import (
+    LOGGING,
+    ClientId,
+    Files,
+    Leader,
+    Logging,
+    Output,
+    ProgramArgs,
+    Retries,
+    Subject,
+    Timeout,
+)
 from wakugumi.app.output import json_out
 from wakugumi.app.stoppable import run
 from wakugumi.errors import ConfigError
@@ -28,6 +39,7 @@ def submit(
     count: Annotated[int, Parameter(help="How many jobs like this.")] = 1,
     subject: Subject = "",
     timeout: Timeout = None,
+    retries: Retries = 0,
     leader: Leader = None,
     client_id: ClientId = None,
     output: Output = None,
@@ -48,7 +60,13 @@ def submit(
             for first in range(0, count, 1000):
                 jobs = [
                     await grid.submit(
-                        program, args=program_args, files=files, job_id=job_id, subject=subject, timeout_s=timeout_s
+                        program,
+                        args=program_args,
+                        files=files,
+                        job_id=job_id,
+                        subject=subject,
+                        timeout_s=timeout_s,
+                        retries=retries,
                     )
                     for _ in range(min(1000, count - first))
                 ]

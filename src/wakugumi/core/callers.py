@@ -7,6 +7,7 @@ results are kept, and for how long, is `delivery`'s business.
 from __future__ import annotations
 
 from wakugumi.core import events as ev
+from wakugumi.core.dead import Dead
 from wakugumi.core.delivery import Delivery, Door
 from wakugumi.core.job import DONE, ClientId, ConnId, JobId
 from wakugumi.core.outbox import Outbox
@@ -24,16 +25,22 @@ class Callers:
         self.clients: dict[ClientId, Client] = {}
         self.doors: dict[ConnId, Door] = {}
         self.delivery = Delivery()
+        self.dead = Dead()
 
     # They come and go.
 
-    def joined(self, event: ev.ClientJoined, now: float, *, paused: bool) -> None:
-        client = self.clients.get(event.client)
+    def called(self, client_id: ClientId) -> Client:
+        """The client of this id, whether it is here or not."""
+        client = self.clients.get(client_id)
         if client is None:
-            if len(self.clients) >= CLIENTS_MAX:
-                self._out.do.append(ev.Close(event.conn, f"more than {CLIENTS_MAX} clients have work here"))
-                return
-            client = self.clients[event.client] = Client(event.client)
+            client = self.clients[client_id] = Client(client_id)
+        return client
+
+    def joined(self, event: ev.ClientJoined, now: float, *, paused: bool) -> None:
+        if event.client not in self.clients and len(self.clients) >= CLIENTS_MAX:
+            self._out.do.append(ev.Close(event.conn, f"more than {CLIENTS_MAX} clients have work here"))
+            return
+        client = self.called(event.client)
         client.conns[event.conn] = event.cap
         client.cap = max(client.conns.values())
         self._lanes.room_came(client)
@@ -47,7 +54,7 @@ class Callers:
             if client.undelivered_bytes:
                 for job in [job for job in self.delivery.undelivered.values() if job.client is client]:
                     if not any(conn in self.doors for conn in job.waiters):
-                        self.send_result(job, door, now)
+                        self.send_result(job, door)
 
     def left(self, door: Door) -> None:
         del self.doors[door.conn]
@@ -70,23 +77,23 @@ class Callers:
 
     # They wait.
 
-    def attach(self, door: Door, job: Job, now: float) -> None:
+    def attach(self, door: Door, job: Job) -> None:
         """The job is known: this connection waits for it as well, or gets its result at once (SPEC L6)."""
         if door.receipts:
             self._out.receipt(door.conn, job.id)
         self._wait_for(job, door)
         if job.state is DONE:
-            self.send_result(job, door, now)
+            self.send_result(job, door)
 
-    def claimed(self, door: Door, event: ev.Claimed, now: float) -> None:
+    def claimed(self, door: Door, event: ev.Claimed) -> None:
         for job_id in event.jobs:
             job = self._jobs.get(job_id)
             if job is None:
                 self._out.refuse(door, job_id, "unknown-job", "the leader does not know this job, or no longer")
             else:
-                self.attach(door, job, now)
+                self.attach(door, job)
 
-    def unblocked(self, door: Door, now: float) -> None:
+    def unblocked(self, door: Door) -> None:
         door.blocked = False
         pending, door.pending = door.pending, {}
         for job_id in pending:
@@ -94,7 +101,7 @@ class Callers:
             if job is None:
                 self._out.refuse(door, job_id, "expired", "its result waited too long to be read, and was forgotten")
             elif job.state is DONE:
-                self.send_result(job, door, now)
+                self.send_result(job, door)
             else:
                 self._wait_for(job, door)
 
@@ -108,30 +115,28 @@ class Callers:
 
     # They get it.
 
-    def deliver(self, job: Job, now: float) -> None:
+    def deliver(self, job: Job) -> None:
         """The job has just finished."""
         self.delivery.finished(job)
         somebody = False
         for conn in job.waiters:
             door = self.doors.get(conn)
             if door is not None:
-                self.send_result(job, door, now)
+                self.send_result(job, door)
                 somebody = True
         if not somebody:
             # An old client that came back cannot ask for its results: any connection of its will do.
             for conn in job.client.conns:
                 if not self.doors[conn].receipts:
-                    self.send_result(job, self.doors[conn], now)
+                    self.send_result(job, self.doors[conn])
                     break
 
-    def send_result(self, job: Job, door: Door, now: float) -> None:
+    def send_result(self, job: Job, door: Door) -> None:
         if door.blocked:
             door.pending[job.id] = None
             return
         assert job.result is not None
         self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))
-        if not door.receipts and not job.delivered:
-            self._delivered(job, now)
 
     def confirmed(self, door: Door, event: ev.Confirmed, now: float) -> None:
         """It has these results; a word about what it neither submitted nor waited for counts for nothing."""
@@ -149,9 +154,11 @@ class Callers:
 
     def reopened(self, job: Job) -> None:
         """A FAILED job is submitted again, so nobody is told any more how it ended before (SPEC L6)."""
-        if not job.delivered:
-            self.delivery.dropped(job)
-            self._no_longer_open(job.client)
+        self.withdraw(job)
+        if job in self.dead:
+            self.dead.remove(job)
+        if job.leaf:
+            self._out.leaves.release(job.leaf)
 
     def is_swamped(self) -> bool:
         """So many results wait to be fetched that no more may come."""
@@ -161,12 +168,47 @@ class Callers:
         """Forget results whose time has come."""
         for job in self.delivery.expired(now):
             if not job.delivered:
+                job.delivered = True
                 self._no_longer_open(job.client)
             self._forget(job)
 
+    # Some are dead.
+
+    def bury(self, job: Job) -> None:
+        """It used up its attempts: beside its result, its story waits for someone to look at it (SPEC L3)."""
+        self.dead.add(job)
+        while (oldest := self.dead.too_many()) is not None:
+            self.drop_letter(oldest)
+
+    def drop_letter(self, job: Job) -> None:
+        """Nobody wants to hear of it any more, its client included."""
+        self.dead.remove(job)
+        self.forget(job)
+
+    def forget(self, job: Job) -> bool:
+        """A done job is as if it had never been. False for a dead letter, which has to be dropped as one."""
+        assert job.state is DONE
+        if job in self.dead:
+            return False
+        self.withdraw(job)
+        self._forget(job)
+        return True
+
+    def withdraw(self, job: Job) -> None:
+        """Nobody is told any more how it ended."""
+        if job.id in self.delivery.undelivered:
+            self.delivery.dropped(job)
+            job.delivered = True
+            self._no_longer_open(job.client)
+
     def _delivered(self, job: Job, now: float) -> None:
         self.delivery.delivered(job, now)
+        if self._out.keeps:
+            self._out.keep.append(ev.KeepDelivered(job.id))
         self._no_longer_open(job.client)
+        self.forget_too_much()
+
+    def forget_too_much(self) -> None:
         while self.delivery.too_much():
             self._forget(self.delivery.forget_kept())
 
@@ -177,14 +219,19 @@ class Callers:
         if not client.conns:
             self._forget_idle(client)
 
+    def forget_idle(self) -> None:
+        for client in list(self.clients.values()):
+            self._forget_idle(client)
+
     def _forget_idle(self, client: Client) -> None:
         if not client.open_jobs and not client.conns:
             del self.clients[client.id]
 
     def _forget(self, job: Job) -> None:
-        if self._jobs.get(job.id) is job:
+        if self._jobs.get(job.id) is job and job not in self.dead:
             del self._jobs[job.id]
             if self._out.keeps:
+                self._out.leaves.release(job.leaf)
                 self._out.keep.append(ev.ForgetJob(job.id))
 
     # They are held back.
@@ -208,6 +255,7 @@ class Callers:
 
     def check(self) -> None:
         self.delivery.check()
+        self.dead.check()
         for client_id, client in self.clients.items():
             assert client.id == client_id
             assert client.conns or client.open_jobs

@@ -17,11 +17,12 @@ import msgspec
 
 from wakugumi.core import events as ev
 from wakugumi.core.callers import Callers
-from wakugumi.core.delivery import Door
-from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, JobId, Verdict
+from wakugumi.core.dead import DEAD, is_dead
+from wakugumi.core.delivery import Door, size_of
+from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Verdict
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import backoff_s
-from wakugumi.core.queues import Client, Job, Lanes
+from wakugumi.core.queues import Client, Job, Lanes, digest_of
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.errors import CODES
 
@@ -49,6 +50,7 @@ class Course:
         *,
         chance: Callable[[], float],
         attempts_max: int,
+        payload_memory_bytes: int,
     ) -> None:
         self._out = out
         self._roster = roster
@@ -56,13 +58,18 @@ class Course:
         self._callers = callers
         self._chance = chance
         self._attempts_max = attempts_max
+        self._payload_memory_bytes = payload_memory_bytes
         self._timers: list[tuple[float, int, Job]] = []
         self._timer_count = 0
         self.jobs = jobs
         self.counts = Counts()
         self.open_bytes = 0
         """Payload bytes of jobs that are not done."""
+        self.memory_bytes = 0
+        """Those of them that are held in memory."""
         self.backing_off = 0
+        self.loading: dict[JobId, ConnId] = {}
+        """Running, by the books: their requests are being read from the journal, and will be sent there."""
 
     def wake_at(self) -> float | None:
         return self._timers[0][0] if self._timers else None
@@ -78,6 +85,8 @@ class Course:
     def accept(self, door: Door, event: ev.Submitted, now: float) -> Job:
         """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
         client = door.client
+        payload = event.payload
+        size = len(payload)
         job = Job(
             event.job,
             client,
@@ -85,19 +94,60 @@ class Course:
             event.program,
             event.timeout_s,
             now,
-            event.payload,
+            payload,
             door.alone,
             LIMBO,
             now,
+            digest=digest_of(payload),
+            retries=event.retries,
         )
         self.jobs[event.job] = job
         client.open_jobs += 1
-        self.open_bytes += len(event.payload)
+        self.open_bytes += size
         self.counts.submitted += 1
         if self._out.keeps:
+            job.leaf = self._out.leaves.hold(event.job, size)
             self._out.keep.append(
-                ev.KeepJob(event.job, client.id, event.subject, event.program, event.timeout_s, event.payload)
+                ev.KeepJob(
+                    event.job,
+                    client.id,
+                    client.cap,
+                    event.subject,
+                    event.program,
+                    event.timeout_s,
+                    event.retries,
+                    payload,
+                )
             )
+            if self.memory_bytes + size > self._payload_memory_bytes:
+                job.payload = None
+                return job
+        self.memory_bytes += size
+        return job
+
+    def reopen(self, dead: Job, client: Client, now: float) -> Job:
+        """A new record for a dead job that shall be tried again: its request is all that stays of it."""
+        job = Job(
+            dead.id,
+            client,
+            dead.subject,
+            dead.program,
+            dead.timeout_s,
+            now,
+            dead.payload,
+            (),
+            LIMBO,
+            now,
+            digest=dead.digest,
+            leaf=dead.leaf,
+            retries=dead.retries,
+        )
+        self.jobs[dead.id] = job
+        client.open_jobs += 1
+        self.open_bytes += job.size
+        if job.payload is not None:
+            self.memory_bytes += job.size
+        self.counts.submitted += 1
         return job
 
     def queue(self, job: Job) -> None:
@@ -112,20 +162,27 @@ class Course:
             self.backing_off -= 1
         job.state = RUNNING
         job.worker = worker
-        job.since = now
-        job.attempts = max(job.attempts, 1)
         job.client.in_flight += 1
         worker.jobs[job.id] = None
         self._roster.changed(worker)
+        self.attempt_began(job, worker, now)
 
-    def attempt_lost(self, job: Job, code: str, now: float, *, at_once: bool) -> None:
+    def attempt_began(self, job: Job, worker: Worker, now: float) -> None:
+        job.attempts += 1
+        job.since = now
+        if self._out.keeps:
+            self._out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
+
+    def attempt_lost(self, job: Job, code: str, now: float, *, at_once: bool, output: str = "") -> None:
         """The attempt ended without an answer: again, now or after a while, or never (SPEC L3, L4)."""
-        attempt = self._end_attempt(job, code, now)
-        if job.attempts >= self._attempts_max:
+        attempt = self._end_attempt(job, code, now, output)
+        if self._out.keeps:
+            self._out.keep.append(ev.KeepOutcome(job.id, code, output))
+        if attempts_used(job) >= self._attempts_max:
             self.counts.dead += 1
             text = f"dead: {job.attempts} attempts failed, the last one on {attempt.worker} by {code}"
             job.state = LIMBO
-            self.finish(job, False, Verdict("dead", text), now)
+            self.finish(job, False, Verdict(DEAD, text), now)
             return
         self.counts.redelivered += 1
         if at_once:
@@ -133,35 +190,39 @@ class Course:
             job.since = now
             self._lanes.push(job, first=True)
         else:
-            job.state = BACKOFF
-            self.backing_off += 1
-            job.since = now + backoff_s(job.attempts, self._chance())
-            self._timer_count += 1
-            heappush(self._timers, (job.since, self._timer_count, job))
+            self.back_off(job, now)
+
+    def back_off(self, job: Job, now: float) -> None:
+        job.state = BACKOFF
+        self.backing_off += 1
+        job.since = now + backoff_s(job.attempts, self._chance())
+        self._timer_count += 1
+        heappush(self._timers, (job.since, self._timer_count, job))
 
     def finish(
         self, job: Job, ok: bool, result: bytes | Verdict, now: float, *, by: Worker | None = None, why: str = ""
     ) -> None:
         """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
         before, job.state = job.state, DONE
+        outcome = "ok" if ok else why if why in CODES else "exit"
         if job.also or job.worker is not by:
             self._call_off(job)
         if before is RUNNING:
             if job.worker is not by:
                 outcome = "cancelled"
-            elif ok:
-                outcome = "ok"
-            else:
-                outcome = why if why in CODES else "exit"
             self._end_attempt(job, outcome, now)
         elif before is QUEUED:
             self._lanes.dropped(job)
         elif before is BACKOFF:
             self.backing_off -= 1
-        assert job.payload is not None
-        self.open_bytes -= len(job.payload)
-        job.digest = hash(job.payload)
-        job.payload = None
+        self.open_bytes -= job.size
+        if job.payload is not None:
+            self.memory_bytes -= job.size
+        if self._out.keeps:
+            self._out.leaves.add(size_of(result))
+            self._out.keep.append(ev.KeepResult(job.id, ok, outcome, result))
+        if job.leaf or not is_dead(result):
+            job.payload = None
         job.since = now
         job.ok = ok
         job.result = result
@@ -169,9 +230,9 @@ class Course:
             self.counts.finished_ok += 1
         else:
             self.counts.finished_failed += 1
-        if self._out.keeps:
-            self._out.keep.append(ev.KeepResult(job.id, ok, result))
-        self._callers.deliver(job, now)
+        if is_dead(result):
+            self._callers.bury(job)
+        self._callers.deliver(job)
 
     def cancel(self, job: Job, now: float) -> bool:
         """False if it was done before: its result stands."""
@@ -183,13 +244,18 @@ class Course:
     def check(self) -> None:
         running: dict[Client, int] = {}
         opened: dict[Client, int] = {}
-        open_bytes = backing_off = 0
+        leaves: dict[int, int] = {}
+        open_bytes = memory_bytes = backing_off = 0
         clients, undelivered = self._callers.clients, self._callers.delivery.undelivered
         for job_id, job in self.jobs.items():
             assert job.id == job_id
             assert job.state is not LIMBO
             assert (job.state is RUNNING) == (job.worker is not None)
-            assert (job.state is DONE) == (job.payload is None) == (job.result is not None)
+            assert (job.state is DONE) == (job.result is not None)
+            assert job.payload is None or len(job.payload) == job.size
+            assert job.payload is not None or job.leaf or job.state is DONE
+            assert self._out.keeps == bool(job.leaf)
+            leaves[job.leaf] = leaves.get(job.leaf, 0) + 1
             assert (job.state is DONE and not job.delivered) == (job_id in undelivered)
             if not job.delivered:
                 opened[job.client] = opened.get(job.client, 0) + 1
@@ -198,24 +264,41 @@ class Course:
                 running[job.client] = running.get(job.client, 0) + 1
                 assert job_id in job.worker.jobs
                 assert self._roster.by_id[job.worker.id] is job.worker
-            open_bytes += len(job.payload or b"")
+            if job.state is not DONE:
+                open_bytes += job.size
+                memory_bytes += len(job.payload or b"")
             backing_off += job.state is BACKOFF
+        if self._out.keeps:
+            self._out.leaves.check(leaves)
+        for job_id in self.loading:
+            assert self.jobs[job_id].worker is not None
         assert open_bytes == self.open_bytes
+        assert memory_bytes == self.memory_bytes
         assert backing_off == self.backing_off
         for client in clients.values():
             assert client.in_flight == running.get(client, 0)
             assert client.open_jobs == opened.get(client, 0)
 
-    def _end_attempt(self, job: Job, outcome: str, now: float) -> Attempt:
+    def _end_attempt(self, job: Job, outcome: str, now: float, output: str = "") -> Attempt:
         worker, client = job.worker, job.client
         assert worker is not None
-        attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome)
+        attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome, output)
         job.history = (*job.history, attempt) if job.history else (attempt,)
         job.worker = None
+        if self.loading:
+            self._unload(job, worker)
         client.in_flight -= 1
         if client.parked:
             self._lanes.room_came(client)
         return attempt
+
+    def _unload(self, job: Job, worker: Worker) -> None:
+        """If it was never sent, its worker still has the credit that it was meant to take."""
+        conn = self.loading.pop(job.id, None)
+        if conn is not None and worker.conn == conn:
+            worker.jobs.pop(job.id, None)
+            worker.credit += 1
+            self._roster.changed(worker)
 
     def _call_off(self, job: Job) -> None:
         """Whoever has been given it and has not answered need not go on."""
@@ -223,3 +306,12 @@ class Course:
             if worker is not None and worker.conn is not None and worker.cancels and job.id in worker.jobs:
                 self._out.do.append(ev.SendCancel(worker.conn, job.id))
         job.also = ()
+
+
+def attempts_used(job: Job) -> int:
+    """Attempts that the grid lost. Those that the program ended itself are counted by its `retries`."""
+    return len(job.history) - exits(job)
+
+
+def exits(job: Job) -> int:
+    return sum(attempt.outcome == "exit" for attempt in job.history)

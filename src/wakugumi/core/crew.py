@@ -7,7 +7,7 @@ what it no longer holds goes back to the head of the queue.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 
 from wakugumi.core import events as ev
@@ -15,7 +15,7 @@ from wakugumi.core.claims import Claims
 from wakugumi.core.course import Course
 from wakugumi.core.job import DONE, RUNNING, JobId, WorkerId
 from wakugumi.core.outbox import Outbox
-from wakugumi.core.queues import Lanes
+from wakugumi.core.queues import Job, Lanes
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.limits import ACK_MARGIN_S, CREDIT_MAX, DRAINED_MAX, HELLO_DEADLINE_S, REATTACH_GRACE_S, SILENCE_MAX_S
 
@@ -70,17 +70,23 @@ class Crew:
         self._disconnect(worker, now)
         assert worker.away_until is not None
         if worker.jobs and worker.away_until > now:
-            self._timer_count += 1
-            heappush(self._timers, (worker.away_until, self._timer_count, worker))
+            self.expect(worker, worker.away_until)
         else:
             self._give_up_on(worker, now)
+
+    def expect(self, worker: Worker, until: float) -> None:
+        """It is away and may come back to what it runs."""
+        worker.away_until = until
+        self._timer_count += 1
+        heappush(self._timers, (until, self._timer_count, worker))
 
     def held(self, worker: Worker, event: ev.Held, now: float) -> None:
         """A worker is back, or this leader is new to it: it keeps what it has, and loses what it has not (SPEC L4)."""
         if worker.settled:
             return
         running = dict.fromkeys(event.running)
-        held = running | dict.fromkeys(event.finished)
+        fetched = self._wanted_of(worker, event.kept)
+        held = running | dict.fromkeys(event.finished) | fetched
         self._lose_all(worker, now, keeps=held)
         for job_id in held:
             job = self._course.jobs.get(job_id)
@@ -95,9 +101,20 @@ class Crew:
                 self._course.run_on(job, worker, now)
             elif job.worker is not worker and worker not in job.also:
                 job.also = (*job.also, worker)
+        if fetched:
+            self._out.do.append(ev.SendFetch(event.conn, list(fetched)))
         worker.settled = True
         worker.away_until = None
         self._roster.changed(worker)
+
+    def _wanted_of(self, worker: Worker, kept: Sequence[JobId]) -> dict[JobId, None]:
+        """Those of an earlier life's results that answer an attempt which we gave to this worker."""
+        jobs = self._course.jobs
+        return {
+            job_id: None
+            for job_id in kept
+            if (job := jobs.get(job_id)) is not None and job.state is not DONE and was_given(job, worker)
+        }
 
     def drain(self, worker: Worker, draining: bool) -> None:
         """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""
@@ -179,3 +196,8 @@ class Crew:
         worker.leaving = True
         self._roster.changed(worker)
         self._out.do.append(ev.Close(worker.conn, why))
+
+
+def was_given(job: Job, worker: Worker) -> bool:
+    """Now, or before in an attempt that was given up."""
+    return job.worker is worker or any(attempt.worker_id == worker.id for attempt in job.history)

@@ -41,7 +41,7 @@ class Delivery:
         """In the order in which they finished."""
         self.undelivered_bytes = 0
         self._kept: deque[tuple[float, Job]] = deque()
-        self._kept_bytes = 0
+        self.kept_bytes = 0
 
     def finished(self, job: Job) -> None:
         self.undelivered[job.id] = job
@@ -57,17 +57,21 @@ class Delivery:
         job.client.undelivered_bytes -= size
         self.undelivered_bytes -= size
         job.delivered = True
+        self.keep(job, now)
+
+    def keep(self, job: Job, now: float) -> None:
+        """It answers those who ask again, for a while."""
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
-        self._kept_bytes += size
+        self.kept_bytes += size_of(job.result)
 
     def too_much(self) -> bool:
         """More delivered results are kept than may be."""
-        return len(self._kept) > KEPT_RESULTS_MAX or self._kept_bytes > KEPT_BYTES_MAX
+        return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > KEPT_BYTES_MAX
 
     def forget_kept(self) -> Job:
         """The oldest delivered result must go."""
         _, job = self._kept.popleft()
-        self._kept_bytes -= size_of(job.result)
+        self.kept_bytes -= size_of(job.result)
         return job
 
     def expired(self, now: float) -> list[Job]:
@@ -100,7 +104,7 @@ class Delivery:
         for client, count in held.items():
             assert client.undelivered_bytes == count
         assert self.undelivered_bytes == sum(held.values())
-        assert self._kept_bytes == sum(size_of(job.result) for _, job in self._kept)
+        assert self.kept_bytes == sum(size_of(job.result) for _, job in self._kept)
         assert not self.too_much()
 
 

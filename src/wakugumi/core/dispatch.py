@@ -10,27 +10,40 @@ answered in `explain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from wakugumi.core import events as ev
 from wakugumi.core import explain
 from wakugumi.core.callers import Callers
 from wakugumi.core.claims import Claim, Claims
-from wakugumi.core.course import Course
-from wakugumi.core.crew import Crew
+from wakugumi.core.course import Course, exits
+from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
-from wakugumi.core.job import DONE, JobId, parse_job_id
+from wakugumi.core.job import DONE, JobId, Verdict, parse_job_id
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import Ranking, most_credit
-from wakugumi.core.questions import Answer, AskCancel, AskDrain, AskResume, CancelAnswer
-from wakugumi.core.queues import Job, Lanes
-from wakugumi.core.roster import Roster, Worker
+from wakugumi.core.questions import (
+    Answer,
+    AskCancel,
+    AskDrain,
+    AskDrop,
+    AskRequeue,
+    AskResume,
+    CancelAnswer,
+    DeadDoneAnswer,
+)
+from wakugumi.core.queues import Job, Lanes, digest_of
+from wakugumi.core.recovery import Leaf, keep_whole, recover
+from wakugumi.core.roster import Roster
 from wakugumi.errors import CODES, Refused
 from wakugumi.limits import (
     ATTEMPTS_MAX,
+    CANCELLED_AT_ONCE_MAX,
     HEARTBEAT_S,
+    JOURNAL_MOVED_BYTES_MAX,
+    PAYLOAD_MEMORY_BYTES,
     QUEUE_BYTES_MAX,
     QUEUE_JOBS_MAX,
     QUEUE_RESUME_SHARE,
@@ -52,6 +65,7 @@ class Dispatch:
         attempts_max: int = ATTEMPTS_MAX,
         final: Container[str] = (),
         keeps: bool = True,
+        payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
     ) -> None:
         """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
         would be a retry: with one worker, a timeout."""
@@ -65,13 +79,22 @@ class Dispatch:
         self._beat_at = now + HEARTBEAT_S
         self._sweep_at = now + SWEEP_S
         self._out = out = Outbox(keeps=keeps)
+        self.leaves = out.leaves
+        self.disk_low = False
         self._claims = Claims()
         self.jobs: dict[JobId, Job] = {}
         self.roster = Roster(ranking)
         self.lanes = Lanes(self.roster)
         self.callers = Callers(out, self.lanes, self.jobs)
         self.course = Course(
-            out, self.roster, self.lanes, self.callers, self.jobs, chance=chance, attempts_max=attempts_max
+            out,
+            self.roster,
+            self.lanes,
+            self.callers,
+            self.jobs,
+            chance=chance,
+            attempts_max=attempts_max,
+            payload_memory_bytes=payload_memory_bytes,
         )
         self.crew = Crew(out, self.roster, self.lanes, self.course, self._claims)
         self._doors = self.callers.doors
@@ -93,8 +116,20 @@ class Dispatch:
             ev.Blocked: self._blocked,
             ev.Unblocked: self._unblocked,
             ev.Asked: self._asked,
+            ev.PayloadsLoaded: self._payloads_loaded,
+            ev.DiskLow: self._disk_low,
             ev.StopWanted: self._stop_wanted,
         }
+
+    @property
+    def durable(self) -> bool:
+        return self._out.keeps
+
+    def recover(self, leaves: Iterable[Leaf], now: float) -> None:
+        """Go on where the leader that wrote these leaves ended. Once, and before anything else."""
+        assert self.durable
+        assert not self.jobs
+        recover(self, leaves, now)
 
     # The four doors.
 
@@ -115,6 +150,8 @@ class Dispatch:
             self._sweep_at = now + SWEEP_S
             self.callers.sweep(now)
             self._claims.sweep(self.roster.by_id, now)
+            if self.durable:
+                self._tidy(now)
         return self._step(now)
 
     def wake_at(self) -> float | None:
@@ -174,10 +211,10 @@ class Dispatch:
         elif (worker := self._workers.get(event.conn)) is not None:
             self.crew.blocked(worker, True)
 
-    def _unblocked(self, event: ev.Unblocked, now: float) -> None:
+    def _unblocked(self, event: ev.Unblocked, _now: float) -> None:
         door = self._doors.get(event.conn)
         if door is not None:
-            self.callers.unblocked(door, now)
+            self.callers.unblocked(door)
         elif (worker := self._workers.get(event.conn)) is not None:
             self.crew.blocked(worker, False)
 
@@ -195,13 +232,12 @@ class Dispatch:
                 self._out.refuse(door, event.job, "conflict", "this job id was used for another request")
                 return
             if job.state is not DONE or job.ok:
-                self.callers.attach(door, job, now)
+                self.callers.attach(door, job)
                 return
         if self.stopping:
             self._out.refuse(door, event.job, "stopping", "the leader is shutting down")
         elif door.receipts and (self.full or self._is_full()):
-            text = f"{self.lanes.queued} jobs are queued, {self.course.open_bytes} bytes in all"
-            self._out.refuse(door, event.job, "full", text)
+            self._refuse_full(door, event.job)
         else:
             if job is not None:
                 self.callers.reopened(job)
@@ -227,10 +263,17 @@ class Dispatch:
         else:
             self.course.queue(job)
 
-    def _claimed(self, event: ev.Claimed, now: float) -> None:
+    def _refuse_full(self, door: Door, job_id: JobId) -> None:
+        if self.disk_low:
+            self._out.refuse(door, job_id, "disk-full", "the leader's disk is nearly full")
+        else:
+            text = f"{self.lanes.queued} jobs are queued, {self.course.open_bytes} bytes in all"
+            self._out.refuse(door, job_id, "full", text)
+
+    def _claimed(self, event: ev.Claimed, _now: float) -> None:
         door = self._doors.get(event.conn)
         if door is not None:
-            self.callers.claimed(door, event, now)
+            self.callers.claimed(door, event)
 
     def _confirmed(self, event: ev.Confirmed, now: float) -> None:
         door = self._doors.get(event.conn)
@@ -246,20 +289,68 @@ class Dispatch:
     # A job goes out, and its answer comes back.
 
     def _step(self, now: float) -> Step[LeaderKeep, LeaderDo]:
-        do = self._out.do
-        for job in self.lanes.assign() if not self.stopping and not self.callers.is_swamped() else ():
+        out = self._out
+        do = out.do
+        absent: list[Job] = []
+        for job in self.lanes.assign() if self._may_assign() else ():
+            worker = job.worker
+            assert worker is not None
+            assert worker.conn is not None
             job.attempts += 1
             job.since = now
-            assert job.worker is not None
-            assert job.worker.conn is not None
+            if out.keeps:
+                out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
+                if job.payload is None:
+                    absent.append(job)
+                    continue
             assert job.payload is not None
-            do.append(ev.SendAssign(job.worker.conn, job.id, job.subject, job.payload))
+            do.append(ev.SendAssign(worker.conn, job.id, job.subject, job.payload))
+        if absent:
+            self._load(absent)
         if self.full or self._is_full():
             self._update_full()
         if self.stopping and not self._stopped and self._is_quiet():
             self._stopped = True
             do.append(ev.Stopped())
-        return self._out.step()
+        if out.keeps and out.leaves.take_turned():
+            self._tidy(now)
+        return out.step()
+
+    def _may_assign(self) -> bool:
+        return not (self.stopping or self.disk_low or self.callers.is_swamped())
+
+    def _load(self, jobs: Sequence[Job]) -> None:
+        """Their requests are only in the journal: they are sent when they have been read."""
+        by_leaf: dict[int, list[JobId]] = {}
+        for job in jobs:
+            assert job.worker is not None
+            assert job.worker.conn is not None
+            self.course.loading[job.id] = job.worker.conn
+            by_leaf.setdefault(job.leaf, []).append(job.id)
+        self._out.do += [ev.LoadPayloads(leaf, ids) for leaf, ids in by_leaf.items()]
+
+    def _payloads_loaded(self, event: ev.PayloadsLoaded, now: float) -> None:
+        again: list[Job] = []
+        for job_id in event.asked:
+            conn = self.course.loading.get(job_id)
+            if conn is None:
+                continue
+            job = self.jobs[job_id]
+            assert job.worker is not None
+            if job.worker.conn != conn:  # It is away: it never got the job, and will say so when it is back.
+                del self.course.loading[job_id]
+                continue
+            payload = event.payloads.get(job_id)
+            if job.leaf != event.leaf:  # It was moved, or opened again, while its old leaf was read.
+                again.append(job)
+            elif payload is None:
+                text = "the leader's journal could not read its request"
+                self.course.finish(job, False, Verdict("input-lost", text), now)
+            else:
+                del self.course.loading[job_id]
+                self._out.do.append(ev.SendAssign(conn, job_id, job.subject, payload))
+        if again:
+            self._load(again)
 
     def _acked(self, event: ev.Acked, now: float) -> None:
         worker = self._workers.get(event.conn)
@@ -277,15 +368,19 @@ class Dispatch:
         if job is None:
             if not self._claims.answer(event) and not given:
                 self._out.complain(event.conn, f"{worker.label} acked a job that nobody submitted")
-        elif not given and not _was_given(job, worker):
+        elif not given and not was_given(job, worker):
             self._out.complain(event.conn, f"{worker.label} acked a job that it was never given")
         elif job.state is DONE:
             return
+        elif _is_retried(job, event):
+            if job.worker is worker:
+                self.course.attempt_lost(job, "exit", now, at_once=False, output=event.output)
         elif event.ok or self._is_final(event):
             self.course.finish(job, event.ok, event.payload, now, by=worker, why=event.reason)
         elif job.worker is worker:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
-            self.course.attempt_lost(job, event.reason, now, at_once=event.reason == "cancelled")
+            at_once = event.reason == "cancelled"
+            self.course.attempt_lost(job, event.reason, now, at_once=at_once, output=event.output)
 
     def _is_final(self, event: ev.Acked) -> bool:
         """Is it the job's answer, or does it only end this attempt? An old worker gives no reason: its FAILED is an
@@ -311,6 +406,8 @@ class Dispatch:
         try:
             if isinstance(question, AskCancel):
                 answer: Answer = self._cancel_all(question, now)
+            elif isinstance(question, AskRequeue | AskDrop):
+                answer = self._settle_dead(question, now)
             elif isinstance(question, AskDrain | AskResume):
                 worker = explain.worker_called(self, question.worker)
                 self.crew.drain(worker, isinstance(question, AskDrain))
@@ -337,12 +434,35 @@ class Dispatch:
                     named[job.id] = job
             found = list(named.values())
         elif question.client or question.pattern:
-            found = [job for job in self.jobs.values() if job.state is not DONE]
+            forget, dead = question.forget, self.callers.dead
+            found = [job for job in self.jobs.values() if job.state is not DONE or (forget and job not in dead)]
         else:
             raise Refused("bad-request", "say which jobs: ids, a client, or a pattern")
-        found = explain.chosen(found, question.client, question.pattern)
+        matching = explain.chosen(found, question.client, question.pattern)
+        found = matching[:CANCELLED_AT_ONCE_MAX]
         cancelled = sum(self.course.cancel(job, now) for job in found)
-        return CancelAnswer(cancelled, len(found) - cancelled, unknown)
+        forgotten = sum(self.callers.forget(job) for job in found) if question.forget else 0
+        return CancelAnswer(cancelled, len(found) - cancelled, unknown, forgotten, len(matching) - len(found))
+
+    def _settle_dead(self, question: AskRequeue | AskDrop, now: float) -> DeadDoneAnswer:
+        letters, unknown = explain.letters(self, question.jobs, question.pattern, question.reason)
+        for job in letters:
+            if isinstance(question, AskDrop):
+                self.callers.drop_letter(job)
+            else:
+                self._requeue(job, now)
+        return DeadDoneAnswer(len(letters), unknown)
+
+    def _requeue(self, dead: Job, now: float) -> None:
+        """The id is open again, as if it had just been submitted (SPEC L3)."""
+        self.callers.withdraw(dead)
+        self.callers.dead.remove(dead)
+        client = self.callers.called(dead.client.id)
+        client.cap = client.cap or dead.client.cap
+        job = self.course.reopen(dead, client, now)
+        if self.durable:
+            keep_whole(job, self._out, now)
+        self.course.queue(job)
 
     def _stop_wanted(self, _event: ev.StopWanted, _now: float) -> None:
         """Running jobs may finish; what is queued stays with its clients, which send it to the next leader."""
@@ -353,11 +473,30 @@ class Dispatch:
             return False
         return not self.callers.someone_waits()
 
-    # Back pressure.
+    # The journal, and back pressure.
+
+    def _tidy(self, now: float) -> None:
+        """Drop the leaves that nobody needs, after what stands in their way was moved to the end."""
+        delivery = self.callers.delivery
+        live_bytes = self.course.open_bytes + delivery.undelivered_bytes + delivery.kept_bytes + self.callers.dead.bytes
+        written = self.leaves.written_bytes
+        for job_id in self.leaves.stragglers(live_bytes):
+            job = self.jobs.get(job_id)
+            if job is not None and self.leaves.is_in_oldest(job.leaf):
+                keep_whole(job, self._out, now)
+                if self.leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
+                    break  # The others stay the oldest, and are next.
+        before = self.leaves.droppable()
+        if before is not None:
+            self._out.keep.append(ev.DropLeaves(before))
+
+    def _disk_low(self, event: ev.DiskLow, _now: float) -> None:
+        self.disk_low = event.low
 
     def _is_full(self) -> bool:
         return (
-            self.lanes.queued >= self._queue_jobs_max
+            self.disk_low
+            or self.lanes.queued >= self._queue_jobs_max
             or self.course.open_bytes >= self._queue_bytes_max
             or self.callers.is_swamped()
         )
@@ -370,6 +509,7 @@ class Dispatch:
             self.lanes.queued < self._queue_jobs_max * QUEUE_RESUME_SHARE
             and self.course.open_bytes < self._queue_bytes_max * QUEUE_RESUME_SHARE
             and not self.callers.is_swamped()
+            and not self.disk_low
         ):
             self.full = False
             self.callers.resume_old()
@@ -380,9 +520,9 @@ def _same_request(job: Job, event: ev.Submitted) -> bool:
         return False
     if job.payload is not None:
         return job.payload == event.payload
-    return job.digest == hash(event.payload)
+    return job.digest == digest_of(event.payload)
 
 
-def _was_given(job: Job, worker: Worker) -> bool:
-    """Before, in an attempt that was given up."""
-    return any(attempt.worker_id == worker.id for attempt in job.history)
+def _is_retried(job: Job, event: ev.Acked) -> bool:
+    """The program failed by itself, and the job asked for that not to be its answer yet."""
+    return not event.ok and event.reason in {"exit", ""} and exits(job) < job.retries

@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId
+from wakugumi.core.job import Attempt, ClientId, ConnId, JobId, Verdict, WorkerId
 from wakugumi.core.questions import Answer, Question
 from wakugumi.core.subject import Pattern, Subject
 
@@ -84,6 +84,8 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     program: str
     timeout_s: float
     payload: bytes
+    retries: int = 0
+    """How often a program that ends with a non-zero exit is run again before that is its answer."""
 
 
 class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
@@ -107,6 +109,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     reason: str
     """Why not, as a code; empty if it is OK or an old worker did not say."""
     payload: bytes
+    output: str = ""
+    """The end of what it printed, if it is not OK: for the story of its attempts."""
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -115,10 +119,13 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     running: tuple[JobId, ...]
     finished: tuple[JobId, ...]
+    """Their results will follow by themselves."""
+    kept: tuple[JobId, ...] = ()
+    """Results of an earlier life of this worker, confirmed or not: they follow if they are fetched."""
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
-    """A client has these results for good."""
+    """A client has these results for good; for an old one, which cannot say so, they were written (F9)."""
 
     conn: ConnId
     jobs: Sequence[JobId]
@@ -165,6 +172,20 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     question: Question
 
 
+class PayloadsLoaded(msgspec.Struct, frozen=True, gc=False):
+    """What `LoadPayloads` asked for; a job that the journal could not read is missing."""
+
+    leaf: int
+    asked: Sequence[JobId]
+    payloads: dict[JobId, bytes]
+
+
+class DiskLow(msgspec.Struct, frozen=True, gc=False):
+    """There is hardly room left for what must be kept (`low`), or there is again."""
+
+    low: bool
+
+
 class StopWanted(msgspec.Struct, frozen=True, gc=False):
     """Finish what runs, assign nothing more, and say when that is done."""
 
@@ -186,32 +207,95 @@ LeaderEvent: TypeAlias = (
     | Blocked
     | Unblocked
     | Asked
+    | PayloadsLoaded
+    | DiskLow
     | StopWanted
 )
 
-# What a leader must keep before it acts: what a journal needs to bring the queue back.
+# What a leader must keep before it acts: what a journal needs to bring the queue back. All that one step keeps is one
+# leaf of the journal; leaves are numbered from 1 on without gaps, by the core and by the journal alike.
 
 
-class KeepJob(msgspec.Struct, frozen=True, gc=False):
+class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
+    """A job was accepted. Under an id that is known it replaces what was there: the job was opened again."""
+
     job: JobId
     client: ClientId
+    cap: int
+    """The client's, so that its jobs go on while it is away."""
     subject: Subject
     program: str
     timeout_s: float
+    retries: int
     payload: bytes
 
 
-class KeepResult(msgspec.Struct, frozen=True, gc=False):
+class KeepAttempt(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
+    """A worker was given it, or was found to hold it."""
+
+    job: JobId
+    worker: WorkerId
+    label: str
+
+
+class KeepOutcome(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=3):
+    """The attempt ended, and the job has still to be done."""
+
+    job: JobId
+    outcome: str
+    output: str
+
+
+class KeepResult(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
     job: JobId
     ok: bool
+    outcome: str
+    """How its running attempt ended, if there was one."""
     result: bytes | Verdict
 
 
-class ForgetJob(msgspec.Struct, frozen=True, gc=False):
+class KeepDelivered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
+    """Whoever waited for the result has it."""
+
     job: JobId
 
 
-LeaderKeep: TypeAlias = KeepJob | KeepResult | ForgetJob
+class ForgetJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=6):
+    job: JobId
+
+
+class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
+    """All that is known of a job, so that the leaves in which it stood need not be kept. Times are told in seconds
+    from this leaf's, so they are negative."""
+
+    job: JobId
+    client: ClientId
+    cap: int
+    subject: Subject
+    program: str
+    timeout_s: float
+    retries: int
+    submitted_at: float
+    history: tuple[Attempt, ...]
+    running: Attempt | None
+    """The attempt that has not ended, with `ok` as the outcome it does not have yet."""
+    digest: int
+    payload: bytes | int | None
+    """Its request; or the leaf from which the journal takes it; or None if nobody needs it any more."""
+    ok: bool
+    result: bytes | Verdict | None
+    delivered: bool
+
+
+class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
+    """Nothing in the leaves before this one is needed any more."""
+
+    before: int
+
+
+LeaderKeep: TypeAlias = (
+    KeepJob | KeepAttempt | KeepOutcome | KeepResult | KeepDelivered | ForgetJob | KeepWhole | DropLeaves
+)
 
 # What a leader does.
 
@@ -244,6 +328,20 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     program: str
     result: bytes | Verdict
+
+
+class LoadPayloads(msgspec.Struct, frozen=True, gc=False):
+    """Read these jobs' requests from a leaf of the journal; `PayloadsLoaded` follows."""
+
+    leaf: int
+    jobs: Sequence[JobId]
+
+
+class SendFetch(msgspec.Struct, frozen=True, gc=False):
+    """To a worker: send the results of these, which you have from an earlier life."""
+
+    conn: ConnId
+    jobs: Sequence[JobId]
 
 
 class SendConfirms(msgspec.Struct, frozen=True, gc=False):
@@ -311,6 +409,8 @@ LeaderDo: TypeAlias = (
     | SendRefusal
     | SendAssign
     | SendResult
+    | LoadPayloads
+    | SendFetch
     | SendConfirms
     | SendCancel
     | SendHeartbeat

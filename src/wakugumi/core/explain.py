@@ -5,27 +5,37 @@ Nothing here changes anything. Each reason is a sentence for a person, the decis
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from wakugumi.core.job import DONE, QUEUED, JobState, Verdict, parse_job_id, show_job_id
+from wakugumi.core.dead import last_outcome
+from wakugumi.core.job import DONE, QUEUED, JobId, JobState, Verdict, parse_job_id, show_job_id
 from wakugumi.core.questions import (
     Answer,
     AskCancel,
+    AskDead,
     AskDrain,
+    AskDrop,
     AskExplain,
     AskJob,
     AskJobs,
+    AskLetter,
+    AskRequeue,
     AskResume,
     AskStatus,
     AskStory,
     AskWorkers,
+    AttemptRow,
+    ClientRow,
+    DeadAnswer,
+    DeadRow,
     ExplainAnswer,
     JobRow,
     JobsAnswer,
+    LetterAnswer,
     Question,
     StatusAnswer,
     StoryAnswer,
@@ -38,7 +48,7 @@ from wakugumi.core.queues import Client, Job, Lane
 from wakugumi.core.roster import Worker
 from wakugumi.core.subject import SubjectError, matches, parse_pattern
 from wakugumi.errors import Refused
-from wakugumi.limits import LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+from wakugumi.limits import CLIENT_ROWS_MAX, LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
 if TYPE_CHECKING:
     from wakugumi.core.dispatch import Dispatch
@@ -62,7 +72,11 @@ def answer(leader: Dispatch, question: Question, now: float) -> Answer:
             return explain(leader, _job_called(leader, question.job), now)
         case AskWorkers():
             return WorkersAnswer([worker_row(worker, now) for worker in leader.roster])
-        case AskCancel() | AskDrain() | AskResume():
+        case AskDead():
+            return dead(leader, question, now)
+        case AskLetter():
+            return letter(leader, question.job, now)
+        case AskCancel() | AskDrain() | AskResume() | AskRequeue() | AskDrop():
             raise AssertionError("these change something, and are not answered here")
 
 
@@ -85,8 +99,28 @@ def status(leader: Dispatch, now: float) -> StatusAnswer:
         finished_failed=counts.finished_failed,
         redelivered=counts.redelivered,
         dead=counts.dead,
+        letters=len(leader.callers.dead.letters),
+        durable=leader.durable,
+        disk_low=leader.disk_low,
         full=leader.full,
         subjects=[SubjectRow(lane.subject, lane.queued, _matching_count(lane)) for lane in busy],
+        busiest=[_client_row(client) for client in _busiest(leader)],
+    )
+
+
+def _busiest(leader: Dispatch) -> list[Client]:
+    clients = [client for client in leader.callers.clients.values() if client.open_jobs]
+    return nlargest(CLIENT_ROWS_MAX, clients, key=lambda client: client.open_jobs)
+
+
+def _client_row(client: Client) -> ClientRow:
+    return ClientRow(
+        client=client.id,
+        connected=bool(client.conns),
+        cap=client.cap,
+        running=client.in_flight,
+        unfinished=client.open_jobs,
+        unfetched_bytes=client.undelivered_bytes,
     )
 
 
@@ -156,7 +190,9 @@ def story(job: Job, now: float) -> StoryAnswer:
             how = "OK" if job.ok else "FAILED"
             why = f" ({job.result.code})" if isinstance(job.result, Verdict) else ""
             where = "delivered" if job.delivered else "not yet delivered"
-            lines.append(StoryLine(now - job.since, f"finished {how}{why}, {where}"))
+            # A leader that was started anew counts a result's time from then on.
+            at = min(job.since, job.history[-1].ended_at) if job.history else job.since
+            lines.append(StoryLine(now - at, f"finished {how}{why}, {where}"))
         case _:
             pass
     return StoryAnswer(show_job_id(job.id), lines)
@@ -174,7 +210,11 @@ def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
         case JobState.RUNNING:
             where = job.worker
             assert where is not None
-            away = "; its connection is lost, and it may still come back" if where.conn is None else ""
+            away = ""
+            if where.conn is None:
+                away = "; its connection is lost, and it may still come back"
+                if where.away_until is not None:
+                    away += f" within {max(0.0, where.away_until - now):.1f} s"
             reasons = [f"runs on worker {where.label} for {now - job.since:.1f} s (attempt {job.attempts}){away}"]
         case _:
             how = "OK" if job.ok else "FAILED"
@@ -184,6 +224,64 @@ def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
             taken = "delivered" if job.delivered else f"waiting to be fetched by {job.client.id}"
             reasons = [f"finished {how} {now - job.since:.1f} s ago{why}; its result is {taken}"]
     return ExplainAnswer(show_job_id(job.id), _state(job), reasons)
+
+
+def dead(leader: Dispatch, question: AskDead, now: float) -> DeadAnswer:
+    found, _ = letters(leader, question.jobs, question.pattern, question.reason)
+    limit = max(1, min(question.limit, LIST_ROWS_MAX))
+    return DeadAnswer([_dead_row(job, now) for job in found[-limit:]], len(found))
+
+
+def letters(leader: Dispatch, jobs: Sequence[str], pattern: str, reason: str) -> tuple[list[Job], list[str]]:
+    """The dead that all filters let through, and the ids that were named and are not among them. Raises Refused."""
+    all_letters = leader.callers.dead.letters
+    found, unknown = list(all_letters.values()), []
+    if jobs:
+        named: dict[JobId, Job] = {}
+        for text in jobs:
+            try:
+                job = all_letters.get(parse_job_id(text))
+            except ValueError:
+                job = None
+            if job is None:
+                unknown.append(text)
+            else:
+                named[job.id] = job
+        found = list(named.values())
+    found = chosen(found, "", pattern)
+    return [job for job in found if not reason or last_outcome(job) == reason], unknown
+
+
+def letter(leader: Dispatch, text: str, now: float) -> LetterAnswer:
+    """Raises Refused if it is not dead."""
+    job = _job_called(leader, text)
+    if job not in leader.callers.dead:
+        raise Refused("not-dead", f"job {text} is {_state(job)}, and not among the dead letters")
+    attempts = [
+        AttemptRow(
+            attempt.number,
+            attempt.worker,
+            now - attempt.started_at,
+            now - attempt.ended_at,
+            attempt.outcome,
+            attempt.output,
+        )
+        for attempt in job.history
+    ]
+    return LetterAnswer(_dead_row(job, now), attempts)
+
+
+def _dead_row(job: Job, now: float) -> DeadRow:
+    return DeadRow(
+        job=show_job_id(job.id),
+        client=job.client.id,
+        program=job.program,
+        subject=job.subject,
+        attempts=job.attempts,
+        reason=last_outcome(job),
+        worker=_last_worker(job),
+        dead_s=now - job.since,
+    )
 
 
 def worker_row(worker: Worker, now: float) -> WorkerRow:
@@ -211,6 +309,8 @@ def _why_queued(leader: Dispatch, job: Job) -> list[str]:
     assert lane is not None
     workers = _matching(lane)
     reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
+    if leader.disk_low:
+        reasons.append("the leader's disk is nearly full: nothing is assigned until there is room for the results")
     if not workers:
         total = len(leader.roster)
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"

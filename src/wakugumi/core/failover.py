@@ -82,9 +82,10 @@ class _Conn(msgspec.Struct, eq=False):
     probing: set[JobId] = set()
 
 
-_NOT_NOW: Final = frozenset({"full", "stopping"})
+_NOT_NOW: Final = frozenset({"full", "disk-full", "stopping"})
 """Refusals that say nothing about the job: it is offered again, here or over the next connection."""
 
+_NEVER: Final = float("inf")
 _UNSENT: Final = Stage.UNSENT
 _SENT: Final = Stage.SENT
 _ACCEPTED: Final = Stage.ACCEPTED
@@ -111,11 +112,12 @@ class Failover:
         self._unsent: deque[JobId] = deque()
         """May also name jobs that are sent or gone by now: they are skipped when their turn comes."""
         self._asks: dict[bytes, bytes] = {}
-        self._cancels: list[JobId] = []
-        """Given up while their connection was lost; the next one is told, in case the leader still has them."""
+        self._cancels: dict[JobId, float] = {}
+        """Given up here while a leader may still have them, and when one was told: it is told again over the next
+        connection, unless the one before it lived long enough for the leader to have kept it."""
         self._confirmed: deque[JobId] = deque(maxlen=CONFIRMED_MAX)
-        """Confirms of the connection that lives or was lost last. Said again over the next one: a leader that missed
-        them would keep those results for us."""
+        """The last confirms. They are said again over the next connection: a leader that missed them, or died before
+        it had kept them, would keep those results for us."""
         self._conns: dict[ConnId, _Conn] = {}
         self._last_conn = 0
         self._dialling: ConnId | None = None
@@ -238,7 +240,7 @@ class Failover:
                 self._jobs[job] = _Unfinished(b"")
                 self._unsent.append(job)
             case ev.Cancel(jobs):
-                self._cancel(jobs, do)
+                self._cancel(jobs, now, do)
             case ev.Ask(ask, frame):
                 self._asks[ask] = frame
                 conn = self._serving()
@@ -270,7 +272,7 @@ class Failover:
             case ev.Welcomed() if not conn.own:
                 conn.own = True
                 conn.beat_at = now + HEARTBEAT_S
-                self._ready(conn, do)
+                self._ready(conn, now, do)
             case ev.Receipts(jobs=jobs):
                 do.append(ev.Accepted(jobs))
                 for job in jobs:
@@ -294,7 +296,7 @@ class Failover:
             return
         if not conn.ready:
             if conn.greeted_at + WELCOME_WITHIN_S <= now:
-                self._ready(conn, do)
+                self._ready(conn, now, do)
         elif conn.own and conn.heard_at + SILENCE_MAX_S <= now:
             why = f"the leader was silent for {SILENCE_MAX_S:.0f} s"
             do.append(ev.HangUp(conn.id, why))
@@ -303,19 +305,18 @@ class Failover:
             conn.beat_at = now + HEARTBEAT_S
             do.append(ev.SendHeartbeat(conn.id))
 
-    def _ready(self, conn: _Conn, do: list[ClientDo]) -> None:
+    def _ready(self, conn: _Conn, now: float, do: list[ClientDo]) -> None:
         """The greeting is over. A welcome that comes late makes an old leader an own one."""
         conn.ready = True
         self._failures = 0
         do.append(ev.Ready(conn.id, not conn.own))
         if conn.own:
-            if self._cancels:
-                do.append(ev.SendCancels(conn.id, self._cancels))
+            if cancels := [job for job in self._cancels if job not in self._jobs]:
+                self._cancels.update(dict.fromkeys(cancels, now))
+                do.append(ev.SendCancels(conn.id, cancels))
             # An id that is under way again must not be confirmed for what it was before.
             if confirmed := [job for job in self._confirmed if job not in self._jobs]:
                 do.append(ev.SendConfirms(conn.id, confirmed))
-        self._cancels = []
-        self._confirmed.clear()
         self._send_asks(conn, list(self._asks), do)
 
     def _lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]) -> None:
@@ -323,11 +324,12 @@ class Failover:
             self._dialling = None
         elif self._conns.pop(conn_id, None) is None:
             return
+        self._cancels = {job: at for job, at in self._cancels.items() if at + SILENCE_MAX_S > now}
         for job, record in list(self._jobs.items()):
             if record.conn != conn_id:
                 continue
             if record.cancelled:
-                self._cancels.append(job)
+                self._remember_cancel(job, _NEVER)
                 self._give_up(job, "cancelled", "it was cancelled, and its connection was lost", do)
             else:
                 record.stage = _UNSENT
@@ -415,7 +417,12 @@ class Failover:
                 conn.probes *= 2
                 conn.full_delay_s = 0.0
 
-    def _cancel(self, jobs: Sequence[JobId], do: list[ClientDo]) -> None:
+    def _remember_cancel(self, job: JobId, told_at: float) -> None:
+        self._cancels[job] = told_at
+        if len(self._cancels) > CONFIRMED_MAX:
+            del self._cancels[next(iter(self._cancels))]
+
+    def _cancel(self, jobs: Sequence[JobId], now: float, do: list[ClientDo]) -> None:
         told: list[JobId] = []
         conn = self._serving()
         for job in jobs:
@@ -423,8 +430,14 @@ class Failover:
             if record is None or record.cancelled:
                 continue
             if record.stage is _UNSENT:
+                if record.resend or not record.frame:  # A leader has it, though not from this connection.
+                    at_once = conn is not None and conn.own
+                    self._remember_cancel(job, now if at_once else _NEVER)
+                    if at_once:
+                        told.append(job)
                 self._give_up(job, "cancelled", "it was cancelled before it was sent", do)
             elif conn is None or not conn.own:
+                self._remember_cancel(job, _NEVER)  # It may turn out to be one of ours, whose welcome was slow.
                 self._give_up(job, "cancelled", "it was cancelled here; an old leader cannot be told", do)
             else:
                 record.cancelled = True

@@ -73,6 +73,8 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     ended_at: float
     outcome: str
     """A code of the error table, or `ok`."""
+    output: str = ""
+    """The end of what it printed, if it was not its answer."""
 
 
 _NAMESPACE: Final = UUID("6b0d7f1e-5c0b-5d0e-9a53-77616b750000")

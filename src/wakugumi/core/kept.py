@@ -8,9 +8,12 @@ or run again, by this rule:
     FAILED, not yet confirmed by the leader  answered: the assignment and the answer crossed on the way
     FAILED, but the leader cancelled it      run again: it knows that it did, and now wants it after all
     FAILED and confirmed                     run again: it knows, so this is a retry or a new submit (L3, L6)
-    FAILED, found on the disk after a start  run again: whether it was confirmed is not known, and a stale failure
-                                             is worse than a second run
+    FAILED, found on the disk after a start  run again: a leader that wanted it would have fetched it, and a stale
+                                             failure is worse than a second run
     FAILED, and the leader is an old one     answered: it never confirms, and W4 stands as it is written
+
+What an earlier life of this worker left is offered to the leader by its id, until its time is over: what was confirmed
+then is not known any more, and only the leader knows what it still waits for. What it fetches is owed from then on.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ OWED_MAX: Final = 10_000
 """Unconfirmed results: a leader that never confirms must not fill our memory, nor what we hold a frame."""
 OWED_BYTES_MAX: Final = 64 * MIB
 """Held in memory of them. Beyond it they are read from the disk again."""
+
+FOUND_MAX: Final = 50_000
+"""Results of an earlier life that are offered, the newest of them: with 27 bytes each, a third of a frame."""
 
 CANCELLED: Final = "cancelled"
 _PUSHED_OUT: Final = DONE_IDS_MAX // 10
@@ -48,6 +54,8 @@ class Kept:
     def __init__(self) -> None:
         self._done: dict[JobId, float] = {}
         """When each finished. Not here: FAILED ones that the leader has confirmed."""
+        self._earlier: dict[JobId, None] = {}
+        """Those of them that an earlier life left, or an old leader was told, and nobody has fetched."""
         self._owed: dict[JobId, Owed] = {}
         self._owed_bytes = 0
         self._forgot_until = float("-inf")
@@ -58,23 +66,41 @@ class Kept:
         return self._owed.keys()
 
     @property
+    def earlier(self) -> Iterable[JobId]:
+        """Results of an earlier life that the leader may fetch, the newest first."""
+        return reversed(self._earlier)
+
+    @property
     def owed_count(self) -> int:
         return len(self._owed)
 
     def find(self, done: Iterable[tuple[JobId, float]], now: float) -> None:
-        """What an earlier life left on the disk: ids, and their ages in seconds."""
-        for job, age_s in sorted(done, key=lambda row: -row[1]):
+        """What an earlier life left on the disk: ids, and their ages in seconds.
+
+        Their time begins anew, for the leader must be able to fetch them however long this worker was away. Beyond what
+        can be offered it does not: a worker that is started again and again must not fill its disk.
+        """
+        oldest_first = sorted(done, key=lambda row: -row[1])
+        for job, age_s in oldest_first[:-FOUND_MAX]:
             self._remember(job, now - age_s)
+        for job, _ in oldest_first[-FOUND_MAX:]:
+            self._earlier[job] = None
+            self._remember(job, now)
 
     def finish(self, job: JobId, reason: str, payload: bytes, now: float) -> None:
         """It has ended, OK if no reason is given."""
         assert job not in self._owed
+        self._earlier.pop(job, None)
         self._remember(job, now)
         fits = self._owed_bytes + len(payload) <= OWED_BYTES_MAX
-        self._owed[job] = Owed(reason, payload if fits else None)
         self._owed_bytes += len(payload) if fits else 0
-        if len(self._owed) > OWED_MAX:
-            self._settle(next(iter(self._owed)))
+        self._owe(job, Owed(reason, payload if fits else None))
+
+    def fetched(self, job: JobId, *, ok: bool) -> None:
+        """The leader asked for it and is being told: now it is owed, and only the disk has it."""
+        assert job not in self._owed
+        self._earlier.pop(job, None)
+        self._owe(job, Owed("" if ok else "failed", None))
 
     def owes(self, job: JobId) -> bool:
         return job in self._owed
@@ -89,16 +115,22 @@ class Kept:
         return owed is not None and owed.reason == CANCELLED
 
     def deliver(self, job: JobId) -> None:
-        """An old leader was told, and that is all that can be known (F9)."""
-        self._settle(job)
+        """An old leader was told, and that is all that can be known (F9). It may have been one of ours that died before
+        it said welcome: so the next one may fetch it, like what an earlier life left."""
+        if self._settle(job) is not None and job in self._done and len(self._earlier) < FOUND_MAX:
+            self._earlier[job] = None
 
-    def confirm(self, job: JobId) -> None:
+    def confirm(self, job: JobId) -> bool:
+        """True if it is a failure: then it answers for nothing any more."""
         owed = self._settle(job)
-        if owed is not None and owed.reason:
-            self._done.pop(job, None)
+        if owed is None or not owed.reason:
+            return False
+        self._done.pop(job, None)
+        return True
 
     def forget(self, job: JobId) -> None:
         self._done.pop(job, None)
+        self._earlier.pop(job, None)
         self._settle(job)
 
     def may_be_on_disk(self, job: JobId, now: float) -> bool:
@@ -118,6 +150,7 @@ class Kept:
             expired.append(job)
         for job in expired:
             del self._done[job]
+            self._earlier.pop(job, None)
 
     def check(self) -> None:
         assert len(self._done) <= DONE_IDS_MAX
@@ -125,6 +158,14 @@ class Kept:
         assert self._owed_bytes == sum(len(owed.payload or b"") for owed in self._owed.values()) <= OWED_BYTES_MAX
         times = list(self._done.values())
         assert times == sorted(times), "the oldest come first"
+        assert len(self._earlier) <= FOUND_MAX
+        assert self._earlier.keys() <= self._done.keys()
+        assert not self._earlier.keys() & self._owed.keys(), "what is owed is told as such"
+
+    def _owe(self, job: JobId, owed: Owed) -> None:
+        self._owed[job] = owed
+        if len(self._owed) > OWED_MAX:
+            self._settle(next(iter(self._owed)))
 
     def _settle(self, job: JobId) -> Owed | None:
         owed = self._owed.pop(job, None)
@@ -138,3 +179,4 @@ class Kept:
             # Many at once: a dict finds its first key by stepping over all that were deleted before it.
             for oldest in list(islice(self._done, _PUSHED_OUT)):
                 self._forgot_until = self._done.pop(oldest) + DONE_TTL_S
+                self._earlier.pop(oldest, None)

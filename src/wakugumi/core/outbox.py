@@ -6,6 +6,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderKeep, Step
 from wakugumi.core.job import ConnId, JobId, Verdict
+from wakugumi.core.leaves import Leaves
 
 
 class Outbox:
@@ -14,6 +15,7 @@ class Outbox:
     def __init__(self, *, keeps: bool = True) -> None:
         self.keeps = keeps
         """False where nobody keeps anything: then no records are made."""
+        self.leaves = Leaves()
         self.keep: list[LeaderKeep] = []
         self.do: list[LeaderDo] = []
         self._receipts: dict[ConnId, list[JobId]] = {}
@@ -47,6 +49,8 @@ class Outbox:
     def step(self) -> Step[LeaderKeep, LeaderDo]:
         """All of it, and a new beginning."""
         step = Step(self.keep, self.do)
+        if self.keep:
+            self.leaves.turn()
         self.keep, self.do = [], []
         if self._receipts:
             self._receipts = {}

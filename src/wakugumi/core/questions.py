@@ -50,6 +50,8 @@ class AskCancel(msgspec.Struct, frozen=True, tag_field="ask", tag="cancel"):
     jobs: list[str] = []
     client: str = ""
     pattern: str = ""
+    forget: bool = False
+    """Forget how they ended, too, and those that had ended before: for a client that will not come back."""
 
 
 class AskWorkers(msgspec.Struct, frozen=True, tag_field="ask", tag="workers"):
@@ -68,8 +70,51 @@ class AskResume(msgspec.Struct, frozen=True, tag_field="ask", tag="resume"):
     worker: str
 
 
+class AskDead(msgspec.Struct, frozen=True, tag_field="ask", tag="dead"):
+    """Which jobs used up their attempts? Empty filters mean all; the newest come last."""
+
+    jobs: list[str] = []
+    pattern: str = ""
+    reason: str = ""
+    limit: int = LIST_ROWS_DEFAULT
+
+
+class AskLetter(msgspec.Struct, frozen=True, tag_field="ask", tag="letter"):
+    """What became of each attempt of this dead job?"""
+
+    job: str
+
+
+class AskRequeue(msgspec.Struct, frozen=True, tag_field="ask", tag="requeue"):
+    """Open dead jobs again: by id, by a pattern that their subject matches, by reason. All filters must hold."""
+
+    jobs: list[str] = []
+    pattern: str = ""
+    reason: str = ""
+
+
+class AskDrop(msgspec.Struct, frozen=True, tag_field="ask", tag="drop"):
+    """Forget dead jobs, chosen as in AskRequeue."""
+
+    jobs: list[str] = []
+    pattern: str = ""
+    reason: str = ""
+
+
 Question: TypeAlias = (
-    AskStatus | AskJobs | AskJob | AskStory | AskExplain | AskCancel | AskWorkers | AskDrain | AskResume
+    AskStatus
+    | AskJobs
+    | AskJob
+    | AskStory
+    | AskExplain
+    | AskCancel
+    | AskWorkers
+    | AskDrain
+    | AskResume
+    | AskDead
+    | AskLetter
+    | AskRequeue
+    | AskDrop
 )
 
 
@@ -78,6 +123,16 @@ class SubjectRow(msgspec.Struct, frozen=True):
     queued: int
     workers: int
     """Connected workers whose patterns match."""
+
+
+class ClientRow(msgspec.Struct, frozen=True):
+    client: str
+    connected: bool
+    cap: int
+    running: int
+    unfinished: int
+    """Jobs whose results nobody has yet: queued, running, or waiting to be fetched."""
+    unfetched_bytes: int
 
 
 class StatusAnswer(msgspec.Struct, frozen=True):
@@ -95,8 +150,16 @@ class StatusAnswer(msgspec.Struct, frozen=True):
     finished_failed: int
     redelivered: int
     dead: int
+    """Jobs that used up their attempts since the leader began."""
+    letters: int
+    """Dead jobs that someone should look at."""
+    durable: bool
+    """What it holds survives its end."""
+    disk_low: bool
     full: bool
     subjects: list[SubjectRow]
+    busiest: list[ClientRow] = []
+    """The clients with most unfinished jobs."""
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -140,6 +203,9 @@ class CancelAnswer(msgspec.Struct, frozen=True):
     finished: int
     """Asked for by id and already done: their results stand."""
     unknown: list[str]
+    forgotten: int = 0
+    left: int = 0
+    """Further jobs that the filters match: a step takes only so many. Ask again."""
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -158,6 +224,59 @@ class WorkersAnswer(msgspec.Struct, frozen=True):
     workers: list[WorkerRow]
 
 
+class DeadRow(msgspec.Struct, frozen=True):
+    job: str
+    client: str
+    program: str
+    subject: str
+    attempts: int
+    reason: str
+    """How the last attempt ended: a code of the error table."""
+    worker: str
+    dead_s: float
+    """How long ago it was given up."""
+
+
+class DeadAnswer(msgspec.Struct, frozen=True):
+    dead: list[DeadRow]
+    total: int
+    """How many the filters matched, of which `dead` are the last."""
+
+
+class AttemptRow(msgspec.Struct, frozen=True):
+    attempt: int
+    worker: str
+    began_s: float
+    ended_s: float
+    """Both as seconds ago."""
+    outcome: str
+    output: str
+    """The end of what it printed, if its worker could still say."""
+
+
+class LetterAnswer(msgspec.Struct, frozen=True):
+    letter: DeadRow
+    attempts: list[AttemptRow]
+
+
+class DeadDoneAnswer(msgspec.Struct, frozen=True):
+    """How many dead jobs were requeued or dropped."""
+
+    done: int
+    unknown: list[str]
+    """Asked for by id, and not among the dead."""
+
+
 Answer: TypeAlias = (
-    StatusAnswer | JobsAnswer | JobRow | StoryAnswer | ExplainAnswer | CancelAnswer | WorkersAnswer | WorkerRow
+    StatusAnswer
+    | JobsAnswer
+    | JobRow
+    | StoryAnswer
+    | ExplainAnswer
+    | CancelAnswer
+    | WorkersAnswer
+    | WorkerRow
+    | DeadAnswer
+    | LetterAnswer
+    | DeadDoneAnswer
 )

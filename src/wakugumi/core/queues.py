@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from itertools import islice
 from typing import Final
+from zlib import crc32
 
 import msgspec
 
@@ -58,7 +59,7 @@ class Job(msgspec.Struct, gc=False, eq=False):
     timeout_s: float
     submitted_at: float
     payload: bytes | None
-    """The request's bytes; None once it is done, when `digest` stands for them."""
+    """The request's bytes; None if only the journal has them, or nobody needs them any more."""
     waiters: tuple[ConnId, ...]
     """Connections that will get the result."""
     state: JobState = QUEUED
@@ -75,7 +76,22 @@ class Job(msgspec.Struct, gc=False, eq=False):
     delivered: bool = False
     result: bytes | Verdict | None = None
     digest: int = 0
-    """Python's own hash of the payload: keyed, 64 bits, and compared in this process only."""
+    """The request in short, for when its bytes are not here."""
+    leaf: int = 0
+    """Where the journal has its request; 0 if there is no journal."""
+    retries: int = 0
+    """How often a non-zero exit is not yet its answer."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes its request has."""
+        return self.digest >> 32
+
+
+def digest_of(payload: bytes) -> int:
+    """A request in short: its size, and a checksum that tells a mistake from a repetition. It is the same in every
+    process, and of one machine word but for requests of gigabytes."""
+    return len(payload) << 32 | crc32(payload)
 
 
 class Turn:

@@ -8,7 +8,8 @@ is not leaving, these three add up to all slots; without a leader there is no cr
      ▲                     └─ no Welcome in time ──► OLD   nine types only: offers credit; written is delivered (F9)
      └──────────── LinkLost, or silence ◄──────────┴──────┘
 
-Which results answer a repeated assignment is decided by the rule at the top of `kept`.
+Which results answer a repeated assignment is decided by the rule at the top of `kept`. Those that a leader has to be
+told again, or that it fetches, go a few at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final, NamedTuple, assert_never
 from wakugumi.core import slots_events as ev
 from wakugumi.core.events import Step
 from wakugumi.core.job import JobId
-from wakugumi.core.kept import CANCELLED, Kept
+from wakugumi.core.kept import CANCELLED, FOUND_MAX, Kept
 from wakugumi.core.slots_events import SlotsDo, SlotsEvent, SlotsStep
 from wakugumi.limits import (
     CREDIT_HELD_MAX_S,
@@ -36,7 +37,7 @@ WELCOME_WAIT_S: Final = 1.0
 CPU_SAMPLE_S: Final = 0.5
 """Between two looks at the CPU while jobs run: shorter ones see only the kernel's ticks of 10 ms."""
 RESENT_AT_ONCE: Final = 16
-"""Results sent again without waiting for an answer: 64 MiB at worst."""
+"""Results sent again or fetched that may be on their way at once: 64 MiB at worst."""
 CLEAN_UP_S: Final = 60.0
 """How often finished jobs are looked through for those whose time is over."""
 
@@ -85,6 +86,11 @@ class Slots:
         """Assigned without credit: they take the next slot that comes free."""
         self._kept = Kept()
         self._resend: deque[JobId] = deque()
+        """Owed when the leader came, and not told to it yet."""
+        self._fetched: deque[JobId] = deque()
+        """Of an earlier life, asked for by the leader, and not told to it yet."""
+        self._sending: dict[JobId, bool] = {}
+        """Those of both that are on their way, until they are confirmed. True while the disk is asked for it."""
         self._complained = False
 
         self._others = 0.0
@@ -163,13 +169,17 @@ class Slots:
         assert in_use == self.slots if self._offering() else in_use <= self.slots
         if not self._listening():
             assert in_use == len(self._running)
-            assert not any((self._looking, self._waiting, self._resend))
+            assert not any((self._looking, self._waiting, self._resend, self._fetched, self._sending))
+        assert len(self._sending) <= RESENT_AT_ONCE
+        assert len(self._sending) == RESENT_AT_ONCE or not (self._resend or self._fetched), "a result waits for nothing"
+        assert len(self._fetched) <= FOUND_MAX
         assert (self.line is Line.OWN) == (self._beat_at < _NEVER)
         assert (self.line is Line.GREETING) == (self._greeted_by < _NEVER)
         assert not self._running.keys() & (self._looking.keys() | self._waiting.keys())
         assert not self._looking.keys() & self._waiting.keys()
         assert self._cancelling.keys() <= self._running.keys()
         assert not any(job in self._running for job in self._kept.owed), "a result that is owed is of a job that runs"
+        assert not any(job in self._running for job in self._kept.earlier), "a job runs, and its old result is offered"
         assert list(self._held) == sorted(self._held)
         self._kept.check()
 
@@ -182,22 +192,23 @@ class Slots:
             self._assigned(event.job, event.payload, now)
         elif isinstance(event, ev.Confirmed):
             self._heard_at = now
-            for job in event.jobs:
-                self._kept.confirm(job)
-                self._resend_next()
+            self._confirmed(event.jobs)
         elif isinstance(event, ev.CpuMeasured):
             self._others = event.others
             if event.others < self.cpu_cap:
                 self._offered += len(self._held)
                 self._held.clear()
         elif isinstance(event, ev.ResultLoaded):
-            self._loaded(event.job, event.ok, event.payload, now)
+            self._loaded(event, now)
         elif isinstance(event, ev.Heard):
             self._heard_at = now
         elif isinstance(event, ev.Cancelled):
             self._heard_at = now
             for job in event.jobs:
                 self._cancel(job, now)
+        elif isinstance(event, ev.Fetched):
+            self._heard_at = now
+            self._fetch(event.jobs)
         elif isinstance(event, ev.Opened):
             assert self.line is Line.DOWN
             self.line = Line.GREETING
@@ -222,7 +233,7 @@ class Slots:
         self._greeted_by = _NEVER
         self._heard_at = now
         self._beat_at = now + HEARTBEAT_S
-        self._do.append(ev.SendHolding(tuple(self._running), tuple(self._kept.owed)))
+        self._do.append(ev.SendHolding(tuple(self._running), tuple(self._kept.owed), tuple(self._kept.earlier)))
         if not late:
             self._open_up()
         if self.leaving:
@@ -235,8 +246,7 @@ class Slots:
 
     def _open_up(self) -> None:
         self._resend.extend(self._kept.owed)
-        for _ in range(RESENT_AT_ONCE):
-            self._resend_next()
+        self._send_more()
         if not self.leaving:
             self._offered = self.slots - len(self._running)
 
@@ -250,6 +260,8 @@ class Slots:
         self._waiting.clear()
         self._cancelling = dict.fromkeys(self._cancelling)
         self._resend.clear()
+        self._fetched.clear()
+        self._sending.clear()
         self._complained = False
 
     def _assigned(self, job: JobId, payload: bytes, now: float) -> None:
@@ -261,7 +273,7 @@ class Slots:
         paid = self._credit > 0
         if paid:
             self._credit -= 1
-        if job in self._running or job in self._looking or job in self._waiting:
+        if self._has(job):
             # It is answered when it is done (W4), and gives its credit back (F7).
             if job in self._cancelling:
                 self._cancelling[job] = payload
@@ -303,17 +315,35 @@ class Slots:
             self._answer(job, event.payload)
         self._release(now, after_a_run=True)
 
-    def _loaded(self, job: JobId, ok: bool, payload: bytes | None, now: float) -> None:
+    def _loaded(self, event: ev.ResultLoaded, now: float) -> None:
+        job = event.job
         look = self._looking.pop(job, None)
         if look is None:
-            if self._kept.owes(job) and self._listening():
-                self._send_again(job, payload)
-        elif payload is not None and (ok or look.failure_stands):
-            self._answer(job, payload)
+            if self._sending.get(job):
+                self._send_from_disk(event)
+        elif event.payload is not None and (event.ok or look.failure_stands):
+            self._answer(job, event.payload)
             self._release(now, after_a_run=False)
         else:
             self._kept.forget(job)
             self._start(job, look.payload, now)
+
+    def _confirmed(self, jobs: Sequence[JobId]) -> None:
+        for job in jobs:
+            if self._kept.confirm(job):
+                self._do.append(ev.ForgetResult(job))
+            self._sending.pop(job, None)
+        self._send_more()
+
+    def _fetch(self, jobs: Sequence[JobId]) -> None:
+        if self.line is not Line.OWN:
+            return
+        room = FOUND_MAX - len(self._fetched)
+        self._fetched.extend(jobs[:room])
+        for job in jobs[room:]:
+            if not self._has(job):
+                self._do.append(ev.SendFailure(job, "worker-error", "more was fetched than this worker offered"))
+        self._send_more()
 
     def _cancel(self, job: JobId, now: float) -> None:
         if job in self._running:
@@ -381,30 +411,52 @@ class Slots:
         if self.line is Line.OLD:
             self._kept.deliver(job)
 
-    def _send_again(self, job: JobId, payload: bytes | None) -> None:
-        if payload is None:
-            # The leader was told of a result and waits for it: it must hear that there is none.
-            self._kept.forget(job)
-            self._do.append(ev.SendFailure(job, "worker-error", "its result is no longer on the worker's disk"))
-            self._resend_next()
-        else:
-            self._answer(job, payload)
-            if self.line is Line.OLD:  # An own leader's confirmation asks for the next one.
-                self._resend_next()
-
-    def _resend_next(self) -> None:
-        """One, or for an old leader, which confirms nothing, all that are in memory."""
-        while self._resend:
-            job = self._resend.popleft()
-            if not self._kept.owes(job):
-                continue
+    def _send_more(self) -> None:
+        """Results that wait, as many as may be on their way; to an old leader, which confirms nothing, all of them."""
+        while len(self._sending) < RESENT_AT_ONCE:
+            job = self._next_to_send()
+            if job is None:
+                return
             payload = self._kept.owed_payload(job)
             if payload is None:
+                self._sending[job] = True
                 self._do.append(ev.LoadResult(job))
-                return
-            self._answer(job, payload)
-            if self.line is Line.OWN:
-                return
+            else:
+                self._send_again(job, payload)
+
+    def _next_to_send(self) -> JobId | None:
+        while self._resend:
+            job = self._resend.popleft()
+            if self._kept.owes(job):
+                return job
+        while self._fetched:
+            job = self._fetched.popleft()
+            if not (self._has(job) or self._kept.owes(job) or job in self._sending):
+                return job
+        return None
+
+    def _send_from_disk(self, found: ev.ResultLoaded) -> None:
+        job, owed = found.job, self._kept.owes(found.job)
+        if self._has(job):  # Assigned anew meanwhile: that is what its leader waits for now.
+            del self._sending[job]
+        elif found.payload is None or (found.reason == CANCELLED and not owed):
+            # The leader was told of a result and waits for it: it must hear that there is none. A cancelled one is
+            # none either, for nobody fetches what he has cancelled: it is wanted after all.
+            del self._sending[job]
+            self._kept.forget(job)
+            self._do.append(ev.SendFailure(job, "worker-error", "its result is no longer on the worker's disk"))
+        else:
+            if not owed:
+                self._kept.fetched(job, ok=found.ok)
+            self._send_again(job, found.payload)
+        self._send_more()
+
+    def _send_again(self, job: JobId, payload: bytes) -> None:
+        if self.line is Line.OWN:
+            self._sending[job] = False
+        else:
+            self._sending.pop(job, None)
+        self._answer(job, payload)
 
     def _measure(self, now: float) -> None:
         """The latest sample decides, so that in the common case the credit goes back together with the ack."""
@@ -412,6 +464,10 @@ class Slots:
             self._measured_at = now
             self._do.append(ev.MeasureCpu())
         self._measure_at = self._measured_at + CPU_SAMPLE_S
+
+    def _has(self, job: JobId) -> bool:
+        """It was assigned, and is answered when it is done."""
+        return job in self._running or job in self._looking or job in self._waiting
 
     def _listening(self) -> bool:
         return self.line >= Line.OLD
@@ -437,7 +493,9 @@ class Slots:
         return Step(do=do)
 
     def _nothing_left(self) -> bool:
-        return not (self._running or self._looking or self._waiting or self._kept.owed_count)
+        if self._running or self._looking or self._waiting or self._kept.owed_count:
+            return False
+        return not (self._fetched or any(self._sending.values()))
 
 
 _NOTHING: Final[SlotsStep] = Step()

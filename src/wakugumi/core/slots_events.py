@@ -17,7 +17,7 @@ from wakugumi.core.job import JobId
 
 
 class Recovered(msgspec.Struct, frozen=True, gc=False):
-    """What an earlier life left on the disk: finished jobs and their ages in seconds."""
+    """What an earlier life left on the disk: finished jobs and their ages in seconds. It comes first or not at all."""
 
     done: Sequence[tuple[JobId, float]]
 
@@ -45,6 +45,12 @@ class Confirmed(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
+class Fetched(msgspec.Struct, frozen=True, gc=False):
+    """The leader waits for the results of these, which it was told of as kept."""
+
+    jobs: Sequence[JobId]
+
+
 class Cancelled(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
@@ -68,6 +74,8 @@ class ResultLoaded(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     ok: bool
     payload: bytes | None
+    reason: str = ""
+    """Why it failed."""
 
 
 class CpuMeasured(msgspec.Struct, frozen=True, gc=False):
@@ -86,6 +94,7 @@ SlotsEvent: TypeAlias = (
     | LinkLost
     | Assigned
     | Confirmed
+    | Fetched
     | Cancelled
     | Heard
     | Ended
@@ -115,9 +124,18 @@ class LoadResult(msgspec.Struct, frozen=True, gc=False):
     job: JobId
 
 
+class ForgetResult(msgspec.Struct, frozen=True, gc=False):
+    """The leader has this failure for good: from the disk it must not answer for a later attempt, in no later life."""
+
+    job: JobId
+
+
 class SendHolding(msgspec.Struct, frozen=True, gc=False):
     running: tuple[JobId, ...]
     finished: tuple[JobId, ...]
+    """Not yet confirmed: their acks follow."""
+    kept: tuple[JobId, ...] = ()
+    """Of an earlier life, confirmed or not: they follow if they are fetched."""
 
 
 class SendAck(msgspec.Struct, frozen=True, gc=False):
@@ -126,7 +144,7 @@ class SendAck(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendFailure(msgspec.Struct, frozen=True, gc=False):
-    """An ack for a job that was never started here, and why: the worker's word, not a program's."""
+    """An ack for a job that was never started here or whose result is gone, and why: the worker's word."""
 
     job: JobId
     code: str
@@ -167,6 +185,7 @@ SlotsDo: TypeAlias = (
     StartProgram
     | KillProgram
     | LoadResult
+    | ForgetResult
     | SendHolding
     | SendAck
     | SendFailure

@@ -53,6 +53,10 @@ _ANSWERS: Final[dict[type[object], type[qu.Answer]]] = {
     qu.AskWorkers: qu.WorkersAnswer,
     qu.AskDrain: qu.WorkerRow,
     qu.AskResume: qu.WorkerRow,
+    qu.AskDead: qu.DeadAnswer,
+    qu.AskLetter: qu.LetterAnswer,
+    qu.AskRequeue: qu.DeadDoneAnswer,
+    qu.AskDrop: qu.DeadDoneAnswer,
 }
 
 
@@ -123,15 +127,17 @@ class Grid:
         subject: str = "",
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
+        retries: int = 0,
     ) -> Job:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job.
 
         The program runs with `files` in its directory (bytes, text, or the Path of a file to send along) and `args` as
         its arguments. An id of your own makes it idempotent: handed in again with the same request, it is the same
-        job. `await` the Job for its Result.
+        job. A program that ends with a non-zero exit has given its answer, unless `retries` says how often it is run
+        again first. `await` the Job for its Result.
         """
         loaded = await _load(files) if files else ()
-        request = self._requests.make(program, args, loaded, job_id, subject, timeout_s, limits)
+        request = self._requests.make(program, args, loaded, job_id, subject, timeout_s, limits, retries)
         self._bytes_in_a_row += len(request.frame) + _BYTES_BESIDE
         if self._bytes_in_a_row >= _TURN_AFTER_BYTES:
             self._bytes_in_a_row = 0
@@ -150,10 +156,18 @@ class Grid:
         subject: str = "",
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
+        retries: int = 0,
     ) -> Result:
         """`submit`, and its result. Cancelled while it waits, it cancels the job."""
         job = await self.submit(
-            program, args=args, files=files, job_id=job_id, subject=subject, timeout_s=timeout_s, limits=limits
+            program,
+            args=args,
+            files=files,
+            job_id=job_id,
+            subject=subject,
+            timeout_s=timeout_s,
+            limits=limits,
+            retries=retries,
         )
         try:
             return await job
@@ -171,6 +185,7 @@ class Grid:
         subject: str = "",
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
+        retries: int = 0,
         window: int | None = None,
     ) -> Results:
         """One job per item, results as they finish, for any number of items in fixed memory.
@@ -186,7 +201,7 @@ class Grid:
 
         async def plan() -> Plan:
             common = await _load(files) if files else ()
-            return Plan(self._requests, program, args, common, subject, timeout_s, limits)
+            return Plan(self._requests, program, args, common, subject, timeout_s, limits, retries)
 
         return Results(self.new_window(window), plan, source, self._session.tasks)
 
@@ -206,8 +221,10 @@ class Grid:
 
     async def ask(self, question: qu.Question) -> qu.Answer:
         """Ask the leader something. Waits for it if it is away. Raises Refused."""
-        if isinstance(question, qu.AskJob | qu.AskStory | qu.AskExplain):
+        if isinstance(question, qu.AskJob | qu.AskStory | qu.AskExplain | qu.AskLetter):
             question = msgspec.structs.replace(question, job=show_job_id(_key(question.job)))
+        elif isinstance(question, qu.AskDead | qu.AskRequeue | qu.AskDrop):
+            question = msgspec.structs.replace(question, jobs=[show_job_id(_key(job)) for job in question.jobs])
         ask = os.urandom(16)
         answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=ms.encode(question)))
         if answer.refused:

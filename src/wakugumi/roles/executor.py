@@ -37,7 +37,7 @@ class Executor(BaseExecutor):
         self._room = threading.BoundedSemaphore(UNFINISHED_PER_CLIENT_MAX)
 
     def submit(self, program: str, /, *args: Any, **options: Any) -> Future[Result]:  # type: ignore[override]
-        """Run a program with these arguments. `options` are those of `Client.submit`: files, job_id, timeout_s …
+        """Run a program with these arguments. `options` are those of `Client.submit`: files, job_id, retries …
 
         Waits while too many futures are unfinished: back pressure for the caller.
         """
@@ -72,6 +72,7 @@ class Executor(BaseExecutor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,  # noqa: ARG002 - part of the base class's signature; jobs are sent together anyway
+        retries: int = 0,
     ) -> Iterator[Result]:
         """The results in the order of the arguments. Jobs are handed in as the results are taken, some way ahead."""
         until = None if timeout is None else monotonic() + timeout
@@ -81,7 +82,7 @@ class Executor(BaseExecutor):
 
         def fill() -> None:
             while len(ahead) < size and (row := next(rows, None)) is not None:
-                ahead.append(self.submit(program, *row))
+                ahead.append(self.submit(program, *row, retries=retries))
 
         def results() -> Iterator[Result]:
             try:

@@ -11,11 +11,13 @@ import contextlib
 import logging
 import random
 import socket
+import time
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from wakugumi import __version__
 from wakugumi.adapters.drive import Drive
+from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.net import Link, adopt, bound_port, listen
 from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
@@ -32,9 +34,13 @@ from wakugumi.limits import (
     HELLO_DEADLINE_S,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
+    JOURNAL_QUEUE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
+    PAYLOAD_MEMORY_BYTES,
     QUEUE_BYTES_MAX,
     QUEUE_JOBS_MAX,
+    READ_BYTES_LARGE,
+    RETRIES_MAX,
     ROUTES_REMEMBERED_MAX,
 )
 from wakugumi.wire import frame as fr
@@ -51,23 +57,39 @@ class Leader:
 
     def __init__(
         self,
+        journal: Journal | None = None,
         *,
         ranking: Ranking = most_credit,
         queue_jobs_max: int = QUEUE_JOBS_MAX,
-        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        queue_bytes_max: int | None = None,
+        payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
         final: Container[str] = (),
         hello_deadline_s: float = HELLO_DEADLINE_S,
     ) -> None:
+        """With a journal it goes on where the last leader ended that had it. Raises ConfigError if that cannot be."""
+        loop = asyncio.get_running_loop()
+        if queue_bytes_max is None:
+            queue_bytes_max = QUEUE_BYTES_MAX if journal is None else JOURNAL_QUEUE_BYTES_MAX
         machine = Dispatch(
             random.random,
-            now=asyncio.get_running_loop().time(),
+            now=loop.time(),
             ranking=ranking,
             queue_jobs_max=queue_jobs_max,
             queue_bytes_max=queue_bytes_max,
+            payload_memory_bytes=payload_memory_bytes,
             final=final,
-            keeps=False,
+            keeps=journal is not None,
         )
-        self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(machine, self._perform, name="leader")
+        self._journal = journal
+        if journal is not None:
+            _recover(machine, journal, loop.time())
+        self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
+            machine, self._perform, name="leader", keeper=journal
+        )
+        self.behind = False
+        """The disk does not keep up, so nobody is read from."""
+        if journal is not None:
+            journal.begin(loop, self.drive.fail, self._disk_low, self._fall_behind)
         self.peers: dict[ConnId, Peer] = {}
         self.hello_deadline_s = hello_deadline_s
         self._conns = 0
@@ -82,6 +104,7 @@ class Leader:
             ev.SendRefusal: _send_refusal,
             ev.SendAssign: _send_assign,
             ev.SendResult: _send_result,
+            ev.SendFetch: _send_fetch,
             ev.SendConfirms: _send_confirms,
             ev.SendCancel: _send_cancel,
             ev.SendHeartbeat: _send_heartbeat,
@@ -127,6 +150,8 @@ class Leader:
         for peer in list(self.peers.values()):
             peer.link.abort()
         self.drive.close()
+        if self._journal is not None:
+            await self._journal.close()
 
     def new_peer(self) -> Peer:
         self._conns += 1
@@ -164,12 +189,36 @@ class Leader:
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
         peers, act = self.peers, self._act
         for effect in effects:
-            if isinstance(effect, ev.Stopped):
-                self._stopped.set()
+            if isinstance(effect, ev.Stopped | ev.LoadPayloads):
+                self._perform_own(effect)
                 continue
             peer = peers.get(effect.conn)
             if peer is not None:
                 act[type(effect)](peer, effect)
+
+    def _perform_own(self, effect: ev.Stopped | ev.LoadPayloads) -> None:
+        """What concerns no connection."""
+        if isinstance(effect, ev.Stopped):
+            self._stopped.set()
+            return
+        assert self._journal is not None
+        post, leaf, jobs = self.drive.post, effect.leaf, effect.jobs
+        self._journal.load(leaf, jobs, lambda payloads: post(ev.PayloadsLoaded(leaf, jobs, payloads)))
+
+    # What the journal says.
+
+    def _disk_low(self, low: bool) -> None:
+        if low:
+            log.warning("the journal's disk is nearly full: new jobs are refused, and none is assigned")
+        else:
+            log.info("the journal's disk has room again")
+        self.drive.post(ev.DiskLow(low))
+
+    def _fall_behind(self, behind: bool) -> None:
+        """Whoever sends us work waits until the disk has taken what came before."""
+        self.behind = behind
+        for peer in self.peers.values():
+            peer.set_reading()
 
 
 class Peer:
@@ -179,6 +228,7 @@ class Peer:
         self.leader = leader
         self.conn = conn
         self.client_id = ClientId("")
+        self.paused = False
         self.receipts = False
         """It speaks our own types, in which an empty result is a result (OK, without output)."""
         self.link: Link
@@ -198,6 +248,7 @@ class Peer:
             link.close(f"more than {CONNECTIONS_MAX} connections")
             return
         self.leader.came(self)
+        self.set_reading()
         deadline_s = self.leader.hello_deadline_s
         link.expect_within(deadline_s, f"no hello within {deadline_s:g} s")
 
@@ -220,6 +271,9 @@ class Peer:
         if self.leader.went(self) and self._role != "nobody":
             log.info("%s %s left", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
+
+    def set_reading(self) -> None:
+        self.link.pause(self.paused or self.leader.behind)
 
     def complain(self, text: str) -> None:
         """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
@@ -298,10 +352,14 @@ class Peer:
             timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s
             if not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
                 raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+            if not 0 <= head.retries <= RETRIES_MAX:
+                raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
-        self._post(ev.Submitted(self.conn, job_id, subject, program, timeout_s, frame.payload))
+        self._post(ev.Submitted(self.conn, job_id, subject, program, timeout_s, frame.payload, head.retries))
+        if len(frame.payload) >= READ_BYTES_LARGE:
+            self.leader.drive.flush()
 
     def _cache_put(self, frame: Frame) -> None:
         cache_id = ms.read_cache_put(frame.payload)
@@ -339,7 +397,13 @@ class Peer:
             failed = ms.JobResult(show_job_id(job_id), status=ms.FAILED, stderr=no.message, reason=no.code)
             self._post(ev.Acked(self.conn, job_id, False, no.code, ms.encode(failed)))
             return
-        self._post(ev.Acked(self.conn, job_id, head.status == ms.OK, head.reason or "", frame.payload))
+        if head.status == ms.OK:
+            self._post(ev.Acked(self.conn, job_id, True, "", frame.payload))
+        else:
+            output = ms.output_tail(frame.payload)
+            self._post(ev.Acked(self.conn, job_id, False, head.reason or "", frame.payload, output))
+        if len(frame.payload) >= READ_BYTES_LARGE:
+            self.leader.drive.flush()
 
     def _credit(self, frame: Frame) -> None:
         self._post(ev.Credited(self.conn, ms.read_credit(frame.payload)))
@@ -348,10 +412,29 @@ class Peer:
         holding = ms.read_holding(frame.payload)
         running = tuple(JobId(job_id) for job_id in holding.running)
         finished = tuple(JobId(job_id) for job_id in holding.finished)
-        self._post(ev.Held(self.conn, running, finished))
+        kept = tuple(JobId(job_id) for job_id in holding.kept)
+        self._post(ev.Held(self.conn, running, finished, kept))
 
     def _leaving(self, _frame: Frame) -> None:
         self._post(ev.Leaving(self.conn))
+
+
+def _recover(machine: Dispatch, journal: Journal, now: float) -> None:
+    """Bring back all that the journal has. The wall clock says how old it is, for those who look at it."""
+    wall_now = time.time()
+    began_at = time.perf_counter()
+    machine.recover(((leaf.number, wall_now - leaf.written_at, leaf.records) for leaf in journal.leaves()), now)
+    if machine.jobs:
+        log.info(
+            "recovered from %s: jobs=%d queued=%d results=%d dead=%d workers=%d in %.2f s",
+            journal.path,
+            len(machine.jobs),
+            machine.lanes.queued,
+            len(machine.callers.delivery.undelivered),
+            len(machine.callers.dead.letters),
+            len(machine.roster.by_id),
+            time.perf_counter() - began_at,
+        )
 
 
 def _ignore(_frame: Frame) -> None:
@@ -393,6 +476,12 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     elif not result and not peer.receipts:
         result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
     peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
+    if not peer.receipts:  # It cannot say that it has it: written is delivered (F9).
+        peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
+
+
+def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:
+    _send_ids(peer, fr.FETCH, effect.jobs)
 
 
 def _send_confirms(peer: Peer, effect: ev.SendConfirms) -> None:
@@ -421,11 +510,13 @@ def _send_no(peer: Peer, effect: ev.SendNo) -> None:
 
 
 def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:
-    peer.link.pause(True)
+    peer.paused = True
+    peer.set_reading()
 
 
 def _resume_reading(peer: Peer, _effect: ev.ResumeReading) -> None:
-    peer.link.pause(False)
+    peer.paused = False
+    peer.set_reading()
 
 
 def _complain(peer: Peer, effect: ev.Complain) -> None:

@@ -111,10 +111,18 @@ class Client:
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
+        retries: int = 0,
     ) -> Handle:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job."""
         submitting = self.grid.submit(
-            program, args=args, files=files, job_id=job_id, subject=subject, timeout_s=timeout_s, limits=limits
+            program,
+            args=args,
+            files=files,
+            job_id=job_id,
+            subject=subject,
+            timeout_s=timeout_s,
+            limits=limits,
+            retries=retries,
         )
         return Handle(self, self.call(submitting))
 
@@ -128,11 +136,19 @@ class Client:
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
+        retries: int = 0,
     ) -> Result:
         """`submit`, and its result. Interrupted while it waits, it cancels the job."""
         return self.call(
             self.grid.run(
-                program, args=args, files=files, job_id=job_id, subject=subject, timeout_s=timeout_s, limits=limits
+                program,
+                args=args,
+                files=files,
+                job_id=job_id,
+                subject=subject,
+                timeout_s=timeout_s,
+                limits=limits,
+                retries=retries,
             )
         )
 
@@ -146,11 +162,12 @@ class Client:
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
+        retries: int = 0,
         window: int | None = None,
     ) -> Iterator[Result]:
         """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's own thread."""
         common = read_files(files) if files else ()
-        plan = Plan(Requests(self.grid.client_id), program, args, common, subject, timeout_s, limits)
+        plan = Plan(Requests(self.grid.client_id), program, args, common, subject, timeout_s, limits, retries)
         return self._map(plan, iter(items), window)
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Result:

@@ -20,7 +20,7 @@ from wakugumi.core.job import JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import check_exec_name, check_file_names
 from wakugumi.core.subject import SubjectError, route
 from wakugumi.errors import Refused
-from wakugumi.limits import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, JOB_TIMEOUT_MAX_S, PAYLOAD_BYTES_MAX
+from wakugumi.limits import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, JOB_TIMEOUT_MAX_S, PAYLOAD_BYTES_MAX, RETRIES_MAX
 from wakugumi.wire import frame
 from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode
 
@@ -45,6 +45,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     subject: str = ""
     timeout_s: float | None = None
     limits: JobLimits | None = None
+    retries: int | None = None
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -74,9 +75,10 @@ class Requests:
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
+        retries: int = 0,
     ) -> Request:
         """Raises Refused if this can be no job."""
-        self.check(program, subject, timeout_s, limits)
+        self.check(program, subject, timeout_s, limits, retries)
         _check_args(args)
         if job_id is None:
             job, name = self.next_id()
@@ -87,10 +89,19 @@ class Requests:
         texts = [arg if type(arg) is str and "\0" not in arg else _arg_text(arg) for arg in args]
         if len(texts) > ARGS_PER_JOB_MAX:
             raise _bad(f"{len(texts)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
-        record = JobRequest(text, self.client_id, program, texts, files, timeout_s, limits)  # type: ignore[arg-type]
+        record = JobRequest(
+            text,
+            self.client_id,
+            program,
+            texts,
+            files,  # type: ignore[arg-type]
+            timeout_s,
+            limits,
+            retries,
+        )
         return Request(job, name, program, _frame(job, subject, record))
 
-    def check(self, program: str, subject: str, timeout_s: float | None, limits: object) -> None:
+    def check(self, program: str, subject: str, timeout_s: float | None, limits: object, retries: object) -> None:
         """What many jobs have in common. Raises Refused."""
         if program != self._checked_program:
             check_exec_name(program)
@@ -104,6 +115,8 @@ class Requests:
             raise _bad(f"a timeout of {timeout_s} s: it is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s")
         if limits is not None and not isinstance(limits, JobLimits):
             raise TypeError(f"limits are given as JobLimits, not {type(limits).__name__}")
+        if type(retries) is not int or not 0 <= retries <= RETRIES_MAX:
+            raise _bad(f"retries are a whole number from 0 to {RETRIES_MAX}, not {retries!r}"[:300])
 
 
 class Plan:
@@ -118,8 +131,9 @@ class Plan:
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
+        retries: int = 0,
     ) -> None:
-        requests.check(program, subject, timeout_s, limits)
+        requests.check(program, subject, timeout_s, limits, retries)
         self._requests = requests
         self.program = program
         _check_args(args)
@@ -128,6 +142,7 @@ class Plan:
         self._subject = subject
         self._timeout_s = timeout_s
         self._limits = limits
+        self._retries = retries
 
     def text_request(self, text: str) -> Request:
         """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
@@ -142,6 +157,7 @@ class Plan:
             self._files,  # type: ignore[arg-type]
             self._timeout_s,
             self._limits,
+            self._retries,
         )
         return Request(job, name, self.program, _frame(job, self._subject, record))
 
@@ -163,6 +179,7 @@ class Plan:
             task.subject or self._subject,
             self._timeout_s if task.timeout_s is None else task.timeout_s,
             task.limits or self._limits,
+            self._retries if task.retries is None else task.retries,
         )
 
 

@@ -28,6 +28,7 @@ from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolde
 from wakugumi.adapters.machine import OthersCpu
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
+from wakugumi.core.kept import FOUND_MAX
 from wakugumi.core.names import check_file_names
 from wakugumi.errors import Refused
 from wakugumi.limits import (
@@ -81,7 +82,7 @@ class Runner:
         programs: Programs,
         jobs_folder: Path,
         on_end: Callable[[JobId, bytes, bool, str], None],
-        worker_name: str,
+        worker_name: str = "",
         *,
         is_owed: Callable[[JobId], bool] = lambda _: False,
         copy_in: bool = False,
@@ -93,13 +94,13 @@ class Runner:
     ) -> None:
         """`on_end` gets the job's id, its encoded result, whether it is OK and, if not, the code.
 
+        `worker_name` stands in results; without one, the beginning of the worker's id does.
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
         Raises ConfigError if the jobs folder cannot be used.
         """
         self._loop = loop
         self._programs = programs
         self._on_end = on_end
-        self._worker_name = worker_name
         self._is_owed = is_owed
         self._copy_in = copy_in
         self._timeout_s = timeout_s
@@ -108,6 +109,9 @@ class Runner:
         self._disk_looked_at = -math.inf
         self._disk_is_low = False
         self._folder = JobsFolder(jobs_folder)
+        self.worker_id = self._folder.worker_id()
+        """By it a leader knows the worker again (SPEC L4), also after a restart: it belongs to the folder."""
+        self._worker_name = worker_name or self.worker_id[:4][::-1].hex()
         self._processes = Processes(
             loop, self._program_ended, output_bytes_max=output_bytes_max, kill_grace_s=kill_grace_s
         )
@@ -158,15 +162,24 @@ class Runner:
             self._kept.pop(job_id, None)
             self._remove(job_id, self._folder.remove)
 
+    def unmark(self, job_id: JobId) -> None:
+        """A failure that must not answer for a later run, whatever becomes of this process. Its files stay for now."""
+        if job_id not in self._runs:
+            self._folder.unmark(show_job_id(job_id))
+
     def finished_before(self) -> list[tuple[JobId, float]]:
         """Once, at the start: the jobs that ended in an earlier life and their age in seconds.
 
-        What was interrupted then is removed. `load` has the last word on each: power may have been lost.
+        What was interrupted then is removed. `load` has the last word on each: power may have been lost. They stay for
+        as long as if they had ended now, but no more of them than a leader can be told of: see `kept`.
         """
         found = self._folder.finished()
         now = self._loop.time()
-        for job_id, age_s in sorted(found, key=lambda one: -one[1]):
+        oldest_first = sorted(found, key=lambda one: -one[1])
+        for job_id, age_s in oldest_first[:-FOUND_MAX]:
             self._keep(job_id, now - age_s)
+        for job_id, _ in oldest_first[-FOUND_MAX:]:
+            self._keep(job_id, now)
         return found
 
     def sweep(self) -> bool:

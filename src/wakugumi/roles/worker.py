@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import msgspec
 
@@ -29,7 +29,7 @@ from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core import slots_events as ev
-from wakugumi.core.job import JobId, WorkerId, show_job_id
+from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.policy import with_jitter
 from wakugumi.core.slots import Slots
 from wakugumi.core.slots_events import SlotsDo, SlotsEvent
@@ -41,9 +41,9 @@ from wakugumi.limits import (
     CPU_CAP_MAX,
     CPU_CAP_MIN,
     CREDIT_MAX,
-    RECONNECT_FIRST_S,
     RECONNECT_MAX_S,
     WORKER_NAME_CHARS_MAX,
+    WORKER_RECONNECT_FIRST_S,
     WORKER_SLOTS,
 )
 from wakugumi.roles.runner import Runner
@@ -110,15 +110,7 @@ class Worker:
     ) -> None:
         """Without a `cpu_cap` credit is never held back. Raises ConfigError for what no leader would accept."""
         _check(patterns, name, slots, cpu_cap)
-        self.worker_id = WorkerId(uuid4().bytes_le)
-        """Its own for the life of this process: by it a leader knows the worker again (SPEC L4)."""
         self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
-        self._hello = fr.encode(
-            fr.HELLO_WORKER,
-            self.worker_id,
-            subject=patterns,
-            payload=ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER))),
-        )
         self._link: Link | None = None
         self._unlinked = asyncio.Event()
         self._unlinked.set()
@@ -127,15 +119,21 @@ class Worker:
         self._ignored: set[int] = set()
         self._stopped = asyncio.Event()
         self._slots = Slots(slots, float("inf") if cpu_cap is None else cpu_cap)
-        label = name or self.worker_id[:4][::-1].hex()
         self._runner = Runner(
             asyncio.get_running_loop(),
             programs,
             jobs_folder,
             self._ended,
-            worker_name=label,
+            worker_name=name,
             is_owed=self._slots.owes,
             copy_in=copy_in,
+        )
+        self.worker_id = self._runner.worker_id
+        self._hello = fr.encode(
+            fr.HELLO_WORKER,
+            self.worker_id,
+            subject=patterns,
+            payload=ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER))),
         )
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
         self._post = self._drive.post
@@ -143,6 +141,7 @@ class Worker:
             fr.ASSIGN_JOB: self._assign,
             fr.CONFIRM: self._confirm,
             fr.CANCEL: self._cancel,
+            fr.FETCH: self._fetch,
             fr.HEARTBEAT: self._heartbeat,
             fr.WELCOME: self._welcome,
             fr.CACHE_PUT: self._cache_put,
@@ -153,6 +152,7 @@ class Worker:
             ev.SendCredit: self._send_credit,
             ev.KillProgram: self._kill_program,
             ev.LoadResult: self._load_result,
+            ev.ForgetResult: self._forget_result,
             ev.MeasureCpu: self._measure_cpu,
             ev.SendHolding: self._send_holding,
             ev.SendFailure: self._send_failure,
@@ -192,9 +192,9 @@ class Worker:
         self._post(ev.StopAsked())
 
     async def _stay_linked(self) -> None:
-        """Dial, and dial again, with pauses that grow while no leader serves us (SPEC K6)."""
+        """Dial, and dial again, with pauses that grow while no leader serves us."""
         clock = asyncio.get_running_loop().time
-        pause_s = RECONNECT_FIRST_S
+        pause_s = WORKER_RECONNECT_FIRST_S
         while True:
             began_at = clock()
             try:
@@ -205,7 +205,7 @@ class Worker:
             await self._unlinked.wait()
             if self._served or clock() - began_at > RECONNECT_MAX_S:
                 self._served = False
-                pause_s = RECONNECT_FIRST_S
+                pause_s = WORKER_RECONNECT_FIRST_S
             wait_s = with_jitter(pause_s, random.random())
             log.warning("no leader: %s; trying again in %.1f s", self._why_lost or "it hung up", wait_s)
             self._why_lost = ""
@@ -268,6 +268,9 @@ class Worker:
     def _cancel(self, frame: Frame) -> None:
         self._post(ev.Cancelled(ms.unpack_ids(frame.payload)))
 
+    def _fetch(self, frame: Frame) -> None:
+        self._post(ev.Fetched(ms.unpack_ids(frame.payload)))
+
     def _heartbeat(self, _frame: Frame) -> None:
         self._post(ev.Heard())
 
@@ -307,14 +310,20 @@ class Worker:
 
     def _load_result(self, effect: ev.LoadResult) -> None:
         payload = self._runner.load(effect.job)
-        ok = payload is not None and ms.read_ack(payload).status == ms.OK
-        self._post(ev.ResultLoaded(effect.job, ok, payload))
+        if payload is None:
+            self._post(ev.ResultLoaded(effect.job, False, None))
+        else:
+            head = ms.read_ack(payload)
+            self._post(ev.ResultLoaded(effect.job, head.status == ms.OK, payload, head.reason or ""))
+
+    def _forget_result(self, effect: ev.ForgetResult) -> None:
+        self._runner.unmark(effect.job)
 
     def _measure_cpu(self, _effect: ev.MeasureCpu) -> None:
         self._post(ev.CpuMeasured(self._runner.others_cpu_share()))
 
     def _send_holding(self, effect: ev.SendHolding) -> None:
-        holding = ms.Holding(list(effect.running), list(effect.finished))
+        holding = ms.Holding(list(effect.running), list(effect.finished), list(effect.kept))
         self._send(fr.encode(fr.HOLDING, payload=ms.encode(holding)))
 
     def _send_ack(self, effect: ev.SendAck) -> None:

@@ -38,6 +38,7 @@ CANCEL: Final = 22
 LEAVING: Final = 23
 ASK: Final = 24
 CLAIM: Final = 25
+FETCH: Final = 26
 
 NAMES: Final[dict[int, str]] = {
     SUBMIT_JOB: "SubmitJob",
@@ -59,6 +60,7 @@ NAMES: Final[dict[int, str]] = {
     LEAVING: "Leaving",
     ASK: "Ask",
     CLAIM: "Claim",
+    FETCH: "Fetch",
 }
 
 NO_ID: Final = bytes(16)

@@ -16,7 +16,14 @@ import msgspec
 from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.questions import Question
 from wakugumi.errors import PeerError, Refused
-from wakugumi.limits import CLIENT_CAP_MAX, CLIENT_CAP_OLD, CLIENT_ID_CHARS_MAX, CREDIT_MAX, WORKER_NAME_CHARS_MAX
+from wakugumi.limits import (
+    CLIENT_CAP_MAX,
+    CLIENT_CAP_OLD,
+    CLIENT_ID_CHARS_MAX,
+    CREDIT_MAX,
+    OUTPUT_TAIL_CHARS_MAX,
+    WORKER_NAME_CHARS_MAX,
+)
 from wakugumi.wire.frame import NO_ID, Frame
 
 T = TypeVar("T")
@@ -64,6 +71,8 @@ class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tru
     files: list[InputFile] = []
     timeout_s: float | None = None
     limits: JobLimits | None = None
+    retries: int = 0
+    """How often a program that ends with a non-zero exit is run again before that is the job's answer."""
 
 
 class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
@@ -89,6 +98,7 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     job_id: str = ""
     exec_name: str = ""
     timeout_s: float | None = None
+    retries: int = 0
 
 
 class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -96,6 +106,13 @@ class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
     status: str
     reason: str | None = None
+
+
+class Printed(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobResult that tell its story."""
+
+    stdout: str = ""
+    stderr: str = ""
 
 
 class HelloClient(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -132,6 +149,9 @@ class Holding(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
 
     running: list[bytes] = []
     finished: list[bytes] = []
+    """Not yet confirmed: they follow by themselves."""
+    kept: list[bytes] = []
+    """Of an earlier life of this worker, confirmed or not: they follow if they are fetched."""
 
 
 class CachePutHead(msgspec.Struct, frozen=True, rename="pascal"):
@@ -150,6 +170,7 @@ encode: Final = _encoder.encode
 
 _submit_head: Final = msgspec.json.Decoder(SubmitHead)
 _ack_head: Final = msgspec.json.Decoder(AckHead)
+_printed: Final = msgspec.json.Decoder(Printed)
 _request: Final = msgspec.json.Decoder(JobRequest)
 _result: Final = msgspec.json.Decoder(JobResult)
 _question: Final[msgspec.json.Decoder[Question]] = msgspec.json.Decoder(Question)
@@ -180,6 +201,15 @@ def read_ack(payload: bytes) -> AckHead:
         return _ack_head.decode(payload)
     except _UNREADABLE as error:
         raise Refused("bad-result", f"the worker's answer is not a result: {_brief(error)}") from None
+
+
+def output_tail(payload: bytes) -> str:
+    """The end of what a FAILED result printed: its stderr or, without any, its stdout. Empty if it cannot be read."""
+    try:
+        printed = _printed.decode(payload)
+    except _UNREADABLE:
+        return ""
+    return (printed.stderr or printed.stdout)[-OUTPUT_TAIL_CHARS_MAX:]
 
 
 def read_request(payload: bytes) -> JobRequest:
@@ -249,7 +279,7 @@ def read_load(payload: bytes) -> Load:
 def read_holding(payload: bytes) -> Holding:
     """Raises PeerError, also for ids that are not 16 bytes."""
     holding = _read(Holding, payload, "Holding")
-    if any(len(job_id) != 16 for ids in (holding.running, holding.finished) for job_id in ids):
+    if any(len(job_id) != 16 for ids in (holding.running, holding.finished, holding.kept) for job_id in ids):
         raise PeerError("the payload of Holding has an id that is not 16 bytes")
     return holding
 
@@ -275,7 +305,7 @@ def write_refusal(code: str, text: str) -> bytes:
 
 
 def pack_ids(job_ids: Iterable[JobId]) -> bytes:
-    """Any number of ids as one payload: what Receipt, Confirm, Cancel and Claim carry."""
+    """Any number of ids as one payload: what Receipt, Confirm, Cancel, Claim and Fetch carry."""
     return b"".join(job_ids)
 
 

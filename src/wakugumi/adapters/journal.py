@@ -1,0 +1,248 @@
+"""How does what a leader must keep get to the disk before anyone hears of it? (SPEC L7)
+
+    loop's thread      commit ──► queue ─────────────► done, in order
+    writer's thread               └─► one transaction ─┘        all that waits shares one: group commit
+    reader's thread    load ────► one leaf ──────────► done     with a connection of its own, past the writer
+
+One statement is one transaction, so the writer gives up Python's lock once, is in the disk's hands, and takes it once.
+Nothing is reported as done that is not on disk: a full disk is waited for, any other error is the end (`on_failure`),
+because after a failed fsync nobody knows what the disk has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Final
+
+from wakugumi.adapters.journal_file import (
+    FILE_NAME,
+    SQL_ERRORS,
+    Leaf,
+    Lock,
+    encode_records,
+    file_unusable,
+    make_folder,
+    open_to_read,
+    open_to_write,
+    read_leaves,
+)
+from wakugumi.adapters.journal_reader import Loaded, Reader
+from wakugumi.adapters.journal_writer import PAGE_BYTES, Done, Drop, Entry, Writer, must_be_fetched, settle
+from wakugumi.adapters.room import Room
+from wakugumi.core.events import DropLeaves, KeepWhole, LeaderKeep
+from wakugumi.core.job import JobId
+from wakugumi.errors import JournalError
+from wakugumi.limits import JOURNAL_BACKLOG_BYTES_MAX, KIB
+
+__all__ = ["Journal", "Leaf"]
+
+LINGER_S: Final = 0.05
+"""How long a leaf that nobody waits for may wait for company: each commit costs the disk a flush."""
+LINGER_BYTES_MAX: Final = 256 * KIB
+
+_SPECIAL: Final = frozenset({KeepWhole, DropLeaves})
+
+
+class Journal:
+    """The leader's journal. All of it is called, and calls back, in the loop's thread."""
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        factory: type[sqlite3.Connection] = sqlite3.Connection,
+        free_bytes: Callable[[], int] | None = None,
+    ) -> Journal:
+        """Make the folder if need be, and take it for this process. Raises ConfigError."""
+        make_folder(folder)
+        with ExitStack() as undo:
+            lock = Lock(folder)
+            undo.callback(lock.release)
+            path = folder / FILE_NAME
+            room = Room(folder, free_bytes)
+            room.make_way()
+            base = open_to_write(path, factory)
+            undo.callback(base.close)
+            try:
+                room.prepare()
+                last = settle(base, path, room)
+            except SQL_ERRORS as error:
+                raise file_unusable(path, error) from None
+            undo.pop_all()
+        return cls(path, lock, base, room, last + 1)
+
+    def __init__(self, path: Path, lock: Lock, base: sqlite3.Connection, room: Room, next_leaf: int) -> None:
+        """See `open`."""
+        self.path = path
+        self.next_leaf = next_leaf
+        self._lock = lock
+        self._base = base
+        self._room = room
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._on_failure: Callable[[Exception], None] = _ignore
+        self._on_behind: Callable[[bool], None] = _ignore
+        self._lingering: list[Entry] = []
+        self._lingering_bytes = 0
+        self._linger: asyncio.TimerHandle | None = None
+        self._entries_waiting = 0
+        self._bytes_waiting = 0
+        self._loading: Counter[int] = Counter()
+        self._safe_leaf = next_leaf - 1
+        self._drop_leaf = 0
+        self._drop_before = 0
+        self.behind = False
+        """More waits for the disk than is good: whoever feeds us should pause."""
+        self._shut = False
+
+    @property
+    def idle(self) -> bool:
+        """Nothing lingers, waits or is being written."""
+        return not self._entries_waiting and not self._lingering
+
+    def leaves(self) -> Iterator[Leaf]:
+        """All that is kept, the oldest first, one at a time. Raises ConfigError."""
+        with closing(open_to_read(self.path)) as base:
+            yield from read_leaves(base, self.path)
+
+    def begin(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_failure: Callable[[Exception], None],
+        on_disk_low: Callable[[bool], None],
+        on_behind: Callable[[bool], None] | None = None,
+    ) -> None:
+        """From now on it can be written to. `on_failure` is called once, and then nothing is done any more."""
+        self._loop = loop
+        self._on_failure = on_failure
+        self._on_behind = on_behind or _ignore
+        self._writer = Writer(self.path, self._base, self._room, loop, self._written, self._fail, on_disk_low)
+        self._reader = Reader(self.path, loop, self._loaded)
+        self._writer.start()
+        self._reader.start()
+
+    def commit(self, records: Sequence[LeaderKeep], done: Done | None) -> None:
+        """Keep these, as the next leaf, and call `done` once they and all before are safe.
+
+        Without `done` nobody waits, and they may linger to go with the next. Without records it only asks.
+        """
+        assert self._loop is not None
+        if self._shut:
+            return
+        if not records:
+            if done is not None and self.idle:
+                self._loop.call_soon(done)
+            elif done is not None:
+                self._send(Entry(0, 0.0, b"", 0, done))
+            return
+        entry = self._entry(records, done)
+        self.next_leaf += 1
+        if done is not None or self._lingering_bytes + entry.weight > LINGER_BYTES_MAX:
+            self._send(entry)
+            return
+        self._lingering.append(entry)
+        self._lingering_bytes += entry.weight
+        if self._linger is None:
+            self._linger = self._loop.call_later(LINGER_S, self._send)
+
+    def load(self, leaf: int, jobs: Sequence[JobId], done: Loaded) -> None:
+        """Read these jobs' payloads from a leaf. What cannot be read is missing in the answer, and logged."""
+        assert self._reader is not None
+        self._loading[leaf] += 1
+        self._reader.queue.put((leaf, jobs, done))
+
+    async def close(self) -> None:
+        """Commit what lingers, write all back, and let go of the folder.
+
+        If the disk is full still, what it did not take is given up: nobody was told that it is safe.
+        """
+        if self._writer is not None and self._reader is not None:
+            self._send()
+            reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
+            reader.queue.put(None)
+            await asyncio.to_thread(reader.join)
+            writer.closing.set()
+            writer.queue.put(None)
+            await asyncio.to_thread(writer.join)
+        self._shut = True
+        with suppress(sqlite3.Error):
+            self._base.close()
+        self._lock.release()
+
+    def _entry(self, records: Sequence[LeaderKeep], done: Done | None) -> Entry:
+        content: bytes | Sequence[LeaderKeep]
+        if _SPECIAL.isdisjoint(map(type, records)):  # at a fortieth of a microsecond per record
+            content = encode_records(records)
+        else:
+            for record in records:
+                if type(record) is DropLeaves:
+                    self._drop_leaf, self._drop_before = self.next_leaf, record.before
+            content = records if any(map(must_be_fetched, records)) else encode_records(records)
+        weight = len(content) + PAGE_BYTES
+        return Entry(self.next_leaf, time.time(), content, weight, done)
+
+    def _send(self, entry: Entry | None = None) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        entries, self._lingering, self._lingering_bytes = self._lingering, [], 0
+        if entry is not None:
+            entries.append(entry)
+        if not entries or self._writer is None:
+            return
+        self._entries_waiting += len(entries)
+        for one in entries:
+            self._bytes_waiting += one.weight
+            self._writer.queue.put(one)
+        if not self.behind and self._bytes_waiting > JOURNAL_BACKLOG_BYTES_MAX:
+            self.behind = True
+            self._on_behind(True)
+
+    def _written(self, entries: Sequence[Entry]) -> None:
+        self._entries_waiting -= len(entries)
+        for entry in entries:
+            self._bytes_waiting -= entry.weight
+            self._safe_leaf = entry.number or self._safe_leaf
+        for entry in entries:
+            if entry.done is not None:
+                entry.done()
+        if self.behind and self._bytes_waiting < JOURNAL_BACKLOG_BYTES_MAX // 2:
+            self.behind = False
+            self._on_behind(False)
+        self._drop()
+
+    def _loaded(self, leaf: int, done: Loaded, payloads: dict[JobId, bytes]) -> None:
+        self._loading[leaf] -= 1
+        if not self._loading[leaf]:
+            del self._loading[leaf]
+        done(payloads)
+        self._drop()
+
+    def _drop(self) -> None:
+        """Remove old leaves, once what replaces them is safe and everyone who asked for something in them has it.
+
+        What was decided before is performed before: `done` was called for all that stands before the record, and so
+        every load that may still need the old leaves is known. If it is killed before, the leaves stay for a while.
+        """
+        before = self._drop_before
+        if not before or self._safe_leaf < self._drop_leaf or self._writer is None:
+            return
+        if not any(leaf < before for leaf in self._loading):
+            self._drop_before = 0
+            self._writer.queue.put(Drop(before))
+
+    def _fail(self, error: JournalError) -> None:
+        self._shut = True
+        self._on_failure(error)
+
+
+def _ignore(_: object) -> None:
+    pass

@@ -1,0 +1,284 @@
+"""`waku drill`: is nothing lost, whoever dies and whenever? Real processes find out. (SPEC O4)
+
+    plan ─────────► fleet ─────────► marks ─────────► tally ─────────► table
+    faults, from    leader, workers  what happened,   what became      and exit code 1 if
+    one seed        and a client     by all of them   of every job     something is wrong
+
+Each is a file beside this one, `drill_*.py`. Here are the options, the loop that lets the faults happen, and the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from cyclopts import Parameter
+
+from wakugumi.adapters.guardian import guard
+from wakugumi.app import EXIT_INTERRUPTED, config, logs
+from wakugumi.app import drill_marks as dm
+from wakugumi.app.drill_client import Orders
+from wakugumi.app.drill_fleet import KINDS, Fleet, Member, State
+from wakugumi.app.drill_marks import Mark, Marks, now
+from wakugumi.app.drill_plan import Fault, Wanted, ahead, plan
+from wakugumi.app.drill_tally import OK, Count, count, rows
+from wakugumi.app.options import LOGGING, Logging, Output
+from wakugumi.app.output import colour, duration, json_out, lines_out, one, say, say_error, table_out
+from wakugumi.app.progress import Tally, progress
+from wakugumi.app.stoppable import Stopped, run
+from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, WakugumiError
+from wakugumi.limits import CREDIT_MAX
+
+N = TypeVar("N", int, float)
+
+JOBS: Final = 500
+WORKERS: Final = 3
+SLOTS: Final = 4
+TIMES: Final = 10
+JOB_MS: Final = 20.0
+AWAY_S: Final = 1.0
+PATIENCE_S: Final = 120.0
+"""Twice the time for which a restarted leader waits for the workers it knew."""
+JOBS_MAX: Final = 1_000_000
+WORKERS_MAX: Final = 100
+
+_LOOK_EVERY_S: Final = 0.01
+_STOPS_PER_KILL: Final = 0.2
+_BY_SIGNAL: Final = 128
+"""Exit codes from here on: nobody was left to clean up."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `-o json` shows."""
+
+    passed: bool
+    wrong: list[str]
+    seed: int
+    folder: str
+    count: Count
+
+
+def drill(
+    *,
+    jobs: Annotated[int, Parameter(help="How many jobs.")] = JOBS,
+    workers: Annotated[int, Parameter(help="How many workers.")] = WORKERS,
+    slots: Annotated[int, Parameter(help="Jobs that each worker runs at once.")] = SLOTS,
+    kill: Annotated[str, Parameter(help="Who is killed: any of leader, worker, client.")] = ",".join(KINDS),
+    times: Annotated[int, Parameter(help="How often, all kinds together.")] = TIMES,
+    stops: Annotated[
+        int | None, Parameter(help="How often one of them is only stopped for a while; a fifth of --times.")
+    ] = None,
+    away: Annotated[float, Parameter(help="Seconds after which the killed are back, at most.")] = AWAY_S,
+    job_ms: Annotated[float, Parameter(help="Milliseconds that each program takes, give or take half.")] = JOB_MS,
+    seed: Annotated[int | None, Parameter(help="Repeats the plan of a drill; a new one if nothing is said.")] = None,
+    patience: Annotated[float, Parameter(help="Seconds without any result after which it is given up.")] = PATIENCE_S,
+    keep: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Keep the folder with marks and logs.")
+    ] = False,
+    leader_memory: Annotated[
+        bool, Parameter(negative="", show_default=False, help="A leader without a journal: see what is lost then.")
+    ] = False,
+    output: Output = None,
+    logged: Logging = LOGGING,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    wanted = Wanted(
+        jobs=_within("jobs", jobs, 1, JOBS_MAX),
+        workers=_within("workers", workers, 1, WORKERS_MAX),
+        slots=_within("slots", slots, 1, CREDIT_MAX),
+        kinds=_kinds(kill),
+        times=_within("times", times, 0, JOBS_MAX),
+        stops=_within("stops", round(_STOPS_PER_KILL * times) if stops is None else stops, 0, JOBS_MAX),
+        away_s=_within("away", away, 0.0, 3600.0),
+        job_ms=_within("job-ms", job_ms, 0.0, 3_600_000.0),
+        seed=random.SystemRandom().randrange(1_000_000) if seed is None else _within("seed", seed, 0, 2**63 - 1),
+        patience_s=_within("patience", patience, 1.0, 86_400.0),
+        keep=keep,
+        memory=leader_memory,
+        output=config.OUTPUT.value(output),
+    )
+    if sys.platform != "linux":
+        raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
+    folder = Path(tempfile.mkdtemp(prefix="waku-drill-"))
+    # Whatever becomes of the drill itself, nothing that it started outlives it.
+    code = guard(lambda: _told(lambda: _drill(wanted, folder)))
+    if code >= _BY_SIGNAL and not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _drill(wanted: Wanted, folder: Path) -> int:
+    keep = True
+    try:
+        found = _Drill(wanted, folder).found()
+        keep = wanted.keep or bool(found.wrong)
+        _show(wanted, found, str(folder) if keep else "")
+        return EXIT_JOB_FAILED if found.wrong else 0
+    except Stopped:
+        keep = wanted.keep
+        say("stopped: all that the drill had started has ended")
+        return EXIT_INTERRUPTED
+    finally:
+        if keep:
+            say(f"marks, logs and the leader's state are in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Drill:
+    """One run: the faults still to come, and what the marks have said so far."""
+
+    def __init__(self, wanted: Wanted, folder: Path) -> None:
+        self._wanted = wanted
+        self._folder = folder
+        self._chance = random.Random(wanted.seed)
+        self._faults = plan(wanted, self._chance)
+        self._seen: list[Mark] = []
+        self._done: set[int] = set()
+        self._open: set[int] = set()
+        """Accepted, and not finished."""
+        self._allowed = 0
+        self._last_at = now()
+        """When something last went on: a result, or a fault."""
+
+    def found(self) -> Count:
+        """Run it, and count. Raises Stopped."""
+        wanted = self._wanted
+        say(
+            f"{one(wanted.jobs, 'job')} on {one(wanted.workers, 'worker')} with {one(wanted.slots, 'slot')} each; "
+            f"{one(wanted.times, 'kill')} of {', '.join(wanted.kinds)} and {one(wanted.stops, 'stop')}; "
+            f"repeat it with --seed {wanted.seed}"
+        )
+        run(self._run())
+        return count(self._seen, wanted.jobs, wanted.times)
+
+    async def _run(self) -> None:
+        wanted = self._wanted
+        path = self._folder / "marks"
+        marks = Marks(path)
+        dm.write_program(self._folder, path)
+        tally = Tally(wanted.jobs)
+        fleet = Fleet(self._folder, marks, wanted.workers, wanted.slots, self._orders(path), memory=wanted.memory)
+        drawn = progress(tally)
+        try:
+            while fleet.client.state is not State.ENDED:
+                fleet.look()
+                self._take(marks.new(), tally)
+                self._strike(fleet, drawn.say)
+                self._allow(marks)
+                drawn.show()
+                if now() - self._last_at > wanted.patience_s:
+                    drawn.say(f"given up: no result for {duration(wanted.patience_s)}")
+                    break
+                await asyncio.sleep(_LOOK_EVERY_S)
+        finally:
+            drawn.close()
+            fleet.end()
+            self._take(marks.new(), tally)
+            marks.close()
+
+    def _orders(self, marks: Path) -> Orders:
+        wanted = self._wanted
+        cap = max(64, wanted.workers * wanted.slots)
+        return Orders("", os.fspath(marks), wanted.jobs, wanted.job_ms, wanted.seed, cap)
+
+    def _take(self, marks: Sequence[Mark], tally: Tally) -> None:
+        self._seen += marks
+        for mark in marks:
+            if mark.what == dm.ACCEPTED and mark.job not in self._done:
+                self._open.add(mark.job)
+            elif mark.what == dm.RESULT and mark.job not in self._done:
+                self._done.add(mark.job)
+                self._open.discard(mark.job)
+                tally.add(ok=mark.rest == OK)
+                self._last_at = mark.at
+
+    def _strike(self, fleet: Fleet, tell: Callable[[str], None]) -> None:
+        """The next fault that is due, meets work, and has somebody to strike: one that has not holds up no other."""
+        if not self._open and len(self._done) < self._wanted.jobs - 1:
+            return
+        time = now()
+        for fault in self._faults:
+            if len(self._done) < fault.after:
+                return
+            targets = [
+                member
+                for member in fleet.of(fault.kind)
+                if member.state is State.RUNS and time - member.started_at >= fault.alive_s
+            ]
+            if targets:
+                self._faults.remove(fault)
+                self._do(fault, self._chance.choice(targets), time, tell)
+                return
+
+    def _allow(self, marks: Marks) -> None:
+        """The last job waits for the last fault; and if all that was allowed is done, a fault needs more to meet."""
+        allowed = self._wanted.jobs
+        if self._faults:
+            most = self._faults[0].after + ahead(self._wanted)
+            if not self._open:
+                most = max(most, len(self._done) + self._wanted.slots)
+            allowed = max(self._allowed, min(allowed - 1, most))
+        if allowed != self._allowed:
+            self._allowed = allowed
+            marks.put(dm.ALLOW, dm.DRILL, allowed)
+
+    def _do(self, fault: Fault, target: Member, time: float, tell: Callable[[str], None]) -> None:
+        if fault.kill:
+            target.kill(fault.away_s, guardian=fault.guardian)
+        else:
+            target.stop(fault.away_s, time)
+        self._last_at = time
+        what = ("killed the guardian of" if fault.guardian else "killed") if fault.kill else "stopped"
+        since = duration(time - self._seen[0].at)
+        tell(f"{since}: {what} {target.life} for {fault.away_s:.2f} s; {one(len(self._done), 'job')} finished")
+
+
+def _show(wanted: Wanted, found: Count, folder: str) -> None:
+    match wanted.output:
+        case "json":
+            json_out(Report(not found.wrong, found.wrong, wanted.seed, folder, found))
+        case "quiet":
+            lines_out([str(number) for number in found.lost])
+        case _:
+            table_out(("what", "#number", "meaning"), rows(found))
+    say()
+    for sentence in found.notes:
+        say(f"{colour('note:', 'yellow')} {sentence}")
+    for sentence in found.wrong:
+        say(f"{colour('wrong:', 'red')} {sentence}")
+    if not found.wrong:
+        say("passed: nothing was lost, and nothing ran twice without need")
+
+
+def _told(work: Callable[[], int]) -> int:
+    """Below a guardian nobody else reports a mistake of the user."""
+    try:
+        return work()
+    except WakugumiError as error:
+        say_error(str(error), error.hint)
+        return error.exit_code
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(word for word in KINDS if word in text.split(","))
+    unknown = [word for word in text.split(",") if word not in KINDS]
+    if unknown:
+        raise ConfigError(
+            f"--kill names {unknown[0]!r}, which is none of {', '.join(KINDS)}", "write: --kill leader,worker"
+        )
+    return kinds
+
+
+def _within(name: str, value: N, least: N, most: N) -> N:
+    if not least <= value <= most:
+        raise ConfigError(f"--{name} is {value:,.10g}, and must be {least:,.10g} to {most:,.10g}")
+    return value

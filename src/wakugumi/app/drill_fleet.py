@@ -1,0 +1,258 @@
+"""The processes of a drill: how are they started, killed, stopped, and brought back?
+
+    leader ── one process           worker-1 … ── a guardian, and the worker below it           client ── one process
+
+Each of them is a Member with one life after the other, `worker-1.1`, `worker-1.2`, and a folder that its lives share.
+Nothing here waits: `look` is called again and again, and does what is due. All that happens is marked.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from wakugumi.adapters.linux import children_of, kill_with_all_below, send
+from wakugumi.app import drill_marks as dm
+from wakugumi.app.drill_client import Orders, job_id
+from wakugumi.app.drill_marks import Marks, now
+from wakugumi.errors import ConfigError
+
+HOST: Final = "127.0.0.1"
+LEADER: Final = "leader"
+WORKER: Final = "worker"
+CLIENT: Final = "client"
+KINDS: Final = (LEADER, WORKER, CLIENT)
+
+_FIRST_START_WITHIN_S: Final = 30.0
+_WELCOMED: Final = b"the leader speaks version"
+"""What a worker logs when a leader has taken it in."""
+_BACK_AFTER_S: Final = 0.5
+"""When one that ended by itself is started again, as a system's supervisor would."""
+_PORTS_TRIED: Final = 100
+_ID_START: Final = job_id(1)[:24]
+"""How the directory of every job begins; the rest is its number."""
+_OURS: Final = ("WAKU_", "WORKER_", "CLIENT_")
+"""Settings of whoever runs the drill: it has its own."""
+_CPU_CAP: Final = "0.95"
+"""All workers share one machine: each would wait for the CPU that the others use."""
+
+
+class State(Enum):
+    RUNS = "runs"
+    STOPPED = "stopped"
+    DYING = "dying"
+    AWAY = "away"
+    ENDED = "ended"
+    """It has done what it was there for."""
+
+
+class Member:
+    """One of the fleet, in one life after the other."""
+
+    def __init__(self, name: str, words: Sequence[str], folder: Path, marks: Marks) -> None:
+        self.name = name
+        self.kind = dm.kind_of(name)
+        self.words = words
+        self.lives = 0
+        self.state = State.AWAY
+        self.started_at = 0.0
+        self.seen_up = 0
+        """Its last life that listened, or was welcomed."""
+        self._folder = folder
+        self._marks = marks
+        self._process: subprocess.Popen[bytes] | None = None
+        self._due_at = 0.0
+        """When it comes back, or goes on."""
+        self._away_s = 0.0
+        self._dying: list[int] = []
+
+    @property
+    def life(self) -> str:
+        return f"{self.name}.{self.lives}"
+
+    @property
+    def output(self) -> Path:
+        """What this life wrote to stdout."""
+        return self._folder / "logs" / f"{self.life}.out"
+
+    @property
+    def log(self) -> Path:
+        return self.output.with_suffix(".log")
+
+    def look(self, time: float) -> None:
+        """Do what is due."""
+        if self.state is State.AWAY and time >= self._due_at:
+            self._start(time)
+        elif self.state is State.STOPPED and time >= self._due_at:
+            self._marks.put(dm.GO, self.life)
+            self._signal(signal.SIGCONT)
+            self.state = State.RUNS
+        elif self.state is State.DYING and self._is_gone():
+            self._lay_out()
+            self.state, self._due_at = State.AWAY, time + self._away_s
+        elif self.state is State.RUNS and self._process is not None and (code := self._process.poll()) is not None:
+            if self.kind == CLIENT and code == 0:
+                self.state = State.ENDED
+                return
+            self._marks.put(dm.DIED, self.life, rest=f"code {code}")
+            self._lay_out()
+            self.state, self._due_at = State.AWAY, time + _BACK_AFTER_S
+
+    def look_whether_up(self) -> None:
+        """Mark once per life that it has come so far."""
+        if self.state is State.RUNS and self.lives > self.seen_up and self._is_up():
+            self.seen_up = self.lives
+            self._marks.put(dm.UP, self.life)
+
+    def kill(self, away_s: float, *, guardian: bool = False) -> None:
+        """SIGKILL; of a worker the one below its guardian, unless the guardian is meant."""
+        assert self._process is not None
+        self._marks.put(dm.KILL, self.life)
+        outer, inner = self._process.pid, self._real
+        send(outer if guardian else inner, signal.SIGKILL)
+        self._dying = [outer, inner]
+        self.state, self._away_s = State.DYING, away_s
+
+    def stop(self, for_s: float, time: float) -> None:
+        """SIGSTOP, and SIGCONT after this time."""
+        self._marks.put(dm.STOP, self.life)
+        self._signal(signal.SIGSTOP)
+        self.state, self._due_at = State.STOPPED, time + for_s
+
+    def end(self) -> None:
+        """At once, with all below."""
+        if self._process is not None:
+            kill_with_all_below(pid for pid in {self._process.pid, *self._dying} if _lives(pid, self.life))
+            self._process.wait()
+            self._process = None
+
+    @property
+    def _real(self) -> int:
+        """The process that does the work."""
+        assert self._process is not None
+        below = children_of(self._process.pid) if self.kind == WORKER else []
+        return below[0] if below else self._process.pid
+
+    def _is_up(self) -> bool:
+        if self.kind == WORKER:
+            return _WELCOMED in self.log.read_bytes()
+        return self.kind == LEADER and self.output.read_bytes().endswith(b"\n")
+
+    def _signal(self, number: int) -> None:
+        send(self._real, number)
+
+    def _start(self, time: float) -> None:
+        self.lives += 1
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+        with open(self.output, "wb") as out, open(self.log, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *self.words],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                cwd=self._folder,
+                env={**environment, dm.LIFE: self.life},
+            )
+        self.state, self.started_at = State.RUNS, time
+
+    def _is_gone(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is not None and not any(_lives(pid, self.life) for pid in self._dying)
+
+    def _lay_out(self) -> None:
+        """What a worker leaves unfinished."""
+        for number in unfinished_in(self._folder / self.name) if self.kind == WORKER else ():
+            self._marks.put(dm.CUT, self.life, number)
+
+
+class Fleet:
+    """A leader, its workers and a client, in one folder."""
+
+    def __init__(self, folder: Path, marks: Marks, workers: int, slots: int, orders: Orders, *, memory: bool) -> None:
+        (folder / "logs").mkdir()
+        port = str(free_port())
+        journal = ("--memory",) if memory else ("--state", "state")
+        leader = ("wakugumi", "leader", port, *journal)
+        worker = ("wakugumi", "worker", HOST, port, "--programs", dm.FOLDER_PROGRAMS)
+        limits = ("--slots", str(slots), "--cpu-cap", _CPU_CAP)
+        orders = msgspec.structs.replace(orders, leader=f"{HOST}:{port}")
+        client = ("wakugumi.app.drill_client", msgspec.json.encode(orders).decode())
+        names = [f"{WORKER}-{number}" for number in range(1, workers + 1)]
+        self.leader = Member(LEADER, leader, folder, marks)
+        self.client = Member(CLIENT, client, folder, marks)
+        self.members = [
+            self.leader,
+            *[Member(name, (*worker, *limits, "--jobs", name, "--name", name), folder, marks) for name in names],
+            self.client,
+        ]
+
+    def look(self) -> None:
+        """Do what is due; the others start when the leader listens. Raises ConfigError if it never does."""
+        time = now()
+        leader = self.leader
+        for member in self.members if leader.seen_up else (leader,):
+            member.look(time)
+            member.look_whether_up()
+        if leader.seen_up:
+            return
+        if leader.state is State.AWAY:
+            raise ConfigError(f"the leader cannot be started: {_last_line(leader.log)}")
+        if time - leader.started_at > _FIRST_START_WITHIN_S:
+            raise ConfigError(f"the leader did not listen within {_FIRST_START_WITHIN_S:g} s")
+
+    def of(self, kind: str) -> list[Member]:
+        return [member for member in self.members if member.kind == kind]
+
+    def end(self) -> None:
+        """Nothing of it runs afterwards."""
+        for member in reversed(self.members):
+            member.end()
+
+
+def free_port() -> int:
+    """A port that stays free while the leader is away: none that the system gives to connections of its own."""
+    try:
+        given_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        given_from = 32_768
+    for _ in range(_PORTS_TRIED):
+        port = random.randrange(1_024, max(given_from, 1_025))
+        with socket.socket() as listener:
+            try:
+                listener.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise ConfigError(f"no port of {_PORTS_TRIED} tried below {given_from} is free")
+
+
+def unfinished_in(jobs_folder: Path) -> list[int]:
+    """The numbers of the jobs whose directory has no `.done`."""
+    if not jobs_folder.is_dir():
+        return []
+    names = [name for name in os.listdir(jobs_folder) if name.startswith(_ID_START)]
+    return sorted(int(name[-12:], 16) for name in names if not (jobs_folder / name / ".done").exists())
+
+
+def _lives(pid: int, life: str) -> bool:
+    """Not a zombie, nor another process that was given the same number."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"{dm.LIFE}={life}".encode() in file.read().split(b"\0")
+    except OSError:
+        return False
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,239 @@
+"""How does a job get into the journal whole, and how do all of them come back out of it? (SPEC L4, L7)
+
+Leaves are read in the order in which they were written, each record changes what the ones before it said, and what
+they say of jobs that are not known (any more) means nothing. Then every job takes its place again:
+
+    it has a result          it waits for its client, or answers those who ask again
+    a worker was given it    the worker is away, and has RECOVERY_GRACE_S to come back and say that it holds the job
+    its last attempt failed  it backs off, beginning now
+    otherwise                it is queued, in the order in which it was submitted
+
+Clocks may have been set meanwhile, so nothing is decided by how long the leader was away: times that count begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from wakugumi.core import events as ev
+from wakugumi.core.dead import is_dead
+from wakugumi.core.delivery import size_of
+from wakugumi.core.events import LeaderKeep
+from wakugumi.core.job import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Verdict, WorkerId
+from wakugumi.core.outbox import Outbox
+from wakugumi.core.queues import Client, Job, digest_of
+from wakugumi.core.subject import Pattern, Subject
+from wakugumi.limits import RECOVERY_GRACE_S
+
+if TYPE_CHECKING:
+    from wakugumi.core.dispatch import Dispatch
+
+T = TypeVar("T", str, float)
+
+Leaf: TypeAlias = tuple[int, float, Sequence[LeaderKeep]]
+"""A leaf's number, how many seconds ago it was written (by a clock that nobody trusts), and what it says."""
+
+
+def keep_whole(job: Job, out: Outbox, now: float) -> None:
+    """Say all about a job in this step's leaf, so that the ones in which it stood may go."""
+    running = None
+    if job.worker is not None:
+        running = Attempt(job.attempts, job.worker.id, job.worker.label, job.since - now, 0.0, "ok")
+    payload: bytes | int | None = job.payload
+    if payload is None and (job.state is not DONE or is_dead(job.result)):
+        payload = job.leaf
+    out.keep.append(
+        ev.KeepWhole(
+            job.id,
+            job.client.id,
+            job.client.cap,
+            job.subject,
+            job.program,
+            job.timeout_s,
+            job.retries,
+            job.submitted_at - now,
+            tuple(_moved(attempt, -now) for attempt in job.history),
+            running,
+            job.digest,
+            payload,
+            job.ok,
+            job.result,
+            job.delivered,
+        )
+    )
+    out.leaves.release(job.leaf)
+    job.leaf = out.leaves.hold(job.id, (job.size if payload is not None else 0) + size_of(job.result))
+
+
+def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
+    """Fill a leader that has done nothing yet."""
+    fold = _Fold(leader)
+    last = 0
+    for number, age_s, records in leaves:
+        fold.leaf(number, now - max(0.0, age_s), records)
+        last = number
+    if last:
+        leader.leaves.turn()
+    for job in list(leader.jobs.values()):
+        if job.state is DONE:
+            _take_back_result(leader, job, now)
+            continue
+        job.client.open_jobs += 1
+        leader.course.open_bytes += job.size
+        attempt = fold.running.get(job.id)
+        if attempt is not None:
+            _expect_back(leader, job, attempt, now)
+        elif job.history and job.history[-1].outcome != "worker-lost":
+            leader.course.back_off(job, now)
+        else:
+            leader.course.queue(job)
+    for worker in leader.roster:
+        leader.crew.expect(worker, now + RECOVERY_GRACE_S)
+    leader.callers.forget_too_much()
+    leader.callers.forget_idle()
+
+
+class _Fold:
+    """What the leaves said so far."""
+
+    def __init__(self, leader: Dispatch) -> None:
+        self._jobs = leader.jobs
+        self._leaves = leader.leaves
+        self._dead = leader.callers.dead
+        self._called = leader.callers.called
+        self._clients: dict[ClientId, Client] = {}
+        self._same: dict[str | float, str | float] = {}
+        self.running: dict[JobId, Attempt] = {}
+
+    def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
+        self._leaves.recovered(number)
+        for record in records:
+            if isinstance(record, ev.KeepJob):
+                self._open(record, at, digest_of(record.payload), len(record.payload))
+            elif isinstance(record, ev.KeepWhole):
+                self._whole(record, at)
+            elif not isinstance(record, ev.DropLeaves):
+                job = self._jobs.get(record.job)
+                if job is not None:
+                    self._change(job, record, at)
+
+    def _open(self, record: ev.KeepJob | ev.KeepWhole, at: float, digest: int, size: int) -> Job:
+        """A million of these are made: what is the same in many of them is one object."""
+        known = self._jobs.get(record.job)
+        if known is not None:
+            self._forget(known)
+        client = self._clients.get(record.client)
+        if client is None:
+            client = self._clients[record.client] = self._called(record.client)
+        client.cap = record.cap
+        job = Job(
+            record.job,
+            client,
+            Subject(Pattern(self._one(record.subject))),
+            self._one(record.program),
+            self._one(record.timeout_s),
+            at,
+            None,
+            (),
+            LIMBO,
+            at,
+            digest=digest,
+            leaf=self._leaves.hold(record.job, size),
+            retries=record.retries,
+        )
+        self._jobs[record.job] = job
+        return job
+
+    def _whole(self, record: ev.KeepWhole, at: float) -> None:
+        size = len(record.payload) if isinstance(record.payload, bytes) else 0
+        job = self._open(record, at, record.digest, size + size_of(record.result))
+        job.submitted_at = at + record.submitted_at
+        job.history = tuple(_moved(attempt, at) for attempt in record.history)
+        job.attempts = len(job.history)
+        if record.running is not None:
+            job.attempts += 1
+            self.running[job.id] = _moved(record.running, at)
+        if record.result is not None:
+            self._done(job, record.ok, record.result, at)
+            job.delivered = record.delivered
+
+    def _change(self, job: Job, record: LeaderKeep, at: float) -> None:
+        match record:
+            case ev.KeepAttempt(_, worker, label):
+                job.attempts += 1
+                self.running[job.id] = Attempt(job.attempts, worker, self._one(label), at, at, "ok")
+            case ev.KeepOutcome(_, outcome, output):
+                self._end_attempt(job, outcome, output, at)
+            case ev.KeepResult(_, ok, outcome, result):
+                self._end_attempt(job, outcome, "", at)
+                self._leaves.add(size_of(result))
+                self._done(job, ok, result, at)
+            case ev.KeepDelivered():
+                job.delivered = True
+            case ev.ForgetJob():
+                self._forget(job)
+            case _:
+                raise AssertionError("these are told apart before")
+
+    def _end_attempt(self, job: Job, outcome: str, output: str, at: float) -> None:
+        attempt = self.running.pop(job.id, None)
+        if attempt is not None:
+            ended = Attempt(
+                attempt.number, attempt.worker_id, attempt.worker, attempt.started_at, at, self._one(outcome), output
+            )
+            job.history = (*job.history, ended)
+
+    def _done(self, job: Job, ok: bool, result: bytes | Verdict, at: float) -> None:
+        job.state = DONE
+        job.ok = ok
+        job.result = result
+        job.since = at
+        if is_dead(result):
+            self._dead.add(job)
+
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job.id]
+        self.running.pop(job.id, None)
+        if job in self._dead:
+            self._dead.remove(job)
+        self._leaves.release(job.leaf)
+
+    def _one(self, value: T) -> T:
+        return self._same.setdefault(value, value)  # type: ignore[return-value]
+
+
+def _take_back_result(leader: Dispatch, job: Job, now: float) -> None:
+    delivery = leader.callers.delivery
+    job.since = now
+    if job.delivered:
+        delivery.keep(job, now)
+    else:
+        job.client.open_jobs += 1
+        delivery.finished(job)
+
+
+def _expect_back(leader: Dispatch, job: Job, attempt: Attempt, now: float) -> None:
+    worker = leader.roster.by_id.get(attempt.worker_id)
+    if worker is None:
+        worker = leader.roster.add(WorkerId(attempt.worker_id))
+        worker.call(attempt.worker)
+        worker.reattach = True
+        worker.seen_at = now
+    job.state = RUNNING
+    job.worker = worker
+    job.since = attempt.started_at
+    job.client.in_flight += 1
+    worker.jobs[job.id] = None
+
+
+def _moved(attempt: Attempt, by_s: float) -> Attempt:
+    return Attempt(
+        attempt.number,
+        attempt.worker_id,
+        attempt.worker,
+        attempt.started_at + by_s,
+        attempt.ended_at + by_s,
+        attempt.outcome,
+        attempt.output,
+    )

@@ -1,0 +1,196 @@
+"""`waku dead …`: what is asked of the leader, and how its answers are shown. The leader is scripted here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from wakugumi.adapters.signals import STOP_SIGNALS
+from wakugumi.app.cli import call
+from wakugumi.core import questions as qu
+from wakugumi.core.job import job_id_from_name, show_job_id
+from wakugumi.limits import LIST_ROWS_DEFAULT
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+
+DEADLINE_S = 30.0
+
+Said = Callable[..., tuple[int, str, str]]
+
+
+def id_of(name: str) -> str:
+    return show_job_id(job_id_from_name(name))
+
+
+def row(name: str, reason: str = "timeout") -> qu.DeadRow:
+    return qu.DeadRow(id_of(name), "desk-1", "calcA", "job.assign.calca", 5, reason, "rack1-7", 90.0)
+
+
+class OneAnswer:
+    """A leader that gives every question the same answer, to one client after the other."""
+
+    def __init__(self) -> None:
+        self.asked: list[qu.Question] = []
+        self.answer: msgspec.Struct | None = None
+        """None is a refusal."""
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                return
+            with peer:
+                peer.settimeout(DEADLINE_S)
+                decoder = fr.Decoder()
+                while data := peer.recv(65536):
+                    for frame in decoder.feed(data):
+                        peer.sendall(self._reply(frame))
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type == fr.HELLO_CLIENT:
+            return fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome("1")))
+        if frame.type != fr.ASK:
+            return b""
+        self.asked.append(ms.read_question(frame.payload))
+        if self.answer is None:
+            no = ms.write_refusal("not-dead", "the job is queued, and not among the dead letters")
+            return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
+        return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=ms.encode(self.answer))
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneAnswer]:
+    leader = OneAnswer()
+    monkeypatch.setenv("WAKU_LEADER", leader.address)
+    yield leader
+    leader.close()
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Iterator[Said]:
+    """Runs a command here. A command listens to signals for the rest of its process, which is not over here."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = call(["dead", *words])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.spec("L3")
+def test_the_dead_are_listed_in_three_forms(leader: OneAnswer, said: Said) -> None:
+    leader.answer = qu.DeadAnswer([row("a"), row("b", "worker-lost")], 2)
+    code, out, err = said("list")
+    assert (code, err) == (0, "")
+    title, first, second = out.splitlines()
+    assert title.split() == ["job", "reason", "program", "client", "tries", "worker", "died"]
+    assert first.split() == [id_of("a"), "timeout", "calcA", "desk-1", "5", "rack1-7", "1", "min", "30", "s", "ago"]
+    assert "worker-lost" in second
+    assert said("list", "-o", "quiet") == (0, f"{id_of('a')}\n{id_of('b')}\n", "")
+    code, out, err = said("list", "-o", "json")
+    assert json.loads(out)["dead"][1]["reason"] == "worker-lost"
+    assert leader.asked == [qu.AskDead(limit=LIST_ROWS_DEFAULT)] * 3
+
+
+@pytest.mark.spec("L3")
+def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(leader: OneAnswer, said: Said) -> None:
+    leader.answer = qu.DeadAnswer([row("a")], 12)
+    code, _, err = said("list", "--pattern", "job.assign.>", "--reason", "timeout", "--limit", "1")
+    assert code == 0
+    assert "the newest 1 of 12 dead jobs: --limit shows more" in err
+    assert leader.asked == [qu.AskDead([], "job.assign.>", "timeout", 1)]
+
+
+def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: OneAnswer, said: Said) -> None:
+    leader.answer = qu.DeadAnswer([row("a")], 1)
+    code, out, err = said("list", "a", "monday-run", "--limit", "1")
+    assert code == 3
+    assert id_of("a") in out
+    assert err == "not among the dead: monday-run\n"
+    assert leader.asked == [qu.AskDead([id_of("a"), id_of("monday-run")], limit=2)]
+
+
+@pytest.mark.spec("L3")
+def test_every_attempt_of_a_dead_job_is_shown(leader: OneAnswer, said: Said) -> None:
+    attempts = [
+        qu.AttemptRow(1, "rack1-7", 300.0, 240.0, "worker-lost", ""),
+        qu.AttemptRow(2, "rack1-8", 200.0, 199.5, "disk", "one\n\x1b[2Jno room\n"),
+    ]
+    leader.answer = qu.LetterAnswer(row("a", "disk"), attempts)
+    code, out, err = said("show", "a")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:2] == [f"job      {id_of('a')}", "program  calcA"]
+    assert lines[4] == "died     1 min 30 s ago by disk, after 5 attempts"
+    assert lines[6].split() == ["attempt", "worker", "began", "took", "outcome"]
+    assert lines[7].split() == ["1", "rack1-7", "5", "min", "00", "s", "ago", "1", "min", "00", "s", "worker-lost"]
+    assert lines[8].split() == ["2", "rack1-8", "3", "min", "20", "s", "ago", "0.50", "s", "disk"]
+    assert lines[9:] == ["", "attempt 2 said at last:", "    one", "    �[2Jno room"]
+    assert said("show", "a", "-o", "quiet") == (0, "worker-lost\ndisk\n", "")
+    assert json.loads(said("show", "a", "-o", "json")[1])["attempts"][1]["output"] == "one\n\x1b[2Jno room\n"
+    assert leader.asked == [qu.AskLetter(id_of("a"))] * 3
+
+
+def test_a_job_that_is_not_dead_is_exit_code_3(leader: OneAnswer, said: Said) -> None:
+    code, out, err = said("show", "a")
+    assert (code, out) == (3, "")
+    assert "not among the dead letters" in err
+    assert "hint: list the dead letters with `waku dead list`" in err
+
+
+@pytest.mark.spec("L3")
+@pytest.mark.parametrize(
+    ("command", "kind", "done"), [("requeue", qu.AskRequeue, "requeued"), ("drop", qu.AskDrop, "dropped")]
+)
+def test_the_dead_are_requeued_or_dropped_by_id_pattern_or_reason_or_all(
+    leader: OneAnswer, said: Said, command: str, kind: Callable[..., qu.Question], done: str
+) -> None:
+    leader.answer = qu.DeadDoneAnswer(3, [])
+    assert said(command, "a") == (0, f"3 jobs {done}\n", "")
+    assert said(command, "--pattern", "job.assign.>", "-o", "quiet") == (0, "3\n", "")
+    assert json.loads(said(command, "--reason", "timeout", "-o", "json")[1]) == {"done": 3, "unknown": []}
+    assert said(command, "--all") == (0, f"3 jobs {done}\n", "")
+    assert leader.asked == [kind([id_of("a")]), kind(pattern="job.assign.>"), kind(reason="timeout"), kind()]
+
+
+@pytest.mark.parametrize("command", ["requeue", "drop"])
+def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
+    leader: OneAnswer, said: Said, command: str
+) -> None:
+    leader.answer = qu.DeadDoneAnswer(1, [id_of("monday-run")])
+    code, out, err = said(command, "a", "monday-run")
+    assert code == 3
+    assert out.startswith("1 job ")
+    assert err == "not among the dead: monday-run\n"
+
+
+@pytest.mark.parametrize("command", ["requeue", "drop"])
+def test_nobody_means_all_by_saying_nothing(leader: OneAnswer, said: Said, command: str) -> None:
+    code, out, err = said(command)
+    assert (code, out) == (2, "")
+    assert f"nothing says which dead jobs to {command}" in err
+    assert "hint: name ids, --pattern or --reason; --all means every one" in err
+    code, out, err = said(command, "a", "--all")
+    assert (code, out) == (2, "")
+    assert "hint: leave one of them out" in err
+    assert leader.asked == []

@@ -1,0 +1,341 @@
+"""A leader dies, and the next one goes on from its journal: who comes back to what, and what is done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.core.leader_world import World, a_world
+
+from wakugumi.core import events as ev
+from wakugumi.core.questions import AskJobs, JobsAnswer
+from wakugumi.limits import KEPT_RESULT_TTL_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
+
+pytestmark = pytest.mark.spec("L7")
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with a_world() as world:
+        yield world
+
+
+def test_what_was_queued_is_queued_again_in_its_order_and_runs_though_its_client_is_away(world: World) -> None:
+    jobs = world.client().submits(5)
+    world.restart()
+    world.worker("w", credit=9).gets(*jobs)
+
+
+def test_a_client_that_is_away_has_the_cap_it_had(world: World) -> None:
+    first, second, _ = world.client(cap=2).submits(3)
+    world.restart()
+    world.worker("w", credit=9).gets(first, second)
+
+
+@pytest.mark.spec("L4")
+def test_a_worker_that_comes_back_keeps_what_it_runs_and_nobody_else_gets_it(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    runs, queued = desk.submits(2)
+    worker.gets(runs, queued)
+    world.restart()
+    other = world.worker("other", credit=5)
+    other.gets_nothing()
+    back = world.worker("w", holds=False)
+    back.holds(running=[runs, queued])
+    back.acks(runs)
+    other.gets_nothing()
+    desk = world.client()
+    desk.claims(runs, queued)
+    desk.gets_receipt(runs, queued)
+    desk.gets_result(runs)
+    back.acks(queued)
+    desk.gets_result(queued)
+    assert world.story(runs)[1:3] == ["attempt 1 began on worker w", "attempt 1 ended: ok"]
+
+
+@pytest.mark.spec("L4")
+def test_what_a_worker_no_longer_holds_when_it_is_back_is_queued_at_once(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    kept, gone = desk.submits(2)
+    worker.gets(kept, gone)
+    world.restart()
+    other = world.worker("other", credit=5)
+    back = world.worker("w", holds=False)
+    back.holds(running=[kept])
+    other.gets(gone)
+
+
+@pytest.mark.spec("L4")
+def test_what_nobody_claims_within_the_grace_is_queued_again(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    world.restart()
+    other = world.worker("other", credit=5)
+    world.wait(RECOVERY_GRACE_S - 0.1)
+    other.gets_nothing()
+    world.wait(0.1)
+    other.gets(job)
+    assert "attempt 1 ended: worker-lost" in world.story(job)
+
+
+@pytest.mark.spec("W4", "W7")
+def test_a_worker_that_was_started_anew_is_asked_for_the_results_that_are_waited_for(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=3)
+    done, lost, taken = desk.submits(3)
+    worker.gets(done, lost, taken)
+    worker.acks(taken)
+    desk.gets_result(taken)
+    world.restart()
+    back = world.worker("w", holds=False)
+    back.holds(kept=[taken, done, world.new_job()])
+    back.gets_fetch(done)
+    back.acks(done)
+    back.credit(1)
+    back.gets(lost)
+
+
+@pytest.mark.spec("W4")
+def test_an_old_result_is_not_fetched_for_a_job_that_was_opened_again_since(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.fails(job)
+    desk.gets_result(job)
+    desk.confirms(job)
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    worker.leaves()
+    back = world.worker("w", holds=False)
+    back.holds(kept=[job])
+    back.credit(1)
+    back.gets(job)
+
+
+@pytest.mark.spec("F9")
+def test_a_result_that_nobody_took_waits_for_its_client_and_one_that_was_taken_does_not(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    taken, waits = desk.submits(2)
+    worker.gets(taken, waits)
+    for job in (taken, waits):
+        worker.acks(job)
+        desk.gets_result(job)
+    desk.confirms(taken)
+    world.restart()
+    old = world.client(old=True)
+    old.gets_result(waits)
+    world.restart()
+    world.client(old=True).gets_nothing()
+
+
+@pytest.mark.spec("L6")
+def test_a_job_that_was_done_is_answered_and_not_run_again(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.acks(job)
+    desk.gets_result(job)
+    desk.confirms(job)
+    world.restart()
+    desk = world.client()
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    desk.gets_result(job)
+    desk.submit(job=job, payload=b"another")
+    desk.gets_refusal(job, "conflict")
+
+
+def test_a_job_the_leader_never_knew_is_unknown_to_the_next_one(world: World) -> None:
+    desk = world.client()
+    world.restart()
+    desk = world.client()
+    job = world.new_job()
+    desk.claims(job)
+    desk.gets_refusal(job, "unknown-job")
+
+
+def test_a_job_that_backed_off_backs_off_anew(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.fails(job, "worker-error")
+    world.restart(after_s=1_000.0)
+    worker = world.worker("w", credit=1)
+    world.wait(0.9)
+    worker.gets_nothing()
+    world.wait(0.1)
+    worker.gets(job)
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0, 10 * UNDELIVERED_TTL_S])
+def test_a_clock_that_was_set_changes_nothing(world: World, step_s: float) -> None:
+    desk, worker = world.client(), world.worker("w", credit=3)
+    runs, fails, waits = desk.submits(3)
+    worker.gets(runs, fails, waits)
+    worker.fails(fails, "worker-error")
+    worker.acks(waits)
+    desk.gets_result(waits)
+    for number, (at, data) in world.journal._leaves.items():
+        world.journal._leaves[number] = at - step_s, data
+    world.restart()
+    back = world.worker("w", holds=False)
+    back.holds(running=[runs])
+    back.credit(5)
+    back.gets_nothing()
+    desk = world.client()
+    desk.claims(waits)
+    desk.gets_receipt(waits)
+    desk.gets_result(waits)
+    answer = world.ask(AskJobs())
+    assert isinstance(answer, JobsAnswer)
+    assert all(row.age_s >= 0 for row in answer.jobs)
+
+
+def test_results_are_forgotten_in_their_time_counted_from_the_start(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    taken, waits = desk.submits(2)
+    worker.gets(taken, waits)
+    for job in (taken, waits):
+        worker.acks(job)
+        desk.gets_result(job)
+    desk.confirms(taken)
+    world.restart(after_s=5 * UNDELIVERED_TTL_S)
+    assert set(world.leader.jobs) == {taken, waits}
+    world.wait(KEPT_RESULT_TTL_S + 20.0)
+    assert set(world.leader.jobs) == {waits}
+    world.wait(UNDELIVERED_TTL_S)
+    assert not world.leader.jobs
+    world.restart()
+    assert not world.leader.jobs
+
+
+def test_a_job_that_was_cancelled_stays_cancelled(world: World) -> None:
+    desk = world.client()
+    (job,) = desk.submits(1)
+    desk.cancels(job)
+    desk.gets_failure(job, "cancelled")
+    world.restart()
+    world.worker("w", credit=1).gets_nothing()
+    desk = world.client()
+    desk.claims(job)
+    desk.gets_receipt(job)
+    desk.gets_failure(job, "cancelled")
+
+
+def test_a_leader_may_die_again_before_anyone_came_back(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (runs,) = desk.submits(1)
+    worker.gets(runs)
+    queued = world.client("other").submits(3)
+    for _ in range(3):
+        world.restart()
+    back = world.worker("w", holds=False)
+    back.holds(running=[runs])
+    back.credit(9)
+    back.gets(*queued)
+
+
+# What is only in the journal.
+
+
+@pytest.fixture
+def lean() -> Iterator[World]:
+    """No request is held in memory."""
+    with a_world(payload_memory_bytes=0) as world:
+        yield world
+
+
+def test_a_request_that_is_only_in_the_journal_is_read_when_its_job_is_assigned(lean: World) -> None:
+    desk, worker = lean.client(), lean.worker("w", credit=2)
+    one, two = desk.submit(payload=b"first"), desk.submit(payload=b"second")
+    assert [worker.takes(ev.SendAssign).payload for _ in range(2)] == [b"first", b"second"]
+    assert lean.leader.course.memory_bytes == 0
+    desk.gets_receipt(one)
+    desk.gets_receipt(two)
+    worker.acks(one)
+    desk.gets_result(one)
+    desk.submit(job=two, payload=b"something else")
+    desk.gets_refusal(two, "conflict")
+
+
+def test_jobs_of_one_leaf_are_read_together(lean: World) -> None:
+    desk = lean.client()
+    with lean.at_once():
+        jobs = [desk.submit() for _ in range(3)]
+    desk.gets_receipt(*jobs)
+    lean.reads_journal = False
+    worker = lean.worker("w", credit=3)
+    (load,) = lean.loads
+    assert list(load.jobs) == jobs
+    lean.hear(lean.journal.load(load.leaf, load.jobs))
+    worker.gets(*jobs)
+
+
+def test_a_job_that_was_cancelled_while_it_was_read_gives_its_credit_back(lean: World) -> None:
+    desk, worker = lean.client(), lean.worker("w", credit=1)
+    lean.reads_journal = False
+    first, second = desk.submits(2)
+    desk.cancels(first)
+    desk.gets_failure(first, "cancelled")
+    worker.gets_cancel(first)
+    for load in lean.loads:
+        lean.hear(lean.journal.load(load.leaf, load.jobs))
+    worker.gets(second)
+    worker.gets_nothing()
+
+
+def test_a_worker_that_left_while_its_job_was_read_is_not_sent_it(lean: World) -> None:
+    desk, worker = lean.client(), lean.worker("w", credit=1)
+    lean.reads_journal = False
+    (job,) = desk.submits(1)
+    worker.leaves()
+    again = lean.worker("w", holds=False)
+    (load,) = lean.loads
+    lean.hear(lean.journal.load(load.leaf, load.jobs))
+    again.gets_nothing()
+    again.holds()
+    again.credit(1)
+    lean.hear(lean.journal.load(lean.loads[-1].leaf, lean.loads[-1].jobs))
+    again.gets(job)
+
+
+def test_a_request_that_cannot_be_read_fails_its_job_and_says_why(lean: World) -> None:
+    desk, worker = lean.client(), lean.worker("w", credit=1)
+    lean.reads_journal = False
+    job, other = desk.submits(2)
+    (load,) = lean.loads
+    lean.hear(ev.PayloadsLoaded(load.leaf, load.jobs, {}))
+    assert "journal" in desk.gets_failure(job, "input-lost")
+    worker.gets_cancel(job)
+    lean.hear(lean.journal.load(lean.loads[-1].leaf, lean.loads[-1].jobs))
+    worker.gets(other)
+
+
+def test_the_first_requests_are_held_in_memory_up_to_the_budget() -> None:
+    with a_world(payload_memory_bytes=15) as world:
+        desk = world.client()
+        desk.submits(3)  # of seven bytes each
+        assert world.leader.course.memory_bytes == 14
+        assert world.leader.course.open_bytes == 21
+
+
+# A disk that is nearly full.
+
+
+@pytest.mark.spec("L9")
+def test_while_the_disk_is_low_new_jobs_are_refused_and_none_is_assigned(world: World) -> None:
+    desk = world.client()
+    (job,) = desk.submits(1)
+    old = world.client("old", old=True)
+    world.hear(ev.DiskLow(True))
+    old.takes(ev.PauseReading)
+    refused = desk.submit()
+    desk.gets_refusal(refused, "disk-full")
+    worker = world.worker("w", credit=1)
+    worker.gets_nothing()
+    assert "disk is nearly full" in world.reasons(job)[0]
+    assert world.status().disk_low
+    world.hear(ev.DiskLow(False))
+    old.takes(ev.ResumeReading)
+    worker.gets(job)
+    desk.submits(1)
