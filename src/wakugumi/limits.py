@@ -138,7 +138,10 @@ DISK_FREE_MIN_BYTES: Final = 64 * MIB
 # The client's connection (SPEC K5, K6)
 RECONNECT_FIRST_S: Final = 0.5
 WORKER_RECONNECT_FIRST_S: Final = 0.1
-"""A worker's first pause is shorter than a client's: a restarted leader gives work within a second."""
+WORKER_RECONNECT_SOON_S: Final = 0.5
+WORKER_PATIENCE_S: Final = 30.0
+"""A worker dials twice a second for this long: a leader that was restarted gives work within a second. Then its pauses
+grow like a client's."""
 RECONNECT_MAX_S: Final = 30.0
 CONNECT_DEADLINE_S: Final = 10.0
 UNFINISHED_PER_CLIENT_MAX: Final = 10_000

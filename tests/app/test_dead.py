@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from wakugumi.adapters.signals import STOP_SIGNALS
 from wakugumi.app.cli import call
 from wakugumi.core import questions as qu
 from wakugumi.core.job import job_id_from_name, show_job_id
@@ -83,18 +81,15 @@ def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneAnswer]:
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]) -> Iterator[Said]:
-    """Runs a command here. A command listens to signals for the rest of its process, which is not over here."""
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """Runs a command here."""
 
     def run(*words: str) -> tuple[int, str, str]:
         code = call(["dead", *words])
         told = capsys.readouterr()
         return code, told.out, told.err
 
-    yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return run
 
 
 @pytest.mark.spec("L3")

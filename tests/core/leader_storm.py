@@ -509,9 +509,16 @@ class Storm:
         assert all(not known.waits for known in self.clients.values())
 
     def _leaves_nothing_behind(self) -> None:
-        fetcher = self._join(ClientConn(ClientId("fetcher"), old=False, cap=1), heartbeats=False)
-        self.say(ev.Claimed(fetcher, sorted(self.leader.callers.delivery.undelivered)))
-        self.say(ev.Confirmed(fetcher, JOBS))
+        self.flush()
+        before = len(self.leader.callers.delivery.undelivered)
+        watcher = self._join(ClientConn(ClientId("watcher"), old=False, cap=1), heartbeats=False)
+        self.say(ev.Claimed(watcher, sorted(self.leader.callers.delivery.undelivered)))
+        self.say(ev.Confirmed(watcher, JOBS))
+        assert len(self.leader.callers.delivery.undelivered) == before, "only its own client can settle a job"
+        for client in "kmn":
+            owner = self._join(ClientConn(ClientId(client), old=False, cap=1), heartbeats=False)
+            self.say(ev.Claimed(owner, sorted(self.leader.callers.delivery.undelivered)))
+            self.say(ev.Confirmed(owner, JOBS))
         assert not self.leader.callers.delivery.undelivered
         self._ask(AskDrop())
         for conn in [*self.clients, *self.workers]:

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.policy import NUMBER_MASK, RANKINGS, backoff_s, most_credit, round_robin, with_jitter
-from wakugumi.limits import CREDIT_MAX
+from wakugumi.core.policy import NUMBER_MASK, RANKINGS, backoff_s, most_credit, next_redial_s, round_robin, with_jitter
+from wakugumi.limits import (
+    CREDIT_MAX,
+    JITTER_SHARE,
+    RECONNECT_MAX_S,
+    RECOVERY_GRACE_S,
+    WORKER_PATIENCE_S,
+    WORKER_RECONNECT_FIRST_S,
+    WORKER_RECONNECT_SOON_S,
+)
 
 credits_ = st.integers(1, CREDIT_MAX)
 runnings = st.integers(0, 100_000)
@@ -60,3 +68,15 @@ def test_chance_decides_where_in_the_fifth() -> None:
     assert with_jitter(10, 0.75) == pytest.approx(11)
     spread = [backoff_s(3, step / 100) for step in range(100)]
     assert all(one < other for one, other in pairwise(spread))
+
+
+def test_a_worker_dials_often_at_first_and_seldom_later() -> None:
+    pauses = [WORKER_RECONNECT_FIRST_S]
+    while sum(pauses) < 200.0:
+        pauses.append(next_redial_s(pauses[-1], sum(pauses)))
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.5]
+    soon = [pause for at, pause in enumerate(pauses) if sum(pauses[:at]) < WORKER_PATIENCE_S]
+    assert max(soon) == WORKER_RECONNECT_SOON_S
+    assert pauses[len(soon) :][:3] == [1.0, 2.0, 4.0], "from there on it doubles"
+    assert pauses[-1] == RECONNECT_MAX_S
+    assert RECOVERY_GRACE_S > (1 + JITTER_SHARE) * RECONNECT_MAX_S + 10, "the next leader waits longer than they do"

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from wakugumi.adapters.loop import run as run_loop
-from wakugumi.adapters.signals import on_stop_signals
+from wakugumi.adapters.signals import handlers_restored, on_stop_signals
 from wakugumi.app import EXIT_INTERRUPTED
 from wakugumi.app.output import is_drawable
 
@@ -30,7 +30,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a command's coroutine to its end. Raises Stopped if it was asked to stop before."""
     asked: list[None] = []
     try:
-        return run_loop(_until_asked(main, asked))
+        with handlers_restored():
+            return run_loop(_until_asked(main, asked))
     except asyncio.CancelledError:
         if not asked:
             raise

@@ -139,17 +139,13 @@ class Callers:
         self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))
 
     def confirmed(self, door: Door, event: ev.Confirmed, now: float) -> None:
-        """It has these results; a word about what it neither submitted nor waited for counts for nothing."""
+        """It has these results. Only the word of the client that submitted a job counts (F9): if another one that
+        waited for it could settle it, it might be gone when its own client comes back."""
         jobs = self._jobs
         client = door.client
         for job_id in event.jobs:
             job = jobs.get(job_id)
-            if (
-                job is not None
-                and job.state is DONE
-                and not job.delivered
-                and (job.client is client or door.conn in job.waiters)
-            ):
+            if job is not None and job.state is DONE and not job.delivered and job.client is client:
                 self._delivered(job, now)
 
     def reopened(self, job: Job) -> None:

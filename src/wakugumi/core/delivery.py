@@ -1,6 +1,6 @@
 """Who gets a result, and how long is it kept? (SPEC F9, L6, L9)
 
-A finished job is *undelivered* until one of those who wait for it has it: an own client by its word, an old one by
+A finished job is *undelivered* until the client that submitted it has it: an own one by its word, an old one by
 being written to. Undelivered results count against their client, delivered ones are kept for a while to answer a
 repeated submit. Both are bounded, by count or bytes, and by age.
 """

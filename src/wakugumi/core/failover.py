@@ -322,9 +322,11 @@ class Failover:
     def _lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]) -> None:
         if conn_id == self._dialling:
             self._dialling = None
-        elif self._conns.pop(conn_id, None) is None:
+        elif (conn := self._conns.pop(conn_id, None)) is None:
             return
-        self._cancels = {job: at for job, at in self._cancels.items() if at + SILENCE_MAX_S > now}
+        else:
+            # It was heard from so long after it was told that it has kept it.
+            self._cancels = {job: at for job, at in self._cancels.items() if at + SILENCE_MAX_S > conn.heard_at}
         for job, record in list(self._jobs.items()):
             if record.conn != conn_id:
                 continue
@@ -430,11 +432,11 @@ class Failover:
             if record is None or record.cancelled:
                 continue
             if record.stage is _UNSENT:
-                if record.resend or not record.frame:  # A leader has it, though not from this connection.
-                    at_once = conn is not None and conn.own
-                    self._remember_cancel(job, now if at_once else _NEVER)
-                    if at_once:
-                        told.append(job)
+                # A leader may have it all the same: from a connection before this one, or from an earlier life.
+                at_once = conn is not None and conn.own
+                self._remember_cancel(job, now if at_once else _NEVER)
+                if at_once:
+                    told.append(job)
                 self._give_up(job, "cancelled", "it was cancelled before it was sent", do)
             elif conn is None or not conn.own:
                 self._remember_cancel(job, _NEVER)  # It may turn out to be one of ours, whose welcome was slow.

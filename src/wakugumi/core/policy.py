@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from wakugumi.limits import BACKOFF_FIRST_S, BACKOFF_MAX_S, CREDIT_MAX, JITTER_SHARE
+from wakugumi.limits import (
+    BACKOFF_FIRST_S,
+    BACKOFF_MAX_S,
+    CREDIT_MAX,
+    JITTER_SHARE,
+    RECONNECT_MAX_S,
+    WORKER_PATIENCE_S,
+    WORKER_RECONNECT_SOON_S,
+)
 
 NUMBER_BITS: Final = 30
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
@@ -42,6 +50,11 @@ def backoff_s(failures: int, chance: float) -> float:
     # The exponent is bounded before the power: 2 ** 10 000 is a number of 3 000 digits.
     plain = min(BACKOFF_FIRST_S * 2 ** min(failures - 1, 16), BACKOFF_MAX_S)
     return with_jitter(plain, chance)
+
+
+def next_redial_s(pause_s: float, away_s: float) -> float:
+    """A worker's pause after this one, if no leader has served it for so long."""
+    return min(2 * pause_s, WORKER_RECONNECT_SOON_S if away_s < WORKER_PATIENCE_S else RECONNECT_MAX_S)
 
 
 def with_jitter(seconds: float, chance: float) -> float:

@@ -30,7 +30,7 @@ from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core import slots_events as ev
 from wakugumi.core.job import JobId, show_job_id
-from wakugumi.core.policy import with_jitter
+from wakugumi.core.policy import next_redial_s, with_jitter
 from wakugumi.core.slots import Slots
 from wakugumi.core.slots_events import SlotsDo, SlotsEvent
 from wakugumi.core.subject import SubjectError, worker_patterns
@@ -195,6 +195,8 @@ class Worker:
         """Dial, and dial again, with pauses that grow while no leader serves us."""
         clock = asyncio.get_running_loop().time
         pause_s = WORKER_RECONNECT_FIRST_S
+        lost_at = clock()
+        told = ("", 0.0)
         while True:
             began_at = clock()
             try:
@@ -206,11 +208,15 @@ class Worker:
             if self._served or clock() - began_at > RECONNECT_MAX_S:
                 self._served = False
                 pause_s = WORKER_RECONNECT_FIRST_S
+                lost_at = clock()
             wait_s = with_jitter(pause_s, random.random())
-            log.warning("no leader: %s; trying again in %.1f s", self._why_lost or "it hung up", wait_s)
+            news = self._why_lost or "it hung up", pause_s
+            level = logging.DEBUG if news == told else logging.WARNING  # once, and not twice a second
+            log.log(level, "no leader: %s; trying again in %.1f s", news[0], wait_s)
+            told = news
             self._why_lost = ""
             await asyncio.sleep(wait_s)
-            pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+            pause_s = next_redial_s(pause_s, clock() - lost_at)
 
     async def _close(self) -> None:
         """First the programs, then the connection: its end makes the leader give their jobs to others."""
