@@ -221,7 +221,8 @@ class Course:
         if self._out.keeps:
             self._out.leaves.add(size_of(result))
             self._out.keep.append(ev.KeepResult(job.id, ok, outcome, result))
-        if job.leaf or not is_dead(result):
+        dead = type(result) is not bytes and is_dead(result)
+        if job.leaf or not dead:
             job.payload = None
         job.since = now
         job.ok = ok
@@ -230,7 +231,7 @@ class Course:
             self.counts.finished_ok += 1
         else:
             self.counts.finished_failed += 1
-        if is_dead(result):
+        if dead:
             self._callers.bury(job)
         self._callers.deliver(job)
 

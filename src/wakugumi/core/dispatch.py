@@ -372,11 +372,13 @@ class Dispatch:
             self._out.complain(event.conn, f"{worker.label} acked a job that it was never given")
         elif job.state is DONE:
             return
+        elif event.ok:
+            self.course.finish(job, True, event.payload, now, by=worker)
         elif _is_retried(job, event):
             if job.worker is worker:
                 self.course.attempt_lost(job, "exit", now, at_once=False, output=event.output)
-        elif event.ok or self._is_final(event):
-            self.course.finish(job, event.ok, event.payload, now, by=worker, why=event.reason)
+        elif self._is_final(event):
+            self.course.finish(job, False, event.payload, now, by=worker, why=event.reason)
         elif job.worker is worker:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
             at_once = event.reason == "cancelled"
@@ -525,4 +527,4 @@ def _same_request(job: Job, event: ev.Submitted) -> bool:
 
 def _is_retried(job: Job, event: ev.Acked) -> bool:
     """The program failed by itself, and the job asked for that not to be its answer yet."""
-    return not event.ok and event.reason in {"exit", ""} and exits(job) < job.retries
+    return event.reason in {"exit", ""} and exits(job) < job.retries

@@ -49,6 +49,8 @@ from wakugumi.wire.frame import Frame
 
 log = logging.getLogger("wakugumi.leader")
 
+_OWN: Final = (ev.Stopped, ev.LoadPayloads)
+"""What concerns no connection."""
 _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 
 
@@ -189,7 +191,7 @@ class Leader:
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
         peers, act = self.peers, self._act
         for effect in effects:
-            if isinstance(effect, ev.Stopped | ev.LoadPayloads):
+            if isinstance(effect, _OWN):
                 self._perform_own(effect)
                 continue
             peer = peers.get(effect.conn)
@@ -197,7 +199,6 @@ class Leader:
                 act[type(effect)](peer, effect)
 
     def _perform_own(self, effect: ev.Stopped | ev.LoadPayloads) -> None:
-        """What concerns no connection."""
         if isinstance(effect, ev.Stopped):
             self._stopped.set()
             return
