@@ -92,23 +92,26 @@ class BrokenDisk(sqlite3.Connection):
 async def test_nothing_is_said_before_it_is_on_disk(tmp_path: Path) -> None:
     SlowDisk.gate.clear()
     job, worker_id = uuid4(), uuid4()
-    async with a_leader(tmp_path, factory=SlowDisk) as leader:
-        async with own_client(leader) as client, own_worker(leader, worker_id) as worker:
-            await client.submit(job)
-            await leader.until(lambda machine: machine.jobs)
-            await says_nothing(client)
-            await says_nothing(worker)
-            SlowDisk.gate.set()
-            assert await client.expect_ids(fr.RECEIPT) == [job]
-            await worker.expect(fr.ASSIGN_JOB)
-            SlowDisk.gate.clear()
-            await worker.ack(job)
-            await leader.until(lambda machine: machine.callers.delivery.undelivered)
-            await says_nothing(client)
-            await says_nothing(worker)
-            SlowDisk.gate.set()
-            await client.expect(fr.RESULT)
-            await worker.expect(fr.CONFIRM)
+    async with (
+        a_leader(tmp_path, factory=SlowDisk) as leader,
+        own_client(leader) as client,
+        own_worker(leader, worker_id) as worker,
+    ):
+        await client.submit(job)
+        await leader.until(lambda machine: machine.jobs)
+        await says_nothing(client)
+        await says_nothing(worker)
+        SlowDisk.gate.set()
+        assert await client.expect_ids(fr.RECEIPT) == [job]
+        await worker.expect(fr.ASSIGN_JOB)
+        SlowDisk.gate.clear()
+        await worker.ack(job)
+        await leader.until(lambda machine: machine.callers.delivery.undelivered)
+        await says_nothing(client)
+        await says_nothing(worker)
+        SlowDisk.gate.set()
+        await client.expect(fr.RESULT)
+        await worker.expect(fr.CONFIRM)
 
 
 async def test_a_disk_that_fails_ends_the_leader_and_nobody_is_told_that_anything_is_safe(tmp_path: Path) -> None:
@@ -167,28 +170,33 @@ async def _until_low(leader: Running, client: OwnPeer, *, low: bool) -> None:
 async def test_a_leader_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     runs, queued, done = uuid4(), uuid4(), uuid4()
     worker_id = uuid4()
-    async with a_leader(tmp_path) as leader:
-        async with own_client(leader) as client, own_worker(leader, worker_id, credit=2) as worker:
-            for job in (done, runs, queued):
-                await client.submit(job)
-                await client.expect(fr.RECEIPT)
-            await worker.expect(fr.ASSIGN_JOB)
-            await worker.expect(fr.ASSIGN_JOB)
-            await worker.ack(done, Stdout="made before")
-            await client.expect(fr.RESULT)  # and not confirmed
-            await worker.expect(fr.CONFIRM)
-    async with a_leader(tmp_path) as leader:
-        async with own_worker(leader, worker_id, ms.Holding(running=[runs.bytes_le])) as worker:
-            assert (await worker.expect(fr.ASSIGN_JOB)).msg_id == queued.bytes_le
-            await worker.ack(runs, Stdout="made meanwhile")
-            await worker.expect(fr.CONFIRM)
-            async with own_client(leader) as client:
-                await client.say_ids(fr.CLAIM, done, runs)
-                assert set(await client.expect_ids(fr.RECEIPT)) == {done, runs}
-                results = [await client.expect(fr.RESULT), await client.expect(fr.RESULT)]
-                assert {b"made before" in result.payload for result in results} == {True, False}
-                await client.say_ids(fr.CONFIRM, done, runs)
-                await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+    async with (
+        a_leader(tmp_path) as leader,
+        own_client(leader) as client,
+        own_worker(leader, worker_id, credit=2) as worker,
+    ):
+        for job in (done, runs, queued):
+            await client.submit(job)
+            await client.expect(fr.RECEIPT)
+        await worker.expect(fr.ASSIGN_JOB)
+        await worker.expect(fr.ASSIGN_JOB)
+        await worker.ack(done, Stdout="made before")
+        await client.expect(fr.RESULT)  # and not confirmed
+        await worker.expect(fr.CONFIRM)
+    async with (
+        a_leader(tmp_path) as leader,
+        own_worker(leader, worker_id, ms.Holding(running=[runs.bytes_le])) as worker,
+    ):
+        assert (await worker.expect(fr.ASSIGN_JOB)).msg_id == queued.bytes_le
+        await worker.ack(runs, Stdout="made meanwhile")
+        await worker.expect(fr.CONFIRM)
+        async with own_client(leader) as client:
+            await client.say_ids(fr.CLAIM, done, runs)
+            assert set(await client.expect_ids(fr.RECEIPT)) == {done, runs}
+            results = [await client.expect(fr.RESULT), await client.expect(fr.RESULT)]
+            assert {b"made before" in result.payload for result in results} == {True, False}
+            await client.say_ids(fr.CONFIRM, done, runs)
+            await leader.until(lambda machine: not machine.callers.delivery.undelivered)
 
 
 async def test_old_peers_are_served_over_a_restart_as_well_as_their_protocol_allows(tmp_path: Path) -> None:
