@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix bench lock clean
+.PHONY: help setup demo test check sim sim-mutants fix bench bench-durable lock clean
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## virtual environment with locked dependencies (the others call it by themselves)
 
@@ -28,12 +28,22 @@ check: setup ## what CI runs: format, lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
+sim: setup ## simulated worlds full of faults: SEEDS=N from FROM=N on, MINUTES=N as long, or SEED=N alone with its story
+	$(BIN)/python -m tests.sim --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED) --story) \
+		$(if $(SEEDS),--seeds $(SEEDS)) $(if $(FROM),--from $(FROM)) $(if $(MINUTES),--minutes $(MINUTES))
+
+sim-mutants: setup ## bugs planted in the core on purpose: each must be found by the simulator
+	$(BIN)/python -m tests.sim --mutants
+
 fix: setup ## format and mend what can be mended by machine
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 bench: setup ## measure against rivals, in their own environment; writes docs/BENCHMARKS.md
 	$(BIN)/python bench/run.py
+
+bench-durable: setup ## measure what the journal costs, on this disk; writes docs/BENCHMARKS_DURABLE.md
+	$(BIN)/python bench/run.py --durable
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

@@ -243,7 +243,12 @@ class World:
             elif not isinstance(effect, ev.SendHeartbeat):
                 end = self.ends[effect.conn]
                 end.inbox.append(effect)
-                if isinstance(effect, ev.SendResult) and isinstance(end, ClientEnd) and end.old:
+                if (
+                    isinstance(effect, ev.SendResult)
+                    and not effect.is_refusal
+                    and isinstance(end, ClientEnd)
+                    and end.old
+                ):
                     self.hear(ev.Confirmed(effect.conn, (effect.job,)))  # written is delivered (F9)
 
 

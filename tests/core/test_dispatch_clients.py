@@ -378,3 +378,18 @@ def test_what_a_client_left_behind_that_will_not_come_back_is_removed_without_a_
     assert list(world.leader.jobs) == [other]
     assert world.ask_in_vain(AskCancel(pattern="a..b")) == "bad-subject"
     assert world.status().queued == 1
+
+
+@pytest.mark.spec("F9", "F11")
+def test_a_refusal_does_not_settle_the_job_whose_id_was_used_for_something_else(world: World) -> None:
+    old, worker = world.client(old=True), world.worker("w", credit=1)
+    job = old.submit()
+    worker.gets(job)
+    old.blocks()
+    worker.acks(job)
+    old.submit(job=job, payload=b"something else")
+    old.gets_failure(job, "conflict")
+    assert job in world.leader.callers.delivery.undelivered
+    old.unblocks()
+    old.gets_result(job)
+    assert job not in world.leader.callers.delivery.undelivered

@@ -328,6 +328,8 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     program: str
     result: bytes | Verdict
+    is_refusal: bool = False
+    """It only tells an old client, in the one way it understands, that it will not have its way (F11)."""
 
 
 class LoadPayloads(msgspec.Struct, frozen=True, gc=False):

@@ -41,7 +41,7 @@ class Outbox:
         if door.receipts:
             self.do.append(ev.SendRefusal(door.conn, job_id, code, text))
         else:
-            self.do.append(ev.SendResult(door.conn, job_id, "", Verdict(code, text)))
+            self.do.append(ev.SendResult(door.conn, job_id, "", Verdict(code, text), is_refusal=True))
 
     def complain(self, conn: ConnId, text: str) -> None:
         self.do.append(ev.Complain(conn, text))

@@ -477,7 +477,7 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     elif not result and not peer.receipts:
         result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
     peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
-    if not peer.receipts:  # It cannot say that it has it: written is delivered (F9).
+    if not peer.receipts and not effect.is_refusal:  # It cannot say that it has it: written is delivered (F9).
         peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
 
 

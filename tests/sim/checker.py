@@ -1,0 +1,261 @@
+"""Was anything lost, done twice, or said that must not be said? The judge of a world, in the manner of Jepsen.
+
+It sees what users see (receipts, results, refusals) and what programs see (that they run), and holds each against what
+the grid promises:
+
+    an accepted job has its result in the end, or was cancelled; nobody is given a second one for one submit
+    one opening of a job has one result, whoever is told it and however often
+    a program runs again only for a reason: an attempt that failed and may be tried again, or trouble of its worker or
+    its worker's connection; that the leader died is no reason
+
+Broken is raised at once, so that the story ends where it went wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from tests.sim.jobs import Execution, Request, Want
+from tests.sim.worker import Worker, read_result
+
+from wakugumi.core import events as ev
+from wakugumi.core.events import LeaderKeep
+from wakugumi.core.job import JobId
+from wakugumi.errors import CODES
+
+if TYPE_CHECKING:
+    from tests.sim.client import Client
+    from tests.sim.process import Process
+    from tests.sim.world import World
+
+_ENDLESS_S: Final = 100_000.0
+
+
+class Broken(Exception):
+    """A promise was broken, about this job if about any."""
+
+    def __init__(self, job: JobId | None, what: str) -> None:
+        super().__init__(what)
+        self.job = job
+        self.what = what
+
+
+class Counts(msgspec.Struct):
+    """What happened in a world, or in all of them."""
+
+    worlds: int = 0
+    virtual_s: float = 0.0
+    jobs: int = 0
+    attempted: int = 0
+    accepted: int = 0
+    finished: int = 0
+    cancelled: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    recovered: int = 0
+    """Finished although a process that held them had died."""
+    stale: int = 0
+    """Failures of an earlier execution, told as the answer to a new submit."""
+    executions: int = 0
+    again: dict[str, int] = {}
+    """Executions beyond the first, by their reason."""
+    faults: dict[str, int] = {}
+    met: dict[str, int] = {}
+    """Those of them that met work in flight."""
+    complaints: dict[str, int] = {}
+
+    def add(self, other: Counts) -> None:
+        for name in self.__struct_fields__:
+            mine, its = getattr(self, name), getattr(other, name)
+            if isinstance(mine, dict):
+                for key, count in its.items():
+                    tally(mine, key, count)
+            else:
+                setattr(self, name, mine + its)
+
+
+def tally(counts: dict[str, int], key: str, count: int = 1) -> None:
+    counts[key] = counts.get(key, 0) + count
+
+
+class Checker:
+    """The judge of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.counts = Counts()
+        self._executions: dict[JobId, list[Execution]] = {}
+        self._opened: Counter[JobId] = Counter()
+        """How often the leader opened each job, as far as that was kept."""
+        self._opened_at: dict[JobId, float] = {}
+        self._results: dict[JobId, bytes] = {}
+        """What was said of each since it was opened."""
+        self._finished: dict[JobId, None] = {}
+        self._delivered_at: dict[JobId, float] = {}
+        self._trouble: dict[str, tuple[float, str]] = {}
+        """The latest trouble of a worker, or of its connection."""
+        self._held_by_dead: dict[JobId, None] = {}
+        self._leader_died_at = -1.0
+
+    # What must not be.
+
+    def broken(self, job: JobId | None, what: str) -> None:
+        raise Broken(job, what)
+
+    def lost(self, want: Want, what: str) -> None:
+        self.counts.lost += 1
+        self.broken(want.request.job, f"LOST: {what}")
+
+    def duplicated(self, job: JobId, what: str) -> None:
+        self.counts.duplicated += 1
+        self.broken(job, f"DUPLICATED: {what}")
+
+    def unknown_to_a_watcher(self, job: JobId, who: str) -> None:
+        if job not in self._delivered_at:
+            self.broken(job, f"LOST: it was accepted, and {who}, who waits for it too, hears that it is unknown")
+
+    def complained(self, who: str, text: str) -> None:
+        if who != "leader" or "credit" in text:
+            self.broken(None, f"{who} complains: {text}")
+        tally(self.counts.complaints, " ".join(word for word in text.split() if not word.startswith("worker")))
+
+    # What the leader does.
+
+    def opened(self, records: Sequence[LeaderKeep]) -> list[JobId]:
+        """A step that kept these is performed next: it may tell results of before and after an opening. Returns the
+        jobs that it leaves open: what it tells of them is of before."""
+        left: dict[JobId, None] = {}
+        for record in records:
+            if isinstance(record, ev.KeepJob) or (
+                # A dead job that someone requeued is told whole again, without its result.
+                isinstance(record, ev.KeepWhole) and record.result is None and record.job in self._finished
+            ):
+                self._opened[record.job] += 1
+                self._opened_at[record.job] = self._world.clock.now
+                self._results.pop(record.job, None)
+                self._finished.pop(record.job, None)
+                left[record.job] = None
+            elif isinstance(record, ev.KeepResult):
+                self._finished[record.job] = None
+                left.pop(record.job, None)
+        return list(left)
+
+    def open_again(self, jobs: Sequence[JobId]) -> None:
+        for job in jobs:
+            self._results.pop(job, None)
+
+    def leader_recovers(self, leaves: Sequence[tuple[int, float, Sequence[LeaderKeep]]], performed_leaf: int) -> None:
+        """Steps that were kept and never performed count as well: they are what the new leader goes on from."""
+        for number, _, records in leaves:
+            if number > performed_leaf:
+                self.open_again(self.opened(records))
+
+    def result_sent(self, job: JobId, result: bytes) -> None:
+        known = self._results.setdefault(job, result)
+        if known != result:
+            self.broken(job, f"it has two results: {known!r} and {result!r}")
+
+    # What programs do.
+
+    def started(self, worker: Worker, job: JobId, payload: bytes) -> Execution:
+        request = self._world.requests[job]
+        if payload != request.payload:
+            self.broken(job, f"{worker.name} was given another request: {payload!r} instead of {request.payload!r}")
+        before = self._executions.setdefault(job, [])
+        opened = self._opened[job]
+        reasons = [self._why_again(request, earlier, worker) for earlier in before if earlier.opened == opened]
+        if reasons:
+            tally(self.counts.again, reasons[-1])
+        self.counts.executions += 1
+        takes_s, reason = self._fate(request)
+        execution = Execution(self.counts.executions, job, worker.name, opened, self._world.clock.now, takes_s, reason)
+        before.append(execution)
+        return execution
+
+    def _fate(self, request: Request) -> tuple[float, str]:
+        random = self._world.random
+        if request.endless:
+            return _ENDLESS_S, ""
+        takes_s = request.takes_s * (0.5 + random.random())
+        chance = random.random()
+        for reason, share in self._world.failures:
+            if chance < share:
+                return takes_s, reason
+            chance -= share
+        if takes_s > request.timeout_s:
+            return request.timeout_s, "timeout"
+        return takes_s, ""
+
+    def _why_again(self, request: Request, earlier: Execution, worker: Worker) -> str:
+        """Why was that execution not enough? Broken, if it should have been."""
+        code = CODES.get(earlier.outcome)
+        if earlier.killed or (code is not None and (code.retry or (earlier.outcome == "exit" and request.retries))):
+            return f"it ended by {earlier.outcome}"
+        if self._is_old(earlier.worker):
+            return "an old worker's connection was lost"
+        at, what = max(self._trouble.get(earlier.worker, (-1.0, "")), self._trouble.get("leader", (-1.0, "")))
+        if at >= earlier.started_at:
+            return what
+        if self._world.worker_called(earlier.worker).is_cut_off():
+            return "its connection was cut"
+        if self._trouble.get(worker.name, (-1.0, ""))[0] >= self._opened_at.get(request.job, 0.0):
+            return "an assignment was late, and the job was given to others meanwhile"
+        if self._world.clock.now - self._delivered_at.get(request.job, self._world.clock.now) > 600.0:
+            return "its result was forgotten"
+        self.broken(
+            request.job, f"it is executed again, and {earlier.worker}, which was given it before, had no trouble"
+        )
+        raise AssertionError
+
+    def _stale(self, job: JobId, execution: Execution) -> None:
+        """A worker that could not hear that its failure was taken may tell it again, and cannot know that the job was
+        opened again meanwhile; without such trouble it must not happen."""
+        self.counts.stale += 1
+        at, _ = max(self._trouble.get(execution.worker, (-1.0, "")), self._trouble.get("leader", (-1.0, "")))
+        if max(at, self._leader_died_at) < execution.started_at:
+            self.broken(job, "it was submitted again, and its client was given the failure of before")
+
+    def _is_old(self, worker: str) -> bool:
+        """Then it may be given a job again that it has, and may answer with what it has: it knows no better (W4)."""
+        return self._world.worker_called(worker).settings.old
+
+    def trouble(self, who: str, what: str) -> None:
+        """From now on something that ran there may have to run again. It also counts for what is still going on."""
+        self._trouble[who] = (self._world.clock.now, what)
+
+    def process_died(self, process: Process) -> None:
+        world = self._world
+        if process is world.leader:
+            self._leader_died_at = world.clock.now
+            self._held_by_dead.update(
+                (job, None) for client in world.clients for job in client.wants if client.wants[job].accepted
+            )
+            return
+        if isinstance(process, Worker):
+            self.trouble(process.name, "its worker died")
+            self._held_by_dead.update(dict.fromkeys(process.running))
+
+    # What users see.
+
+    def delivered(self, client: Client, want: Want, result: bytes) -> None:
+        job = want.request.job
+        self._delivered_at[job] = self._world.clock.now
+        ok, reason = read_result(result)
+        number = result.rsplit(b"|", 1)[1]
+        if number != b"-":
+            execution = next((one for one in self._executions.get(job, ()) if b"%d" % one.number == number), None)
+            if execution is None or execution.ended_at is None:
+                self.broken(job, f"{client.name} was given the result of a program that never ended: {result!r}")
+            elif not ok and execution.started_at < want.fresh_from and not self._is_old(execution.worker):
+                self._stale(job, execution)
+        if reason == "cancelled" and not want.cancelled:
+            self.broken(job, "its result says cancelled, and nobody wanted that")
+        if reason == "input-lost":
+            self.broken(job, "LOST: the leader looked for its request where the journal does not have it")
+        self.counts.finished += 1
+        if job in self._held_by_dead:
+            self.counts.recovered += 1
+            del self._held_by_dead[job]

@@ -1,0 +1,354 @@
+"""A client as a simulated process: the real `failover` between a wire and a user who wants jobs done.
+
+The user's notes (`Want`) outlive the process: after a restart under the same client id, the user claims or submits
+again whatever has no end yet. Users also cancel, submit again what FAILED, and wait for jobs of others. An old client
+is the same machine that asks for none of our own types.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from tests.sim.jobs import OPEN, Request, Status, Want
+from tests.sim.leader import Hello
+from tests.sim.net import Link
+from tests.sim.process import Process
+from tests.sim.worker import read_result
+
+from wakugumi.core import events as lev
+from wakugumi.core import failover_events as ev
+from wakugumi.core.failover import Failover
+from wakugumi.core.failover_events import ClientDo
+from wakugumi.core.job import ClientId, ConnId, JobId
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+AGAIN_S: Final = 3.0
+"""A user's pause before asking again."""
+_NOT_NOW: Final = frozenset({"full", "stopping", "disk-full"})
+"""Refusals of an old client's job, which reach it as a FAILED result, that say nothing about the job."""
+
+
+class ClientSettings(msgspec.Struct, frozen=True):
+    """What differs from client to client."""
+
+    old: bool
+    cap: int
+    unfinished_max: int
+
+
+class Client(Process):
+    """One client id and its user, over all lives of the process."""
+
+    kind = "client"
+    machine: Failover
+
+    def __init__(self, world: World, number: int, settings: ClientSettings) -> None:
+        super().__init__(world, f"client{number}")
+        self.settings = settings
+        self.client_id = ClientId(self.name)
+        self.wants: dict[JobId, Want] = {}
+        self.lines: dict[ConnId, Line] = {}
+        self._queue: deque[JobId] = deque()
+        """Wants that wait for room."""
+        self._watching: dict[JobId, bool] = {}
+        """Jobs of others that are waited for in this life; True if they were accepted before."""
+        self._gate = False
+        self._unfinished = 0
+        self.lines_lost = 0
+
+    @property
+    def connected(self) -> bool:
+        return self.alive and self._gate
+
+    def has_work(self) -> bool:
+        return self.alive and self._unfinished > 0
+
+    def undone(self) -> list[Want]:
+        return [want for want in self.wants.values() if want.status in OPEN]
+
+    # Its life.
+
+    def born(self) -> None:
+        self.lines = {}
+        self._watching = {}
+        self._queue.clear()
+        self._gate = False
+        self._unfinished = 0
+        self.machine = Failover(self.random.random, unfinished_max=self.settings.unfinished_max)
+        for want in self.wants.values():
+            if want.status is Status.NEW:
+                self._queue.append(want.request.job)
+            elif want.status in OPEN or (want.request.endless and not want.told):
+                self._ask_again(want)
+
+    def died(self, power: bool) -> None:
+        self.lines_lost += 1
+        for line in self.lines.values():
+            if line.link is not None:
+                if power:
+                    line.link.cut(soon=False)
+                else:
+                    line.link.close(line, lose=True)
+        self.lines = {}
+
+    # What the user does.
+
+    def want(self, request: Request, resubmits: int) -> None:
+        self.wants[request.job] = Want(request, resubmits=resubmits)
+        self._queue.append(request.job)
+        if self.alive:
+            self._hand_in()
+
+    def cancel(self, job: JobId) -> None:
+        want = self.wants[job]
+        if want.status in {Status.DONE, Status.CANCELLED}:
+            return
+        want.cancelled = True
+        if want.status is Status.NEW:
+            want.status = Status.CANCELLED
+            want.told = True
+        elif want.status is Status.ASKED and self.alive:
+            self.post(ev.Cancel([job]))
+
+    def watch(self, job: JobId, accepted: bool) -> None:
+        """Wait for a job of someone else."""
+        if self.alive and job not in self.wants and job not in self._watching and self._has_room():
+            self._watching[job] = accepted
+            self._unfinished += 1
+            self.post(ev.Claim(job))
+
+    def _hand_in(self) -> None:
+        while self._queue and self._gate and self._has_room():
+            want = self.wants[self._queue.popleft()]
+            if want.status is Status.NEW:
+                want.submitted_by = self.lines_lost
+                self._submit(want)
+
+    def _has_room(self) -> bool:
+        return self._unfinished < self.settings.unfinished_max
+
+    def _submit(self, want: Want) -> None:
+        want.status = Status.ASKED
+        want.life = self.life
+        want.claimed = False
+        want.submitted_at = self.clock.now
+        self._unfinished += 1
+        self.world.checker.counts.attempted += 1
+        self.post(ev.Submit(want.request.job, want.request.frame))
+        if want.cancelled:
+            self.post(ev.Cancel([want.request.job]))
+
+    def _claim(self, want: Want) -> None:
+        want.status = Status.ASKED
+        want.life = self.life
+        want.claimed = True
+        self._unfinished += 1
+        self.post(ev.Claim(want.request.job))
+        if want.cancelled:
+            self.post(ev.Cancel([want.request.job]))
+
+    def _ask_again(self, want: Want) -> None:
+        """It was handed in by an earlier life."""
+        if not self._has_room() and not want.cancelled:  # That one goes at once, for the sake of the others.
+            self._later(want)
+        elif not self.settings.old and (want.cancelled or self.random.random() < (0.7 if want.accepted else 0.3)):
+            self._claim(want)
+        else:
+            self._submit(want)
+
+    def _later(self, want: Want) -> None:
+        want.status = Status.LATER
+        life = self.life
+
+        def again() -> None:
+            if self.alive and self.life == life and want.status is Status.LATER:
+                self._ask_again(want)
+
+        self.clock.after(AGAIN_S * (0.5 + self.random.random()), again)
+
+    # What `failover` asks for.
+
+    def do(self, effect: ClientDo) -> None:
+        match effect:
+            case ev.SendFrames(conn, frames):
+                for frame in frames:
+                    self._send(conn, self._submitted(frame))
+            case ev.Deliver(results):
+                for result in results:
+                    self._delivered(result.job, result.payload)
+            case ev.SendConfirms(conn, jobs):
+                self._send(conn, lambda to: lev.Confirmed(to, tuple(jobs)))
+            case ev.SendClaims(conn, jobs):
+                self._send(conn, lambda to: lev.Claimed(to, tuple(jobs)))
+            case ev.SendCancels(conn, jobs):
+                self._send(conn, lambda to: lev.CancelWanted(to, tuple(jobs)))
+            case ev.SendHeartbeat(conn):
+                self._send(conn, lambda to: lev.Heard(to, 0.0))
+            case ev.Accepted(jobs):
+                self._accepted(jobs)
+            case ev.GiveUp(job, code):
+                self._given_up(job, code)
+            case ev.Gate(is_open):
+                self._gate = is_open
+                self._hand_in()
+            case ev.Dial(conn):
+                line = self.lines[conn] = Line(self, conn)
+                self.world.net.dial(self.name, line, self.world.leader)
+            case ev.HangUp(conn):
+                if (known := self.lines.get(conn)) is not None:
+                    known.hang_up()
+            case _:
+                pass
+
+    def _send(self, conn: ConnId, make: Callable[[ConnId], object]) -> None:
+        """Say something over this connection; `make` is told what the leader calls it."""
+        line = self.lines.get(conn)
+        if line is not None and line.link is not None:
+            line.link.up.send((make(ConnId(line.link.number)),))
+
+    def _submitted(self, frame: bytes) -> Callable[[ConnId], lev.Submitted]:
+        request = self.world.requests[JobId(frame[:16])]
+        return lambda to: lev.Submitted(
+            to, request.job, request.subject, request.program, request.timeout_s, frame[16:], request.retries
+        )
+
+    # What the user sees.
+
+    def _accepted(self, jobs: Sequence[JobId]) -> None:
+        for job in jobs:
+            want = self.wants.get(job)
+            if want is not None and want.status is Status.ASKED and want.life == self.life and not want.accepted:
+                want.accepted = True
+                if want.submitted_by == self.lines_lost:
+                    want.fresh_from = want.submitted_at
+                self.world.checker.counts.accepted += 1
+
+    def _delivered(self, job: JobId, result: bytes) -> None:
+        checker = self.world.checker
+        if job in self._watching:
+            del self._watching[job]
+            self._unfinished -= 1
+            self._hand_in()
+            return
+        want = self.wants[job]
+        if want.status is not Status.ASKED or want.life != self.life:
+            checker.duplicated(job, f"{self.name} was given a result that it did not wait for: {want.status.value}")
+        self._unfinished -= 1
+        checker.delivered(self, want, result)
+        want.results.append(result)
+        ok, reason = read_result(result)
+        if not ok and reason in _NOT_NOW:
+            self._want_again(want)
+        elif not ok and reason == "cancelled":
+            want.status = Status.CANCELLED
+            want.told = True
+        elif not ok and want.resubmits and not want.cancelled:
+            want.resubmits -= 1
+            self._want_again(want)
+        else:
+            want.status = Status.DONE
+            want.told = True
+        self._hand_in()
+
+    def _want_again(self, want: Want) -> None:
+        want.status = Status.NEW
+        want.accepted = False
+        job = want.request.job
+        life = self.life
+
+        def again() -> None:
+            if self.alive and self.life == life and want.status is Status.NEW:
+                self._queue.append(job)
+                self._hand_in()
+
+        self.clock.after(AGAIN_S * self.random.random(), again)
+
+    def _given_up(self, job: JobId, code: str) -> None:
+        checker = self.world.checker
+        if job in self._watching:
+            accepted = self._watching.pop(job)
+            self._unfinished -= 1
+            if accepted and code == "unknown-job":
+                checker.unknown_to_a_watcher(job, self.name)
+            self._hand_in()
+            return
+        want = self.wants[job]
+        if want.status is not Status.ASKED or want.life != self.life:
+            checker.duplicated(job, f"{self.name} was told twice how it ended: {want.status.value}, then {code}")
+        self._unfinished -= 1
+        if code == "cancelled":
+            if not want.cancelled:
+                checker.broken(job, "it was cancelled and nobody wanted that")
+            want.status = Status.CANCELLED
+        elif code == "unknown-job" and not want.claimed:
+            checker.lost(want, "it was submitted, and given up because the leader does not know it")
+        elif code == "unknown-job" and want.cancelled:
+            want.status = Status.CANCELLED
+            want.told = True
+        elif code == "unknown-job":
+            if want.accepted:
+                checker.lost(want, "the leader had accepted it and does not know it")
+            want.status = Status.NEW
+            self._queue.append(job)
+        elif code == "not-supported":
+            self._later(want)
+        else:
+            checker.lost(want, f"it was given up: {code}")
+        self._hand_in()
+
+
+class Line:
+    """One connection of a client, from the dial on."""
+
+    __slots__ = ("client", "conn", "deaf", "ended", "life", "link")
+
+    def __init__(self, client: Client, conn: ConnId) -> None:
+        self.client = client
+        self.conn = conn
+        self.life = client.life
+        self.link: Link | None = None
+        self.deaf = False
+        self.ended = False
+
+    def on_open(self, link: Link) -> None:
+        if not self._lives():
+            link.close(self, lose=True)
+            return
+        client = self.client
+        if client.paused:
+            client.when_resumed(lambda: self.on_open(link))
+            return
+        self.link = link
+        own = not client.settings.old
+        joined = lev.ClientJoined(ConnId(link.number), client.client_id, client.settings.cap, own, own)
+        link.up.send((Hello(joined, self.conn, client.name),))
+        client.post(ev.Connected(self.conn))
+
+    def on_message(self, message: object) -> None:
+        if self._lives() and not self.deaf:
+            self.client.post(message)
+
+    def on_blocked(self, blocked: bool) -> None:
+        if self._lives():
+            self.client.post(ev.Blocked(self.conn, blocked))
+
+    def on_lost(self, why: str) -> None:
+        if self._lives():
+            self.ended = True
+            if self.link is not None:
+                self.link.close(self, lose=True)
+            self.client.lines_lost += 1
+            del self.client.lines[self.conn]
+            self.client.post(ev.Disconnected(self.conn, why))
+
+    def hang_up(self) -> None:
+        self.deaf = True
+        self.client.clock.after(0.0, lambda: self.on_lost("hung up"))
+
+    def _lives(self) -> bool:
+        return not self.ended and self.client.life == self.life and self.client.alive

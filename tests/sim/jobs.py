@@ -1,0 +1,89 @@
+"""What do users want, and what became of it? The records that outlive every process of the world."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from wakugumi.core.job import JobId
+from wakugumi.core.subject import Subject
+
+
+class Request(msgspec.Struct, frozen=True, eq=False):
+    """A job as its user thought of it."""
+
+    number: int
+    job: JobId
+    client: str
+    subject: Subject
+    program: str
+    timeout_s: float
+    retries: int
+    payload: bytes
+    takes_s: float
+    """A program of this job takes about this long."""
+    endless: bool
+    """It would run for ever, and its user will cancel it."""
+
+    @property
+    def frame(self) -> bytes:
+        """What asks for it."""
+        return self.job + self.payload
+
+
+class Status(Enum):
+    NEW = "not handed in yet"
+    ASKED = "handed in, and no end seen"
+    LATER = "handed in by an earlier life, and to be asked for again soon"
+    DONE = "has its result"
+    CANCELLED = "was cancelled"
+
+
+OPEN: Final = frozenset({Status.NEW, Status.ASKED, Status.LATER})
+
+
+class Want(msgspec.Struct, eq=False):
+    """A job in the eyes of its user, who writes down what happened and survives the client's process."""
+
+    request: Request
+    status: Status = Status.NEW
+    life: int = 0
+    """The client's life in which it was handed in."""
+    claimed: bool = False
+    """It was handed in as a claim."""
+    accepted: bool = False
+    """A receipt was seen since it was submitted last."""
+    submitted_at: float = 0.0
+    submitted_by: int = 0
+    """How many connections the client had lost when it submitted this."""
+    fresh_from: float = 0.0
+    """The leader took a submit of this time, surely: a failure of an earlier execution is not its answer."""
+    resubmits: int = 0
+    """How often a FAILED result will be answered by a new submit."""
+    cancelled: bool = False
+    told: bool = False
+    """The leader itself said that it is cancelled."""
+    results: list[bytes] = []
+
+
+class Execution(msgspec.Struct, eq=False):
+    """A program that ran, or runs."""
+
+    number: int
+    job: JobId
+    worker: str
+    opened: int
+    """Which opening of the job it belongs to: a FAILED job that is submitted again is opened again."""
+    started_at: float
+    takes_s: float
+    reason: str
+    """Why it will fail, if it will."""
+    killed: str = ""
+    ended_at: float | None = None
+    outcome: str = ""
+
+    def end(self, now: float, outcome: str) -> None:
+        self.ended_at = now
+        self.outcome = outcome

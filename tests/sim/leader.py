@@ -1,0 +1,293 @@
+"""The leader as a simulated process: the real `dispatch` between wires and a disk.
+
+Like `roles/leader.py` with other hands: wires bring events, effects become messages. A new life begins with what the
+disk has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from tests.sim.disk import Disk
+from tests.sim.net import Link
+from tests.sim.process import Process
+
+from wakugumi.core import events as ev
+from wakugumi.core import failover_events as fev
+from wakugumi.core import slots_events as sev
+from wakugumi.core.dispatch import Dispatch
+from wakugumi.core.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.job import DONE, ConnId, Verdict
+from wakugumi.core.policy import RANKINGS
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+HELLO_DEADLINE_S: Final = 10.0
+LOAD_S: Final = 0.01
+
+
+class LeaderSettings(msgspec.Struct, frozen=True):
+    """What differs from world to world."""
+
+    ranking: str
+    queue_jobs_max: int
+    attempts_max: int
+    payload_memory_bytes: int
+
+
+class Leader(Process):
+    """The one leader of a world."""
+
+    kind = "leader"
+    machine: Dispatch
+
+    def __init__(self, world: World, settings: LeaderSettings) -> None:
+        super().__init__(world, "leader")
+        self.settings = settings
+        self.disk = Disk(self)
+        self.disk_low = False
+        self.peers: dict[ConnId, Peer] = {}
+        self._act: dict[type[object], Callable[[Peer, Any], None]] = {
+            ev.SendWelcome: _send_welcome,
+            ev.SendReceipts: _send_receipts,
+            ev.SendRefusal: _send_refusal,
+            ev.SendAssign: _send_assign,
+            ev.SendResult: _send_result,
+            ev.SendFetch: _send_fetch,
+            ev.SendConfirms: _send_confirms,
+            ev.SendCancel: _send_cancel,
+            ev.SendHeartbeat: _send_heartbeat,
+            ev.PauseReading: _pause_reading,
+            ev.ResumeReading: _resume_reading,
+            ev.Complain: _complain,
+            ev.Close: _close,
+        }
+
+    @property
+    def listening(self) -> bool:
+        return self.alive and not self.machine.stopping
+
+    def accept(self) -> Peer:
+        return Peer(self)
+
+    def came(self, peer: Peer) -> None:
+        self.peers[peer.conn] = peer
+
+    def has_work(self) -> bool:
+        return self.alive and any(job.state is not DONE or not job.delivered for job in self.machine.jobs.values())
+
+    # Its life.
+
+    def born(self) -> None:
+        self.peers = {}
+        settings = self.settings
+        self.disk.reopen()
+        self.machine = Dispatch(
+            self.random.random,
+            now=self.clock.now,
+            ranking=RANKINGS[settings.ranking],
+            queue_jobs_max=settings.queue_jobs_max,
+            attempts_max=settings.attempts_max,
+            payload_memory_bytes=settings.payload_memory_bytes,
+            keeps=True,
+        )
+        leaves = self.disk.read_all()
+        self.world.checker.leader_recovers(leaves, self.disk.performed_leaf)
+        self.machine.recover(leaves, self.clock.now)
+        if self.world.looks_closely():
+            self.machine.check()
+        if self.disk_low:
+            self.post(ev.DiskLow(True))
+
+    def died(self, power: bool) -> None:
+        self.disk.crash()
+        for peer in self.peers.values():
+            peer.end(power)
+        self.peers = {}
+
+    # Keep, then perform.
+
+    def stepped(self, step: Step[LeaderKeep, LeaderDo]) -> None:
+        if self.doom == "handled" and (step.keep or step.do):
+            self.die(power=False, why="killed before its step was kept")
+        elif step.keep or self.disk.busy:
+            self.disk.commit(step)
+        else:
+            self.perform(step.do)
+
+    def committed(self, leaf: int, step: Step[LeaderKeep, LeaderDo]) -> None:
+        if self.doom == "committed":
+            self.die(power=False, why="killed after its step was kept, before it was performed")
+            return
+        if leaf:
+            self.disk.performed_leaf = leaf
+        opened = self.world.checker.opened(step.keep)
+        self.perform(step.do)
+        self.world.checker.open_again(opened)
+
+    def do(self, effect: LeaderDo) -> None:
+        if isinstance(effect, ev.LoadPayloads):
+            life = self.life
+            self.clock.after(LOAD_S * self.random.random(), lambda: self._load(effect, life))
+        elif isinstance(effect, ev.Stopped):
+            self.world.leader_stopped()
+        elif not isinstance(effect, ev.SendAnswer | ev.SendNo):
+            peer = self.peers.get(effect.conn)
+            if peer is not None:
+                self._act[type(effect)](peer, effect)
+
+    def _load(self, effect: ev.LoadPayloads, life: int) -> None:
+        if life == self.life and self.alive:
+            self.post(ev.PayloadsLoaded(effect.leaf, effect.jobs, self.disk.payloads(effect.leaf, effect.jobs)))
+
+    def went(self, peer: Peer) -> None:
+        if self.peers.pop(peer.conn, None) is not None and peer.joined:
+            self.post(ev.Left(peer.conn))
+
+
+class Peer:
+    """One connection of the leader, as its shell knows it."""
+
+    __slots__ = ("conn", "is_worker", "joined", "leader", "life", "link", "name", "paused", "receipts", "their_conn")
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
+        self.life = leader.life
+        self.link: Link
+        self.conn: ConnId
+        self.joined = False
+        self.name = ""
+        self.is_worker = False
+        self.receipts = False
+        self.paused = False
+        self.their_conn = ConnId(0)
+
+    def on_open(self, link: Link) -> None:
+        self.link = link
+        self.conn = ConnId(link.number)
+        self.leader.came(self)
+        self.leader.clock.after(HELLO_DEADLINE_S, self._look_for_hello)
+
+    def on_message(self, message: object) -> None:
+        """Messages to a leader are its events; the hello says also what its sender calls this connection."""
+        if isinstance(message, Hello):
+            self.joined = True
+            self.name = message.name
+            self.is_worker = isinstance(message.event, ev.WorkerJoined)
+            self.receipts = message.event.receipts
+            self.their_conn = message.their_conn
+            self._post(message.event)
+        else:
+            self._post(message)
+
+    def on_blocked(self, blocked: bool) -> None:
+        self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
+
+    def on_lost(self, why: str) -> None:
+        if self.leader.life == self.life and self.leader.alive:
+            if self.link.harm:
+                self.leader.world.checker.trouble(self.name, self.link.harm)
+            self.link.close(self, lose=True)
+            self.leader.went(self)
+
+    def send(self, message: object) -> None:
+        self.link.down.send((message,))
+
+    def end(self, power: bool) -> None:
+        if power:
+            self.link.cut(soon=False)
+        else:
+            self.link.close(self, lose=True)
+
+    def hang_up(self) -> None:
+        self.link.close(self, lose=True)
+        self.leader.clock.after(0.0, lambda: self.on_lost("hung up"))
+
+    def _post(self, event: object) -> None:
+        if self.leader.life == self.life and self.leader.alive and self.conn in self.leader.peers:
+            self.leader.post(event)
+
+    def _look_for_hello(self) -> None:
+        if not self.joined and self.leader.life == self.life and self.leader.alive and not self.leader.paused:
+            self.hang_up()
+
+
+class Hello(msgspec.Struct, frozen=True, gc=False):
+    """Who dialled, and what it calls this connection."""
+
+    event: ev.ClientJoined | ev.WorkerJoined
+    their_conn: ConnId
+    name: str
+
+
+def show_result(result: bytes | Verdict) -> bytes:
+    """What a client gets: a worker's result as it came, or the system's own word."""
+    return result if isinstance(result, bytes) else b"FAILED|%s|-" % result.code.encode()
+
+
+# What dispatch asks for, done to the connection it is about.
+
+
+def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
+    peer.send(sev.Welcomed() if peer.is_worker else fev.Welcomed(peer.their_conn))
+
+
+def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
+    peer.send(fev.Receipts(peer.their_conn, tuple(effect.jobs)))
+
+
+def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
+    peer.send(fev.Refusal(peer.their_conn, effect.job, effect.code, effect.text))
+
+
+def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
+    peer.send(sev.Assigned(effect.job, effect.payload))
+
+
+def _send_result(peer: Peer, effect: ev.SendResult) -> None:
+    result = show_result(effect.result)
+    if not effect.is_refusal:
+        peer.leader.world.checker.result_sent(effect.job, result)
+    peer.send(fev.Result(peer.their_conn, effect.job, result))
+    if not peer.receipts and not effect.is_refusal:
+        # Old clients say nothing: written is delivered (SPEC F9).
+        peer.leader.post(ev.Confirmed(peer.conn, (effect.job,)))
+
+
+def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:
+    peer.send(sev.Fetched(tuple(effect.jobs)))
+
+
+def _send_confirms(peer: Peer, effect: ev.SendConfirms) -> None:
+    peer.send(sev.Confirmed(tuple(effect.jobs)))
+
+
+def _send_cancel(peer: Peer, effect: ev.SendCancel) -> None:
+    peer.send(sev.Cancelled((effect.job,)))
+
+
+def _send_heartbeat(peer: Peer, _effect: ev.SendHeartbeat) -> None:
+    peer.send(sev.Heard() if peer.is_worker else fev.Heard(peer.their_conn))
+
+
+def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:
+    if not peer.paused:
+        peer.paused = True
+        peer.link.up.hold()
+
+
+def _resume_reading(peer: Peer, _effect: ev.ResumeReading) -> None:
+    if peer.paused:
+        peer.paused = False
+        peer.link.up.release()
+
+
+def _complain(peer: Peer, effect: ev.Complain) -> None:
+    peer.leader.world.checker.complained("leader", effect.text)
+
+
+def _close(peer: Peer, _effect: ev.Close) -> None:
+    peer.hang_up()

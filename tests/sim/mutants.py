@@ -1,0 +1,325 @@
+"""Is the simulator worth anything? Bugs planted on purpose, as data: each must be found, and by a seed that we know.
+
+A mutant is a text of the core that stands there exactly once, and what stands there instead. `world_of` compiles the
+changed file into fresh modules: the real ones stay as they are. The pinned seed finds the mutant, and is a good world
+without it; `python -m tests.sim --mutants` searches anew, from seed 1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+SEEDS_MAX: Final = 1_000
+_CORE: Final = Path(__file__).parents[2] / "src" / "wakugumi" / "core"
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    """In `core`, without its suffix."""
+    old: str
+    new: str
+    breaks: str
+    seed: int
+    """Which finds it."""
+
+
+def world_of(mutant: Mutant) -> type[World]:
+    """The simulated world, on a core with this bug in it."""
+    finder = _Finder(mutant)
+    kept = {name: module for name, module in sys.modules.items() if _is_fresh(name)}
+    parents = {name: (sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2]) for name in _ROOTS}
+    roots = {name: getattr(parent, attribute, None) for name, (parent, attribute) in parents.items()}
+    for name in kept:
+        del sys.modules[name]
+    sys.meta_path.insert(0, finder)
+    try:
+        world: type[World] = importlib.import_module("tests.sim.world").World
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if _is_fresh(name)]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+        for name, (parent, attribute) in parents.items():
+            if roots[name] is not None:
+                setattr(parent, attribute, roots[name])
+    assert finder.used, f"nothing imports {mutant.file}"
+    return world
+
+
+def source_of(mutant: Mutant) -> str:
+    return (_CORE / f"{mutant.file}.py").read_text(encoding="utf-8")
+
+
+_ROOTS: Final = ("wakugumi.core", "tests.sim")
+
+
+def _is_fresh(name: str) -> bool:
+    return any(name == root or name.startswith(f"{root}.") for root in _ROOTS)
+
+
+class _Finder(MetaPathFinder):
+    """Finds the one changed file; everything else is found as always."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        self.used = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != f"wakugumi.core.{self._mutant.file}":
+            return None
+        self.used = True
+        spec = PathFinder.find_spec(fullname, path, target)
+        assert spec is not None
+        assert spec.origin is not None
+        spec.loader = _Loader(fullname, spec.origin, self._mutant)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def __init__(self, fullname: str, path: str, mutant: Mutant) -> None:
+        super().__init__(fullname, path)
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        source = Path(self.path).read_text(encoding="utf-8")
+        assert source.count(self._mutant.old) == 1, f"{self._mutant.name}: its text is not in {self._mutant.file} once"
+        changed: CodeType = compile(source.replace(self._mutant.old, self._mutant.new), self.path, "exec")
+        return changed
+
+
+MUTANTS: Final = (
+    Mutant(
+        "receipt-without-keep",
+        "course",
+        "            self._out.keep.append(\n                ev.KeepJob(",
+        "            (self._out.keep.append if client.open_jobs > 1 else repr)(\n                ev.KeepJob(",
+        "a client's only job gets its receipt and is on no disk: it dies with the leader",
+        1,
+    ),
+    Mutant(
+        "lost-attempt-not-queued",
+        "course",
+        "            job.since = now\n            self._lanes.push(job, first=True)",
+        "            job.since = now\n            first = job.attempts > 1\n            if first:\n"
+        "                self._lanes.push(job, first=True)",
+        "a job whose first worker is lost says that it is queued, and stands in no queue",
+        3,
+    ),
+    Mutant(
+        "failure-not-kept",
+        "course",
+        "            self._out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
+        "            if ok:\n                self._out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
+        "a FAILED result is told and confirmed, and the disk does not have it",
+        1,
+    ),
+    Mutant(
+        "others-not-called-off",
+        "course",
+        "        if job.also or job.worker is not by:\n            self._call_off(job)",
+        "        if job.also:\n            self._call_off(job)",
+        "a program whose job was cancelled is not told to stop",
+        10,
+    ),
+    Mutant(
+        "holding-ignored",
+        "crew",
+        "        held = running | dict.fromkeys(event.finished) | fetched",
+        "        held = fetched",
+        "a worker comes back and says what it runs, and it is given to others all the same",
+        3,
+    ),
+    Mutant(
+        "credit-counted-twice",
+        "crew",
+        "        worker.credit += event.amount",
+        "        worker.credit += event.amount + (event.amount > 1)",
+        "a worker is given more than it offered",
+        1,
+    ),
+    Mutant(
+        "done-is-unknown",
+        "callers",
+        '            if job is None:\n                self._out.refuse(door, job_id, "unknown-job"',
+        "            if job is None or job.state is DONE:\n"
+        '                self._out.refuse(door, job_id, "unknown-job"',
+        "who claims a job that finished meanwhile hears that it is unknown",
+        1,
+    ),
+    Mutant(
+        "sent-is-delivered",
+        "callers",
+        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))",
+        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))\n"
+        "        if not job.delivered:\n            self._delivered(job, job.since)",
+        "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
+        313,
+    ),
+    Mutant(
+        "bystander-settles",
+        "callers",
+        "and job.state is DONE and not job.delivered and job.client is client:",
+        "and job.state is DONE and not job.delivered:",
+        "whoever else waited for a result and has it settles it: it may be gone when its own client comes back",
+        729,
+    ),
+    Mutant(
+        "pending-dropped",
+        "callers",
+        "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
+        "            elif job.state is DONE:\n                pass\n            else:",
+        "results that came while a client did not read are never sent",
+        63,
+    ),
+    Mutant(
+        "undelivered-forgotten",
+        "delivery",
+        "            if job.since + UNDELIVERED_TTL_S > now:",
+        "            if job.since + 20.0 > now:",
+        "a result that nobody has fetched yet is forgotten after 20 s",
+        5,
+    ),
+    Mutant(
+        "late-ack-wins",
+        "dispatch",
+        "        elif job.state is DONE:\n            return\n        elif event.ok:",
+        "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
+        "an OK that comes after a FAILED result was told replaces it",
+        2,
+    ),
+    Mutant(
+        "payload-of-another-leaf",
+        "dispatch",
+        "            if job.leaf != event.leaf:",
+        "            if job.leaf < event.leaf:",
+        "a job that was moved while its old leaf was read gets the request that was not found there",
+        2,
+    ),
+    Mutant(
+        "running-queued-on-recovery",
+        "recovery",
+        "        if attempt is not None:\n            _expect_back(leader, job, attempt, now)",
+        "        if attempt is not None and attempt.number > 1:\n            _expect_back(leader, job, attempt, now)",
+        "what ran when the leader died is given to others at once",
+        1,
+    ),
+    Mutant(
+        "no-grace-on-recovery",
+        "recovery",
+        "        leader.crew.expect(worker, now + RECOVERY_GRACE_S)",
+        "        leader.crew.expect(worker, now + 0.5)",
+        "workers that need more than half a second to find the new leader lose what they run",
+        1,
+    ),
+    Mutant(
+        "forgotten-come-back",
+        "recovery",
+        "            case ev.ForgetJob():\n                self._forget(job)",
+        "            case ev.ForgetJob():\n                pass",
+        "forgotten jobs come back from the journal, whose leaves they stood in are gone",
+        4,
+    ),
+    Mutant(
+        "moved-job-keeps-its-leaf",
+        "recovery",
+        "    job.leaf = out.leaves.hold(",
+        "    out.leaves.hold(",
+        "a job that was moved is still looked for in its old leaf",
+        1,
+    ),
+    Mutant(
+        "leaves-dropped-too-early",
+        "leaves",
+        "            if sheaf.live or sheaf is self._open:",
+        "            if sheaf.live > 1 or sheaf is self._open:",
+        "the journal drops a leaf in which one job still stands",
+        15,
+    ),
+    Mutant(
+        "owed-not-sent-again",
+        "slots",
+        "        self._resend.extend(self._kept.owed)\n",
+        "",
+        "a result that could not be told over a lost connection is never told",
+        1,
+    ),
+    Mutant(
+        "finished-not-told",
+        "slots",
+        "tuple(self._running), tuple(self._kept.owed), tuple(self._kept.earlier)",
+        "tuple(self._running), (), tuple(self._kept.earlier)",
+        "a worker comes back with a result, and the leader gives the job to others before it hears of it",
+        25,
+    ),
+    Mutant(
+        "found-results-not-offered",
+        "kept",
+        "            self._earlier[job] = None\n            self._remember(job, now)",
+        "            self._earlier[job] = None",
+        "what an earlier life finished is offered to the leader, and not known when it is assigned",
+        1,
+    ),
+    Mutant(
+        "told-to-nobody-is-told",
+        "kept",
+        "        if self._settle(job) is not None and job in self._done and",
+        "        if self._settle(job) is None and job in self._done and",
+        "a result that was written to a leader which died before its welcome is not offered to the next one",
+        569,
+    ),
+    Mutant(
+        "cancel-not-repeated",
+        "failover",
+        "                self._remember_cancel(job, _NEVER)\n",
+        "",
+        "a cancel whose connection was lost is forgotten, and the program runs for ever",
+        15,
+    ),
+    Mutant(
+        "unsent-cancel-not-told",
+        "failover",
+        "                self._remember_cancel(job, now if at_once else _NEVER)\n",
+        "",
+        "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
+        5,
+    ),
+    Mutant(
+        "slow-welcome-swallows-cancel",
+        "failover",
+        "                self._remember_cancel(job, _NEVER)  # It may",
+        "                # It may",
+        "a leader whose welcome is slow is taken for an old one, and never hears of a cancel",
+        261,
+    ),
+    Mutant(
+        "second-result-delivered",
+        "failover",
+        "                if jobs.pop(event.job, None) is not None:\n                    results.append(event)",
+        "                if jobs.pop(event.job, None) is not None or not conn.blocked:\n"
+        "                    results.append(event)",
+        "a client hands out the result of a job that has ended for its user",
+        23,
+    ),
+    Mutant(
+        "lost-submit-not-sent-again",
+        "failover",
+        '        elif code == "unknown-job" and record.resend and record.frame:\n            record.resend = False',
+        '        elif code == "unknown-job" and record.resend and record.frame and record.stage is _ACCEPTED:\n'
+        "            record.resend = False",
+        "a submit that a cut connection swallowed is given up as unknown",
+        1,
+    ),
+)

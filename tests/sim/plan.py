@@ -1,0 +1,127 @@
+"""What kind of world is it? Drawn from the seed before anything happens, so that worlds differ in kind and not only in
+luck: some are small and looked at closely, some have only faults of the leader, some know old peers, some have a quiet
+night in the middle, after which results are forgotten and the journal is tidied."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+import msgspec
+from tests.sim.client import ClientSettings
+from tests.sim.faults import KINDS, LEADER_ONLY
+from tests.sim.leader import LeaderSettings
+from tests.sim.worker import WorkerSettings
+
+from wakugumi.core.subject import Subject, parse_pattern, parse_subject
+from wakugumi.limits import JOURNAL_SLACK_BYTES, PAYLOAD_MEMORY_BYTES, QUEUE_JOBS_MAX
+
+_WORK_S: Final = 100.0
+"""What a world's jobs would take if its first worker, which takes all of them, had to do them for the client with the
+smallest cap: the world must come to an end."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    jobs: int
+    lasts_s: float
+    """How long jobs and faults come, a quiet night not counted."""
+    night_s: float
+    faults_per_s: float
+    kinds: tuple[str, ...]
+    check_every: int
+    turn_s: float
+    delay_max_s: float
+    takes_s: float
+    timeout_s: float
+    failures: tuple[tuple[str, float], ...]
+    cancel_share: float
+    endless_share: float
+    """Not where old workers are, which nobody can tell to stop."""
+    watch_share: float
+    looks: int
+    """How often an operator and an auditor come by."""
+    words: tuple[str, ...]
+    journal_slack_bytes: int
+    leader: LeaderSettings
+    workers: tuple[WorkerSettings, ...]
+    clients: tuple[ClientSettings, ...]
+
+    def when(self, random: Random) -> float:
+        """When a job comes: alone, or in a crowd."""
+        at = random.random()
+        if random.random() < 0.3:
+            at = int(4 * at) / 4
+        return self.stretched(at * self.lasts_s)
+
+    def stretched(self, at: float) -> float:
+        return at if at < self.lasts_s / 2 else at + self.night_s
+
+    def subject(self, word: str) -> Subject:
+        return parse_subject(f"job.assign.{word}")
+
+
+def draw_plan(random: Random, jobs: int | None) -> Plan:
+    small = random.random() < 0.4
+    leader_only = random.random() < 0.15
+    calm = not leader_only and random.random() < 0.03
+    share = random.choice([0.25, 0.6, 1.0])
+    kinds = LEADER_ONLY if leader_only else tuple(kind for kind in KINDS if random.random() < share)
+    words = ("a", "b", "b.c")
+    failing = random.choice([0.0, 0.05, 0.2])
+    old_share = 0.0 if leader_only else random.choice([0.0, 0.0, 0.3])
+    night_s = 700.0 if random.random() < 0.2 else 0.0
+    if jobs is None:
+        jobs = random.randrange(5, 40) if small else random.randrange(60, 200)
+    workers = tuple(_draw_worker(random, number, old_share) for number in range(random.randrange(1, 6)))
+    clients = tuple(_draw_client(random, old_share) for _ in range(random.randrange(1, 5)))
+    work_s = _WORK_S * min(workers[0].slots, *(client.cap for client in clients)) / jobs
+    return Plan(
+        jobs=jobs,
+        lasts_s=30.0 + random.random() * (60.0 if small else 150.0),
+        night_s=night_s,
+        faults_per_s=random.choice([0.2, 0.5, 1.0]),
+        kinds=() if calm else kinds,
+        check_every=1 if small else 16,
+        turn_s=random.choice([0.0005, 0.002, 0.05]),
+        delay_max_s=random.choice([0.005, 0.05, 0.3]),
+        takes_s=min(random.choice([0.2, 2.0, 8.0]), work_s),
+        timeout_s=random.choice([10.0, 60.0]),
+        failures=(
+            ("exit", failing),
+            ("timeout", failing / 4),
+            ("worker-error", failing / 4),
+            ("disk", failing / 8),
+        ),
+        cancel_share=random.choice([0.0, 0.05, 0.15]),
+        endless_share=0.0 if any(worker.old for worker in workers) else random.choice([0.0, 0.03]),
+        watch_share=random.choice([0.0, 0.1, 0.5]),
+        looks=random.choice([0, 2, 4]),
+        words=words,
+        journal_slack_bytes=random.choice([1_000, 20_000, JOURNAL_SLACK_BYTES]),
+        leader=LeaderSettings(
+            ranking=random.choice(["most-credit", "round-robin"]),
+            queue_jobs_max=random.choice([6, 20, QUEUE_JOBS_MAX, QUEUE_JOBS_MAX]),
+            attempts_max=random.choice([3, 5, 5]),
+            payload_memory_bytes=random.choice([0, 500, PAYLOAD_MEMORY_BYTES]),
+        ),
+        workers=workers,
+        clients=clients,
+    )
+
+
+def _draw_worker(random: Random, number: int, old_share: float) -> WorkerSettings:
+    patterns = ">" if number == 0 else random.choice([">", "job.assign.a", "job.assign.b.>", "job.assign.*"])
+    return WorkerSettings(
+        old=random.random() < old_share,
+        slots=random.choice([1, 2, 4, 8]),
+        patterns=(parse_pattern(patterns),),
+        busy_share=random.choice([0.0, 0.3]),
+    )
+
+
+def _draw_client(random: Random, old_share: float) -> ClientSettings:
+    return ClientSettings(
+        old=random.random() < old_share,
+        cap=random.choice([1, 4, 64]),
+        unfinished_max=random.choice([4, 1_000]),
+    )

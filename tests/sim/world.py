@@ -1,0 +1,297 @@
+"""One seed, one world: a leader, its workers and clients, their network and disks, and what befalls them.
+
+    plan ──► live through it: jobs come, faults come ──► heal ──► drain ──► nothing is owed, lost or left
+
+All chance comes from one generator, all time from one clock: the same seed is the same world, to the last step. The
+seed also draws how large the world is, which faults it knows, and how small the leader's bounds are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from tests.sim import faults
+from tests.sim.checker import Broken, Checker, Counts, tally
+from tests.sim.client import Client
+from tests.sim.clock import Clock
+from tests.sim.jobs import OPEN, Request, Status
+from tests.sim.leader import Leader
+from tests.sim.net import Net
+from tests.sim.plan import Plan, draw_plan
+from tests.sim.process import Process
+from tests.sim.story import Story
+from tests.sim.worker import Worker
+
+from wakugumi.core import events as ev
+from wakugumi.core import leaves
+from wakugumi.core.dispatch import Dispatch
+from wakugumi.core.job import DONE, ConnId, JobId, show_job_id
+from wakugumi.core.questions import AskDrain, AskRequeue, AskResume, Question
+from wakugumi.core.queues import Job
+
+DRAIN_S: Final = 900.0
+"""Five attempts with their backoff, two silences, the recovery's grace and a late ack's, and then some."""
+SETTLE_S: Final = 8.0
+
+
+class World:
+    """Make it from a seed, and `run` it: it returns what happened, or raises Broken."""
+
+    def __init__(self, seed: int, *, story: Story | None = None, jobs: int | None = None) -> None:
+        self.seed = seed
+        self.story = story
+        self.random = random = Random(seed)
+        self.clock = Clock()
+        self.plan: Plan = draw_plan(random, jobs)
+        plan = self.plan
+        self.turn_s = plan.turn_s
+        self.failures = plan.failures
+        self.net = Net(self.clock, random, plan.delay_max_s)
+        self.checker = Checker(self)
+        self.requests: dict[JobId, Request] = {}
+        self.undo: dict[int, Callable[[], None]] = {}
+        self._undone = 0
+        self._steps = 0
+        self._healing = False
+        self.leader = Leader(self, plan.leader)
+        self.workers = [Worker(self, number, settings) for number, settings in enumerate(plan.workers)]
+        self.clients = [Client(self, number, settings) for number, settings in enumerate(plan.clients)]
+        self._workers = {worker.name: worker for worker in self.workers}
+
+    def run(self) -> Counts:
+        """All of it."""
+        vars(leaves)["JOURNAL_SLACK_BYTES"] = self.plan.journal_slack_bytes
+        counts = self.checker.counts
+        began_at = self.clock.now
+        self._live()
+        self._heal()
+        self._drain()
+        self._look_at_the_end()
+        counts.worlds = 1
+        counts.jobs = len(self.requests)
+        counts.virtual_s = self.clock.now - began_at
+        counts.cancelled = sum(
+            want.status is Status.CANCELLED for client in self.clients for want in client.wants.values()
+        )
+        return counts
+
+    def worker_called(self, name: str) -> Worker:
+        return self._workers[name]
+
+    def tell(self, who: str, what: str, about: Any) -> None:
+        if self.story is not None:
+            self.story.add(self.clock.now, who, what, about)
+
+    def looks_closely(self) -> bool:
+        """Are the machine's invariants to be checked after this step?"""
+        self._steps += 1
+        return self._steps % self.plan.check_every == 0
+
+    def lasts(self, seconds: float, end: Callable[[], None]) -> None:
+        """A fault that lasts; it ends by itself, or when the world heals."""
+        self._undone += 1
+        number = self._undone
+        self.undo[number] = end
+
+        def undo() -> None:
+            if self.undo.pop(number, None) is not None:
+                end()
+
+        self.clock.after(seconds, undo)
+
+    def process_died(self, process: Process) -> None:
+        """It will be started again, sooner or later."""
+        usual_s, long_s = (1.0, 15.0) if process is self.leader else (3.0, 40.0)
+        seconds = 0.05 + self.random.random() * (usual_s if self.random.random() < 0.8 else long_s)
+        if process.kind == "client" and self.random.random() < 0.5:
+            seconds += self.plan.night_s  # Longer than a delivered result is kept.
+        self.clock.after(0.05 if self._healing else seconds, lambda: self._start(process))
+
+    def leader_stopped(self) -> None:
+        self.leader.die(power=False, why="it was asked to stop, and nothing ran any more")
+
+    # It lives.
+
+    def _live(self) -> None:
+        random, plan = self.random, self.plan
+        for process in (self.leader, *self.workers, *self.clients):
+            self.clock.after(0.2 * random.random(), self._starter(process))
+        for number in range(1, plan.jobs + 1):
+            self.clock.after(plan.when(random), self._arrival(number))
+        at = random.expovariate(plan.faults_per_s)
+        while plan.kinds and at < plan.lasts_s:
+            self.clock.after(plan.stretched(at), self._fault)
+            at += random.expovariate(plan.faults_per_s)
+        for _ in range(plan.looks):
+            self.clock.after(plan.when(random), self._someone_looks)
+        self.clock.run_until(self.clock.now + plan.stretched(plan.lasts_s))
+
+    def _starter(self, process: Process) -> Callable[[], None]:
+        return lambda: self._start(process)
+
+    def _start(self, process: Process) -> None:
+        if not process.alive:
+            process.start()
+
+    def _fault(self) -> None:
+        kind = self.random.choice(self.plan.kinds)
+        met = faults.KINDS[kind](self)
+        if met is not None:
+            tally(self.checker.counts.faults, kind)
+            tally(self.checker.counts.met, kind, met)
+
+    def _arrival(self, number: int) -> Callable[[], None]:
+        return lambda: self._job_comes(number)
+
+    def _job_comes(self, number: int) -> None:
+        random, plan = self.random, self.plan
+        client = random.choice(self.clients)
+        endless = not client.settings.old and random.random() < plan.endless_share
+        word = random.choice(plan.words)
+        job = JobId(number.to_bytes(16, "big"))
+        payload = b"request %d " % number + b"." * random.randrange(200)
+        self.requests[job] = request = Request(
+            number,
+            job,
+            client.name,
+            plan.subject(word),
+            word,
+            10_000.0 if endless else plan.timeout_s,
+            2 if random.random() < 0.1 else 0,
+            payload,
+            min(plan.takes_s * random.expovariate(1.0), 0.6 * plan.timeout_s),
+            endless,
+        )
+        client.want(request, resubmits=random.randrange(3))
+        if endless or random.random() < plan.cancel_share:
+            self.clock.after(20.0 * random.random(), lambda: client.cancel(job))
+        if random.random() < plan.watch_share:
+            self.clock.after(10.0 * random.random(), lambda: self._someone_watches(client, job))
+
+    def _someone_watches(self, owner: Client, job: JobId) -> None:
+        watcher = self.random.choice(self.clients)
+        want = owner.wants[job]
+        if not watcher.settings.old and watcher is not owner and want.status is Status.ASKED:
+            watcher.watch(job, want.accepted)
+
+    def _someone_looks(self) -> None:
+        """An operator: takes a worker out for a while, or requeues what is dead; and an auditor: reads the disk."""
+        self.compare_with_disk()
+        letters = self.leader.machine.callers.dead.letters if self.leader.alive else ()
+        dead = [show_job_id(job) for job in letters if not self.requests[job].endless]
+        question: Question = AskRequeue(jobs=dead)
+        if not dead or self.random.random() < 0.5:
+            worker = self.random.choice(self.workers)
+            question = AskDrain(worker.name)
+            self.lasts(10.0 * self.random.random(), lambda: self._resume(worker))
+        self._ask(question)
+
+    def _resume(self, worker: Worker) -> None:
+        """Again until it is: a worker that is away cannot be resumed, and a leader that is away does not listen."""
+        self._ask(AskResume(worker.name))
+
+        def look() -> None:
+            if worker.worker_id in self.leader.machine.crew._drained:
+                self._resume(worker)
+
+        self.clock.after(5.0, look)
+
+    def _ask(self, question: Question) -> None:
+        if self.leader.alive:
+            self.leader.post(ev.Asked(ConnId(0), b"", question))
+
+    # It heals, and drains.
+
+    def _heal(self) -> None:
+        self.tell("world", "heals", None)
+        self._healing = True
+        self.leader.disk.fails = False
+        for end in list(self.undo.values()):
+            end()
+        self.undo.clear()
+        for process in (self.leader, *self.workers, *self.clients):
+            process.doom = None
+            self.clock.after(0.05, self._starter(process))
+
+    def _drain(self) -> None:
+        deadline = self.clock.now + DRAIN_S
+        self.clock.run_until(deadline, self._is_quiet)
+        if not self._is_quiet():
+            job, what = self._what_is_left()
+            raise Broken(job, f"NOT DRAINED within {DRAIN_S:.0f} s: {what}")
+
+    def _is_quiet(self) -> bool:
+        return not self._what_is_left()[1]
+
+    def _what_is_left(self) -> tuple[JobId | None, str]:
+        for process in (self.leader, *self.workers, *self.clients):
+            if not process.alive:
+                return None, f"{process.name} is down"
+        for client in self.clients:
+            for want in client.wants.values():
+                if want.status in OPEN:
+                    return want.request.job, f"{client.name} still waits for it"
+        for job in self.leader.machine.jobs.values():
+            if job.state is not DONE:
+                return job.id, f"the leader has not done {show_job_id(job.id)}: {job.state.name.lower()}"
+        for worker in self.workers:
+            for running in worker.running:
+                return running, f"{worker.name} still runs it"
+            if worker.machine.unconfirmed:
+                return None, f"{worker.name} has results that nobody confirmed"
+            if not self._is_connected(worker):
+                return None, f"{worker.name} is not connected"
+        return None, ""
+
+    def _is_connected(self, worker: Worker) -> bool:
+        """Both sides think so, and it is true."""
+        link = None if worker.line is None else worker.line.link
+        known = self.leader.machine.roster.by_id.get(worker.worker_id)
+        return link is not None and link.number in self.net.links and known is not None and known.conn == link.number
+
+    def _look_at_the_end(self) -> None:
+        """Nothing is owed: both sides agree on credit, and a leader that began now would know what this one knows."""
+        self.clock.run_until(self.clock.now + SETTLE_S)
+        for process in (self.leader, *self.workers, *self.clients):
+            process.machine.check()
+        for worker in self.workers:
+            known = self.leader.machine.roster.by_id.get(worker.worker_id)
+            credit = worker.machine._credit
+            if known is None or known.credit != credit:
+                theirs = "does not know it" if known is None else f"thinks of {known.credit}"
+                raise Broken(None, f"{worker.name} offers a credit of {credit}, and the leader {theirs}")
+        self.compare_with_disk()
+
+    def compare_with_disk(self) -> None:
+        """What the disk would bring back is what the leader holds."""
+        leader = self.leader
+        if leader.disk.busy or not leader.alive:
+            return
+        twin = Dispatch(lambda: 0.5, now=self.clock.now, keeps=True)
+        twin.recover(leader.disk.read_all(), self.clock.now)
+        twin.check()
+        for job_id in {**twin.jobs, **leader.machine.jobs}:
+            mine, its = leader.machine.jobs.get(job_id), twin.jobs.get(job_id)
+            if _gist(mine) != _gist(its):
+                raise Broken(job_id, f"the disk has {_gist(its)}, and the leader {_gist(mine)}")
+
+
+def _gist(job: Job | None) -> tuple[object, ...] | None:
+    if job is None:
+        return None
+    return (
+        job.state is DONE,
+        job.ok,
+        job.result,
+        job.delivered,
+        job.client.id,
+        job.subject,
+        job.program,
+        job.timeout_s,
+        job.retries,
+        job.attempts,
+        job.digest,
+        [(attempt.worker_id, attempt.outcome) for attempt in job.history],
+    )
