@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ START_LIMIT_S = 60.0
 QUIT_LIMIT_S = 12.0  # Ray and Celery take 2 to 4 s
 TERMINATE_LIMIT_S = 5.0
 PR_SET_CHILD_SUBREAPER = 36
+SETTINGS = ("WAKU_", "WORKER_", "CLIENT_", "XDG_")
+"""How variables begin by which a user tells Wakugumi what to do, or all programs where to keep things."""
 
 
 class Failed(Exception):
@@ -45,7 +48,11 @@ class Entry:
     title: str
     module: str
     does: str
+    arguments: tuple[str, ...] = ()
+    """For the module: one script may take part in several ways."""
     ours: bool = False
+    tells_figures: bool = False
+    """Asked for figures when the rounds are over."""
 
     @property
     def script(self) -> Path:
@@ -55,22 +62,22 @@ class Entry:
 class Player:
     """One contestant's process, from its start to its end."""
 
-    def __init__(self, entry: Entry, python: Path) -> None:
+    def __init__(self, entry: Entry, python: Path, folder: Path) -> None:
         self.entry = entry
         self.versions: dict[str, str] = {}
         self._unread = b""
-        # Not where TMPDIR says: Ray's sockets live in here, and the path of a socket has at most 107 bytes.
-        self._folder = Path(tempfile.mkdtemp(prefix="wb-", dir="/tmp"))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix="wb-", dir=folder))
         self._log = self._folder / "log.txt"
         home = {"HOME": str(self._folder), "TMPDIR": str(self._folder), "PYTHONPATH": str(BENCH)}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [python, "-m", entry.module],
+                [python, "-m", entry.module, *entry.arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self._folder,
-                env={**os.environ, **home},
+                env={**_neutral(os.environ), **home},
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C reaches run.py alone, which then ends everyone in order
             )
@@ -175,6 +182,11 @@ def warm(cpus: list[int], seconds: float) -> None:
         burner.start()
     for burner in burners:
         burner.join()
+
+
+def _neutral(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what the user has set: a run is the same for everyone, and writes nothing outside its own folder."""
+    return {name: value for name, value in environment.items() if not name.startswith(SETTINGS)}
 
 
 def _end_processes(processes: set[psutil.Process]) -> None:

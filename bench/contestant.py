@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 Answer = dict[str, float]
@@ -81,8 +81,18 @@ def one_by_one(run_one: Callable[[], object], jobs: int) -> Answer:
         start = time.perf_counter()
         run_one()
         taken_ms.append((time.perf_counter() - start) * 1e3)
-    taken_ms.sort()
-    return {"p50_ms": percentile(taken_ms, 0.50), "p99_ms": percentile(taken_ms, 0.99), "n": len(taken_ms)}
+    return _latency(taken_ms)
+
+
+async def one_by_one_awaited(run_one: Callable[[], Awaitable[object]], jobs: int) -> Answer:
+    """The same within a loop."""
+    taken_ms: list[float] = []
+    end = time.perf_counter() + LATENCY_LIMIT_S
+    while len(taken_ms) < jobs and time.perf_counter() < end:
+        start = time.perf_counter()
+        await run_one()
+        taken_ms.append((time.perf_counter() - start) * 1e3)
+    return _latency(taken_ms)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -121,6 +131,11 @@ def wait_for_port(port: int, server: subprocess.Popen[bytes]) -> None:
             return
         time.sleep(0.02)
     raise RuntimeError(f"{server.args!r} did not listen within {SERVER_START_S:.0f} s")
+
+
+def _latency(taken_ms: list[float]) -> Answer:
+    taken_ms.sort()
+    return {"p50_ms": percentile(taken_ms, 0.50), "p99_ms": percentile(taken_ms, 0.99), "n": len(taken_ms)}
 
 
 def _take_turn(contestant: Contestant, words: list[str]) -> object:

@@ -10,16 +10,25 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".bench" / "venv"
 LOCK = ROOT / "bench" / "rivals.lock"
 INSTALL_LIMIT_S = 240
+IN_MEMORY = {"tmpfs", "ramfs"}
+SYNCS = 200
 
 
 class NoRivals(Exception):
     """The rivals' environment could not be made; Wakugumi can still run alone."""
+
+
+class NotOnDisk(Exception):
+    """A contest about what survives a power cut was to be held in memory."""
 
 
 def rivals_python() -> Path:
@@ -62,6 +71,29 @@ def machine(cpus: list[int]) -> dict[str, str]:
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "Load before the run": f"{os.getloadavg()[0]:.2f}",
     }
+
+
+def disk(folder: Path) -> dict[str, str]:
+    """What is below the folder, and how soon a small write there is safe. Raises NotOnDisk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = _file_system(folder.resolve())
+    if kind in IN_MEMORY:
+        raise NotOnDisk(f"{folder} is in memory ({kind}): nothing there is durable, and nothing would be proven")
+    taken_ms = []
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        for _ in range(SYNCS):
+            file.write(bytes(4096))
+            start = time.perf_counter()
+            os.fsync(file.fileno())
+            taken_ms.append((time.perf_counter() - start) * 1e3)
+    return {"Disk": f"{kind}; fsync of 4 KiB more takes {median(taken_ms):.2f} ms (median of {SYNCS}, before the run)"}
+
+
+def _file_system(folder: Path) -> str:
+    """The type of the mount that the folder is on: of those above it, the nearest."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    above = [(len(point), kind) for point, kind in mounts if folder.is_relative_to(point)]
+    return max(above)[1] if above else "unknown"
 
 
 def _cpu_model() -> str:

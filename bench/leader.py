@@ -1,20 +1,24 @@
 """Wakugumi's leader alone: no-op jobs through the public client API, a worker that answers at once (`noop.py`).
 
-Leader, client and worker are three processes. The leader's CPU time per job is its own, read from the system.
+Leader, client and worker are three processes. The leader's CPU time per job is its own, that of all its threads, read
+from the system. Each turn has a leader of its own, with a journal of its own if it keeps one.
+
+python -m leader memory|durable
 """
 
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import psutil
 
 import subjects
 import wakugumi
-from contestant import Answer, Contestant, perform
+from contestant import Answer, Contestant, one_by_one_awaited, perform
+from processes import Keeping, keeping_from, leading
 from wakugumi.adapters.loop import run
 
 HERE = Path(__file__).resolve().parent
@@ -26,38 +30,54 @@ ARGUMENT = "x" * 120
 
 
 class Leader(Contestant):
-    def __init__(self) -> None:
+    def __init__(self, keeping: Keeping) -> None:
         self.versions = {"Wakugumi": wakugumi.__version__}
+        self._keeping = keeping
 
     def throughput(self, jobs: int) -> Answer:
-        rate = run(_noop(jobs, workers=1, credit=1_000))
-        return {
-            "jobs": jobs,
-            "seconds": rate["seconds"],
-            "leader_cpu_us": rate["leader_cpu_us"],
-            "noop_per_s": jobs / rate["seconds"],
-        }
+        return run(_noop(self._keeping, jobs, workers=1, credit=1_000))
+
+    def latency(self, jobs: int) -> Answer:
+        return run(_one_by_one(self._keeping, jobs))
 
     def figures(self) -> Answer:
         matching = subjects.measure()
         return {
-            "leader_cpu_us_500_workers": run(_noop(100_000, workers=500, credit=4))["leader_cpu_us"],
-            "queued_100k_mib": run(_growth(QUEUED)),
+            "leader_cpu_us_500_workers": run(_noop(self._keeping, 100_000, workers=500, credit=4))["leader_cpu_us"],
+            "queued_100k_mib": run(_growth(self._keeping, QUEUED)),
             "match_100k_us": matching["match_100k_us"],
             "match_ratio_100k_100": matching["match_100k_us"] / matching["match_100_us"],
             "join_ms": matching["join_us"] / 1e3,
         }
 
 
-async def _noop(jobs: int, *, workers: int, credit: int) -> Answer:
-    with _leader() as (process, address), _apart_from(process), _crew(address, workers, credit):
-        async with wakugumi.connect(address, client_id="bench", cap=WINDOW) as grid:
-            await _all(grid, 5_000)
-            used = _cpu_s(process)
-            start = time.perf_counter()
-            await _all(grid, jobs)
-            seconds = time.perf_counter() - start
-            return {"seconds": seconds, "leader_cpu_us": (_cpu_s(process) - used) / jobs * 1e6}
+async def _noop(keeping: Keeping, jobs: int, *, workers: int, credit: int) -> Answer:
+    async with _grid(keeping, workers, credit) as (leader, grid):
+        await _all(grid, 5_000)
+        used = _cpu_s(leader)
+        start = time.perf_counter()
+        await _all(grid, jobs)
+        seconds = time.perf_counter() - start
+        return {"jobs": jobs, "seconds": seconds, "leader_cpu_us": (_cpu_s(leader) - used) / jobs * 1e6}
+
+
+async def _one_by_one(keeping: Keeping, jobs: int) -> Answer:
+    async with _grid(keeping, workers=1, credit=1_000) as (_, grid):
+
+        async def run_one() -> None:
+            (await grid.run("calcA", args=[ARGUMENT])).check()
+
+        await one_by_one_awaited(run_one, 200)
+        return await one_by_one_awaited(run_one, jobs)
+
+
+@asynccontextmanager
+async def _grid(keeping: Keeping, workers: int, credit: int) -> AsyncIterator[tuple[psutil.Process, wakugumi.Grid]]:
+    with leading(keeping) as (process, address):
+        leader = psutil.Process(process.pid)
+        with _apart_from(leader), _crew(address, workers, credit):
+            async with wakugumi.connect(address, client_id="bench", cap=WINDOW) as grid:
+                yield leader, grid
 
 
 async def _all(grid: wakugumi.Grid, jobs: int) -> None:
@@ -68,9 +88,10 @@ async def _all(grid: wakugumi.Grid, jobs: int) -> None:
         raise RuntimeError(f"{jobs - done} of {jobs} jobs failed")
 
 
-async def _growth(jobs: int) -> float:
+async def _growth(keeping: Keeping, jobs: int) -> float:
     """MiB that the leader's resident memory grows by while jobs queue that no worker will take."""
-    with _leader() as (process, address):
+    with leading(keeping) as (leader, address):
+        process = psutil.Process(leader.pid)
         async with AsyncExitStack() as open_grids:
             # A client has a bounded number of unfinished jobs, so several share the load.
             grids = [
@@ -93,20 +114,11 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 @contextmanager
-def _leader() -> Iterator[tuple[psutil.Process, str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "wakugumi", "leader", "0"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield psutil.Process(process.pid), process.stdout.readline().strip()
-        finally:
-            process.terminate()
-
-
-@contextmanager
 def _apart_from(leader: psutil.Process) -> Iterator[None]:
-    """The leader on one CPU, client and crew on the other: the scheduler packs short work onto one of them."""
+    """The leader's loop on one CPU, client and crew on the other: the scheduler packs short work onto one of them.
+
+    The threads of its journal stay where there is room: this binds the first thread alone.
+    """
     ours = psutil.Process()
     cpus = ours.cpu_affinity() or []
     if len(cpus) >= 2:
@@ -133,9 +145,9 @@ def _crew(address: str, workers: int, credit: int) -> Iterator[None]:
 
 
 @contextmanager
-def opened() -> Iterator[Leader]:
-    yield Leader()
+def opened(keeping: Keeping) -> Iterator[Leader]:
+    yield Leader(keeping)
 
 
 if __name__ == "__main__":
-    perform(opened())
+    perform(opened(keeping_from(sys.argv[1:])))

@@ -1,9 +1,10 @@
 """Wakugumi with whole jobs: leader, worker with two slots and client as three processes, over loopback.
 
 Each job is all that a job is: a directory of its own, captured stdout and stderr, result kept until confirmed.
+
+python -m ours memory|durable
 """
 
-import os
 import subprocess
 import sys
 import time
@@ -12,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import wakugumi
-from contestant import Answer, Contestant, one_by_one, perform, running
+from contestant import Answer, Contestant, one_by_one, perform
+from processes import WAKU, Keeping, keeping_from, leading, working
 from wakugumi.adapters.loop import run
 
-WAKU = (sys.executable, "-m", "wakugumi")
 RUN_TRIES = 7
 
 
@@ -45,48 +46,23 @@ class Ours(Contestant):
         taken = []
         for _ in range(RUN_TRIES):
             start = time.perf_counter()
-            subprocess.run([*WAKU, "run", "/bin/true"], check=True, env=_without_leader())
+            subprocess.run([*WAKU, "run", "/bin/true"], check=True)
             taken.append(time.perf_counter() - start)
         return {"waku_run_s": sorted(taken)[RUN_TRIES // 2]}
 
 
-def _without_leader() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("WAKU_")}
-
-
 @contextmanager
-def opened() -> Iterator[Ours]:
+def opened(keeping: Keeping) -> Iterator[Ours]:
     programs = Path("programs")
     programs.mkdir()
     # A copy: what is started must lie in the exec directory itself.
     (programs / "true").write_bytes(Path("/bin/true").read_bytes())
     (programs / "true").chmod(0o755)
-    with subprocess.Popen([*WAKU, "leader", "0"], stdout=subprocess.PIPE, text=True) as leader:
-        try:
-            assert leader.stdout is not None
-            address = leader.stdout.readline().strip()
-            host, port = address.rsplit(":", 1)
-            worker = (
-                *WAKU,
-                "worker",
-                host,
-                port,
-                "--slots",
-                "2",
-                "--cpu-cap",
-                "0.95",
-                "--programs",
-                str(programs),
-                "--jobs",
-                "jobs",
-            )
-            with running(*worker):
-                contestant = Ours(address)
-                contestant.throughput(200)
-                yield contestant
-        finally:
-            leader.terminate()
+    with leading(keeping) as (_, address), working(address, programs):
+        contestant = Ours(address)
+        contestant.throughput(200)
+        yield contestant
 
 
 if __name__ == "__main__":
-    perform(opened())
+    perform(opened(keeping_from(sys.argv[1:])))

@@ -10,14 +10,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-INTRODUCTION = """\
-Each ratio is Wakugumi against a rival in the same round of the same run, on the same two CPUs; the median of the rounds
-counts. Absolute numbers come second: they change with the machine and with whatever else it does.
-How it is measured, and how to read it: [bench/README.md](../bench/README.md).\
-"""
 Answer = dict[str, float]
-UNITS = {"per_s": "jobs/s", "p50_ms": "p50, ms", "p99_ms": "p99, ms"}
+UNITS = {"per_s": "jobs/s", "p50_ms": "p50, ms", "p99_ms": "p99, ms", "leader_cpu_us": "leader CPU, us/job"}
 BIGGER_IS_BETTER = {"per_s"}
+SLOW_SHARE = 6
 VERDICT_HEADER = ("what", "value", "min..max", "goal", "verdict")
 ABSOLUTE_HEADER = ("event", "contestant", "measure", "median", "min..max")
 MISSING_HEADER = ("contestant", "why")
@@ -38,7 +34,10 @@ class Goal:
 
 @dataclass(frozen=True)
 class Event:
-    """A discipline: the same turn for each of its contestants, in this order, every round."""
+    """A discipline: the same turn for each of its contestants, in this order, every round.
+
+    Those who are `slow` by nature get a sixth of the jobs: enough for a rate, and the run ends in time.
+    """
 
     name: str
     title: str
@@ -46,6 +45,11 @@ class Event:
     jobs: int
     quick_jobs: int
     entries: tuple[str, ...]
+    slow: tuple[str, ...] = ()
+
+    def jobs_for(self, entry: str, *, quick: bool) -> int:
+        jobs = self.quick_jobs if quick else self.jobs
+        return jobs // SLOW_SHARE if entry in self.slow else jobs
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,13 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Figure:
-    """A single number that Wakugumi tells of itself, under `key`."""
+    """A number of Wakugumi's own: what was told as `key` at the end, or the measure `key` of an entry in an event."""
 
     key: str
     what: str
     unit: str
-    goal: Goal
+    goal: Goal | None = None
+    of: tuple[str, str] | None = None
 
 
 @dataclass
@@ -86,12 +91,11 @@ class Results:
         rounds = self.readings.get((entry, event), {})
         return {round_number: reading[measure] for round_number, reading in rounds.items() if measure in reading}
 
-    def figure(self, key: str) -> float | None:
-        """As told, else the median of a number that came with the answers."""
-        if key in self.figures:
-            return self.figures[key]
-        told = [reading[key] for rounds in self.readings.values() for reading in rounds.values() if key in reading]
-        return median(told) if told else None
+    def values(self, figure: Figure) -> list[float]:
+        """One per round, or the one that was told; none if nobody said."""
+        if figure.of is not None:
+            return list(self.by_round(*figure.of, figure.key).values())
+        return [self.figures[figure.key]] if figure.key in self.figures else []
 
 
 @dataclass(frozen=True)
@@ -145,12 +149,14 @@ def judge_ratio(ratio: Ratio, results: Results, titles: Mapping[str, str]) -> Ro
 
 
 def judge_figure(figure: Figure, results: Results) -> Row:
-    value = results.figure(figure.key)
+    values = results.values(figure)
     unit = f" {figure.unit}" if figure.unit else ""
-    goal = figure.goal.text(unit)
-    if value is None:
+    goal = figure.goal.text(unit) if figure.goal else "-"
+    if not values:
         return Row(figure.what, "-", "-", goal, f"not measured: nobody told {figure.key}")
-    return Row(figure.what, number(value) + unit, "-", goal, _verdict(figure.goal, value))
+    value = median(values)
+    among = spread(values) if figure.of else "-"
+    return Row(figure.what, number(value) + unit, among, goal, _verdict(figure.goal, value))
 
 
 def absolute_rows(events: Iterable[Event], results: Results, titles: Mapping[str, str]) -> list[list[str]]:
@@ -171,6 +177,8 @@ def absolute_rows(events: Iterable[Event], results: Results, titles: Mapping[str
 class Report:
     """All that the terminal and the document show. `command` and `day` say how and when it was made."""
 
+    title: str
+    introduction: str
     command: str
     day: str
     rounds: int
@@ -184,7 +192,7 @@ class Report:
 
     def for_terminal(self) -> str:
         parts = [
-            f"Wakugumi against rivals: median of {self._rounds()}; ratio = Wakugumi / rival in the same round",
+            f"{self.title}: median of {self._rounds()}; a ratio is Wakugumi / the other in the same round",
             plain_table(VERDICT_HEADER, self._verdicts()),
             "Absolute numbers (this machine, today)",
             plain_table(ABSOLUTE_HEADER, absolute_rows(self.events, self.results, self._titles())),
@@ -197,8 +205,8 @@ class Report:
         about = [[name, fact] for name, fact in self.machine.items()]
         about += [["Made", f"{self.day}, {self._rounds()}, by `{self.command}`"]]
         parts = [
-            "# Benchmarks",
-            INTRODUCTION,
+            f"# {self.title}",
+            self.introduction,
             "## Against the goals",
             markdown_table(VERDICT_HEADER, self._verdicts()),
             "## Absolute numbers",
@@ -224,7 +232,7 @@ class Report:
     def _verdicts(self) -> list[list[str]]:
         rows = [judge_ratio(ratio, self.results, self._titles()) for ratio in self.ratios]
         rows += [judge_figure(figure, self.results) for figure in self.figures]
-        further = self.results.figures.keys() - {figure.key for figure in self.figures}
+        further = self.results.figures.keys() - {figure.key for figure in self.figures if figure.of is None}
         rows += [Row(key, number(self.results.figures[key]), "-", "-", "no goal") for key in sorted(further)]
         return [[row.what, row.value, row.spread, row.goal, row.verdict] for row in rows]
 

@@ -1,7 +1,11 @@
-"""NATS JetStream from Python: publish -> pull -> ack -> reply with no-op jobs, in memory, one client and one worker.
+"""NATS JetStream from Python: publish -> pull -> ack -> reply with no-op jobs, one client and one worker.
 
 As fast as its own client library's doors allow: uvloop, asynchronous publishes, two overlapping fetches of batches, no
-check of subjects. Client and worker are processes of their own, as with the leader that it is measured against.
+check of subjects; one at a time it fetches singly, which is sooner. Client and worker are processes of their own, as
+with the leader that it is measured against.
+
+python -m rivals.jetstream memory|file|always     where it keeps its messages; `always` is a file synced at every write
+python -m rivals.jetstream work URL               the worker
 """
 
 import asyncio
@@ -11,6 +15,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
 
 import nats
 import uvloop
@@ -18,14 +24,18 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
 
-from contestant import Answer, Contestant, free_port, perform, running, wait_for_port
+from contestant import Answer, Contestant, free_port, one_by_one_awaited, perform, running, wait_for_port
 
 WINDOW = 2000  # jobs in flight
 BATCH = 200
 FETCHES = 2
+SINGLE_WARM_UP = 200
 JOB = b"x" * 200
 RESULTS = "results.client"
-TURN_LIMIT_S = 45  # before run.py loses patience
+STREAMS = {"JOBS": "jobs.>", "SINGLE": "single.>"}
+"""By name, with its subjects: one for each kind of turn."""
+TURN_LIMIT_S = 55  # before run.py loses patience
+Keeping = Literal["memory", "file", "always"]
 
 
 class JetStream(Contestant):
@@ -46,6 +56,28 @@ class JetStream(Contestant):
             state = "died" if self._worker.poll() is not None else "lives"
             raise RuntimeError(f"not finished within {TURN_LIMIT_S} s; its worker {state}") from None
         return {"jobs": jobs, "seconds": seconds}
+
+    def latency(self, jobs: int) -> Answer:
+        return self._runner.run(self._run_singly(jobs))
+
+    async def _run_singly(self, jobs: int) -> Answer:
+        seen = asyncio.Event()
+
+        async def on_result(_: Msg) -> None:
+            seen.set()
+
+        async def run_one() -> None:
+            seen.clear()
+            await self._stream.publish_async("single.true", JOB)
+            async with asyncio.timeout(TURN_LIMIT_S):
+                await seen.wait()
+
+        subscription = await self._client.subscribe(RESULTS, cb=on_result)
+        await self._client.flush()
+        await one_by_one_awaited(run_one, SINGLE_WARM_UP)
+        answer = await one_by_one_awaited(run_one, jobs)
+        await subscription.unsubscribe()
+        return answer
 
     async def _run(self, jobs: int) -> float:
         room = asyncio.Semaphore(WINDOW)
@@ -77,49 +109,56 @@ async def work(url: str) -> None:
     client = await nats.connect(url, skip_subject_validation=True)
     stream = client.jetstream()
 
-    async def fetch_for_ever() -> None:
-        jobs = await stream.pull_subscribe("jobs.>", durable="worker", stream="JOBS")
+    async def fetch_for_ever(name: str, batch: int) -> None:
+        jobs = await stream.pull_subscribe(STREAMS[name], durable="worker", stream=name)
         while True:
             with suppress(TimeoutError):  # no job for a while
-                for job in await jobs.fetch(BATCH, timeout=5):
+                for job in await jobs.fetch(batch, timeout=5):
                     await job.ack()
                     await client.publish(RESULTS, job.data)
 
     async with asyncio.TaskGroup() as fetches:
+        fetches.create_task(fetch_for_ever("SINGLE", 1), name="fetch-single")
         for number in range(FETCHES):
-            fetches.create_task(fetch_for_ever(), name=f"fetch-{number}")
+            fetches.create_task(fetch_for_ever("JOBS", BATCH), name=f"fetch-{number}")
 
 
-async def connect(url: str) -> Client:
+async def connect(url: str, storage: StorageType) -> Client:
     client = await nats.connect(url, skip_subject_validation=True)
     stream = client.jetstream()
-    await stream.add_stream(
-        StreamConfig(name="JOBS", subjects=["jobs.>"], storage=StorageType.MEMORY, retention=RetentionPolicy.WORK_QUEUE)
-    )
-    await stream.add_consumer(
-        "JOBS", ConsumerConfig(durable_name="worker", filter_subject="jobs.>", max_ack_pending=2 * WINDOW)
-    )
+    for name, subjects in STREAMS.items():
+        await stream.add_stream(
+            StreamConfig(name=name, subjects=[subjects], storage=storage, retention=RetentionPolicy.WORK_QUEUE)
+        )
+        await stream.add_consumer(
+            name, ConsumerConfig(durable_name="worker", filter_subject=subjects, max_ack_pending=2 * WINDOW)
+        )
     return client
 
 
 @contextmanager
-def opened() -> Iterator[JetStream]:
+def opened(keeping: Keeping) -> Iterator[JetStream]:
     port = free_port()
     url = f"nats://127.0.0.1:{port}"
-    nats_server = f"{sys.prefix}/bin/nats-server"
-    with running(nats_server, "--jetstream", "--addr", "127.0.0.1", "--port", str(port), "--store_dir", "js") as server:
+    settings = Path("nats.conf")
+    sync = "sync_interval: always" if keeping == "always" else ""
+    settings.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{\n  store_dir: "js"\n  {sync}\n}}\n')
+    with running(f"{sys.prefix}/bin/nats-server", "--config", str(settings)) as server:
         wait_for_port(port, server)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            client = runner.run(connect(url))
-            with running(sys.executable, "-m", "rivals.jetstream", url) as worker:
+            client = runner.run(connect(url, StorageType.MEMORY if keeping == "memory" else StorageType.FILE))
+            with running(sys.executable, "-m", "rivals.jetstream", "work", url) as worker:
                 contestant = JetStream(runner, client, worker)
-                contestant.throughput(10_000)
+                contestant.throughput(WINDOW if keeping == "always" else 10_000)
                 yield contestant
             runner.run(client.close())
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        uvloop.run(work(sys.argv[1]))
-    else:
-        perform(opened())
+    match sys.argv[1:]:
+        case ["work", url]:
+            uvloop.run(work(url))
+        case ["memory" | "file" | "always" as keeping]:
+            perform(opened(keeping))
+        case _:
+            sys.exit("say one of memory, file, always, and nothing else")

@@ -82,6 +82,9 @@ CODES: Final[dict[str, Code]] = {
     "disk": Code(True, 507, EXIT_JOB_FAILED, "free room on the worker's disk (--jobs DIR)"),
     "worker-error": Code(True, 500, EXIT_JOB_FAILED, "the worker's log has the details"),
     "worker-lost": Code(True, 502, EXIT_JOB_FAILED, "the worker's connection ended while the job ran there"),
+    "leader-lost": Code(
+        True, 502, EXIT_JOB_FAILED, "the leader died while the job was with a worker that did not keep it"
+    ),
     "ack-late": Code(True, 504, EXIT_JOB_FAILED, "the worker gave no sign of life in time"),
     "bad-result": Code(False, 502, EXIT_JOB_FAILED, "the worker answered with something that is not a result"),
     # How a job ended without an answer of its own.

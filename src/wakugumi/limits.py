@@ -84,6 +84,8 @@ CLAIMS_MAX: Final = 100_000
 # The leader's journal (SPEC L7)
 PAYLOAD_MEMORY_BYTES: Final = 64 * MIB
 """Requests of queued jobs that a durable leader holds in memory; further ones are read when they are assigned."""
+OUTPUT_MEMORY_BYTES: Final = 64 * MIB
+"""What failed attempts printed, of all jobs that are still to be done; beyond it the next ones are not kept."""
 JOURNAL_QUEUE_BYTES_MAX: Final = 16 * 1024 * MIB
 """Payload bytes that a durable leader takes: they cost disk, not memory."""
 JOURNAL_MOVED_BYTES_MAX: Final = 16 * MIB
@@ -99,8 +101,8 @@ DRAINED_MAX: Final = 10_000
 
 # Attempts (SPEC L3, L4)
 ATTEMPTS_MAX: Final = 5
-RETRIES_MAX: Final = 100
-"""Further runs that a job may ask for after a non-zero exit: an hour and a half of them, with the longest backoff. A
+RETRIES_MAX: Final = 20
+"""Further runs that a job may ask for after a non-zero exit: a quarter of an hour of them, with its backoff. A
 program that fails more often does not fail by chance, and its story must stay short enough to be kept and read."""
 OUTPUT_TAIL_CHARS_MAX: Final = 2 * KIB
 """Of a failed attempt's output, kept for its story: the last lines say why, and a job may have a hundred of them."""
@@ -110,6 +112,8 @@ JITTER_SHARE: Final = 0.2
 HEARTBEAT_S: Final = 5.0
 SILENCE_MAX_S: Final = 30.0
 """No sign of life for this long: the connection counts as lost."""
+ASLEEP_S: Final = 10.0
+"""A leader looks up every 5 s. If it did not for this long it was stopped, or starved, and could hear nobody."""
 ACK_MARGIN_S: Final = 60.0
 """Workers without heartbeats have the job's timeout and this to answer."""
 REATTACH_GRACE_S: Final = 2.0

@@ -28,11 +28,25 @@ def kept(number: int, payload: bytes | None = None) -> ev.KeepJob:
     )
 
 
-def whole(number: int, payload: bytes | int | None) -> ev.KeepWhole:
+def whole(number: int, payload: bytes | int | None, size: int = 6) -> ev.KeepWhole:
+    """All of a job whose request has this size."""
     history = (Attempt(1, WORKER, "rack1-7", -9.0, -8.0, "worker-lost", "the end of it"),)
     running = Attempt(2, WORKER, "rack1-7", -3.0, 0.0, "ok")
     return ev.KeepWhole(
-        *(job_id(number), CLIENT, 64, SUBJECT, "calcA", 900.0, 2, -10.5, history, running, 1 << 63, payload),
+        *(
+            job_id(number),
+            CLIENT,
+            64,
+            SUBJECT,
+            "calcA",
+            900.0,
+            2,
+            -10.5,
+            history,
+            running,
+            size << 32 | 1 << 31,
+            payload,
+        ),
         *(False, Verdict("dead", "five times"), True),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import shutil
@@ -20,9 +21,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.adapters.a_journal import DEADLINE_S, WORKER, job_id, kept, leaves_in, opened, records_in, whole
+from tests.adapters.a_journal import DEADLINE_S, WORKER, World, job_id, kept, leaves_in, opened, records_in, whole
 
-from wakugumi.adapters import journal_writer
+from wakugumi.adapters import journal, journal_file, journal_reader, journal_writer, room
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.journal_file import VERSION
 from wakugumi.core import events as ev
@@ -248,6 +249,175 @@ async def test_a_slow_disk_is_told_of_before_too_much_waits(tmp_path: Path) -> N
         assert not world.journal.behind
 
 
+async def test_a_payload_that_is_still_to_be_fetched_weighs_what_it_will(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    class Slow(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql.startswith("INSERT INTO log"):
+                assert gate.wait(DEADLINE_S)
+            return super().execute(sql, *values)
+
+    half = JOURNAL_BACKLOG_BYTES_MAX // 2
+    async with opened(tmp_path, factory=Slow) as world:
+        world.journal.commit([kept(1)], None)
+        world.journal.commit([whole(1, 1, size=half)], lambda: None)
+        assert not world.journal.behind
+        world.journal.commit([whole(1, 1, size=half)], lambda: None)
+        assert world.journal.behind
+        gate.set()
+        await world.commit()
+        assert world.behinds == [True, False]
+    assert records_in(tmp_path)[1:] == [[whole(1, b"job 1", size=half)]] * 2
+
+
+async def test_a_commit_that_takes_long_is_told_once_and_when_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal, "SLOW_S", 0.02)
+    gate = threading.Event()
+
+    class Slow(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql.startswith("INSERT INTO log"):
+                assert gate.wait(DEADLINE_S)
+            return super().execute(sql, *values)
+
+    async with opened(tmp_path, factory=Slow) as world:
+        world.journal.commit([kept(1)], lambda: None)
+        await world.look_until(lambda: bool(caplog.messages))
+        world.journal.commit([kept(2)], lambda: None)
+        monkeypatch.setattr(journal, "SLOW_S", 60.0)
+        gate.set()
+        await world.commit()
+    told, over = caplog.messages
+    assert "takes its time" in told
+    assert "goes on" in over
+
+
+# Payloads that cannot be read.
+
+
+def unreadable(times: float) -> tuple[type[sqlite3.Connection], list[str]]:
+    """A reader's connection that finds no more open files, so many times, once it is open."""
+    said: list[str] = []
+
+    class Unreadable(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if said or "FROM log" in sql:
+                said.append(sql)
+                if len(said) <= times:
+                    error = sqlite3.OperationalError("unable to open database file")
+                    error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+                    raise error
+            return super().execute(sql, *values)
+
+    return Unreadable, said
+
+
+@pytest.mark.spec("L7")
+async def test_what_cannot_be_read_for_a_while_is_read_then(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    factory, said = unreadable(4)
+    async with opened(tmp_path, reader_factory=factory) as world:
+        await world.commit(kept(1), kept(2))
+        assert await world.load(1, 1, 2) == {job_id(1): b"job 1", job_id(2): b"job 2"}
+        assert len(said) > 4
+        assert world.failures == []
+    [told] = caplog.messages
+    assert "tried again" in told
+
+
+@pytest.mark.spec("L7")
+async def test_what_can_never_be_read_ends_the_process_and_is_no_verdict_on_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_reader, "PATIENCE_S", 0.1)
+    factory, _ = unreadable(float("inf"))
+    answers: list[object] = []
+    async with opened(tmp_path, reader_factory=factory) as world:
+        await world.commit(kept(1))
+        world.journal.load(1, [job_id(1)], answers.append)
+        world.journal.load(1, [job_id(1)], answers.append)
+        await world.until(lambda: bool(world.failures))
+        world.journal.commit([kept(2)], pytest.fail)
+    [failure] = world.failures
+    assert isinstance(failure, JournalError)
+    assert f"the journal {tmp_path}/journal.sqlite cannot be read: " in str(failure)
+    assert answers == []
+    assert records_in(tmp_path) == [[kept(1)]]
+
+
+async def test_a_journal_that_cannot_be_read_can_be_closed(tmp_path: Path) -> None:
+    factory, said = unreadable(float("inf"))
+    answers: list[object] = []
+    async with opened(tmp_path, reader_factory=factory) as world:
+        await world.commit(kept(1))
+        world.journal.load(1, [job_id(1)], answers.append)
+        await world.look_until(lambda: bool(said))
+    assert (answers, world.failures) == ([], [])
+
+
+def test_payloads_can_be_read_when_no_file_can_be_opened_any_more(tmp_path: Path) -> None:
+    """In a process of its own: it uses up what it may open."""
+    code = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from tests.adapters.a_journal import job_id, kept, opened
+
+async def main():
+    async with opened(Path(sys.argv[1])) as world:
+        await world.commit(kept(1))
+        held = []
+        try:
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        print(await world.load(1, 1) == {job_id(1): b"job 1"}, world.failures)
+        for file in held:
+            os.close(file)
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+asyncio.run(main())
+"""
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.stdout == "True []\n", ended.stderr
+
+
+def test_the_writers_lock_outlives_all_reading(tmp_path: Path) -> None:
+    """Without it whoever else looks at the file with the means of SQLite would remove the write-ahead log at the end.
+
+    In a process of its own, as locks are told by process."""
+    code = """
+import asyncio, sys
+from pathlib import Path
+from tests.adapters.a_journal import job_id, kept, opened
+
+async def main():
+    async with opened(Path(sys.argv[1])) as world:
+        await world.commit(kept(1))
+        list(world.journal.leaves())
+        await world.load(1, 1)
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        await world.commit(kept(2))
+
+asyncio.run(main())
+"""
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        edited(tmp_path, "SELECT count(*) FROM log")
+        assert (tmp_path / "journal.sqlite-wal").exists()
+    finally:
+        _, err = process.communicate("\n", timeout=DEADLINE_S)
+    assert process.returncode == 0, err
+    assert records_in(tmp_path) == [[kept(1)], [kept(2)]]
+
+
 # Disks that are full.
 
 
@@ -328,16 +498,131 @@ async def test_a_journal_on_a_full_disk_can_be_closed_and_has_all_that_was_repor
     assert [leaf[0].job for leaf in records_in(tmp_path)] == [job_id(n) for n in [100, *said]]  # type: ignore[union-attr]
 
 
-async def test_little_room_is_told_before_the_disk_is_full(tmp_path: Path) -> None:
+async def test_little_room_is_told_before_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = [JOURNAL_FREE_MIN_BYTES - 1]
     async with opened(tmp_path, free_bytes=lambda: free[0]) as world:
         await world.until(lambda: world.lows == [True])
         await world.commit(kept(1))
-        free[0] = 2 * JOURNAL_FREE_MIN_BYTES - 1
-        await world.commit(kept(2))
+        free[0] = 2 * JOURNAL_FREE_MIN_BYTES - 2 * journal_writer.WAL_BYTES
+        monkeypatch.setattr(room, "LOOK_S", 0.0)
+        for number in range(3):
+            await world.commit(kept(number))
         assert world.lows == [True]
-        free[0] += 1
+        free[0] = 2 * JOURNAL_FREE_MIN_BYTES
         await world.until(lambda: world.lows == [True, False])
+
+
+async def filled(world: World, mib: int) -> None:
+    for number in range(mib):
+        world.journal.commit([kept(number, os.urandom(MIB))], None)
+    await world.commit()
+
+
+@pytest.mark.spec("L9")
+async def test_a_disk_that_the_journal_itself_filled_is_not_short_when_its_leaves_are_gone(tmp_path: Path) -> None:
+    disk = JOURNAL_FREE_MIN_BYTES + 110 * MIB
+
+    def free() -> int:
+        taken = sum(path.stat().st_size for path in tmp_path.glob("journal.sqlite*"))
+        return max(0, disk - taken)
+
+    async with opened(tmp_path, free_bytes=free) as world:
+        while not world.lows:
+            await filled(world, 8)
+        await world.commit(ev.DropLeaves(world.journal.next_leaf))
+        await world.until(lambda: world.lows == [True, False])
+        assert free() < 2 * JOURNAL_FREE_MIN_BYTES, "it is the room inside that counts"
+    async with opened(tmp_path, free_bytes=free) as world:
+        await world.commit(kept(1))
+        assert world.lows == []
+
+
+async def test_room_inside_is_of_no_use_without_some_for_the_write_ahead_log(tmp_path: Path) -> None:
+    use = journal_file.Use(1000 * MIB, 900 * MIB)
+    free = [room.BESIDE_MIN_BYTES]
+    there = room.Room(tmp_path, lambda: free[0])
+    there.prepare(use)
+    assert not there.low
+    free[0] -= 1
+    there.look(0.0, use)
+    assert there.low
+    free[0] = 2 * room.BESIDE_MIN_BYTES - 1
+    there.look(1.0, use)
+    assert there.low
+    free[0] += 1
+    there.look(2.0, use)
+    assert not there.low
+
+
+@pytest.mark.parametrize("rest", [0, 5])
+async def test_what_is_free_inside_is_given_back_to_the_disk_and_what_lives_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: int
+) -> None:
+    monkeypatch.setattr(room, "SURPLUS_BYTES", 16 * MIB)
+    monkeypatch.setattr(room, "KEPT_BYTES", 9 * MIB)
+    file = tmp_path / "journal.sqlite"
+    async with opened(tmp_path) as world:
+        await filled(world, 30)
+        large = file.stat().st_size
+        assert large > 16 * MIB
+        before = world.journal.next_leaf - rest
+        kept_then = [leaf for leaf in world.journal.leaves() if leaf.number >= before]
+        await world.commit(ev.DropLeaves(before))
+        await world.look_until(lambda: file.stat().st_size < (10 + rest) * MIB)
+        await world.commit(kept(99))
+        assert list(world.journal.leaves())[:rest] == kept_then
+    assert [leaf.number for leaf in leaves_in(tmp_path)] == list(range(before, 33))
+
+
+async def test_a_disk_without_room_gets_back_what_the_log_needs_beside_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "LOOK_S", 0.01)
+    monkeypatch.setattr(journal_writer, "LOOK_S", 0.01)
+    file = tmp_path / "journal.sqlite"
+    free = [JOURNAL_FREE_MIN_BYTES]
+    async with opened(tmp_path, free_bytes=lambda: free[0]) as world:
+        await filled(world, 50)
+        large = file.stat().st_size
+        await world.commit(ev.DropLeaves(world.journal.next_leaf))
+        free[0] = 0
+        while not world.lows:
+            await world.commit(kept(1))
+        await world.look_until(lambda: file.stat().st_size < large - 16 * MIB)
+
+
+def failing(times: int, code: int) -> type[sqlite3.Connection]:
+    """A connection that does not write, so many times."""
+    left = [times]
+
+    class Failing(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql.startswith("INSERT INTO log") and left[0]:
+                left[0] -= 1
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = code
+                raise error
+            return super().execute(sql, *values)
+
+    return Failing
+
+
+@pytest.mark.spec("L9")
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC])
+async def test_a_quota_that_is_used_up_is_a_full_disk_and_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def used_up(_file: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    async with opened(tmp_path, factory=failing(3, sqlite3.SQLITE_IOERR_WRITE)) as world:
+        monkeypatch.setattr(os, "fsync", used_up)
+        await world.commit(kept(1))
+        assert world.lows == [True]
+        assert world.failures == []
+        assert not (tmp_path / "probe").exists()
+        monkeypatch.undo()
+    assert records_in(tmp_path) == [[kept(1)]]
 
 
 async def test_on_a_disk_without_any_room_the_reserve_is_what_it_is_opened_with(tmp_path: Path) -> None:
@@ -454,7 +739,7 @@ async def test_a_torn_write_ahead_log_costs_only_what_was_torn(tmp_path: Path) -
     await crashed(tmp_path / "state", tmp_path / "crashed", 20)
     log_bytes = (tmp_path / "crashed" / "journal.sqlite-wal").read_bytes()
     found = []
-    for cut in [0, 31, 33, *range(4_000, 80_000, 7_777), len(log_bytes)]:
+    for cut in [0, 31, 33, *range(4_000, 160_000, 7_777), len(log_bytes)]:
         torn = tmp_path / f"torn-{cut}"
         shutil.copytree(tmp_path / "crashed", torn)
         (torn / "journal.sqlite-wal").write_bytes(log_bytes[:cut])

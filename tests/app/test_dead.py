@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import msgspec
 import pytest
+from tests.app.conftest import ScriptedLeader
 
 from wakugumi.app.cli import call
 from wakugumi.core import questions as qu
 from wakugumi.core.job import job_id_from_name, show_job_id
-from wakugumi.limits import LIST_ROWS_DEFAULT
-from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-
-DEADLINE_S = 30.0
+from wakugumi.limits import DEAD_BYTES_MAX, DEAD_MAX, LIST_ROWS_DEFAULT, MIB
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -28,56 +22,6 @@ def id_of(name: str) -> str:
 
 def row(name: str, reason: str = "timeout") -> qu.DeadRow:
     return qu.DeadRow(id_of(name), "desk-1", "calcA", "job.assign.calca", 5, reason, "rack1-7", 90.0)
-
-
-class OneAnswer:
-    """A leader that gives every question the same answer, to one client after the other."""
-
-    def __init__(self) -> None:
-        self.asked: list[qu.Question] = []
-        self.answer: msgspec.Struct | None = None
-        """None is a refusal."""
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:
-                return
-            with peer:
-                peer.settimeout(DEADLINE_S)
-                decoder = fr.Decoder()
-                while data := peer.recv(65536):
-                    for frame in decoder.feed(data):
-                        peer.sendall(self._reply(frame))
-
-    def _reply(self, frame: fr.Frame) -> bytes:
-        if frame.type == fr.HELLO_CLIENT:
-            return fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome("1")))
-        if frame.type != fr.ASK:
-            return b""
-        self.asked.append(ms.read_question(frame.payload))
-        if self.answer is None:
-            no = ms.write_refusal("not-dead", "the job is queued, and not among the dead letters")
-            return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
-        return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=ms.encode(self.answer))
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join()
-
-
-@pytest.fixture
-def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneAnswer]:
-    leader = OneAnswer()
-    monkeypatch.setenv("WAKU_LEADER", leader.address)
-    yield leader
-    leader.close()
 
 
 @pytest.fixture
@@ -93,7 +37,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 
 
 @pytest.mark.spec("L3")
-def test_the_dead_are_listed_in_three_forms(leader: OneAnswer, said: Said) -> None:
+def test_the_dead_are_listed_in_three_forms(leader: ScriptedLeader, said: Said) -> None:
     leader.answer = qu.DeadAnswer([row("a"), row("b", "worker-lost")], 2)
     code, out, err = said("list")
     assert (code, err) == (0, "")
@@ -108,7 +52,9 @@ def test_the_dead_are_listed_in_three_forms(leader: OneAnswer, said: Said) -> No
 
 
 @pytest.mark.spec("L3")
-def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(leader: OneAnswer, said: Said) -> None:
+def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(
+    leader: ScriptedLeader, said: Said
+) -> None:
     leader.answer = qu.DeadAnswer([row("a")], 12)
     code, _, err = said("list", "--pattern", "job.assign.>", "--reason", "timeout", "--limit", "1")
     assert code == 0
@@ -116,7 +62,7 @@ def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(l
     assert leader.asked == [qu.AskDead([], "job.assign.>", "timeout", 1)]
 
 
-def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: OneAnswer, said: Said) -> None:
+def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: ScriptedLeader, said: Said) -> None:
     leader.answer = qu.DeadAnswer([row("a")], 1)
     code, out, err = said("list", "a", "monday-run", "--limit", "1")
     assert code == 3
@@ -126,7 +72,7 @@ def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: OneAnswer, sa
 
 
 @pytest.mark.spec("L3")
-def test_every_attempt_of_a_dead_job_is_shown(leader: OneAnswer, said: Said) -> None:
+def test_every_attempt_of_a_dead_job_is_shown(leader: ScriptedLeader, said: Said) -> None:
     attempts = [
         qu.AttemptRow(1, "rack1-7", 300.0, 240.0, "worker-lost", ""),
         qu.AttemptRow(2, "rack1-8", 200.0, 199.5, "disk", "one\n\x1b[2Jno room\n"),
@@ -146,7 +92,7 @@ def test_every_attempt_of_a_dead_job_is_shown(leader: OneAnswer, said: Said) -> 
     assert leader.asked == [qu.AskLetter(id_of("a"))] * 3
 
 
-def test_a_job_that_is_not_dead_is_exit_code_3(leader: OneAnswer, said: Said) -> None:
+def test_a_job_that_is_not_dead_is_exit_code_3(leader: ScriptedLeader, said: Said) -> None:
     code, out, err = said("show", "a")
     assert (code, out) == (3, "")
     assert "not among the dead letters" in err
@@ -158,19 +104,46 @@ def test_a_job_that_is_not_dead_is_exit_code_3(leader: OneAnswer, said: Said) ->
     ("command", "kind", "done"), [("requeue", qu.AskRequeue, "requeued"), ("drop", qu.AskDrop, "dropped")]
 )
 def test_the_dead_are_requeued_or_dropped_by_id_pattern_or_reason_or_all(
-    leader: OneAnswer, said: Said, command: str, kind: Callable[..., qu.Question], done: str
+    leader: ScriptedLeader, said: Said, command: str, kind: Callable[..., qu.Question], done: str
 ) -> None:
     leader.answer = qu.DeadDoneAnswer(3, [])
     assert said(command, "a") == (0, f"3 jobs {done}\n", "")
     assert said(command, "--pattern", "job.assign.>", "-o", "quiet") == (0, "3\n", "")
-    assert json.loads(said(command, "--reason", "timeout", "-o", "json")[1]) == {"done": 3, "unknown": []}
+    assert json.loads(said(command, "--reason", "timeout", "-o", "json")[1]) == {"done": 3, "unknown": [], "left": 0}
     assert said(command, "--all") == (0, f"3 jobs {done}\n", "")
     assert leader.asked == [kind([id_of("a")]), kind(pattern="job.assign.>"), kind(reason="timeout"), kind()]
 
 
+@pytest.mark.parametrize(("command", "done"), [("requeue", "requeued"), ("drop", "dropped")])
+def test_what_the_leader_did_not_do_at_once_is_asked_for_again(
+    leader: ScriptedLeader, said: Said, command: str, done: str
+) -> None:
+    monday = id_of("monday-run")
+    answers = [
+        qu.DeadDoneAnswer(2000, [monday], 1500),
+        qu.DeadDoneAnswer(1000, [monday, id_of("a")], 500),
+        qu.DeadDoneAnswer(500, [monday, id_of("a"), id_of("b")]),
+    ]
+    leader.answer = lambda _question: answers[len(leader.asked) - 1]
+    code, out, err = said(command, "a", "b", "monday-run")
+    assert (code, out) == (3, f"3,500 jobs {done}\n")
+    assert err.splitlines() == [
+        f"2,000 jobs {done}, 1,500 to go",
+        f"3,000 jobs {done}, 500 to go",
+        "not among the dead: monday-run",
+    ]
+    assert len(leader.asked) == 3
+    assert len(set(map(repr, leader.asked))) == 1
+
+
+def test_the_help_of_the_list_names_its_bounds(said: Said) -> None:
+    _, out, _ = said("list", "--help")
+    assert f"keeps {DEAD_MAX:,} dead jobs or {DEAD_BYTES_MAX // MIB} MiB" in " ".join(out.split())
+
+
 @pytest.mark.parametrize("command", ["requeue", "drop"])
 def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
-    leader: OneAnswer, said: Said, command: str
+    leader: ScriptedLeader, said: Said, command: str
 ) -> None:
     leader.answer = qu.DeadDoneAnswer(1, [id_of("monday-run")])
     code, out, err = said(command, "a", "monday-run")
@@ -180,7 +153,7 @@ def test_an_id_that_the_leader_does_not_have_is_named_as_it_was_typed(
 
 
 @pytest.mark.parametrize("command", ["requeue", "drop"])
-def test_nobody_means_all_by_saying_nothing(leader: OneAnswer, said: Said, command: str) -> None:
+def test_nobody_means_all_by_saying_nothing(leader: ScriptedLeader, said: Said, command: str) -> None:
     code, out, err = said(command)
     assert (code, out) == (2, "")
     assert f"nothing says which dead jobs to {command}" in err

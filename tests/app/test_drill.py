@@ -34,12 +34,12 @@ ONE_JOB = """
 def told(tmp_path: Path) -> Told:
     """Counts what was written down."""
 
-    def tell(text: str, jobs: int = 1) -> Count:
+    def tell(text: str, jobs: int = 1, kills: int = 0) -> Count:
         path = tmp_path / "marks"
         path.write_text("".join(line.strip() + "\n" for line in text.splitlines() if line.strip()))
         marks = Marks(path)
         try:
-            return count(marks.new(), jobs, 0)
+            return count(marks.new(), jobs, kills)
         finally:
             marks.close()
 
@@ -179,6 +179,12 @@ def test_kills_are_counted_by_kind_and_by_whether_they_met_work(told: Told) -> N
         "0.90 kill worker-1.1 0\n" + ONE_JOB.replace("1.20", "1.15 kill worker-2.1 0\n1.16 kill leader.1 0\n1.20")
     )
     assert (found.kills, found.kills_with_work) == ({"worker": 2, "leader": 1}, 2)
+
+
+def test_fewer_kills_than_planned_are_no_pass(told: Told) -> None:
+    text = ONE_JOB + "1.60 kill leader.1 0\n1.70 kill worker-1.1 0\n"
+    assert told(text, kills=2).wrong == []
+    assert told(text, kills=3).wrong == ["2 of 3 planned kills happened: less was tried than asked for"]
 
 
 def test_the_longest_pause_is_one_with_a_job_to_wait_for(told: Told) -> None:

@@ -15,20 +15,21 @@ BENCH = contest.BENCH
 START_S = 30.0  # far beyond what a start takes: reached only by a bug
 NEVER_S = 0.3  # how long to wait for what will never come
 
-Start = Callable[[str], Player]
+Start = Callable[..., Player]
 
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a contestant from its source, and ends it when the test is over."""
+    """Starts a contestant from its source, with arguments, and ends it when the test is over."""
     monkeypatch.setattr(contest, "BENCH", f"{BENCH}:{tmp_path}")
     monkeypatch.setattr(contest, "QUIT_LIMIT_S", NEVER_S)
     monkeypatch.setattr(contest, "TERMINATE_LIMIT_S", 1.0)
     players: list[Player] = []
 
-    def start_from(source: str) -> Player:
+    def start_from(source: str, *arguments: str) -> Player:
         (tmp_path / "stub.py").write_text(textwrap.dedent(source))
-        players.append(Player(Entry("stub", "Stub", "stub", "nothing", ours=True), Path(sys.executable)))
+        entry = Entry("stub", "Stub", "stub", "nothing", arguments, ours=True)
+        players.append(Player(entry, Path(sys.executable), tmp_path / "contestants"))
         return players[-1]
 
     yield start_from
@@ -66,6 +67,37 @@ def test_turns_are_answered_whatever_else_is_printed(start: Start) -> None:
     latency = player.ask("latency 5", START_S)
     assert latency.keys() == {"p50_ms", "p99_ms", "n"}
     assert latency["n"] == 5
+
+
+def test_one_script_takes_part_in_several_ways_by_its_arguments(start: Start) -> None:
+    source = """
+        import json, sys
+        print(json.dumps({"ready": {"way": sys.argv[1]}}), flush=True)
+        input()
+    """
+    durable, memory = start(source, "durable"), start(source, "memory")
+    for player in (durable, memory):
+        player.wait_until_ready(START_S)
+    assert (durable.versions["way"], memory.versions["way"]) == ("durable", "memory")
+
+
+def test_a_contestant_knows_no_home_and_no_settings_but_its_own(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WAKU_STATE", str(tmp_path / "mine"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "mine"))
+    player = start("""
+        import json, os
+        told = {name: os.environ.get(name, "-") for name in ("WAKU_STATE", "XDG_STATE_HOME", "HOME")}
+        print(json.dumps({"ready": told | {"cwd": os.getcwd()}}), flush=True)
+        input()
+    """)
+    player.wait_until_ready(START_S)
+    own = Path(player.versions["cwd"])
+    assert own.parent == tmp_path / "contestants"
+    assert player.versions == {"WAKU_STATE": "-", "XDG_STATE_HOME": "-", "HOME": str(own), "cwd": str(own)}
+    player.end()
+    assert not own.exists()
 
 
 def test_a_turn_that_fails_is_lost_alone(start: Start) -> None:

@@ -81,14 +81,28 @@ def test_a_goal_is_met_at_its_limit_and_not_beyond(sense: str, value: float, met
     assert Goal("at least" if sense == "at least" else "at most", 2.0).is_met_by(value) is met
 
 
-def test_a_figure_is_what_was_told_or_else_the_median_of_what_came_with_the_answers() -> None:
-    figure = Figure("leader_cpu_us", "leader CPU", "us", Goal("at most", 12))
-    results = results_with("noop", "leader_cpu_us", leader=[10.0, 14.0, 13.0])
-    assert judge_figure(figure, results).value == "13 us"
-    assert judge_figure(figure, results).verdict == "NOT MET"
-    results.figures["leader_cpu_us"] = 11.5
-    assert judge_figure(figure, results).value == "11.5 us"
-    assert judge_figure(figure, results).verdict == "met"
+def test_a_figure_is_what_was_told() -> None:
+    figure = Figure("restart_s", "restart", "s", Goal("at most", 10))
+    results = results_with("noop", "restart_s", leader=[3.0])
+    results.figures["restart_s"] = 11.5
+    row = judge_figure(figure, results)
+    assert (row.value, row.spread, row.goal, row.verdict) == ("11.5 s", "-", "<= 10 s", "NOT MET")
+
+
+def test_a_figure_of_an_entry_is_the_median_of_its_own_rounds_and_of_nobody_elses() -> None:
+    figure = Figure("leader_cpu_us", "leader CPU", "us", Goal("at most", 13), of=("durable", "noop"))
+    results = results_with("noop", "leader_cpu_us", durable=[10.0, 14.0, 13.0], memory=[5.0, 5.0, 5.0])
+    results.figures["leader_cpu_us"] = 99.0
+    row = judge_figure(figure, results)
+    assert (row.value, row.spread, row.verdict) == ("13 us", "10..14", "met")
+    del results.readings["durable", "noop"]
+    assert judge_figure(figure, results).verdict == "not measured: nobody told leader_cpu_us"
+
+
+def test_a_figure_without_a_goal_is_never_met() -> None:
+    results = Results(figures={"peak_mib": 300.0})
+    row = judge_figure(Figure("peak_mib", "peak", "MiB"), results)
+    assert (row.value, row.goal, row.verdict) == ("300 MiB", "-", "no goal")
 
 
 def test_a_figure_that_nobody_told_is_not_met_by_silence() -> None:
@@ -131,6 +145,12 @@ def test_numbers_have_three_digits_and_spaces_between_thousands(value: float, te
     assert number(value) == text
 
 
+def test_the_slow_get_fewer_jobs_and_all_get_few_when_it_has_to_be_quick() -> None:
+    event = Event("noop", "no-op jobs", "throughput", 60_000, 600, ("ours", "slow"), slow=("slow",))
+    assert [event.jobs_for(name, quick=False) for name in event.entries] == [60_000, 10_000]
+    assert [event.jobs_for(name, quick=True) for name in event.entries] == [600, 100]
+
+
 def test_absolute_numbers_are_medians_with_their_spread_in_the_order_of_the_events() -> None:
     event = Event("single", "one at a time", "latency", 300, 30, ("ours", "slow"))
     results = results_with("single", "p99_ms", slow=[70.0, 66.0, 90.0])
@@ -156,6 +176,8 @@ def report() -> Report:
     results.versions["slow"] = {"Slow": "1.2", "Store": "3"}
     results.missing["fast"] = "not installed"
     return Report(
+        title="Benchmarks of abaci",
+        introduction="How they count.",
         command="make bench",
         day="2030-01-02",
         rounds=1,
@@ -171,6 +193,7 @@ def report() -> Report:
 
 def test_the_document_says_what_how_where_and_who_was_missing(report: Report) -> None:
     lines = report.as_document().splitlines()
+    assert lines[:3] == ["# Benchmarks of abaci", "", "How they count."]
     assert "| jobs/s, against Slow & Sons | 3.00x | 3..3 | >= 2x | met |" in lines
     assert "| whole jobs | Slow & Sons | jobs/s | 300 | 300..300 |" in lines
     assert "| Fast | not installed |" in lines
@@ -180,13 +203,14 @@ def test_the_document_says_what_how_where_and_who_was_missing(report: Report) ->
     assert lines[-1] == "Only 1 of 5 rounds."
 
 
-def test_a_figure_without_a_goal_is_shown_all_the_same(report: Report) -> None:
+def test_a_figure_that_nobody_asked_for_is_shown_all_the_same(report: Report) -> None:
     report.results.figures["restart_s"] = 0.25
     assert "| restart_s | 0.25 | - | - | no goal |" in report.as_document().splitlines()
 
 
 def test_the_terminal_shows_the_same_verdicts_and_whatever_is_missing(report: Report) -> None:
     text = report.for_terminal()
+    assert text.startswith("Benchmarks of abaci: median of 1 round;")
     assert any(line.startswith("jobs/s, against Slow & Sons") and line.endswith("met") for line in text.splitlines())
     assert "p50, against Slow & Sons or Fast" in text
     assert "not measured: nobody told waku_run_s" in text

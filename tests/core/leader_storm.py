@@ -336,7 +336,9 @@ class Storm:
         assigned: Counter[ClientId] = Counter()
         self.journal.write(step.keep, self.now)
         assert not step.keep or self.leader.leaves.number == self.journal.next_leaf
-        for effect in step.do:
+        for effect in step.at_once:
+            assert isinstance(effect, ev.SendHeartbeat | ev.SendWelcome), "all else waits for the disk"
+        for effect in (*step.at_once, *step.do):
             self._judge_do(effect, assigned)
         for conn, job in self._written:
             self._batch.append(ev.Confirmed(conn, (job,)))
@@ -467,9 +469,10 @@ class Storm:
         for conn in list(self.clients):
             self.clients[conn].blocked = False
             self.say(ev.Unblocked(conn))
-        self.now += 100.0
-        self.beats(0, 0)
-        self.tick()
+        for seconds in (100.0, 5.0):  # After the first it has to find out that it slept.
+            self.now += seconds
+            self.beats(0, 0)
+            self.tick()
         if self.stopping:
             self._end_of_a_stopping_leader()
         else:
@@ -500,7 +503,7 @@ class Storm:
                 self.say(ev.Credited(healer, 1))
             if not self.open:
                 break
-            self.now += 20.0
+            self.now += 9.0
             self.beats(0, 0)
             self.tick()
             self._read_all()
@@ -524,7 +527,7 @@ class Storm:
         for conn in [*self.clients, *self.workers]:
             self._give_up(conn)
         self._bury()
-        for seconds in (KEPT_RESULT_TTL_S + SWEEP_S, UNDELIVERED_TTL_S):
+        for seconds in (KEPT_RESULT_TTL_S + SWEEP_S, UNDELIVERED_TTL_S, 5.0):
             self.now += seconds
             self.tick()
         leader = self.leader

@@ -229,8 +229,9 @@ class World:
         self.kept += step.keep
         self.journal.write(step.keep, self.now)
         assert not step.keep or self.leader.leaves.number == self.journal.next_leaf
-        self.said += step.do
-        for effect in step.do:
+        said = [*step.at_once, *step.do]
+        self.said += said
+        for effect in said:
             if isinstance(effect, ev.Stopped):
                 self.stopped += 1
             elif isinstance(effect, ev.Complain):

@@ -8,6 +8,7 @@ import pytest
 from tests.core.leader_world import ClientEnd, WorkerEnd, World, a_world
 
 from wakugumi.core import dead as module
+from wakugumi.core import dispatch
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.questions import (
     AskDead,
@@ -120,6 +121,59 @@ def test_the_oldest_letters_go_when_there_are_too_many(world: World, monkeypatch
     for job in jobs:
         desk.gets_failure(job, "dead")
     assert _listed(world, AskDead()) == jobs[2:]
+
+
+def test_a_letter_that_is_pushed_out_before_its_client_heard_of_it_stays_a_result(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DEAD_MAX", 1)
+    desk, worker = world.client(), world.worker("w", credit=1)
+    heard = _dies(desk, worker)
+    desk.confirms(heard)
+    unheard = _dies(desk, worker)
+    desk.leaves()
+    other = world.client("other")
+    last = _dies(other, worker)
+    assert _listed(world, AskDead()) == [last]
+    assert heard not in world.leader.jobs
+    back = world.client()
+    back.claims(unheard)
+    back.gets_receipt(unheard)
+    back.gets_failure(unheard, "dead")
+    desk.inbox.clear()
+    other.inbox.clear()
+
+
+def test_a_confirm_of_what_was_before_does_not_settle_a_job_that_was_requeued(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    job = _dies(desk, worker)
+    desk.gets_failure(job, "dead")
+    desk.confirms(job)
+    _done(world, AskRequeue(jobs=[show_job_id(job)]))
+    worker.gets(job)
+    worker.acks(job)
+    again = world.client()
+    again.confirms(job)  # said again over the new connection
+    assert job in world.leader.callers.delivery.undelivered
+    again.claims(job)
+    again.gets_receipt(job)
+    again.gets_result(job)
+    again.confirms(job)
+    assert job not in world.leader.callers.delivery.undelivered
+
+
+def test_many_letters_are_requeued_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "JOURNAL_MOVED_BYTES_MAX", 700)
+    with a_world(attempts_max=2) as world:
+        desk, worker = world.client(), world.worker("w", credit=1)
+        jobs = [_dies(desk, worker) for _ in range(5)]
+        answer = world.ask(AskRequeue())
+        assert isinstance(answer, DeadDoneAnswer)
+        assert (answer.done, answer.left) == (3, 2)
+        assert _listed(world, AskDead()) == jobs[3:]
+        assert _done(world, AskRequeue()) == 2
+        desk.inbox.clear()
+        worker.gets_some()
 
 
 @pytest.mark.spec("L7")

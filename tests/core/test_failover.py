@@ -274,7 +274,7 @@ def test_an_embedded_leader_has_all_the_time_it_needs_and_need_show_no_sign_of_l
     assert script.machine.wake_at() is None
     script.now += 10 * SILENCE_MAX_S
     assert script.tick() == []
-    assert script.hear(fo.Refusal(ONE, A, "full", "")) == [fo.Gate(False)]
+    assert script.hear(fo.Refusal(ONE, A, "full", "")) == [fo.Waiting("full", ""), fo.Gate(False)]
     assert script.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
 
 
@@ -308,11 +308,34 @@ def test_a_final_refusal_ends_the_job(connected: Script) -> None:
 @pytest.mark.spec("L9")
 def test_a_full_leader_is_offered_the_job_again_later(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Refusal(ONE, A, "full", "no room")) == [fo.Gate(False)]
+    assert connected.hear(fo.Refusal(ONE, A, "full", "no room")) == [fo.Waiting("full", "no room"), fo.Gate(False)]
     start = connected.now
     assert connected.wait_until(fo.SendFrames, FULL_RETRY_FIRST_S) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.now == pytest.approx(start + FULL_RETRY_FIRST_S)
-    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A]), fo.Gate(True)]
+    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A]), fo.WaitingOver(taken=True), fo.Gate(True)]
+
+
+def test_the_user_is_told_once_that_a_leader_takes_no_jobs_and_again_for_another_reason(connected: Script) -> None:
+    connected.hear(submit(1), submit(2))
+    said = connected.hear(fo.Refusal(ONE, A, "disk-full", "no room"), fo.Refusal(ONE, B, "disk-full", "no room"))
+    assert said == [fo.Waiting("disk-full", "no room"), fo.Gate(False)]
+    for _ in range(3):
+        (probe,) = connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
+        assert isinstance(probe, fo.SendFrames)
+        refused = A if list(probe.frames) == [frame(1)] else B
+        assert connected.hear(fo.Refusal(ONE, refused, "disk-full", "no room")) == []
+    connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
+    assert connected.hear(fo.Refusal(ONE, B, "stopping", "bye")) == [fo.Waiting("stopping", "bye")]
+
+
+def test_a_leader_that_was_not_asked_again_is_not_said_to_take_jobs(connected: Script) -> None:
+    connected.hear(submit(1))
+    connected.hear(fo.Refusal(ONE, A, "full", "no room"))
+    connected.hear(fo.Cancel([A]))
+    assert connected.wait_until(fo.WaitingOver, FULL_RETRY_FIRST_S) == [fo.WaitingOver(taken=False), fo.Gate(True)]
+    connected.hear(submit(2))
+    said = connected.hear(fo.Refusal(ONE, B, "full", "no room"))
+    assert said == [fo.Waiting("full", "no room"), fo.Gate(False)], "that is news again"
 
 
 def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script) -> None:
@@ -330,7 +353,7 @@ def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script
 def test_a_full_leader_is_tried_with_one_job_then_twice_as_many_each_time(connected: Script) -> None:
     connected.hear(*(submit(number) for number in range(1, 9)))
     refused = [fo.Refusal(ONE, job(number), "full", "") for number in range(1, 9)]
-    assert connected.hear(*refused) == [fo.Gate(False)]
+    assert connected.hear(*refused) == [fo.Waiting("full", ""), fo.Gate(False)]
     assert connected.hear(submit(9)) == [], "newcomers queue up behind"
     assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.hear(fo.Receipts(ONE, [job(1)])) == [
@@ -346,7 +369,11 @@ def test_a_full_leader_is_tried_with_one_job_then_twice_as_many_each_time(connec
     assert connected.hear(fo.Receipts(ONE, [job(4), job(5), job(6)])) == [fo.Accepted([job(4), job(5), job(6)])]
     assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(8)])]
     connected.hear(fo.Receipts(ONE, [job(8)]))
-    assert connected.hear(fo.Receipts(ONE, [job(9), job(7)])) == [fo.Accepted([job(9), job(7)]), fo.Gate(True)]
+    assert connected.hear(fo.Receipts(ONE, [job(9), job(7)])) == [
+        fo.Accepted([job(9), job(7)]),
+        fo.WaitingOver(taken=True),
+        fo.Gate(True),
+    ]
 
 
 def test_a_leader_that_was_full_and_took_everything_is_trusted_anew(connected: Script) -> None:
@@ -368,7 +395,7 @@ def test_a_refusal_of_what_is_not_with_that_leader_is_ignored(connected: Script)
 
 def test_a_leader_that_stops_is_no_reason_to_give_up(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Refusal(ONE, A, "stopping", "bye")) == [fo.Gate(False)]
+    assert connected.hear(fo.Refusal(ONE, A, "stopping", "bye")) == [fo.Waiting("stopping", "bye"), fo.Gate(False)]
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 1)
     assert connected.connect(TWO) == [fo.Ready(TWO, old=False), fo.SendFrames(TWO, [frame(1)]), fo.Gate(True)]
@@ -382,7 +409,11 @@ def test_a_probe_that_is_refused_for_good_lets_the_next_one_try(connected: Scrip
         fo.GiveUp(A, "bad-name", "no"),
         fo.SendFrames(ONE, [frame(2)]),
     ]
-    assert connected.hear(fo.Refusal(ONE, B, "bad-name", "no")) == [fo.GiveUp(B, "bad-name", "no"), fo.Gate(True)]
+    assert connected.hear(fo.Refusal(ONE, B, "bad-name", "no")) == [
+        fo.GiveUp(B, "bad-name", "no"),
+        fo.WaitingOver(taken=False),
+        fo.Gate(True),
+    ]
 
 
 def test_a_leader_that_does_not_read_is_not_written_to(connected: Script) -> None:
@@ -540,6 +571,7 @@ class AnyLife(RuleBasedStateMachine):
         self.count = 0
         self.dialling: ConnId | None = None
         self.conn: ConnId | None = None
+        self.waiting = ""
         self.tick(0.0)
 
     def step(self, do: list[ClientDo]) -> None:
@@ -569,6 +601,16 @@ class AnyLife(RuleBasedStateMachine):
                 case fo.GiveUp(gone):
                     self.wanted.remove(gone)
                     self.at_leader.discard(gone)
+                case fo.Waiting(code):
+                    assert code != self.waiting, "said once"
+                    self.waiting = code
+                case fo.WaitingOver():
+                    assert self.waiting
+                    self.waiting = ""
+                case fo.Away():
+                    self.waiting = ""
+                case fo.Gate(is_open):
+                    assert not (is_open and self.waiting)
                 case _:
                     pass
 
@@ -612,7 +654,7 @@ class AnyLife(RuleBasedStateMachine):
         self.hear(fo.Disconnected(conn, "gone"))
 
     @precondition(lambda self: self.conn is not None and self.at_leader)
-    @rule(data=st.data(), answer=st.sampled_from(["receipt", "result", "full", "bad-name", "unknown-job"]))
+    @rule(data=st.data(), answer=st.sampled_from(["receipt", "result", "full", "disk-full", "bad-name", "unknown-job"]))
     def answer(self, data: st.DataObject, answer: str) -> None:
         assert self.conn is not None
         chosen = data.draw(st.sampled_from(sorted(self.at_leader)))

@@ -96,6 +96,21 @@ def test_what_is_moved_is_moved_a_little_at_a_time(monkeypatch: pytest.MonkeyPat
         world.worker("last", ">", credit=20).gets(*jobs)
 
 
+@pytest.mark.usefixtures("no_slack")
+def test_a_leader_whose_jobs_only_wait_writes_nothing() -> None:
+    with a_world() as world:
+        with world.at_once():
+            desk = world.client()
+            jobs = [desk.submit("nobody.serves.this") for _ in range(500)]
+        desk.takes(ev.SendWelcome)
+        desk.gets_receipt(*jobs)
+        for _ in range(40):
+            desk.submits(1, "nobody.serves.this")
+        before = len(world.kept)
+        world.wait(10_000.0)
+        assert len(world.kept) == before
+
+
 def _one_job(desk: ClientEnd, worker: WorkerEnd) -> None:
     """A job comes, runs and is taken."""
     (job,) = desk.submits(1)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 from tests.core.leader_world import World, a_world
 
+from wakugumi.core import course
 from wakugumi.core import events as ev
+from wakugumi.core.job import ClientId, ConnId, JobState
 from wakugumi.core.questions import AskJobs, JobsAnswer
 from wakugumi.limits import KEPT_RESULT_TTL_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 
@@ -76,7 +78,21 @@ def test_what_nobody_claims_within_the_grace_is_queued_again(world: World) -> No
     other.gets_nothing()
     world.wait(0.1)
     other.gets(job)
-    assert "attempt 1 ended: worker-lost" in world.story(job)
+    assert "attempt 1 ended: leader-lost" in world.story(job)
+
+
+@pytest.mark.spec("L3")
+def test_a_leader_that_dies_again_and_again_does_not_kill_a_job_but_one_that_takes_it_along_each_time_dies() -> None:
+    with a_world(attempts_max=2) as world:
+        (job,) = world.client().submits(1)
+        for death in range(8):
+            world.worker("w", credit=1).gets(job)
+            world.restart()
+            back = world.worker("w", holds=False)
+            back.holds()
+            assert world.leader.jobs[job].state is (JobState.DONE if death == 7 else JobState.QUEUED), death
+            back.leaves()
+        assert world.status().letters == 1
 
 
 @pytest.mark.spec("W4", "W7")
@@ -323,7 +339,7 @@ def test_the_first_requests_are_held_in_memory_up_to_the_budget() -> None:
 
 
 @pytest.mark.spec("L9")
-def test_while_the_disk_is_low_new_jobs_are_refused_and_none_is_assigned(world: World) -> None:
+def test_while_the_disk_is_low_new_jobs_are_refused_and_those_that_were_accepted_go_on(world: World) -> None:
     desk = world.client()
     (job,) = desk.submits(1)
     old = world.client("old", old=True)
@@ -332,10 +348,96 @@ def test_while_the_disk_is_low_new_jobs_are_refused_and_none_is_assigned(world: 
     refused = desk.submit()
     desk.gets_refusal(refused, "disk-full")
     worker = world.worker("w", credit=1)
-    worker.gets_nothing()
-    assert "disk is nearly full" in world.reasons(job)[0]
+    worker.gets(job)  # which makes room, in the end
+    worker.acks(job)
+    desk.gets_result(job)
+    desk.confirms(job)
     assert world.status().disk_low
     world.hear(ev.DiskLow(False))
     old.takes(ev.ResumeReading)
-    worker.gets(job)
     desk.submits(1)
+
+
+def test_when_the_disk_is_low_nothing_is_kept_that_is_only_kept_for_those_who_ask_again(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
+    taken, waits = desk.submits(2)
+    worker.gets(taken, waits)
+    for job in (taken, waits):
+        worker.acks(job)
+        desk.gets_result(job)
+    desk.confirms(taken)
+    world.hear(ev.DiskLow(True))
+    assert list(world.leader.jobs) == [waits]
+    world.restart()
+    assert list(world.leader.jobs) == [waits]
+
+
+# A leader that could hear nobody.
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("how", ["asleep", "deaf"])
+def test_a_leader_that_heard_nobody_for_a_while_takes_nobody_for_lost(world: World, how: str) -> None:
+    desk, worker = world.client(heartbeats=True), world.worker("w", credit=1)
+    away = world.worker("away", credit=1)
+    one, two = desk.submits(2)
+    worker.gets(one)
+    away.gets(two)
+    away.leaves()
+    if how == "deaf":
+        world.hear(ev.ReadingStopped(True))
+        for end in (desk, worker):
+            end.falls_silent()
+        world.wait(100.0)
+        world.hear(ev.ReadingStopped(False))
+    else:
+        world.now += 100.0
+        world.hear(ev.Heard(worker.conn, 0.0))
+    world.wait(1.0)
+    worker.gets_nothing()
+    desk.gets_nothing()
+    back = world.worker("away", holds=False)
+    back.holds(running=[two])
+    back.acks(two)
+    desk.gets_result(two)
+
+
+def test_signs_of_life_and_welcomes_do_not_wait_for_the_disk(world: World) -> None:
+    desk = world.client(heartbeats=True)
+    desk.submits(1)
+    step = world.leader.tick(world.now + 5.0)
+    assert [type(effect) for effect in step.at_once] == [ev.SendHeartbeat]
+    joined = ev.ClientJoined(ConnId(99), ClientId("new"), 1, True, True)
+    assert world.leader.handle([joined], world.now + 5.0).at_once == [ev.SendWelcome(ConnId(99))]
+
+
+# What attempts printed.
+
+
+def test_of_many_attempts_only_the_last_ones_keep_what_they_printed() -> None:
+    with a_world() as world:
+        desk, worker = world.client(), world.worker("w", credit=1)
+        job = desk.submit(retries=10)
+        desk.gets_receipt(job)
+        for number in range(6):
+            worker.gets(job)
+            worker.fails(job, printed=f"said {number}")
+            worker.credit(1)
+            world.wait(70.0)
+        outputs = [attempt.output for attempt in world.leader.jobs[job].history]
+        assert outputs == ["", "", "", "said 3", "said 4", "said 5"]
+        assert world.leader.course.output_bytes == 18
+        worker.gets(job)
+        world.restart()
+        assert [attempt.output for attempt in world.leader.jobs[job].history] == outputs
+        assert world.leader.course.output_bytes == 18
+
+
+def test_what_attempts_printed_has_a_budget(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(course, "OUTPUT_MEMORY_BYTES", 10)
+    desk, worker = world.client(), world.worker("w", credit=2)
+    one, two = desk.submits(2)
+    worker.gets(one, two)
+    worker.fails(one, "timeout", printed="a" * 8)
+    worker.fails(two, "timeout", printed="b" * 8)
+    assert [world.leader.jobs[job].history[0].output for job in (one, two)] == ["a" * 8, ""]

@@ -113,7 +113,10 @@ class Leader(Process):
     def stepped(self, step: Step[LeaderKeep, LeaderDo]) -> None:
         if self.doom == "handled" and (step.keep or step.do):
             self.die(power=False, why="killed before its step was kept")
-        elif step.keep or self.disk.busy:
+            return
+        for effect in step.at_once:
+            self.do(effect)
+        if step.keep or self.disk.busy:
             self.disk.commit(step)
         else:
             self.perform(step.do)

@@ -6,11 +6,15 @@ import json
 import signal
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.app.conftest import ScriptedLeader
 from tests.whole.conftest import WITHIN_S, Running, Waku
+
+from wakugumi.app.drill_fleet import free_port
 
 Start = Callable[..., Running]
 
@@ -74,16 +78,59 @@ def test_a_leader_that_is_asked_to_stop_leaves_its_queue_to_the_next(
     assert json.loads(shown.stdout)["state"] == "queued"
 
 
-def test_by_default_a_leader_keeps_a_journal_and_with_memory_it_does_not(
-    start: Start, waku: Waku, home: Path, tmp_path: Path
-) -> None:
-    kept = start("leader", "0").line()
-    status = json.loads(waku("status", "--leader", kept, "-o", "json").stdout)
+def test_by_default_a_leader_keeps_a_journal_and_says_where(start: Start, waku: Waku, tmp_path: Path) -> None:
+    port = free_port()
+    leader = start("leader", str(port))
+    status = json.loads(waku("status", "--leader", leader.line(), "-o", "json").stdout)
     assert status["durable"]
-    assert (tmp_path / "state" / "wakugumi" / "leader-0" / "journal.sqlite").is_file()
-    lost = start("leader", "0", "--memory").line()
-    assert not json.loads(waku("status", "--leader", lost, "-o", "json").stdout)["durable"]
-    assert "in memory only" in waku("status", "--leader", lost).stdout
+    folder = tmp_path / "state" / "wakugumi" / f"leader-{port}"
+    assert (folder / "journal.sqlite").is_file()
+    leader.until(lambda text: f"journal in {folder}: accepted jobs outlive this process" in text)
+
+
+def test_a_leader_and_its_worker_in_one_say_where_the_journal_is(start: Start, programs: Path, home: Path) -> None:
+    up = start("up", "0", "--programs", programs, "--jobs", home / "jobs", "--state", "kept")
+    up.until(lambda text: f"journal in {home / 'kept'}: " in text)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [(("--memory",), "--memory: no journal"), ((), "port 0 and no --state: no journal")],
+    ids=["memory", "any port"],
+)
+def test_a_leader_without_a_journal_says_so_and_inherits_nothing(
+    words: tuple[str, ...], why: str, start: Start, waku: Waku, tmp_path: Path
+) -> None:
+    first, second = start("leader", "0", *words), start("leader", "0", *words)
+    first.until(lambda text: why in text)
+    address = second.line()
+    assert first.line() != address
+    assert not json.loads(waku("status", "--leader", address, "-o", "json").stdout)["durable"]
+    assert "in memory only" in waku("status", "--leader", address).stdout
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("run", "calcA"), "disk-full", "the leader's disk is nearly full"),
+        (("submit", "calcA"), "full", "the leader's queue is full"),
+        (("map", "calcA", "in"), "disk-full", "the leader's disk is nearly full"),
+    ],
+    ids=["run", "submit", "map"],
+)
+@pytest.mark.spec("L9")
+def test_a_leader_that_takes_no_jobs_is_waited_for_aloud(
+    words: tuple[str, ...], code: str, text: str, start: Start, inputs: Path
+) -> None:
+    with closing(ScriptedLeader()) as leader:
+        leader.refusal = code, text
+        client = start(*words, "--leader", leader.address)
+        client.until(lambda said: f"the leader takes no jobs now: {text}; waiting" in said)
+        leader.refusal = None
+        ended, _, said = client.end()
+    assert ended == 0, said
+    assert said.count("takes no jobs now") == said.count("the leader takes jobs again") == 1
 
 
 # Bad days: one sentence and a hint.

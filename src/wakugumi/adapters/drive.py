@@ -105,6 +105,8 @@ class Drive(Generic[E, K, D]):
             step = self._machine.tick(now) if events is None else self._machine.handle(events, now)
             if self._trace:
                 self._log(events or (), step)
+            if step.at_once:
+                self._perform(step.at_once)
             keeper = self._keeper
             if keeper is None or (not step.keep and not self._waiting and keeper.idle):
                 if step.do:

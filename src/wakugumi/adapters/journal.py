@@ -6,12 +6,13 @@
 
 One statement is one transaction, so the writer gives up Python's lock once, is in the disk's hands, and takes it once.
 Nothing is reported as done that is not on disk: a full disk is waited for, any other error is the end (`on_failure`),
-because after a failed fsync nobody knows what the disk has.
+because after a failed fsync nobody knows what the disk has. Nor is a payload reported as gone that could not be read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import time
 from collections import Counter
@@ -22,18 +23,20 @@ from typing import Final
 
 from wakugumi.adapters.journal_file import (
     FILE_NAME,
+    PAGE_BYTES,
     SQL_ERRORS,
     Leaf,
     Lock,
     encode_records,
     file_unusable,
+    file_use,
     make_folder,
-    open_to_read,
+    open_beside,
     open_to_write,
     read_leaves,
 )
 from wakugumi.adapters.journal_reader import Loaded, Reader
-from wakugumi.adapters.journal_writer import PAGE_BYTES, Done, Drop, Entry, Writer, must_be_fetched, settle
+from wakugumi.adapters.journal_writer import Done, Drop, Entry, Writer, settle
 from wakugumi.adapters.room import Room
 from wakugumi.core.events import DropLeaves, KeepWhole, LeaderKeep
 from wakugumi.core.job import JobId
@@ -42,9 +45,13 @@ from wakugumi.limits import JOURNAL_BACKLOG_BYTES_MAX, KIB
 
 __all__ = ["Journal", "Leaf"]
 
+log = logging.getLogger("wakugumi.journal")
+
 LINGER_S: Final = 0.05
 """How long a leaf that nobody waits for may wait for company: each commit costs the disk a flush."""
 LINGER_BYTES_MAX: Final = 256 * KIB
+SLOW_S: Final = 5.0
+"""A commit that takes longer is worth a word: to all who wait the leader seems to hang."""
 
 _SPECIAL: Final = frozenset({KeepWhole, DropLeaves})
 
@@ -58,6 +65,7 @@ class Journal:
         folder: Path,
         *,
         factory: type[sqlite3.Connection] = sqlite3.Connection,
+        reader_factory: type[sqlite3.Connection] = sqlite3.Connection,
         free_bytes: Callable[[], int] | None = None,
     ) -> Journal:
         """Make the folder if need be, and take it for this process. Raises ConfigError."""
@@ -71,19 +79,28 @@ class Journal:
             base = open_to_write(path, factory)
             undo.callback(base.close)
             try:
-                room.prepare()
+                room.prepare(file_use(base))
                 last = settle(base, path, room)
             except SQL_ERRORS as error:
                 raise file_unusable(path, error) from None
             undo.pop_all()
-        return cls(path, lock, base, room, last + 1)
+        return cls(path, lock, base, reader_factory, room, last + 1)
 
-    def __init__(self, path: Path, lock: Lock, base: sqlite3.Connection, room: Room, next_leaf: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lock: Lock,
+        base: sqlite3.Connection,
+        reader_factory: type[sqlite3.Connection],
+        room: Room,
+        next_leaf: int,
+    ) -> None:
         """See `open`."""
         self.path = path
         self.next_leaf = next_leaf
         self._lock = lock
         self._base = base
+        self._reader_factory = reader_factory
         self._room = room
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
@@ -93,6 +110,9 @@ class Journal:
         self._lingering: list[Entry] = []
         self._lingering_bytes = 0
         self._linger: asyncio.TimerHandle | None = None
+        self._slow_timer: asyncio.TimerHandle | None = None
+        self._slow_since: float | None = None
+        """Since when the disk keeps us waiting, if it was said that it does."""
         self._entries_waiting = 0
         self._bytes_waiting = 0
         self._loading: Counter[int] = Counter()
@@ -102,6 +122,7 @@ class Journal:
         self.behind = False
         """More waits for the disk than is good: whoever feeds us should pause."""
         self._shut = False
+        self._failed = False
 
     @property
     def idle(self) -> bool:
@@ -110,7 +131,7 @@ class Journal:
 
     def leaves(self) -> Iterator[Leaf]:
         """All that is kept, the oldest first, one at a time. Raises ConfigError."""
-        with closing(open_to_read(self.path)) as base:
+        with closing(open_beside(self.path, sqlite3.Connection)) as base:
             yield from read_leaves(base, self.path)
 
     def begin(
@@ -120,12 +141,15 @@ class Journal:
         on_disk_low: Callable[[bool], None],
         on_behind: Callable[[bool], None] | None = None,
     ) -> None:
-        """From now on it can be written to. `on_failure` is called once, and then nothing is done any more."""
+        """From now on it can be written to. `on_failure` is called once, and then nothing is done any more.
+
+        Raises ConfigError.
+        """
+        self._reader = Reader(self.path, self._reader_factory, loop, self._loaded, self._fail)
         self._loop = loop
         self._on_failure = on_failure
         self._on_behind = on_behind or _ignore
         self._writer = Writer(self.path, self._base, self._room, loop, self._written, self._fail, on_disk_low)
-        self._reader = Reader(self.path, loop, self._loaded)
         self._writer.start()
         self._reader.start()
 
@@ -154,7 +178,7 @@ class Journal:
             self._linger = self._loop.call_later(LINGER_S, self._send)
 
     def load(self, leaf: int, jobs: Sequence[JobId], done: Loaded) -> None:
-        """Read these jobs' payloads from a leaf. What cannot be read is missing in the answer, and logged."""
+        """Read these jobs' payloads from a leaf. What is damaged is missing in the answer, and logged."""
         assert self._reader is not None
         self._loading[leaf] += 1
         self._reader.queue.put((leaf, jobs, done))
@@ -167,26 +191,29 @@ class Journal:
         if self._writer is not None and self._reader is not None:
             self._send()
             reader, writer, self._reader, self._writer = self._reader, self._writer, None, None
+            reader.closing.set()
             reader.queue.put(None)
             await asyncio.to_thread(reader.join)
             writer.closing.set()
             writer.queue.put(None)
             await asyncio.to_thread(writer.join)
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
         self._shut = True
         with suppress(sqlite3.Error):
             self._base.close()
         self._lock.release()
 
     def _entry(self, records: Sequence[LeaderKeep], done: Done | None) -> Entry:
-        content: bytes | Sequence[LeaderKeep]
-        if _SPECIAL.isdisjoint(map(type, records)):  # at a fortieth of a microsecond per record
-            content = encode_records(records)
-        else:
-            for record in records:
-                if type(record) is DropLeaves:
-                    self._drop_leaf, self._drop_before = self.next_leaf, record.before
-            content = records if any(map(must_be_fetched, records)) else encode_records(records)
+        content: bytes | Sequence[LeaderKeep] = encode_records(records)
         weight = len(content) + PAGE_BYTES
+        if not _SPECIAL.isdisjoint(map(type, records)):  # at a fortieth of a microsecond per record
+            for record in records:
+                if isinstance(record, DropLeaves):
+                    self._drop_leaf, self._drop_before = self.next_leaf, record.before
+                elif isinstance(record, KeepWhole) and isinstance(record.payload, int):
+                    content = records
+                    weight += record.digest >> 32  # the size of what is to be fetched
         return Entry(self.next_leaf, time.time(), content, weight, done)
 
     def _send(self, entry: Entry | None = None) -> None:
@@ -202,11 +229,34 @@ class Journal:
         for one in entries:
             self._bytes_waiting += one.weight
             self._writer.queue.put(one)
+        if self._slow_timer is None:
+            self._watch(SLOW_S)
         if not self.behind and self._bytes_waiting > JOURNAL_BACKLOG_BYTES_MAX:
             self.behind = True
             self._on_behind(True)
 
+    def _watch(self, after_s: float) -> None:
+        """Only this thread can tell that the disk has the other one. While there is work it looks every few seconds."""
+        assert self._loop is not None
+        self._slow_timer = self._loop.call_later(after_s, self._look_for_slowness)
+
+    def _look_for_slowness(self) -> None:
+        self._slow_timer = None
+        if self._writer is None or not self._entries_waiting:
+            return
+        since, now = self._writer.busy_since, time.monotonic()
+        if since is None or now - since < SLOW_S:
+            self._watch(SLOW_S if since is None else since + SLOW_S - now)
+        elif self._slow_since is None:
+            self._slow_since = since
+            log.warning("the disk of %s takes its time: a commit is under way for %.0f s", self.path, now - since)
+
     def _written(self, entries: Sequence[Entry]) -> None:
+        if self._failed:
+            return
+        if self._slow_since is not None:
+            took_s, self._slow_since = time.monotonic() - self._slow_since, None
+            log.warning("the disk of %s took %.0f s for a commit, and goes on", self.path, took_s)
         self._entries_waiting -= len(entries)
         for entry in entries:
             self._bytes_waiting -= entry.weight
@@ -220,6 +270,8 @@ class Journal:
         self._drop()
 
     def _loaded(self, leaf: int, done: Loaded, payloads: dict[JobId, bytes]) -> None:
+        if self._failed:
+            return
         self._loading[leaf] -= 1
         if not self._loading[leaf]:
             del self._loading[leaf]
@@ -240,8 +292,9 @@ class Journal:
             self._writer.queue.put(Drop(before))
 
     def _fail(self, error: JournalError) -> None:
-        self._shut = True
-        self._on_failure(error)
+        if not self._failed:
+            self._shut = self._failed = True
+            self._on_failure(error)
 
 
 def _ignore(_: object) -> None:

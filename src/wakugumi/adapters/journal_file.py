@@ -29,7 +29,7 @@ import msgspec
 from wakugumi.core.events import KeepJob, KeepWhole, LeaderKeep
 from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError
-from wakugumi.limits import MIB
+from wakugumi.limits import KIB, MIB
 
 try:
     from isal.isal_zlib import crc32
@@ -50,6 +50,8 @@ MIGRATIONS: Final = (
 )
 """What makes version n of version n - 1, in order; the version of a file is `PRAGMA user_version`."""
 VERSION: Final = len(MIGRATIONS)
+PAGE_BYTES: Final = 4 * KIB
+"""SQLite's, and what a commit writes at least."""
 BUSY_TIMEOUT_S: Final = 5.0
 """How long to wait for another process that looks at the file: nobody holds it for longer than a moment."""
 
@@ -59,6 +61,8 @@ SQL_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 _LOOK_S: Final = 0.1
 _WAL_KEPT_BYTES: Final = 32 * MIB
 """The write-ahead log grows while someone looks at the file for long; afterwards it is cut to this."""
+_PROBE_NAME: Final = "probe"
+_PROBE_BYTES: Final = 256 * KIB
 _MAGIC: Final = b"SQLite format 3\0"
 _HEAD: Final = Struct("<qd")
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -72,6 +76,14 @@ class Leaf(NamedTuple):
     written_at: float
     """Wall clock, for showing ages only: clocks step."""
     records: list[LeaderKeep]
+
+
+class Use(NamedTuple):
+    """What the file takes of the disk."""
+
+    file_bytes: int
+    free_bytes: int
+    """Of these: what leaves that were removed have left, and new ones will take."""
 
 
 class Damaged(ConfigError):
@@ -155,6 +167,7 @@ def open_to_write(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Conn
         )
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        _check_start(path)
     except OSError as error:
         raise folder_unusable(path, error) from None
     try:
@@ -172,28 +185,38 @@ def open_to_write(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Conn
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """For looking only, also while a leader writes. Raises ConfigError."""
+    """For looking only, also while a leader in another process writes. Raises ConfigError."""
     try:
-        with open(path, "rb"):
-            pass
-        base = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode=ro",
-            uri=True,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        with contextlib.ExitStack() as undo:
-            undo.callback(base.close)
-            if check_identity(base, path) == 0:
-                raise ConfigError(f"{path} is empty: no leader has written to it yet")
-            undo.pop_all()
+        _check_start(path)
     except FileNotFoundError:
         raise ConfigError(
             f"there is no journal in {path.parent}", "name the folder that the leader was given with --state DIR"
         ) from None
     except OSError as error:
         raise folder_unusable(path, error) from None
+    return open_beside(path, sqlite3.Connection)
+
+
+def open_beside(path: Path, factory: type[sqlite3.Connection]) -> sqlite3.Connection:
+    """The same for the process that has it open to write. Raises ConfigError.
+
+    SQLite alone may open the file here: whoever closes a file lets go of all locks that its process has on it, and the
+    writer's is what keeps others from removing the write-ahead log.
+    """
+    try:
+        base = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=ro",
+            uri=True,
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=factory,
+        )
+        with contextlib.ExitStack() as undo:
+            undo.callback(base.close)
+            if check_identity(base, path) == 0:
+                raise ConfigError(f"{path} is empty: no leader has written to it yet")
+            undo.pop_all()
     except SQL_ERRORS as error:
         raise file_unusable(path, error) from None
     return base
@@ -201,10 +224,6 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 def check_identity(base: sqlite3.Connection, path: Path) -> int:
     """The version of this journal, 0 for a new one. Raises ConfigError if it is something else, and leaves it alone."""
-    with open(path, "rb") as file:
-        start = file.read(len(_MAGIC))
-    if start not in {b"", _MAGIC}:
-        raise _foreign(path)
     application: int = base.execute("PRAGMA application_id").fetchone()[0]
     version: int = base.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
@@ -218,6 +237,14 @@ def check_identity(base: sqlite3.Connection, path: Path) -> int:
             "use the Wakugumi that wrote it, or a newer one",
         )
     return version
+
+
+def file_use(base: sqlite3.Connection) -> Use:
+    """It costs next to nothing: both stand on the first page. Raises sqlite3.Error."""
+    pages, free, size = (
+        base.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    )
+    return Use(pages * size, free * size)
 
 
 def read_leaves(base: sqlite3.Connection, path: Path) -> Iterator[Leaf]:
@@ -324,7 +351,7 @@ def file_unusable(path: Path, error: Exception) -> ConfigError:
     """What SQLite says about the file, in our words."""
     if isinstance(error, UnicodeDecodeError):
         return Damaged(path, "what SQLite says of it is no text")
-    if is_full(error):
+    if is_full(error, path.parent):
         return ConfigError(f"there is no room on the disk of {path}", "free some, and start again")
     match getattr(error, "sqlite_errorcode", 0) & 0xFF:  # without its finer points
         case sqlite3.SQLITE_CORRUPT:
@@ -342,10 +369,41 @@ def file_unusable(path: Path, error: Exception) -> ConfigError:
             return ConfigError(f"the journal {path} cannot be used: {error}", "look at the disk and the system's log")
 
 
-def is_full(error: Exception) -> bool:
-    """Is it only room that is missing? Also for the file `-shm`, of which SQLite says it in another way."""
+def is_full(error: Exception, folder: Path) -> bool:
+    """Is it only room that is missing? SQLite says so of a full disk. Of the file `-shm` it says it in another way, and
+    of a quota that is used up not at all: a write failed, and why is for us to find out."""
     code: int = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_IOERR_WRITE:
+        return not _has_room(folder)
     return code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
+
+
+def _has_room(folder: Path) -> bool:
+    """Does a file of our own find room here? Only an answer that is about room is a no. Random bytes, for some file
+    systems leave out zeros; and flushed, for some look at the quota only then."""
+    path = folder / _PROBE_NAME
+    try:
+        with open(path, "wb", buffering=0, opener=_open_own) as file:
+            file.write(os.urandom(_PROBE_BYTES))
+            os.fsync(file)
+    except OSError as error:
+        return error.errno not in {errno.ENOSPC, errno.EDQUOT}
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return True
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def _check_start(path: Path) -> None:
+    """SQLite would take a file of a few bytes for an empty one of its own. Raises ConfigError, OSError."""
+    with open(path, "rb") as file:
+        start = file.read(len(_MAGIC))
+    if start not in {b"", _MAGIC}:
+        raise _foreign(path)
 
 
 def _foreign(path: Path) -> ConfigError:
@@ -355,6 +413,9 @@ def _foreign(path: Path) -> ConfigError:
 
 
 def _migrate(base: sqlite3.Connection, version: int) -> None:
+    # Before all else, as it is settled with the first page: room that is not needed any more can be given back. It
+    # costs a page per commit, and saves more when leaves are removed, as their pages need not be read.
+    base.execute("PRAGMA auto_vacuum = INCREMENTAL")
     base.execute("PRAGMA journal_mode = WAL")
     base.execute("PRAGMA synchronous = FULL")
     base.execute("PRAGMA wal_autocheckpoint = 0")

@@ -20,12 +20,21 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from wakugumi.adapters.journal_file import Damaged, checksum, encode_records, is_full, payloads_of, read_leaf
+from wakugumi.adapters.journal_file import (
+    PAGE_BYTES,
+    Damaged,
+    checksum,
+    encode_records,
+    file_use,
+    is_full,
+    payloads_of,
+    read_leaf,
+)
 from wakugumi.adapters.room import LOOK_S, Room
 from wakugumi.core.events import KeepWhole, LeaderKeep
 from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError, JournalError
-from wakugumi.limits import KIB, MIB
+from wakugumi.limits import MIB
 
 log = logging.getLogger("wakugumi.journal")
 
@@ -36,12 +45,10 @@ WAL_BYTES: Final = 8 * MIB
 """The write-ahead log is written back when it has grown to this. A flush of a file that grows costs twice that of one
 that is overwritten, so it is stretched to this once, at the start; 8 MiB are written back in some 15 ms, in which
 commits wait, and hold ten thousand jobs, over which the two flushes of the writing back spread."""
-PAGE_BYTES: Final = 4 * KIB
-"""SQLite's, and what a commit writes at least."""
-DROP_FIRST: Final = 64
-DROP_MAX_S: Final = 0.005
-"""Leaves that one transaction removes at first, and how long one should take: it doubles or halves their number. All at
-once would hold up the commits for seconds."""
+BITE_FIRST: Final = 64
+BITE_MAX_S: Final = 0.005
+"""Leaves that one transaction removes at first, or pages that it gives back, and how long one should take: it doubles
+or halves their number. All at once would hold up the commits for seconds."""
 DROP_AT_CLOSE_S: Final = 1.0
 """What is not removed by then goes with the next leaves that are dropped."""
 RETRY_FIRST_S: Final = 0.01
@@ -99,27 +106,34 @@ class Writer(threading.Thread):
         self._told_low = False
         self._wal_bytes = 0
         self._first = 0
-        self._drop_count = DROP_FIRST
+        self._drop_count = BITE_FIRST
         self._drop_before = 0
+        self._surplus_pages = 0
+        self._shrink_count = BITE_FIRST
+        self.busy_since: float | None = None
+        """Since when it is in the disk's hands, by `time.monotonic`. It only waits for room, or for work, at None."""
         self._held: Entry | None = None
         self._ended = False
 
     def run(self) -> None:
         try:
             self._tell_room()
+            self._find_surplus()
             while not self._ended:
                 entries = self._take()
                 if entries:
                     if not self._insist(entries):
                         break
                     self._tell(self._on_written, entries)
+                self.busy_since = time.monotonic()
                 self._look_after()
+                self.busy_since = None
             until = time.monotonic() + DROP_AT_CLOSE_S
             while self._drop_before > self._first and time.monotonic() < until:
                 self._remove_some()
         except Exception as error:
-            log.critical("the journal %s cannot be written: %s", self._path, error, exc_info=_surprise(error))
-            self._tell(self._on_failure, _failure(self._path, error))
+            log.critical("the journal %s cannot be written: %s", self._path, error, exc_info=surprise(error))
+            self._tell(self._on_failure, failure(self._path, "written", error))
         else:
             with suppress(sqlite3.Error):
                 self._base.execute(_WRITE_BACK).fetchall()
@@ -150,7 +164,7 @@ class Writer(threading.Thread):
         return entries
 
     def _patience_s(self) -> float | None:
-        if self._drop_before > self._first:
+        if self._drop_before > self._first or self._surplus_pages:
             return 0.0
         return LOOK_S if self._room.low else None
 
@@ -158,12 +172,15 @@ class Writer(threading.Thread):
         """Write them, however long the disk is full. False if it was closed before there was room."""
         pause_s = RETRY_FIRST_S
         while True:
+            self.busy_since = time.monotonic()
             try:
                 self._write(entries)
                 return True
             except sqlite3.Error as error:
-                if not is_full(error):
+                if not self._is_full(error):
                     raise
+            finally:
+                self.busy_since = None
             if not self._room.low:
                 log.error("the disk of %s is full: nothing new is accepted until there is room", self._path)
             self._room.give_up_reserve()
@@ -204,16 +221,24 @@ class Writer(threading.Thread):
 
     def _look_after(self) -> None:
         """What else is to be done, now that nobody waits for what was written."""
-        self._room.look(time.monotonic())
-        self._tell_room()
+        now = time.monotonic()
+        if self._room.is_time(now):
+            self._room.look(now, file_use(self._base))
+            self._tell_room()
+            if self._room.low:
+                self._find_surplus()
         if self._drop_before > self._first:
             self._remove_some()
+            if self._drop_before <= self._first:
+                self._find_surplus()
+        elif self._surplus_pages and self.queue.empty():
+            self._shrink_some()
         if self._wal_bytes >= WAL_BYTES:
             self._wal_bytes = 0
             try:
                 self._base.execute(_WRITE_BACK).fetchall()
             except sqlite3.Error as error:
-                if not is_full(error):
+                if not self._is_full(error):
                     raise
                 self._room.give_up_reserve()
                 self._tell_room()
@@ -226,14 +251,41 @@ class Writer(threading.Thread):
         try:
             self._base.execute("DELETE FROM log WHERE number < ?", (before,))
         except sqlite3.Error as error:
-            if not is_full(error):
+            if not self._is_full(error):
                 raise
             self._drop_before = 0  # until the next time: they only take room
             return
         self._first = before
         self._wal_bytes += 8 * PAGE_BYTES  # the list of free pages, mostly
-        in_time = time.monotonic() - began_at < DROP_MAX_S
-        self._drop_count = self._drop_count * 2 if in_time else max(1, self._drop_count // 2)
+        self._drop_count = _next_bite(self._drop_count, began_at)
+
+    def _find_surplus(self) -> None:
+        self._surplus_pages = self._room.surplus_bytes(file_use(self._base)) // PAGE_BYTES
+
+    def _shrink_some(self) -> None:
+        """Give pages back to the disk: those at the end of the file move into the gaps, and it is cut when the
+        write-ahead log is written back."""
+        pages = min(self._shrink_count, self._surplus_pages)
+        free_before = file_use(self._base).free_bytes
+        began_at = time.monotonic()
+        try:
+            # As a script: of a statement without columns `execute` takes the first step only, and each frees one page.
+            self._base.executescript(f"PRAGMA incremental_vacuum({pages})")
+        except sqlite3.Error as error:
+            if not self._is_full(error):
+                raise
+            self._surplus_pages = 0
+            return
+        self._shrink_count = _next_bite(self._shrink_count, began_at)
+        self._wal_bytes += 2 * pages * PAGE_BYTES  # a page that moves, and at worst another that points to it
+        self._surplus_pages -= pages
+        if file_use(self._base).free_bytes >= free_before:
+            self._surplus_pages = 0  # a file that was begun without the means for it
+        elif not self._surplus_pages:
+            self._wal_bytes = WAL_BYTES  # to be written back now: this is what cuts the file
+
+    def _is_full(self, error: Exception) -> bool:
+        return is_full(error, self._path.parent)
 
     def _tell(self, function: Callable[..., None], *args: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
@@ -258,7 +310,7 @@ def settle(base: sqlite3.Connection, path: Path, room: Room) -> int:
             base.execute(_WRITE_BACK).fetchall()
             base.execute("DELETE FROM stretch")
     except sqlite3.Error as error:
-        if not is_full(error):
+        if not is_full(error, path.parent):
             raise
         room.give_up_reserve()
         base.execute(_WRITE_BACK).fetchall()
@@ -266,17 +318,19 @@ def settle(base: sqlite3.Connection, path: Path, room: Room) -> int:
     return last
 
 
-def must_be_fetched(record: LeaderKeep) -> bool:
-    return type(record) is KeepWhole and isinstance(record.payload, int)
-
-
-def _failure(path: Path, error: Exception) -> JournalError:
+def failure(path: Path, done: str, error: Exception) -> JournalError:
+    """What the process ends with. `done`: what could not be done."""
     return JournalError(
-        f"the journal {path} cannot be written: {error}; nothing more is accepted",
+        f"the journal {path} cannot be {done}: {error}; nothing more is accepted",
         f"look at the disk and the system's log; `waku store check {path.parent}` tells what is there",
     )
 
 
-def _surprise(error: Exception) -> Exception | None:
+def surprise(error: Exception) -> Exception | None:
     """Worth a traceback: not the disk's fault but ours."""
     return None if isinstance(error, sqlite3.Error | OSError | ConfigError) else error
+
+
+def _next_bite(count: int, began_at: float) -> int:
+    in_time = time.monotonic() - began_at < BITE_MAX_S
+    return count * 2 if in_time else max(1, count // 2)

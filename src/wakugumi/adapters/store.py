@@ -29,6 +29,7 @@ from wakugumi.adapters.journal_file import (
     checksum,
     encode_records,
     file_unusable,
+    file_use,
     folder_unusable,
     holder,
     open_to_read,
@@ -227,13 +228,11 @@ def _look(path: Path) -> Report:
                 else:
                     leaves += 1
                     emptied += not leaf.records
-            pages, free, size = (
-                base.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
-            )
+            use = file_use(base)
         except SQL_ERRORS as error:
             raise file_unusable(path, error) from None
     lost_jobs = fold.lost() if lost else []
-    return Report(str(path), 0, leaves, lost, emptied, fold.count(), lost_jobs, pages * size, free * size, damage)
+    return Report(str(path), 0, leaves, lost, emptied, fold.count(), lost_jobs, *use, damage)
 
 
 def _copy_readable(path: Path, target: Path) -> None:

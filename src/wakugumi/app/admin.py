@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from typing import Annotated, TypeVar
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
@@ -24,7 +24,8 @@ from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refuse
 from wakugumi.limits import LIST_ROWS_DEFAULT
 from wakugumi.roles.result import Result
 
-A = TypeVar("A", bound=qu.Answer)
+IDS_AT_ONCE: Final = 10_000
+"""Ids in one question: it fits a frame, and the leader does all of it in one step."""
 
 State = Annotated[str, Parameter(show_default=False, help="Only those: queued, backoff, running, ok or failed.")]
 Client = Annotated[str, Parameter(show_default=False, help="Only those of this client.")]
@@ -138,18 +139,7 @@ def jobs_cancel(
     if not jobs and not client and not pattern:
         raise ConfigError("nothing says which jobs to cancel", "name ids, --client or --pattern")
     ids = {id_of(job): job for job in jobs}
-    question = qu.AskCancel(list(ids), client, pattern, forget)
-    answer = ask(question, qu.CancelAnswer, asking)
-    while answer.left:
-        say(f"{one(answer.cancelled, 'job')} cancelled, {answer.left:,} to go")
-        more = ask(question, qu.CancelAnswer, asking)
-        answer = qu.CancelAnswer(
-            answer.cancelled + more.cancelled,
-            answer.finished + more.finished,
-            more.unknown,
-            answer.forgotten + more.forgotten,
-            more.left,
-        )
+    answer = _cancel(list(ids), client, pattern, forget, asking)
     match config.OUTPUT.value(asking.output):
         case "json":
             json_out(answer)
@@ -214,6 +204,27 @@ def workers_resume(
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
     return _show_worker(ask(qu.AskResume(worker), qu.WorkerRow, asking), asking)
+
+
+def _cancel(ids: list[str], client: str, pattern: str, forget: bool, asking: Asking) -> qu.CancelAnswer:
+    """All of it, in as many questions as it takes."""
+    whole = qu.CancelAnswer(0, 0, [])
+    for at in range(0, len(ids) or 1, IDS_AT_ONCE):
+        question = qu.AskCancel(ids[at : at + IDS_AT_ONCE], client, pattern, forget)
+        later = len(ids[at + IDS_AT_ONCE :])
+        while True:
+            part = ask(question, qu.CancelAnswer, asking)
+            whole = qu.CancelAnswer(
+                whole.cancelled + part.cancelled,
+                whole.finished + part.finished,
+                [*whole.unknown, *part.unknown],
+                whole.forgotten + part.forgotten,
+            )
+            if part.left or later:
+                say(f"{one(whole.cancelled, 'job')} cancelled, {part.left + later:,} to go")
+            if not part.left:
+                break
+    return whole
 
 
 async def _wait(leader: str | None, jobs: list[str], wait_s: float | None) -> list[Result]:

@@ -135,29 +135,36 @@ Example:
         Command(
             "up",
             "wakugumi.app.serve:up",
-            "[PORT] [--programs DIR] [--slots N] [OPTIONS]",
+            "[PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [OPTIONS]",
             """\
 A leader and a worker on this machine, until you stop it.
 
 The quickest grid there is: it runs the programs of one folder for everyone who can reach the port, which is nobody \
-but this machine unless --host and --allow-open say otherwise.""",
+but this machine unless --host and --allow-open say otherwise. Accepted jobs survive it, as with `waku leader`.""",
             """\
 Examples:
   waku up --programs ./bin
+  waku up --programs ./bin --memory
   waku up 5000 --slots 8 --host 0.0.0.0 --allow-open""",
         ),
         Command(
             "leader",
             "wakugumi.app.serve:leader",
-            "[PORT] [--host HOST] [OPTIONS]",
+            "[PORT] [--state DIR | --memory] [--host HOST] [OPTIONS]",
             """\
 A leader: takes jobs from clients and gives them to workers.
+
+Accepted jobs survive it, also kill -9 and power loss: they stand in a journal in --state DIR, and the next leader on \
+that folder goes on with them. Without --state each port has a folder of its own, and the log says which. With \
+--memory, or with port 0 and no --state, there is no journal, and what is queued is gone with the leader.
 
 Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
 the second ends it at once.""",
             """\
 Examples:
   waku leader 5000
+  waku leader 5000 --state /var/lib/wakugumi
+  waku leader 5000 --memory
   waku leader 5000 --host 10.0.0.1 --allow-open""",
         ),
         Command(
@@ -291,7 +298,8 @@ Examples:
 Which jobs used up their attempts and wait for a person, the newest last.
 
 A job dies when its worker is lost, does not answer or fails it time after time; a program's own non-zero exit is an \
-answer, and no death. Exit code 3 if an ID is not among the dead.""",
+answer, and no death. The leader keeps 10,000 dead jobs or 256 MiB of them; then the oldest go. Exit code 3 if an ID \
+is not among the dead.""",
             """\
 Examples:
   waku dead list
@@ -415,7 +423,8 @@ time their program begins and ends. Each of them is killed (SIGKILL) or stopped 
 and brought back; the kills are spread over the jobs. Then the marks are counted: every accepted job must be finished, \
 once in the eyes of the client, and a program may run again only if its worker was killed while it ran there.
 
-Exit code 1 if anything was lost, delivered twice, or run again without need; the folder is kept then, and named.""",
+Exit code 1 if anything was lost, delivered twice, or run again without need, or if there were fewer kills than asked \
+for; the folder is kept then, and named.""",
             """\
 Examples:
   waku drill

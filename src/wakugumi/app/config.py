@@ -96,7 +96,11 @@ class Setting(Generic[T]):
 
 
 def state_folder(port: int) -> Path:
-    """Where a leader on this port keeps its journal if nobody says otherwise: beside what other programs keep."""
+    """Where a leader on this port keeps its journal if nobody says otherwise: beside what other programs keep.
+
+    Port 0 is any port, and stands for no leader in particular: it has no such folder.
+    """
+    assert port > 0
     beside = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     return beside / "wakugumi" / f"leader-{port}"
 
@@ -119,7 +123,7 @@ TIMEOUT_S: Final = Setting("timeout", JOB_TIMEOUT_S, least=0.001, most=JOB_TIMEO
 PROGRAMS: Final = Setting("programs", "/opt/grid/exe")
 JOBS: Final = Setting("jobs", "/tmp/jobs")  # noqa: S108 -- the contract's default (W1)
 STATE: Final = Setting("state", "")
-"""Empty: a folder of the user's, named after the port."""
+"""Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")

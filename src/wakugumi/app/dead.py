@@ -78,7 +78,7 @@ def dead_requeue(
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "requeue")
-    answer = ask(qu.AskRequeue(list(ids), pattern, reason), qu.DeadDoneAnswer, asking)
+    answer = _do(qu.AskRequeue(list(ids), pattern, reason), "requeued", asking)
     return _show_done(answer, ids, "requeued", asking)
 
 
@@ -91,7 +91,7 @@ def dead_drop(
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "drop")
-    answer = ask(qu.AskDrop(list(ids), pattern, reason), qu.DeadDoneAnswer, asking)
+    answer = _do(qu.AskDrop(list(ids), pattern, reason), "dropped", asking)
     return _show_done(answer, ids, "dropped", asking)
 
 
@@ -108,6 +108,17 @@ def _chosen(jobs: Sequence[str], pattern: str, reason: str, every: bool, what: s
             f"nothing says which dead jobs to {what}", "name ids, --pattern or --reason; --all means every one"
         )
     return {id_of(job): job for job in jobs}
+
+
+def _do(question: qu.AskRequeue | qu.AskDrop, done: str, asking: Asking) -> qu.DeadDoneAnswer:
+    """Ask until nothing is left of it: the leader does only so much at once."""
+    answer = ask(question, qu.DeadDoneAnswer, asking)
+    while answer.left:
+        say(f"{one(answer.done, 'job')} {done}, {answer.left:,} to go")
+        more = ask(question, qu.DeadDoneAnswer, asking)
+        # The first answer names all that are unknown; to the others those that are done are unknown, too.
+        answer = qu.DeadDoneAnswer(answer.done + more.done, answer.unknown, more.left)
+    return answer
 
 
 def _show_done(answer: qu.DeadDoneAnswer, ids: dict[str, str], done: str, asking: Asking) -> int:

@@ -22,7 +22,6 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from cyclopts import Parameter
 
-from wakugumi.adapters.guardian import guard
 from wakugumi.app import EXIT_INTERRUPTED, config, logs
 from wakugumi.app import drill_marks as dm
 from wakugumi.app.drill_client import Orders
@@ -30,11 +29,12 @@ from wakugumi.app.drill_fleet import KINDS, Fleet, Member, State
 from wakugumi.app.drill_marks import Mark, Marks, now
 from wakugumi.app.drill_plan import Fault, Wanted, ahead, plan
 from wakugumi.app.drill_tally import OK, Count, count, rows
+from wakugumi.app.guarded import guarded
 from wakugumi.app.options import LOGGING, Logging, Output
-from wakugumi.app.output import colour, duration, json_out, lines_out, one, say, say_error, table_out
+from wakugumi.app.output import colour, duration, json_out, lines_out, one, say, table_out
 from wakugumi.app.progress import Tally, progress
 from wakugumi.app.stoppable import Stopped, run
-from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, WakugumiError
+from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 from wakugumi.limits import CREDIT_MAX
 
 N = TypeVar("N", int, float)
@@ -109,7 +109,7 @@ def drill(
         raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
     folder = Path(tempfile.mkdtemp(prefix="waku-drill-"))
     # Whatever becomes of the drill itself, nothing that it started outlives it.
-    code = guard(lambda: _told(lambda: _drill(wanted, folder)))
+    code = guarded(lambda: _drill(wanted, folder))
     if code >= _BY_SIGNAL and not keep:
         shutil.rmtree(folder, ignore_errors=True)
     return code
@@ -257,15 +257,6 @@ def _show(wanted: Wanted, found: Count, folder: str) -> None:
         say(f"{colour('wrong:', 'red')} {sentence}")
     if not found.wrong:
         say("passed: nothing was lost, and nothing ran twice without need")
-
-
-def _told(work: Callable[[], int]) -> int:
-    """Below a guardian nobody else reports a mistake of the user."""
-    try:
-        return work()
-    except WakugumiError as error:
-        say_error(str(error), error.hint)
-        return error.exit_code
 
 
 def _kinds(text: str) -> tuple[str, ...]:

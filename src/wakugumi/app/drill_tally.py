@@ -118,6 +118,10 @@ class Count(msgspec.Struct, frozen=True):
             if self.why[cause]:
                 jobs = [job for job, blamed in self.again.items() if blamed is cause]
                 found.append(f"{one(self.why[cause], 'program')} ran again, {_SAID[cause][0]}: {_some(jobs)}")
+        if (kills := sum(self.kills.values())) < self.kills_planned:
+            found.append(
+                f"{kills:,} of {one(self.kills_planned, 'planned kill')} happened: less was tried than asked for"
+            )
         if self.died:
             found.append(f"ended without being killed: {', '.join(self.died[:10])}")
         return found

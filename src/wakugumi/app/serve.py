@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import Parameter
 
-from wakugumi.adapters.guardian import guard
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address, check_binding
@@ -23,9 +23,11 @@ from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
+from wakugumi.app.guarded import guarded
 from wakugumi.app.options import LOGGING, Logging
-from wakugumi.app.output import one, say, say_error
-from wakugumi.errors import ConfigError, WakugumiError
+from wakugumi.app.output import one, say
+from wakugumi.errors import ConfigError
+from wakugumi.limits import DRAIN_DEADLINE_S
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
 
@@ -53,7 +55,9 @@ CpuCap = Annotated[
 WorkerName = Annotated[str | None, Parameter(help="What people call it, and a subject of its own. [WAKU_NAME]")]
 StateDir = Annotated[
     str | None,
-    Parameter(help="The folder for the leader's journal; one per port, below ~/.local/state. [WAKU_STATE]"),
+    Parameter(
+        help="The folder for the leader's journal; one per port below ~/.local/state, and none for port 0. [WAKU_STATE]"
+    ),
 ]
 Memory = Annotated[
     bool | None,
@@ -67,6 +71,12 @@ CopyProgram = Annotated[
     bool,
     Parameter(negative="", show_default=False, help="Copy the program into each job's directory, beside its inputs."),
 ]
+
+
+class NoJournal(NamedTuple):
+    """This leader keeps nothing."""
+
+    why: str
 
 
 def leader(
@@ -109,7 +119,7 @@ def worker(
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
     )
-    return guard(lambda: _told(lambda: main_worker(settings)))
+    return guarded(lambda: main_worker(settings))
 
 
 def up(
@@ -137,31 +147,23 @@ def up(
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
     )
-    folder = _state(state, memory, port)
-    return guard(lambda: _told(lambda: run(_up(where, settings, folder))))
+    kept = _state(state, memory, port)
+    return guarded(lambda: run(_up(where, settings, kept)))
 
 
-async def _lead(where: Address, state: Path | None) -> int:
+async def _lead(where: Address, state: Path | NoJournal) -> int:
     stops = _Stops()
-    tasks = Tasks()
-    leader = await _new_leader(state)
-    try:
+    async with _leader(state) as (leader, tasks):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
-        log.info(_DRAINING)
-        await stops.wait(2, tasks.start(leader.drain(), name="drain"))
-    finally:
-        await tasks.close()
-        await leader.close()
+        await _drain(leader, stops, tasks)
     log.info("leader stopped")
     return 0
 
 
-async def _up(where: Address, settings: WorkerSettings, state: Path | None) -> int:
+async def _up(where: Address, settings: WorkerSettings, state: Path | NoJournal) -> int:
     stops = _Stops()
-    tasks = Tasks()
-    leader = await _new_leader(state)
-    try:
+    async with _leader(state) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
             _reachable(there),
@@ -174,25 +176,46 @@ async def _up(where: Address, settings: WorkerSettings, state: Path | None) -> i
         serving = tasks.start(worker.run(), name="worker")
         _say_how(there, settings)
         await stops.wait(1, leader.drive.failed, serving)
-        log.info(_DRAINING)
-        await stops.wait(2, tasks.start(leader.drain(), name="drain"))
+        await _drain(leader, stops, tasks)
         # Nothing is assigned any more. Asked twice, a worker does not wait for what it still runs.
         worker.request_stop()
-        await stops.wait(2, serving)
+        await stops.wait(2, leader.drive.failed, serving)
         if not serving.done():
             worker.request_stop()
             await serving
-    finally:
-        await tasks.close()
-        await leader.close()
     return 0
 
 
-async def _new_leader(state: Path | None) -> Leader:
-    if state is None:
-        log.info("no journal: what is queued is gone with this process")
+@asynccontextmanager
+async def _leader(state: Path | NoJournal) -> AsyncIterator[tuple[Leader, Tasks]]:
+    """A leader, and tasks that end before it does. Raises what it failed by, be it while it was closed."""
+    leader = await _new_leader(state)
+    tasks = Tasks()
+    try:
+        yield leader, tasks
+    finally:
+        await tasks.close()
+        await leader.close()
+        failed = leader.drive.failed
+        if not failed.cancelled():
+            failed.result()
+
+
+async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
+    """Let what runs finish, unless we are asked once more. Raises what the leader failed by meanwhile."""
+    log.info(_DRAINING)
+    draining = tasks.start(leader.drain(), name="drain")
+    await stops.wait(2, leader.drive.failed, draining)
+    if draining.done() and not draining.result():
+        log.warning("jobs still run after %g s: the leader leaves without their results", DRAIN_DEADLINE_S)
+
+
+async def _new_leader(state: Path | NoJournal) -> Leader:
+    if isinstance(state, NoJournal):
+        log.info("%s: no journal, and what is queued is gone with this process", state.why)
         return Leader()
     journal = Journal.open(state)
+    log.info("journal in %s: accepted jobs outlive this process", state)
     try:
         return Leader(journal)
     except BaseException:
@@ -246,29 +269,23 @@ def _reachable(there: Address) -> Address:
     return Address({"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(there.host, there.host), there.port)  # noqa: S104
 
 
-def _told(work: Callable[[], int]) -> int:
-    """Below a guardian nobody else reports a mistake of the user."""
-    try:
-        return work()
-    except WakugumiError as error:
-        say_error(str(error), error.hint)
-        return error.exit_code
-
-
 def _binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where
 
 
-def _state(folder: str | None, memory: bool | None, port: int) -> Path | None:
-    """Where the journal goes; None if none is wanted."""
+def _state(folder: str | None, memory: bool | None, port: int) -> Path | NoJournal:
+    """Where the journal goes, or why there is none."""
     if config.MEMORY.value(memory):
         if folder is not None:
             raise ConfigError("--memory means that nothing is kept, so --state has no use", "say one of them")
-        return None
-    said = config.STATE.value(folder)
-    return Path(said) if said else config.state_folder(port)
+        return NoJournal("--memory")
+    if said := config.STATE.value(folder):
+        return Path(said).absolute()
+    if port == 0:  # Nobody could name the folder of such a leader, and the next one would find it.
+        return NoJournal("port 0 and no --state")
+    return config.state_folder(port)
 
 
 def _port(port: int, least: int = 0) -> int:

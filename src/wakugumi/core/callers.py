@@ -47,7 +47,7 @@ class Callers:
         door = Door(event.conn, client, event.receipts, event.heartbeats, now, (event.conn,))
         self.doors[event.conn] = door
         if event.receipts or event.heartbeats:
-            self._out.do.append(ev.SendWelcome(event.conn))
+            self._out.at_once.append(ev.SendWelcome(event.conn))
         if not event.receipts:
             if paused:
                 self._pause(door)
@@ -73,7 +73,12 @@ class Callers:
                     door.closing = True
                     self._out.do.append(ev.Close(door.conn, f"no sign of life for {SILENCE_MAX_S:.0f} s"))
                 else:
-                    self._out.do.append(ev.SendHeartbeat(door.conn))
+                    self._out.at_once.append(ev.SendHeartbeat(door.conn))
+
+    def hear_all(self, now: float) -> None:
+        """We could not hear them: their silence says nothing."""
+        for door in self.doors.values():
+            door.seen_at = now
 
     # They wait.
 
@@ -145,7 +150,10 @@ class Callers:
         client = door.client
         for job_id in event.jobs:
             job = jobs.get(job_id)
-            if job is not None and job.state is DONE and not job.delivered and job.client is client:
+            if job is None or job.state is not DONE or job.delivered or job.client is not client:
+                continue
+            # A client says its last confirms again over a new connection: they may be about what was before.
+            if not job.requeued or door.conn in job.waiters or not door.receipts:
                 self._delivered(job, now)
 
     def reopened(self, job: Job) -> None:
@@ -165,6 +173,8 @@ class Callers:
         for job in self.delivery.expired(now):
             if not job.delivered:
                 job.delivered = True
+                if self._out.keeps and job in self.dead:
+                    self._out.keep.append(ev.KeepDelivered(job.id))
                 self._no_longer_open(job.client)
             self._forget(job)
 
@@ -173,8 +183,16 @@ class Callers:
     def bury(self, job: Job) -> None:
         """It used up its attempts: beside its result, its story waits for someone to look at it (SPEC L3)."""
         self.dead.add(job)
+        self.push_out_letters()
+
+    def push_out_letters(self) -> None:
+        """The oldest, if there are too many. One whose client has still to hear of it stays a result like any other."""
         while (oldest := self.dead.too_many()) is not None:
-            self.drop_letter(oldest)
+            self.dead.remove(oldest)
+            if oldest.id in self.delivery.undelivered:
+                oldest.payload = None
+            else:
+                self.forget(oldest)
 
     def drop_letter(self, job: Job) -> None:
         """Nobody wants to hear of it any more, its client included."""
@@ -206,6 +224,11 @@ class Callers:
 
     def forget_too_much(self) -> None:
         while self.delivery.too_much():
+            self._forget(self.delivery.forget_kept())
+
+    def forget_all_kept(self) -> None:
+        """There is no room for what is only kept in case someone asks again."""
+        while self.delivery.has_kept:
             self._forget(self.delivery.forget_kept())
 
     def _no_longer_open(self, client: Client) -> None:

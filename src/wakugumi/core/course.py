@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Final
 
 import msgspec
 
@@ -25,6 +26,16 @@ from wakugumi.core.policy import backoff_s
 from wakugumi.core.queues import Client, Job, Lanes, digest_of
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.errors import CODES
+from wakugumi.limits import OUTPUT_MEMORY_BYTES
+
+LEADER_LOST: Final = "leader-lost"
+"""The attempt was given out by a leader that died since, and its worker came back without it, or not at all: it may
+never have heard of it."""
+LEADER_LOST_PER_ATTEMPT: Final = 4
+"""So many of them count as one attempt: a leader that dies again and again does not kill what it holds, and a job that
+takes leader and worker with it each time is dead in the end."""
+OUTPUTS_KEPT: Final = 3
+"""Attempts of a job whose output is kept, the last ones."""
 
 
 class Counts(msgspec.Struct):
@@ -68,6 +79,10 @@ class Course:
         self.memory_bytes = 0
         """Those of them that are held in memory."""
         self.backing_off = 0
+        self.output_bytes = 0
+        """What failed attempts of jobs that are not done have printed."""
+        self.inherited: dict[JobId, None] = {}
+        """Jobs that ran when the last leader died, and still run as far as we know."""
         self.loading: dict[JobId, ConnId] = {}
         """Running, by the books: their requests are being read from the journal, and will be sent there."""
 
@@ -141,6 +156,7 @@ class Course:
             digest=dead.digest,
             leaf=dead.leaf,
             retries=dead.retries,
+            requeued=True,
         )
         self.jobs[dead.id] = job
         client.open_jobs += 1
@@ -175,8 +191,12 @@ class Course:
 
     def attempt_lost(self, job: Job, code: str, now: float, *, at_once: bool, output: str = "") -> None:
         """The attempt ended without an answer: again, now or after a while, or never (SPEC L3, L4)."""
+        if self.output_bytes + len(output) > OUTPUT_MEMORY_BYTES:
+            output = ""
         attempt = self._end_attempt(job, code, now, output)
+        self.output_bytes += len(output) - strip_old_output(job)
         if self._out.keeps:
+            self._out.leaves.add(len(output))
             self._out.keep.append(ev.KeepOutcome(job.id, code, output))
         if attempts_used(job) >= self._attempts_max:
             self.counts.dead += 1
@@ -218,6 +238,8 @@ class Course:
         self.open_bytes -= job.size
         if job.payload is not None:
             self.memory_bytes -= job.size
+        if job.history:
+            self.output_bytes -= outputs_of(job)
         if self._out.keeps:
             self._out.leaves.add(size_of(result))
             self._out.keep.append(ev.KeepResult(job.id, ok, outcome, result))
@@ -271,8 +293,9 @@ class Course:
             backing_off += job.state is BACKOFF
         if self._out.keeps:
             self._out.leaves.check(leaves)
-        for job_id in self.loading:
+        for job_id in (*self.loading, *self.inherited):
             assert self.jobs[job_id].worker is not None
+        assert self.output_bytes == sum(outputs_of(job) for job in self.jobs.values() if job.state is not DONE)
         assert open_bytes == self.open_bytes
         assert memory_bytes == self.memory_bytes
         assert backing_off == self.backing_off
@@ -286,6 +309,8 @@ class Course:
         attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome, output)
         job.history = (*job.history, attempt) if job.history else (attempt,)
         job.worker = None
+        if self.inherited:
+            self.inherited.pop(job.id, None)
         if self.loading:
             self._unload(job, worker)
         client.in_flight -= 1
@@ -311,8 +336,26 @@ class Course:
 
 def attempts_used(job: Job) -> int:
     """Attempts that the grid lost. Those that the program ended itself are counted by its `retries`."""
-    return len(job.history) - exits(job)
+    with_leader = sum(attempt.outcome == LEADER_LOST for attempt in job.history)
+    return len(job.history) - exits(job) - with_leader + with_leader // LEADER_LOST_PER_ATTEMPT
+
+
+def outputs_of(job: Job) -> int:
+    """How much of what its attempts printed is kept."""
+    return sum(len(attempt.output) for attempt in job.history)
 
 
 def exits(job: Job) -> int:
     return sum(attempt.outcome == "exit" for attempt in job.history)
+
+
+def strip_old_output(job: Job) -> int:
+    """Only the last attempts keep what they printed. Returns how much that sets free."""
+    if len(job.history) <= OUTPUTS_KEPT:
+        return 0
+    old = job.history[-OUTPUTS_KEPT - 1]
+    if not old.output:
+        return 0
+    bare = msgspec.structs.replace(old, output="")
+    job.history = tuple(bare if attempt is old else attempt for attempt in job.history)
+    return len(old.output)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from wakugumi.core import events as ev
 from wakugumi.core.claims import Claims
-from wakugumi.core.course import Course
+from wakugumi.core.course import LEADER_LOST, Course
 from wakugumi.core.job import DONE, RUNNING, JobId, WorkerId
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Job, Lanes
@@ -64,7 +64,7 @@ class Crew:
         worker.seen_at = worker.joined_at = now
         self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
         if event.receipts or event.heartbeats or event.reattach or event.cancels:
-            self._out.do.append(ev.SendWelcome(event.conn))
+            self._out.at_once.append(ev.SendWelcome(event.conn))
 
     def left(self, worker: Worker, now: float) -> None:
         self._disconnect(worker, now)
@@ -153,9 +153,19 @@ class Crew:
             elif not worker.settled and now - worker.joined_at > HELLO_DEADLINE_S:
                 self._hang_up(worker, "it wanted to re-attach and did not say what it holds")
             elif worker.heartbeats:
-                self._out.do.append(ev.SendHeartbeat(worker.conn))
+                self._out.at_once.append(ev.SendHeartbeat(worker.conn))
             else:
                 self._look_for_late_acks(worker, now)
+
+    def hear_all(self, now: float) -> None:
+        """We could not hear them: their silence says nothing, and those that are away had no chance to come back."""
+        for worker in self._roster:
+            worker.seen_at = now
+            if worker.conn is None:
+                assert worker.away_until is not None
+                self.expect(worker, max(worker.away_until, now + REATTACH_GRACE_S))
+            elif not worker.settled:
+                worker.joined_at = now
 
     def _disconnect(self, worker: Worker, now: float) -> None:
         """From now on it has its time to come back, if it asked for that; one that came back and went again before it
@@ -177,7 +187,8 @@ class Crew:
             del worker.jobs[job_id]
             job = self._course.jobs.get(job_id)
             if job is not None and job.worker is worker:
-                self._course.attempt_lost(job, "worker-lost", now, at_once=True)
+                code = LEADER_LOST if job_id in self._course.inherited else "worker-lost"
+                self._course.attempt_lost(job, code, now, at_once=True)
 
     def _look_for_late_acks(self, worker: Worker, now: float) -> None:
         """A job that is late may still be answered, so the worker goes on holding it (SPEC L3)."""
@@ -185,7 +196,7 @@ class Crew:
             job = self._course.jobs.get(job_id)
             if job is None:
                 del worker.jobs[job_id]
-            elif job.worker is worker and now - job.since > job.timeout_s + ACK_MARGIN_S:
+            elif job.worker is worker and now - max(job.since, worker.joined_at) > job.timeout_s + ACK_MARGIN_S:
                 if worker not in job.also:
                     job.also = (*job.also, worker)
                 self._course.attempt_lost(job, "ack-late", now, at_once=False)

@@ -37,11 +37,11 @@ class Dead:
 
     def add(self, job: Job) -> None:
         self.letters[job.id] = job
-        self.bytes += job.size
+        self.bytes += _weight(job)
 
     def remove(self, job: Job) -> None:
         del self.letters[job.id]
-        self.bytes -= job.size
+        self.bytes -= _weight(job)
 
     def too_many(self) -> Job | None:
         """The oldest, if it has to go."""
@@ -50,10 +50,15 @@ class Dead:
         return None
 
     def check(self) -> None:
-        assert self.bytes == sum(job.size for job in self.letters.values())
+        assert self.bytes == sum(_weight(job) for job in self.letters.values())
         assert self.too_many() is None
         for job_id, job in self.letters.items():
             assert job.id == job_id
             assert job.state is DONE
             assert is_dead(job.result)
             assert job.leaf or job.payload is not None, "a letter without its request cannot be requeued"
+
+
+def _weight(job: Job) -> int:
+    """Its request, and what its attempts printed."""
+    return job.size + sum(len(attempt.output) for attempt in job.history)

@@ -64,6 +64,10 @@ class Delivery:
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
         self.kept_bytes += size_of(job.result)
 
+    @property
+    def has_kept(self) -> bool:
+        return bool(self._kept)
+
     def too_much(self) -> bool:
         """More delivered results are kept than may be."""
         return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > KEPT_BYTES_MAX

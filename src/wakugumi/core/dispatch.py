@@ -21,7 +21,7 @@ from wakugumi.core.course import Course, exits
 from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
-from wakugumi.core.job import DONE, JobId, Verdict, parse_job_id
+from wakugumi.core.job import DONE, JobId, parse_job_id
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import Ranking, most_credit
 from wakugumi.core.questions import (
@@ -37,8 +37,10 @@ from wakugumi.core.questions import (
 from wakugumi.core.queues import Job, Lanes, digest_of
 from wakugumi.core.recovery import Leaf, keep_whole, recover
 from wakugumi.core.roster import Roster
+from wakugumi.core.shelf import Shelf
 from wakugumi.errors import CODES, Refused
 from wakugumi.limits import (
+    ASLEEP_S,
     ATTEMPTS_MAX,
     CANCELLED_AT_ONCE_MAX,
     HEARTBEAT_S,
@@ -81,6 +83,8 @@ class Dispatch:
         self._out = out = Outbox(keeps=keeps)
         self.leaves = out.leaves
         self.disk_low = False
+        self._deaf = False
+        self._awake_at = now
         self._claims = Claims()
         self.jobs: dict[JobId, Job] = {}
         self.roster = Roster(ranking)
@@ -96,6 +100,7 @@ class Dispatch:
             attempts_max=attempts_max,
             payload_memory_bytes=payload_memory_bytes,
         )
+        self._shelf = Shelf(out, self.course, self.callers, self.jobs)
         self.crew = Crew(out, self.roster, self.lanes, self.course, self._claims)
         self._doors = self.callers.doors
         self._workers = self.roster.by_conn
@@ -116,8 +121,9 @@ class Dispatch:
             ev.Blocked: self._blocked,
             ev.Unblocked: self._unblocked,
             ev.Asked: self._asked,
-            ev.PayloadsLoaded: self._payloads_loaded,
+            ev.PayloadsLoaded: self._shelf.loaded,
             ev.DiskLow: self._disk_low,
+            ev.ReadingStopped: self._reading_stopped,
             ev.StopWanted: self._stop_wanted,
         }
 
@@ -134,12 +140,18 @@ class Dispatch:
     # The four doors.
 
     def handle(self, events: Sequence[LeaderEvent], now: float) -> Step[LeaderKeep, LeaderDo]:
+        if now - self._awake_at > ASLEEP_S:
+            self._hear_all(now)
+        self._awake_at = now
         on = self._on
         for event in events:
             on[type(event)](event, now)
         return self._step(now)
 
     def tick(self, now: float) -> Step[LeaderKeep, LeaderDo]:
+        if self._deaf or now - self._awake_at > ASLEEP_S:
+            self._hear_all(now)
+        self._awake_at = now
         self.crew.tick(now)
         self.course.tick(now)
         if self._beat_at <= now:
@@ -151,7 +163,7 @@ class Dispatch:
             self.callers.sweep(now)
             self._claims.sweep(self.roster.by_id, now)
             if self.durable:
-                self._tidy(now)
+                self._shelf.tidy(now)
         return self._step(now)
 
     def wake_at(self) -> float | None:
@@ -306,51 +318,18 @@ class Dispatch:
             assert job.payload is not None
             do.append(ev.SendAssign(worker.conn, job.id, job.subject, job.payload))
         if absent:
-            self._load(absent)
+            self._shelf.load(absent)
         if self.full or self._is_full():
             self._update_full()
         if self.stopping and not self._stopped and self._is_quiet():
             self._stopped = True
             do.append(ev.Stopped())
         if out.keeps and out.leaves.take_turned():
-            self._tidy(now)
+            self._shelf.tidy(now)
         return out.step()
 
     def _may_assign(self) -> bool:
-        return not (self.stopping or self.disk_low or self.callers.is_swamped())
-
-    def _load(self, jobs: Sequence[Job]) -> None:
-        """Their requests are only in the journal: they are sent when they have been read."""
-        by_leaf: dict[int, list[JobId]] = {}
-        for job in jobs:
-            assert job.worker is not None
-            assert job.worker.conn is not None
-            self.course.loading[job.id] = job.worker.conn
-            by_leaf.setdefault(job.leaf, []).append(job.id)
-        self._out.do += [ev.LoadPayloads(leaf, ids) for leaf, ids in by_leaf.items()]
-
-    def _payloads_loaded(self, event: ev.PayloadsLoaded, now: float) -> None:
-        again: list[Job] = []
-        for job_id in event.asked:
-            conn = self.course.loading.get(job_id)
-            if conn is None:
-                continue
-            job = self.jobs[job_id]
-            assert job.worker is not None
-            if job.worker.conn != conn:  # It is away: it never got the job, and will say so when it is back.
-                del self.course.loading[job_id]
-                continue
-            payload = event.payloads.get(job_id)
-            if job.leaf != event.leaf:  # It was moved, or opened again, while its old leaf was read.
-                again.append(job)
-            elif payload is None:
-                text = "the leader's journal could not read its request"
-                self.course.finish(job, False, Verdict("input-lost", text), now)
-            else:
-                del self.course.loading[job_id]
-                self._out.do.append(ev.SendAssign(conn, job_id, job.subject, payload))
-        if again:
-            self._load(again)
+        return not (self.stopping or self.callers.is_swamped())
 
     def _acked(self, event: ev.Acked, now: float) -> None:
         worker = self._workers.get(event.conn)
@@ -441,19 +420,26 @@ class Dispatch:
         else:
             raise Refused("bad-request", "say which jobs: ids, a client, or a pattern")
         matching = explain.chosen(found, question.client, question.pattern)
-        found = matching[:CANCELLED_AT_ONCE_MAX]
+        open_jobs = [job for job in matching if job.state is not DONE]
+        todo = matching if question.forget else open_jobs
+        found = todo[:CANCELLED_AT_ONCE_MAX]
         cancelled = sum(self.course.cancel(job, now) for job in found)
         forgotten = sum(self.callers.forget(job) for job in found) if question.forget else 0
-        return CancelAnswer(cancelled, len(found) - cancelled, unknown, forgotten, len(matching) - len(found))
+        finished = len(found) - cancelled if question.forget else len(matching) - len(open_jobs)
+        return CancelAnswer(cancelled, finished, unknown, forgotten, len(todo) - len(found))
 
     def _settle_dead(self, question: AskRequeue | AskDrop, now: float) -> DeadDoneAnswer:
         letters, unknown = explain.letters(self, question.jobs, question.pattern, question.reason)
+        written, done = self.leaves.written_bytes, 0
         for job in letters:
             if isinstance(question, AskDrop):
                 self.callers.drop_letter(job)
             else:
                 self._requeue(job, now)
-        return DeadDoneAnswer(len(letters), unknown)
+            done += 1
+            if self.leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
+                break
+        return DeadDoneAnswer(done, unknown, len(letters) - done)
 
     def _requeue(self, dead: Job, now: float) -> None:
         """The id is open again, as if it had just been submitted (SPEC L3)."""
@@ -467,7 +453,7 @@ class Dispatch:
         self.course.queue(job)
 
     def _stop_wanted(self, _event: ev.StopWanted, _now: float) -> None:
-        """Running jobs may finish; what is queued stays with its clients, which send it to the next leader."""
+        """Running jobs may finish; what is queued stays in the journal, or with its clients, for the next leader."""
         self.stopping = True
 
     def _is_quiet(self) -> bool:
@@ -475,25 +461,22 @@ class Dispatch:
             return False
         return not self.callers.someone_waits()
 
-    # The journal, and back pressure.
-
-    def _tidy(self, now: float) -> None:
-        """Drop the leaves that nobody needs, after what stands in their way was moved to the end."""
-        delivery = self.callers.delivery
-        live_bytes = self.course.open_bytes + delivery.undelivered_bytes + delivery.kept_bytes + self.callers.dead.bytes
-        written = self.leaves.written_bytes
-        for job_id in self.leaves.stragglers(live_bytes):
-            job = self.jobs.get(job_id)
-            if job is not None and self.leaves.is_in_oldest(job.leaf):
-                keep_whole(job, self._out, now)
-                if self.leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
-                    break  # The others stay the oldest, and are next.
-        before = self.leaves.droppable()
-        if before is not None:
-            self._out.keep.append(ev.DropLeaves(before))
+    # Back pressure.
 
     def _disk_low(self, event: ev.DiskLow, _now: float) -> None:
+        """Nothing new is accepted. What was accepted goes on, which makes room; and only what must be is kept."""
         self.disk_low = event.low
+        if event.low:
+            self.callers.forget_all_kept()
+
+    def _reading_stopped(self, event: ev.ReadingStopped, now: float) -> None:
+        self._deaf = event.stopped
+        self._hear_all(now)
+
+    def _hear_all(self, now: float) -> None:
+        """This process was held up, and so it heard nobody: they have as much time again."""
+        self.callers.hear_all(now)
+        self.crew.hear_all(now)
 
     def _is_full(self) -> bool:
         return (

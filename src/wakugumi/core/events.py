@@ -29,13 +29,18 @@ Do = TypeVar("Do", covariant=True)
 
 
 class Step(Generic[Keep, Do]):
-    """What a state machine wants after a batch: first these on disk, then these done, in this order."""
+    """What a state machine wants after a batch: first these on disk, then these done, in this order.
 
-    __slots__ = ("do", "keep")
+    `at_once` is for what depends on nothing that was ever kept, such as a sign of life: it is done without waiting for
+    the disk, for a disk that takes its time must not make living peers seem dead.
+    """
 
-    def __init__(self, keep: Sequence[Keep] = (), do: Sequence[Do] = ()) -> None:
+    __slots__ = ("at_once", "do", "keep")
+
+    def __init__(self, keep: Sequence[Keep] = (), do: Sequence[Do] = (), at_once: Sequence[Do] = ()) -> None:
         self.keep = keep
         self.do = do
+        self.at_once = at_once
 
 
 class Machine(Protocol[Event, Keep, Do]):
@@ -186,6 +191,12 @@ class DiskLow(msgspec.Struct, frozen=True, gc=False):
     low: bool
 
 
+class ReadingStopped(msgspec.Struct, frozen=True, gc=False):
+    """Nobody is read from (`stopped`), because the disk does not keep up; or everybody is again."""
+
+    stopped: bool
+
+
 class StopWanted(msgspec.Struct, frozen=True, gc=False):
     """Finish what runs, assign nothing more, and say when that is done."""
 
@@ -209,6 +220,7 @@ LeaderEvent: TypeAlias = (
     | Asked
     | PayloadsLoaded
     | DiskLow
+    | ReadingStopped
     | StopWanted
 )
 
@@ -285,6 +297,7 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     ok: bool
     result: bytes | Verdict | None
     delivered: bool
+    requeued: bool = False
 
 
 class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):

@@ -309,8 +309,6 @@ def _why_queued(leader: Dispatch, job: Job) -> list[str]:
     assert lane is not None
     workers = _matching(lane)
     reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
-    if leader.disk_low:
-        reasons.append("the leader's disk is nearly full: nothing is assigned until there is room for the results")
     if not workers:
         total = len(leader.roster)
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"

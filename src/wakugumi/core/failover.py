@@ -76,10 +76,13 @@ class _Conn(msgspec.Struct, eq=False):
     """What this step has gathered for it."""
     full: bool = False
     full_delay_s: float = 0.0
+    """How long it was left alone the last time; 0 if it has since taken all that it was offered."""
     full_until: float | None = None
     probes: int = 1
     """How many jobs a full leader is offered at once: doubled while it takes them all."""
     probing: set[JobId] = set()
+    waiting: str = ""
+    """Why it is full, as the user was told: the code of a refusal."""
 
 
 _NOT_NOW: Final = frozenset({"full", "disk-full", "stopping"})
@@ -205,6 +208,7 @@ class Failover:
             assert conn.id == conn_id
             assert conn.ready or not (conn.own or conn.full)
             assert conn.full or not (conn.probing or conn.full_until is not None)
+            assert conn.full == bool(conn.waiting)
             assert all(self._jobs[job].conn == conn_id for job in conn.probing)
         assert self._gate == self._may_submit()
         if self._gate:
@@ -371,8 +375,10 @@ class Failover:
             frames.append(record.frame)
             if conn.full:
                 conn.probing.add(job)
-        if not conn.probing:
+        if conn.full and not conn.probing:
             conn.full = False
+            conn.waiting = ""
+            do.append(ev.WaitingOver(taken=not conn.full_delay_s))
         if frames:
             do.append(ev.SendFrames(conn.id, frames))
         if claims:
@@ -405,6 +411,9 @@ class Failover:
             record.conn = ConnId(0)
             self._unsent.append(job)
             conn.full = True
+            if conn.waiting != code:  # Said once, and not for every job and every probe.
+                conn.waiting = code
+                do.append(ev.Waiting(code, text))
             if conn.full_until is None:  # The first refusal of this round; the others only follow it.
                 conn.full_delay_s = min(max(2 * conn.full_delay_s, FULL_RETRY_FIRST_S), FULL_RETRY_MAX_S)
                 conn.full_until = now + with_jitter(conn.full_delay_s, self._chance())

@@ -207,6 +207,19 @@ class Away(msgspec.Struct, frozen=True, gc=False):
     retry_in_s: float
 
 
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """The leader takes no jobs now, and why: what it refused is offered again until it takes it."""
+
+    code: str
+    text: str
+
+
+class WaitingOver(msgspec.Struct, frozen=True, gc=False):
+    """The leader has `taken` all that it was offered; or nothing is left to offer, and it may be as full as before."""
+
+    taken: bool
+
+
 class Gate(msgspec.Struct, frozen=True, gc=False):
     """May further jobs be handed in? Not while there is no leader, or it is full, or it does not read."""
 
@@ -228,6 +241,8 @@ ClientDo: TypeAlias = (
     | NoAnswer
     | Ready
     | Away
+    | Waiting
+    | WaitingOver
     | Gate
 )
 

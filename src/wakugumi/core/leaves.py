@@ -89,9 +89,10 @@ class Leaves:
             before = number
         return None if before is None else before + 1 << _SHIFT
 
-    def stragglers(self, live_bytes: int) -> list[JobId]:
-        """Jobs of the oldest sheaf, to be moved to this step's leaf: if the journal has more garbage than life."""
-        if self.written_bytes <= 2 * live_bytes + JOURNAL_SLACK_BYTES:
+    def stragglers(self, jobs: int, live_bytes: int) -> list[JobId]:
+        """Jobs of the oldest sheaf, to be moved to this step's leaf: if the journal has more garbage than life, of
+        which there are so many jobs, with so many bytes in all."""
+        if self.written_bytes <= 2 * (live_bytes + jobs * _RECORD_BYTES) + JOURNAL_SLACK_BYTES:
             return []
         oldest = next(iter(self._sheaves.values()))
         return [] if oldest is self._open else oldest.jobs

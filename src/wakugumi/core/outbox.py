@@ -18,6 +18,7 @@ class Outbox:
         self.leaves = Leaves()
         self.keep: list[LeaderKeep] = []
         self.do: list[LeaderDo] = []
+        self.at_once: list[LeaderDo] = []
         self._receipts: dict[ConnId, list[JobId]] = {}
         self._confirms: dict[ConnId, list[JobId]] = {}
 
@@ -48,10 +49,12 @@ class Outbox:
 
     def step(self) -> Step[LeaderKeep, LeaderDo]:
         """All of it, and a new beginning."""
-        step = Step(self.keep, self.do)
+        step = Step(self.keep, self.do, self.at_once)
         if self.keep:
             self.leaves.turn()
         self.keep, self.do = [], []
+        if self.at_once:
+            self.at_once = []
         if self._receipts:
             self._receipts = {}
         if self._confirms:
@@ -60,4 +63,4 @@ class Outbox:
 
     def check(self) -> None:
         """Between two steps nothing is left to say."""
-        assert not any((self.keep, self.do, self._receipts, self._confirms))
+        assert not any((self.keep, self.do, self.at_once, self._receipts, self._confirms))

@@ -265,6 +265,8 @@ class DeadDoneAnswer(msgspec.Struct, frozen=True):
     done: int
     unknown: list[str]
     """Asked for by id, and not among the dead."""
+    left: int = 0
+    """Further ones that the filters match: a step takes only so many. Ask again."""
 
 
 Answer: TypeAlias = (

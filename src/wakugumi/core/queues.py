@@ -81,6 +81,8 @@ class Job(msgspec.Struct, gc=False, eq=False):
     """Where the journal has its request; 0 if there is no journal."""
     retries: int = 0
     """How often a non-zero exit is not yet its answer."""
+    requeued: bool = False
+    """It was dead before."""
 
     @property
     def size(self) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from wakugumi.core import events as ev
+from wakugumi.core.course import LEADER_LOST, outputs_of, strip_old_output
 from wakugumi.core.dead import is_dead
 from wakugumi.core.delivery import size_of
 from wakugumi.core.events import LeaderKeep
@@ -60,10 +61,12 @@ def keep_whole(job: Job, out: Outbox, now: float) -> None:
             job.ok,
             job.result,
             job.delivered,
+            job.requeued,
         )
     )
     out.leaves.release(job.leaf)
-    job.leaf = out.leaves.hold(job.id, (job.size if payload is not None else 0) + size_of(job.result))
+    size = (job.size if payload is not None else 0) + size_of(job.result) + outputs_of(job)
+    job.leaf = out.leaves.hold(job.id, size)
 
 
 def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
@@ -81,15 +84,17 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
             continue
         job.client.open_jobs += 1
         leader.course.open_bytes += job.size
+        leader.course.output_bytes += outputs_of(job)
         attempt = fold.running.get(job.id)
         if attempt is not None:
             _expect_back(leader, job, attempt, now)
-        elif job.history and job.history[-1].outcome != "worker-lost":
+        elif job.history and job.history[-1].outcome not in {"worker-lost", LEADER_LOST}:
             leader.course.back_off(job, now)
         else:
             leader.course.queue(job)
     for worker in leader.roster:
         leader.crew.expect(worker, now + RECOVERY_GRACE_S)
+    leader.callers.push_out_letters()
     leader.callers.forget_too_much()
     leader.callers.forget_idle()
 
@@ -147,7 +152,9 @@ class _Fold:
 
     def _whole(self, record: ev.KeepWhole, at: float) -> None:
         size = len(record.payload) if isinstance(record.payload, bytes) else 0
+        size += sum(len(attempt.output) for attempt in record.history)
         job = self._open(record, at, record.digest, size + size_of(record.result))
+        job.requeued = record.requeued
         job.submitted_at = at + record.submitted_at
         job.history = tuple(_moved(attempt, at) for attempt in record.history)
         job.attempts = len(job.history)
@@ -164,6 +171,7 @@ class _Fold:
                 job.attempts += 1
                 self.running[job.id] = Attempt(job.attempts, worker, self._one(label), at, at, "ok")
             case ev.KeepOutcome(_, outcome, output):
+                self._leaves.add(len(output))
                 self._end_attempt(job, outcome, output, at)
             case ev.KeepResult(_, ok, outcome, result):
                 self._end_attempt(job, outcome, "", at)
@@ -183,6 +191,7 @@ class _Fold:
                 attempt.number, attempt.worker_id, attempt.worker, attempt.started_at, at, self._one(outcome), output
             )
             job.history = (*job.history, ended)
+            strip_old_output(job)
 
     def _done(self, job: Job, ok: bool, result: bytes | Verdict, at: float) -> None:
         job.state = DONE
@@ -225,6 +234,7 @@ def _expect_back(leader: Dispatch, job: Job, attempt: Attempt, now: float) -> No
     job.since = attempt.started_at
     job.client.in_flight += 1
     worker.jobs[job.id] = None
+    leader.course.inherited[job.id] = None
 
 
 def _moved(attempt: Attempt, by_s: float) -> Attempt:

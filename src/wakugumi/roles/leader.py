@@ -210,7 +210,7 @@ class Leader:
 
     def _disk_low(self, low: bool) -> None:
         if low:
-            log.warning("the journal's disk is nearly full: new jobs are refused, and none is assigned")
+            log.warning("the journal's disk is nearly full: new jobs are refused until there is room")
         else:
             log.info("the journal's disk has room again")
         self.drive.post(ev.DiskLow(low))
@@ -218,6 +218,7 @@ class Leader:
     def _fall_behind(self, behind: bool) -> None:
         """Whoever sends us work waits until the disk has taken what came before."""
         self.behind = behind
+        self.drive.post(ev.ReadingStopped(behind))
         for peer in self.peers.values():
             peer.set_reading()
 

@@ -40,6 +40,9 @@ log = logging.getLogger("wakugumi.client")
 UNFINISHED_BYTES_MAX: Final = 256 * MIB
 """Requests of unfinished jobs are kept to be sent again; beyond this `submit` waits."""
 
+WAITING_TOLD_AFTER_S: Final = 1.0
+"""A leader that takes no jobs for a moment is nothing to speak of."""
+
 Dialler: TypeAlias = Callable[[Owner], Awaitable[Link]]
 """Makes a connection. Raises Lost if it may succeed later, another WakugumiError if it never will."""
 
@@ -87,6 +90,9 @@ class Session:
         self._gate = False
         self._ready: ev.Ready | None = None
         self._trouble = "not connected yet"
+        self._waiting_told = False
+        """Somebody was told that the leader takes no jobs; until then a timer waits to do so."""
+        self._waiting_timer: asyncio.TimerHandle | None = None
         self._ended: WakugumiError | None = None
         self._served_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         machine = Failover(random.random, unfinished_max=unfinished_max, embedded=embedded)
@@ -301,8 +307,32 @@ class Session:
                 # Who waits in `connect` is told when its time is over; after that somebody should look.
                 level = logging.WARNING if self._served_once.done() and self._ended is None else logging.DEBUG
                 log.log(level, "no leader: %s; trying again in %.1f s, %d jobs wait", why, retry_in_s, len(self._jobs))
+                self._no_longer_waiting()
+            case ev.Waiting(code, text):
+                self._wait_for_leader(text or code)
+            case ev.WaitingOver(taken):
+                if taken and self._waiting_told:
+                    log.warning("the leader takes jobs again")
+                self._no_longer_waiting()
             case _:
                 raise AssertionError(effect)
+
+    def _wait_for_leader(self, why: str) -> None:
+        """It takes no jobs. If it was already known to take none, the reason is a new one, and told at once."""
+        after_s = 0.0 if self._waiting_told else WAITING_TOLD_AFTER_S
+        self._no_longer_waiting()
+        if self._ended is None:
+            self._waiting_timer = asyncio.get_running_loop().call_later(after_s, self._tell_waiting, why)
+
+    def _tell_waiting(self, why: str) -> None:
+        self._waiting_told = True
+        log.warning("the leader takes no jobs now: %s; waiting", why)
+
+    def _no_longer_waiting(self) -> None:
+        self._waiting_told = False
+        if self._waiting_timer is not None:
+            self._waiting_timer.cancel()
+            self._waiting_timer = None
 
     async def _dial(self, conn: ConnId) -> None:
         try:
@@ -373,6 +403,7 @@ class Session:
         self._ended = error
         self._gate = False
         self._ready, self._trouble = None, str(error)
+        self._no_longer_waiting()
         for window in list(self._windows):
             window.fail(error)
         jobs, self._jobs = self._jobs, {}
