@@ -220,7 +220,8 @@ class Callers:
         if self._out.keeps:
             self._out.keep.append(ev.KeepDelivered(job.id))
         self._no_longer_open(job.client)
-        self.forget_too_much()
+        if self.delivery.too_much():
+            self.forget_too_much()
 
     def forget_too_much(self) -> None:
         while self.delivery.too_much():

@@ -235,14 +235,16 @@ class Course:
             self._lanes.dropped(job)
         elif before is BACKOFF:
             self.backing_off -= 1
-        self.open_bytes -= job.size
+        request_size = job.digest >> 32
+        self.open_bytes -= request_size
         if job.payload is not None:
-            self.memory_bytes -= job.size
-        if job.history:
+            self.memory_bytes -= request_size
+        if len(job.history) > 1:  # What the last one printed is in the result.
             self.output_bytes -= outputs_of(job)
-        if self._out.keeps:
-            self._out.leaves.add(size_of(result))
-            self._out.keep.append(ev.KeepResult(job.id, ok, outcome, result))
+        out = self._out
+        if out.keeps:
+            out.leaves.add(size_of(result))
+            out.keep.append(ev.KeepResult(job.id, ok, outcome, result))
         dead = type(result) is not bytes and is_dead(result)
         if job.leaf or not dead:
             job.payload = None

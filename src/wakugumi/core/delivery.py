@@ -57,10 +57,11 @@ class Delivery:
         job.client.undelivered_bytes -= size
         self.undelivered_bytes -= size
         job.delivered = True
-        self.keep(job, now)
+        self._kept.append((now + KEPT_RESULT_TTL_S, job))
+        self.kept_bytes += size
 
     def keep(self, job: Job, now: float) -> None:
-        """It answers those who ask again, for a while."""
+        """It was delivered before this leader began, and answers those who ask again, for a while."""
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
         self.kept_bytes += size_of(job.result)
 
