@@ -64,7 +64,7 @@ Memory = Annotated[
     Parameter(
         negative="",
         show_default=False,
-        help="Keep no journal: faster by a little, and what is queued is gone with the leader. [WAKU_MEMORY]",
+        help="Keep no journal: faster for very short jobs, and what is queued is gone with the leader. [WAKU_MEMORY]",
     ),
 ]
 CopyProgram = Annotated[
