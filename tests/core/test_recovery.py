@@ -10,7 +10,7 @@ from tests.core.leader_world import World, a_world
 from wakugumi.core import course
 from wakugumi.core import events as ev
 from wakugumi.core.job import ClientId, ConnId, JobState
-from wakugumi.core.questions import AskJobs, JobsAnswer
+from wakugumi.core.questions import AskCancel, AskJobs, CancelAnswer, JobsAnswer
 from wakugumi.limits import KEPT_RESULT_TTL_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 
 pytestmark = pytest.mark.spec("L7")
@@ -370,6 +370,33 @@ def test_when_the_disk_is_low_nothing_is_kept_that_is_only_kept_for_those_who_as
     assert list(world.leader.jobs) == [waits]
     world.restart()
     assert list(world.leader.jobs) == [waits]
+
+
+@pytest.mark.parametrize("forgetting", ["disk", "person"])
+def test_a_job_that_was_called_off_is_not_forgotten_before_its_worker_could_be_told(
+    world: World, forgetting: str
+) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    if forgetting == "disk":
+        desk.cancels(job)
+        desk.gets_failure(job, "cancelled")
+        desk.confirms(job)
+        world.hear(ev.DiskLow(True))
+    else:
+        desk.leaves()
+        everything = AskCancel(client="desk", forget=True)
+        assert world.ask(everything) == CancelAnswer(1, 0, [], 1, 0)
+        assert world.ask(everything) == CancelAnswer(0, 0, [], 0, 0)
+    world.wait(RECOVERY_GRACE_S + 1)
+    world.restart()
+    back = world.worker("w", holds=False)
+    back.holds(running=[job])
+    back.gets_cancel(job)
+    world.wait(KEPT_RESULT_TTL_S + 61)
+    assert not world.leader.jobs
 
 
 # A leader that could hear nobody.

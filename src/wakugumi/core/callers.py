@@ -6,13 +6,18 @@ results are kept, and for how long, is `delivery`'s business.
 
 from __future__ import annotations
 
+from typing import Final
+
 from wakugumi.core import events as ev
 from wakugumi.core.dead import Dead
 from wakugumi.core.delivery import Delivery, Door
-from wakugumi.core.job import DONE, ClientId, ConnId, JobId
+from wakugumi.core.job import DONE, ClientId, ConnId, JobId, Verdict
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Client, Job, Lanes
 from wakugumi.limits import CLIENTS_MAX, SILENCE_MAX_S, UNDELIVERED_BYTES_MAX
+
+_UNHEARD: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-lost"})
+"""The outcomes of attempts of whose end their worker has said nothing."""
 
 
 class Callers:
@@ -192,21 +197,32 @@ class Callers:
             if oldest.id in self.delivery.undelivered:
                 oldest.payload = None
             else:
-                self.forget(oldest)
+                self._drop(oldest)
 
     def drop_letter(self, job: Job) -> None:
         """Nobody wants to hear of it any more, its client included."""
         self.dead.remove(job)
-        self.forget(job)
+        self._drop(job)
 
-    def forget(self, job: Job) -> bool:
-        """A done job is as if it had never been. False for a dead letter, which has to be dropped as one."""
+    def is_forgettable(self, job: Job) -> bool:
+        """A dead letter is not, it has to be dropped as one; nor what is kept for its worker alone."""
+        return job not in self.dead and not (job.delivered and may_still_run(job))
+
+    def forget(self, job: Job, now: float) -> bool:
+        """Nobody is told any more how a done job ended. False if that cannot be."""
         assert job.state is DONE
-        if job in self.dead:
+        if not self.is_forgettable(job):
             return False
+        if may_still_run(job):
+            self._delivered(job, now)
+        else:
+            self._drop(job)
+        return True
+
+    def _drop(self, job: Job) -> None:
+        """It is as if it had never been."""
         self.withdraw(job)
         self._forget(job)
-        return True
 
     def withdraw(self, job: Job) -> None:
         """Nobody is told any more how it ended."""
@@ -228,9 +244,10 @@ class Callers:
             self._forget(self.delivery.forget_kept())
 
     def forget_all_kept(self) -> None:
-        """There is no room for what is only kept in case someone asks again."""
-        while self.delivery.has_kept:
-            self._forget(self.delivery.forget_kept())
+        """There is no room for what is only kept in case someone asks again. A job that was called off and may still
+        run is not: its worker would never be told."""
+        for job in self.delivery.forget_all_kept(but=may_still_run):
+            self._forget(job)
 
     def _no_longer_open(self, client: Client) -> None:
         client.open_jobs -= 1
@@ -280,3 +297,8 @@ class Callers:
             assert client.id == client_id
             assert client.conns or client.open_jobs
             assert all(self.doors[conn].client is client for conn in client.conns)
+
+
+def may_still_run(job: Job) -> bool:
+    """It was called off, and a worker that had it has not said that it ended: it may be away, and come back with it."""
+    return type(job.result) is Verdict and any(attempt.outcome in _UNHEARD for attempt in job.history)

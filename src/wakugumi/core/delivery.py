@@ -8,6 +8,7 @@ repeated submit. Both are bounded, by count or bytes, and by age.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -65,10 +66,6 @@ class Delivery:
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
         self.kept_bytes += size_of(job.result)
 
-    @property
-    def has_kept(self) -> bool:
-        return bool(self._kept)
-
     def too_much(self) -> bool:
         """More delivered results are kept than may be."""
         return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > KEPT_BYTES_MAX
@@ -78,6 +75,13 @@ class Delivery:
         _, job = self._kept.popleft()
         self.kept_bytes -= size_of(job.result)
         return job
+
+    def forget_all_kept(self, *, but: Callable[[Job], bool]) -> list[Job]:
+        """All delivered results must go that are not needed for something else."""
+        gone = [job for _, job in self._kept if not but(job)]
+        self._kept = deque((until, job) for until, job in self._kept if but(job))
+        self.kept_bytes -= sum(size_of(job.result) for job in gone)
+        return gone
 
     def expired(self, now: float) -> list[Job]:
         """Results whose time has come; they are no longer kept here."""

@@ -415,8 +415,8 @@ class Dispatch:
                     named[job.id] = job
             found = list(named.values())
         elif question.client or question.pattern:
-            forget, dead = question.forget, self.callers.dead
-            found = [job for job in self.jobs.values() if job.state is not DONE or (forget and job not in dead)]
+            goes = self.callers.is_forgettable
+            found = [job for job in self.jobs.values() if job.state is not DONE or (question.forget and goes(job))]
         else:
             raise Refused("bad-request", "say which jobs: ids, a client, or a pattern")
         matching = explain.chosen(found, question.client, question.pattern)
@@ -424,7 +424,7 @@ class Dispatch:
         todo = matching if question.forget else open_jobs
         found = todo[:CANCELLED_AT_ONCE_MAX]
         cancelled = sum(self.course.cancel(job, now) for job in found)
-        forgotten = sum(self.callers.forget(job) for job in found) if question.forget else 0
+        forgotten = sum(self.callers.forget(job, now) for job in found) if question.forget else 0
         finished = len(found) - cancelled if question.forget else len(matching) - len(open_jobs)
         return CancelAnswer(cancelled, finished, unknown, forgotten, len(todo) - len(found))
 

@@ -37,7 +37,7 @@ WELCOME_WITHIN_S: Final = 1.0
 """A leader that has not said welcome by then is an old one: it gets the nine types and nothing else."""
 
 CONFIRMED_MAX: Final = 10_000
-"""Confirms that are remembered in case their connection is lost: more than its buffers hold."""
+"""Confirms, and cancels, that are remembered in case their connection is lost: more than its buffers hold."""
 
 
 class Stage(IntEnum):
@@ -88,7 +88,6 @@ class _Conn(msgspec.Struct, eq=False):
 _NOT_NOW: Final = frozenset({"full", "disk-full", "stopping"})
 """Refusals that say nothing about the job: it is offered again, here or over the next connection."""
 
-_NEVER: Final = float("inf")
 _UNSENT: Final = Stage.UNSENT
 _SENT: Final = Stage.SENT
 _ACCEPTED: Final = Stage.ACCEPTED
@@ -115,9 +114,9 @@ class Failover:
         self._unsent: deque[JobId] = deque()
         """May also name jobs that are sent or gone by now: they are skipped when their turn comes."""
         self._asks: dict[bytes, bytes] = {}
-        self._cancels: dict[JobId, float] = {}
-        """Given up here while a leader may still have them, and when one was told: it is told again over the next
-        connection, unless the one before it lived long enough for the leader to have kept it."""
+        self._cancels: dict[JobId, None] = {}
+        """Given up here while a leader may still have them. It is told over every next connection, and not only once:
+        nothing that it says proves that it has kept it, and it may be another leader by then."""
         self._confirmed: deque[JobId] = deque(maxlen=CONFIRMED_MAX)
         """The last confirms. They are said again over the next connection: a leader that missed them, or died before
         it had kept them, would keep those results for us."""
@@ -148,6 +147,8 @@ class Failover:
                         self._taken(conn, event.job)
             elif type(event) is Submit:
                 assert event.job not in jobs
+                if self._cancels:
+                    self._cancels.pop(event.job, None)
                 if serving is None or serving.blocked or serving.full:
                     jobs[event.job] = _Unfinished(event.frame)
                     self._unsent.append(event.job)
@@ -195,6 +196,8 @@ class Failover:
 
     def check(self) -> None:
         assert len(self._jobs) <= self._unfinished_max
+        assert len(self._cancels) <= CONFIRMED_MAX
+        assert not self._cancels.keys() & self._jobs.keys()
         unsent = set(self._unsent)
         for job, record in self._jobs.items():
             if record.stage is _UNSENT:
@@ -241,10 +244,11 @@ class Failover:
         match event:
             case ev.Claim(job):
                 assert job not in self._jobs
+                self._cancels.pop(job, None)
                 self._jobs[job] = _Unfinished(b"")
                 self._unsent.append(job)
             case ev.Cancel(jobs):
-                self._cancel(jobs, now, do)
+                self._cancel(jobs, do)
             case ev.Ask(ask, frame):
                 self._asks[ask] = frame
                 conn = self._serving()
@@ -276,7 +280,7 @@ class Failover:
             case ev.Welcomed() if not conn.own:
                 conn.own = True
                 conn.beat_at = now + HEARTBEAT_S
-                self._ready(conn, now, do)
+                self._ready(conn, do)
             case ev.Receipts(jobs=jobs):
                 do.append(ev.Accepted(jobs))
                 for job in jobs:
@@ -300,7 +304,7 @@ class Failover:
             return
         if not conn.ready:
             if conn.greeted_at + WELCOME_WITHIN_S <= now:
-                self._ready(conn, now, do)
+                self._ready(conn, do)
         elif conn.own and conn.heard_at + SILENCE_MAX_S <= now:
             why = f"the leader was silent for {SILENCE_MAX_S:.0f} s"
             do.append(ev.HangUp(conn.id, why))
@@ -309,15 +313,14 @@ class Failover:
             conn.beat_at = now + HEARTBEAT_S
             do.append(ev.SendHeartbeat(conn.id))
 
-    def _ready(self, conn: _Conn, now: float, do: list[ClientDo]) -> None:
+    def _ready(self, conn: _Conn, do: list[ClientDo]) -> None:
         """The greeting is over. A welcome that comes late makes an old leader an own one."""
         conn.ready = True
         self._failures = 0
         do.append(ev.Ready(conn.id, not conn.own))
         if conn.own:
-            if cancels := [job for job in self._cancels if job not in self._jobs]:
-                self._cancels.update(dict.fromkeys(cancels, now))
-                do.append(ev.SendCancels(conn.id, cancels))
+            if self._cancels:
+                do.append(ev.SendCancels(conn.id, list(self._cancels)))
             # An id that is under way again must not be confirmed for what it was before.
             if confirmed := [job for job in self._confirmed if job not in self._jobs]:
                 do.append(ev.SendConfirms(conn.id, confirmed))
@@ -326,16 +329,13 @@ class Failover:
     def _lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]) -> None:
         if conn_id == self._dialling:
             self._dialling = None
-        elif (conn := self._conns.pop(conn_id, None)) is None:
+        elif self._conns.pop(conn_id, None) is None:
             return
-        else:
-            # It was heard from so long after it was told that it has kept it.
-            self._cancels = {job: at for job, at in self._cancels.items() if at + SILENCE_MAX_S > conn.heard_at}
         for job, record in list(self._jobs.items()):
             if record.conn != conn_id:
                 continue
             if record.cancelled:
-                self._remember_cancel(job, _NEVER)
+                self._remember_cancel(job)
                 self._give_up(job, "cancelled", "it was cancelled, and its connection was lost", do)
             else:
                 record.stage = _UNSENT
@@ -428,12 +428,12 @@ class Failover:
                 conn.probes *= 2
                 conn.full_delay_s = 0.0
 
-    def _remember_cancel(self, job: JobId, told_at: float) -> None:
-        self._cancels[job] = told_at
+    def _remember_cancel(self, job: JobId) -> None:
+        self._cancels[job] = None
         if len(self._cancels) > CONFIRMED_MAX:
             del self._cancels[next(iter(self._cancels))]
 
-    def _cancel(self, jobs: Sequence[JobId], now: float, do: list[ClientDo]) -> None:
+    def _cancel(self, jobs: Sequence[JobId], do: list[ClientDo]) -> None:
         told: list[JobId] = []
         conn = self._serving()
         for job in jobs:
@@ -442,13 +442,12 @@ class Failover:
                 continue
             if record.stage is _UNSENT:
                 # A leader may have it all the same: from a connection before this one, or from an earlier life.
-                at_once = conn is not None and conn.own
-                self._remember_cancel(job, now if at_once else _NEVER)
-                if at_once:
+                self._remember_cancel(job)
+                if conn is not None and conn.own:
                     told.append(job)
                 self._give_up(job, "cancelled", "it was cancelled before it was sent", do)
             elif conn is None or not conn.own:
-                self._remember_cancel(job, _NEVER)  # It may turn out to be one of ours, whose welcome was slow.
+                self._remember_cancel(job)  # It may turn out to be one of ours, whose welcome was slow.
                 self._give_up(job, "cancelled", "it was cancelled here; an old leader cannot be told", do)
             else:
                 record.cancelled = True
