@@ -11,7 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from wakugumi.core.job import JobId
 from wakugumi.core.kept import DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX
-from wakugumi.core.slots import CLEAN_UP_S, CPU_SAMPLE_S, RESENT_AT_ONCE, WELCOME_WAIT_S, Line, Slots
+from wakugumi.core.slots import (
+    CLEAN_UP_S,
+    CPU_SAMPLE_S,
+    RESENT_AT_ONCE,
+    SILENT_LEFT,
+    WELCOME_AGAIN_WAIT_S,
+    WELCOME_WAIT_S,
+    Line,
+    Slots,
+)
 from wakugumi.core.slots_events import (
     Assigned,
     Cancelled,
@@ -131,6 +140,19 @@ def test_a_leader_that_gives_no_welcome_in_time_is_an_old_one_and_gets_credit_al
     assert script.tick(WELCOME_WAIT_S / 2) == []
     assert script.tick(WELCOME_WAIT_S / 2) == [SendCredit(4)]
     assert script.slots.line is Line.OLD
+
+
+@pytest.mark.spec("L4", "W7")
+def test_where_an_own_leader_was_a_silent_one_is_dead_rather_than_old_and_no_result_is_given_to_it() -> None:
+    script = with_own_leader()
+    script.hear(*assigned(A))
+    script.hear(LinkLost(), ended(A))
+    for _ in range(SILENT_LEFT):
+        script.hear(Opened())
+        assert script.tick(WELCOME_AGAIN_WAIT_S) == [HangUp("the leader did not greet within 5 s")]
+        script.hear(LinkLost())
+    script.hear(Opened())
+    assert SendAck(A, RESULT) in script.tick(WELCOME_WAIT_S), "it is not at home any more, it seems"
 
 
 @pytest.mark.spec("F4")

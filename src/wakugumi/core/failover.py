@@ -35,6 +35,10 @@ from wakugumi.limits import (
 
 WELCOME_WITHIN_S: Final = 1.0
 """A leader that has not said welcome by then is an old one: it gets the nine types and nothing else."""
+WELCOME_AGAIN_WITHIN_S: Final = 5.0
+SILENT_LEFT: Final = 3
+"""Where an own leader was, one that says nothing is rather dead than old: after this long it is left and dialled again,
+so often."""
 
 CONFIRMED_MAX: Final = 10_000
 """Confirms, and cancels, that are remembered in case their connection is lost: more than its buffers hold."""
@@ -125,6 +129,8 @@ class Failover:
         self._dialling: ConnId | None = None
         self._dial_at: float | None = 0.0
         self._failures = 0
+        self._silent_left = 0
+        """How many that do not say welcome are still left before one is taken as old."""
         self._gate = False
 
     def handle(self, events: Sequence[ClientEvent], now: float) -> ClientStep:
@@ -183,7 +189,7 @@ class Failover:
         for conn in self._conns.values():
             if not self._embedded:
                 if not conn.ready:
-                    times.append(conn.greeted_at + WELCOME_WITHIN_S)
+                    times.append(conn.greeted_at + self._welcome_within_s())
                 elif conn.own:
                     times.append(min(conn.beat_at, conn.heard_at + SILENCE_MAX_S))
             if conn.full_until is not None:
@@ -303,12 +309,15 @@ class Failover:
         if self._embedded:
             return
         if not conn.ready:
-            if conn.greeted_at + WELCOME_WITHIN_S <= now:
+            if conn.greeted_at + self._welcome_within_s() > now:
+                return
+            if self._silent_left:
+                self._silent_left -= 1
+                self._hang_up(conn, f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s", now, do)
+            else:
                 self._ready(conn, do)
         elif conn.own and conn.heard_at + SILENCE_MAX_S <= now:
-            why = f"the leader was silent for {SILENCE_MAX_S:.0f} s"
-            do.append(ev.HangUp(conn.id, why))
-            self._lost(conn.id, why, now, do)
+            self._hang_up(conn, f"the leader was silent for {SILENCE_MAX_S:.0f} s", now, do)
         elif conn.own and conn.beat_at <= now:
             conn.beat_at = now + HEARTBEAT_S
             do.append(ev.SendHeartbeat(conn.id))
@@ -319,12 +328,20 @@ class Failover:
         self._failures = 0
         do.append(ev.Ready(conn.id, not conn.own))
         if conn.own:
+            self._silent_left = SILENT_LEFT
             if self._cancels:
                 do.append(ev.SendCancels(conn.id, list(self._cancels)))
             # An id that is under way again must not be confirmed for what it was before.
             if confirmed := [job for job in self._confirmed if job not in self._jobs]:
                 do.append(ev.SendConfirms(conn.id, confirmed))
         self._send_asks(conn, list(self._asks), do)
+
+    def _welcome_within_s(self) -> float:
+        return WELCOME_AGAIN_WITHIN_S if self._silent_left else WELCOME_WITHIN_S
+
+    def _hang_up(self, conn: _Conn, why: str, now: float, do: list[ClientDo]) -> None:
+        do.append(ev.HangUp(conn.id, why))
+        self._lost(conn.id, why, now, do)
 
     def _lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]) -> None:
         if conn_id == self._dialling:

@@ -34,6 +34,10 @@ from wakugumi.limits import (
 
 WELCOME_WAIT_S: Final = 1.0
 """An own leader greets at once; one that says nothing for this long is an old one."""
+WELCOME_AGAIN_WAIT_S: Final = 5.0
+SILENT_LEFT: Final = 3
+"""Where an own leader was, one that says nothing is rather dead than old: after this long it is left and dialled again,
+so often. To an old one results would be told, and forgotten; and its death is noticed by the system alone, late."""
 CPU_SAMPLE_S: Final = 0.5
 """Between two looks at the CPU while jobs run: shorter ones see only the kernel's ticks of 10 ms."""
 RESENT_AT_ONCE: Final = 16
@@ -99,6 +103,8 @@ class Slots:
         self._heard_at = 0.0
         self._beat_at = _NEVER
         self._greeted_by = _NEVER
+        self._silent_left = 0
+        """How many that do not greet are still left before one is taken as old."""
         self._stop_by = _NEVER
         self._clean_up_at = 0.0
 
@@ -130,10 +136,13 @@ class Slots:
             self._stop()
             return self._step()
         if self._greeted_by <= now:
-            self._take_as_old()
+            if self._silent_left:
+                self._silent_left -= 1
+                self._hang_up(f"the leader did not greet within {WELCOME_AGAIN_WAIT_S:.0f} s")
+            else:
+                self._take_as_old()
         if self.line is Line.OWN and self._heard_at + SILENCE_MAX_S <= now:
-            self._do.append(ev.HangUp(f"nothing heard from the leader for {SILENCE_MAX_S:.0f} s"))
-            self._lost()
+            self._hang_up(f"nothing heard from the leader for {SILENCE_MAX_S:.0f} s")
         elif self._beat_at <= now:
             self._do.append(ev.SendHeartbeat())
             self._beat_at = now + HEARTBEAT_S
@@ -212,7 +221,7 @@ class Slots:
         elif isinstance(event, ev.Opened):
             assert self.line is Line.DOWN
             self.line = Line.GREETING
-            self._greeted_by = now + WELCOME_WAIT_S
+            self._greeted_by = now + (WELCOME_AGAIN_WAIT_S if self._silent_left else WELCOME_WAIT_S)
         elif isinstance(event, ev.Welcomed):
             self._welcomed(now)
         elif isinstance(event, ev.LinkLost):
@@ -230,6 +239,7 @@ class Slots:
             return
         late = self.line is Line.OLD
         self.line = Line.OWN
+        self._silent_left = SILENT_LEFT
         self._greeted_by = _NEVER
         self._heard_at = now
         self._beat_at = now + HEARTBEAT_S
@@ -249,6 +259,10 @@ class Slots:
         self._send_more()
         if not self.leaving:
             self._offered = self.slots - len(self._running)
+
+    def _hang_up(self, why: str) -> None:
+        self._do.append(ev.HangUp(why))
+        self._lost()
 
     def _lost(self) -> None:
         """Jobs go on and results wait. What was not started is forgotten: the leader gives it to others."""
