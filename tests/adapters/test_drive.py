@@ -34,7 +34,8 @@ class Echo:
         if "bug" in events:
             raise KeyError("bug")
         keep = [event for event in events if event.startswith("keep")]
-        return Step(keep, [event for event in events if not event.endswith("quietly")])
+        patient = all(event.endswith("patiently") for event in events)
+        return Step(keep, [event for event in events if not event.endswith("quietly")], patient=patient)
 
     def tick(self, now: float) -> Step[str, str]:
         self.ticks.append(now)
@@ -56,13 +57,15 @@ class SlowDisk:
     def __init__(self) -> None:
         self.commits: list[tuple[list[str], Callable[[], None] | None]] = []
         self.asked: list[list[str]] = []
+        self.patient: list[bool] = []
 
     @property
     def idle(self) -> bool:
         return not self.commits
 
-    def commit(self, records: Sequence[str], done: Callable[[], None] | None) -> None:
+    def commit(self, records: Sequence[str], done: Callable[[], None] | None, *, patient: bool = False) -> None:
         self.asked.append(list(records))
+        self.patient.append(patient)
         self.commits.append((list(records), done))
 
     def finish_one(self) -> None:
@@ -175,6 +178,16 @@ async def test_with_nothing_to_keep_and_nothing_waiting_the_disk_is_not_asked() 
     await turn()
     assert done == ["a"]
     assert disk.asked == []
+    drive.close()
+
+
+async def test_the_disk_is_told_who_is_in_no_hurry() -> None:
+    machine, disk, done = Echo(), SlowDisk(), list[str]()
+    drive = Drive(machine, done.extend, name="echo", keeper=disk)
+    for event in ("keep 1 patiently", "keep 2"):
+        drive.post(event)
+        await turn()
+    assert disk.patient == [True, False]
     drive.close()
 
 

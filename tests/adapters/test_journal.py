@@ -122,6 +122,22 @@ async def test_what_nobody_waits_for_goes_with_the_next_commit(tmp_path: Path) -
         assert [sql.count("(?") for sql in inserts] == [3]
 
 
+async def test_who_is_patient_is_told_with_the_next_commit_or_a_moment_later(tmp_path: Path) -> None:
+    factory, inserts = counting()
+    async with opened(tmp_path, factory=factory) as world:
+        said: list[int] = []
+        world.journal.commit([kept(1)], None)
+        world.journal.commit([kept(2)], lambda: said.append(2), patient=True)
+        world.journal.commit([], lambda: said.append(0), patient=True)
+        await world.commit(kept(3))
+        assert said == [2, 0]
+        assert [sql.count("(?") for sql in inserts] == [3]
+        world.journal.commit([kept(4)], lambda: said.append(4), patient=True)
+        assert not world.journal.idle
+        await world.look_until(lambda: world.journal.idle)
+        assert said == [2, 0, 4]
+
+
 async def test_what_nobody_waits_for_is_written_all_the_same_if_nothing_follows(tmp_path: Path) -> None:
     async with opened(tmp_path) as world:
         world.journal.commit([kept(1)], None)

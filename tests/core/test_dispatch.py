@@ -527,3 +527,17 @@ def test_a_leader_without_peers_says_nothing() -> None:
         step = leader.tick(now)
         assert (list(step.keep), list(step.do)) == ([], [])
         leader.check()
+
+
+@pytest.mark.spec("L7")
+def test_a_receipt_for_a_job_that_is_only_queued_can_wait_for_company(world: World) -> None:
+    """Whoever has a free worker is in a hurry, and so is whoever gets a result."""
+    desk, worker = world.client(), world.worker("w", credit=1)
+    events = [
+        ev.Submitted(desk.conn, world.new_job(), subject("calc"), "calc", TIMEOUT_S, b"request") for _ in range(2)
+    ]
+    now = world.now
+    assert not world.leader.handle(events[:1], now).patient, "it is assigned"
+    assert world.leader.handle(events[1:], now).patient
+    answer = ev.Acked(worker.conn, events[0].job, True, "", b"result")
+    assert not world.leader.handle([answer], now).patient

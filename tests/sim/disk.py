@@ -3,7 +3,8 @@
 Steps are committed in groups, in order, one commit at a time; a commit takes its time, longer while the disk is slow,
 and for as long as the disk is full. A group is one transaction: after a crash it is there as a whole or not at all (a
 torn one fails its checksum and is not there). A sync that fails ends the process, and nobody knows whether it is there.
-A step that keeps something and for whose effects nobody waits may linger and go with the next commit.
+A step that keeps something and for whose effects nobody waits, or nobody in a hurry, may linger and go with the next
+commit.
 
 Records lie here as bytes, as they would in the journal: what cannot be written and read again is found out.
 """
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tests.sim.leader import Leader
 
 LINGER_S: Final = 0.05
+PATIENT_S: Final = 0.002
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[LeaderKeep]).decode
@@ -72,12 +74,12 @@ class Disk:
             self._next_leaf += 1
             assert self._leader.machine.leaves.number == self._next_leaf, "core and journal count leaves alike"
         self._waiting.append((number, step))
-        if step.do:
+        if step.do and not step.patient:
             self._begin()
-        elif not self._due:
+        elif step.do or not self._due:
             self._due = True
             life = self._life
-            self._clock.after(LINGER_S, lambda: self._lingered(life))
+            self._clock.after(PATIENT_S if step.do else LINGER_S, lambda: self._lingered(life))
 
     def reopen(self) -> None:
         """A new life of the leader. It counts its leaves as we do: from the last one on."""

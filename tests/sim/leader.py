@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 HELLO_DEADLINE_S: Final = 10.0
 LOAD_S: Final = 0.01
+LOAD_SLOW_S: Final = 3.0
+LOAD_SLOW_SHARE: Final = 0.05
+"""Of the reads: meanwhile the leaf may be dropped, because its jobs were moved."""
 
 
 class LeaderSettings(msgspec.Struct, frozen=True):
@@ -134,7 +137,8 @@ class Leader(Process):
     def do(self, effect: LeaderDo) -> None:
         if isinstance(effect, ev.LoadPayloads):
             life = self.life
-            self.clock.after(LOAD_S * self.random.random(), lambda: self._load(effect, life))
+            longest_s = LOAD_SLOW_S if self.random.random() < LOAD_SLOW_SHARE else LOAD_S
+            self.clock.after(longest_s * self.random.random(), lambda: self._load(effect, life))
         elif isinstance(effect, ev.Stopped):
             self.world.leader_stopped()
         elif not isinstance(effect, ev.SendAnswer | ev.SendNo):

@@ -132,7 +132,7 @@ MUTANTS: Final = (
         "        if job.also or job.worker is not by:\n            self._call_off(job)",
         "        if job.also:\n            self._call_off(job)",
         "a program whose job was cancelled is not told to stop",
-        27,
+        15,
     ),
     Mutant(
         "holding-ignored",
@@ -157,7 +157,7 @@ MUTANTS: Final = (
         "            if job is None or job.state is DONE:\n"
         '                self._out.refuse(door, job_id, "unknown-job"',
         "who claims a job that finished meanwhile hears that it is unknown",
-        1,
+        2,
     ),
     Mutant(
         "sent-is-delivered",
@@ -174,7 +174,7 @@ MUTANTS: Final = (
         "            if job is None or job.state is not DONE or job.delivered or job.client is not client:",
         "            if job is None or job.state is not DONE or job.delivered:",
         "whoever else waited for a result and has it settles it: it may be gone when its own client comes back",
-        152,
+        307,
     ),
     Mutant(
         "pending-dropped",
@@ -182,7 +182,7 @@ MUTANTS: Final = (
         "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
         "            elif job.state is DONE:\n                pass\n            else:",
         "results that came while a client did not read are never sent",
-        606,
+        30,
     ),
     Mutant(
         "undelivered-forgotten",
@@ -190,7 +190,7 @@ MUTANTS: Final = (
         "            if job.since + UNDELIVERED_TTL_S > now:",
         "            if job.since + 20.0 > now:",
         "a result that nobody has fetched yet is forgotten after 20 s",
-        5,
+        17,
     ),
     Mutant(
         "late-ack-wins",
@@ -198,7 +198,7 @@ MUTANTS: Final = (
         "        elif job.state is DONE:\n            return\n        elif event.ok:",
         "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
         "an OK that comes after a FAILED result was told replaces it",
-        2,
+        42,
     ),
     Mutant(
         "payload-of-another-leaf",
@@ -206,7 +206,7 @@ MUTANTS: Final = (
         "            if job.leaf != event.leaf:",
         "            if job.leaf < event.leaf:",
         "a job that was moved while its old leaf was read gets the request that was not found there",
-        866,
+        172,
     ),
     Mutant(
         "running-queued-on-recovery",
@@ -230,7 +230,7 @@ MUTANTS: Final = (
         "            case ev.ForgetJob():\n                self._forget(job)",
         "            case ev.ForgetJob():\n                pass",
         "forgotten jobs come back from the journal, whose leaves they stood in are gone",
-        5,
+        8,
     ),
     Mutant(
         "moved-job-keeps-its-leaf",
@@ -246,7 +246,7 @@ MUTANTS: Final = (
         "            if sheaf.live or sheaf is self._open:",
         "            if sheaf.live > 1 or sheaf is self._open:",
         "the journal drops a leaf in which one job still stands",
-        15,
+        4,
     ),
     Mutant(
         "owed-not-sent-again",
@@ -254,7 +254,7 @@ MUTANTS: Final = (
         "        self._resend.extend(self._kept.owed)\n",
         "",
         "a result that could not be told over a lost connection is never told",
-        1,
+        2,
     ),
     Mutant(
         "finished-not-told",
@@ -278,7 +278,7 @@ MUTANTS: Final = (
         '_remember_cancel(job)\n                self._give_up(job, "cancelled", "it was cancelled, and',
         '_give_up(job, "cancelled", "it was cancelled, and',
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
-        15,
+        12,
     ),
     Mutant(
         "cancel-repeated-once",
@@ -294,7 +294,7 @@ MUTANTS: Final = (
         "                self._remember_cancel(job)\n                if conn is not None",
         "                if conn is not None",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
-        5,
+        7,
     ),
     Mutant(
         "second-result-delivered",

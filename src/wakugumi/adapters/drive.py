@@ -26,10 +26,13 @@ log = logging.getLogger("wakugumi.drive")
 
 class Keeper(Protocol[K_contra]):
     """Where `keep` goes. `done` is called in the loop's thread, in the order of the commits, once it and all before it
-    are safe. Without a `done` nobody waits, and it may go with the next commit. If it cannot keep what it was given, it
-    never calls `done` and lets whoever runs the process know."""
+    are safe. Without a `done` nobody waits, and it may go with the next commit; if whoever waits is `patient`, it may
+    wait for that one for a moment. If it cannot keep what it was given, it never calls `done` and lets whoever runs
+    the process know."""
 
-    def commit(self, records: Sequence[K_contra], done: Callable[[], None] | None) -> None: ...
+    def commit(
+        self, records: Sequence[K_contra], done: Callable[[], None] | None, *, patient: bool = False
+    ) -> None: ...
 
     @property
     def idle(self) -> bool:
@@ -113,7 +116,7 @@ class Drive(Generic[E, K, D]):
                     self._perform(step.do)
             elif step.do:
                 self._waiting.append(step.do)
-                keeper.commit(step.keep, self._committed)
+                keeper.commit(step.keep, self._committed, patient=step.patient)
             elif step.keep:
                 keeper.commit(step.keep, None)
             self._set_timer()

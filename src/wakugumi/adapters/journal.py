@@ -49,6 +49,8 @@ log = logging.getLogger("wakugumi.journal")
 
 LINGER_S: Final = 0.05
 """How long a leaf that nobody waits for may wait for company: each commit costs the disk a flush."""
+PATIENT_S: Final = 0.002
+"""The same if somebody waits who is in no hurry."""
 LINGER_BYTES_MAX: Final = 256 * KIB
 SLOW_S: Final = 5.0
 """A commit that takes longer is worth a word: to all who wait the leader seems to hang."""
@@ -110,6 +112,8 @@ class Journal:
         self._lingering: list[Entry] = []
         self._lingering_bytes = 0
         self._linger: asyncio.TimerHandle | None = None
+        self._patient = False
+        """Somebody waits for what lingers."""
         self._slow_timer: asyncio.TimerHandle | None = None
         self._slow_since: float | None = None
         """Since when the disk keeps us waiting, if it was said that it does."""
@@ -153,29 +157,35 @@ class Journal:
         self._writer.start()
         self._reader.start()
 
-    def commit(self, records: Sequence[LeaderKeep], done: Done | None) -> None:
+    def commit(self, records: Sequence[LeaderKeep], done: Done | None, *, patient: bool = False) -> None:
         """Keep these, as the next leaf, and call `done` once they and all before are safe.
 
-        Without `done` nobody waits, and they may linger to go with the next. Without records it only asks.
+        Without `done` nobody waits, and they may linger to go with the next; for a `patient` one not quite as long.
+        Without records it only asks.
         """
         assert self._loop is not None
         if self._shut:
             return
-        if not records:
-            if done is not None and self.idle:
-                self._loop.call_soon(done)
-            elif done is not None:
-                self._send(Entry(0, 0.0, b"", 0, done))
+        if records:
+            entry = self._entry(records, done)
+            self.next_leaf += 1
+        elif done is None:
             return
-        entry = self._entry(records, done)
-        self.next_leaf += 1
-        if done is not None or self._lingering_bytes + entry.weight > LINGER_BYTES_MAX:
+        elif self.idle:
+            self._loop.call_soon(done)
+            return
+        else:
+            entry = Entry(0, 0.0, b"", 0, done)
+        if (done is not None and not patient) or self._lingering_bytes + entry.weight > LINGER_BYTES_MAX:
             self._send(entry)
             return
         self._lingering.append(entry)
         self._lingering_bytes += entry.weight
-        if self._linger is None:
-            self._linger = self._loop.call_later(LINGER_S, self._send)
+        if self._linger is None or (done is not None and not self._patient):
+            if self._linger is not None:
+                self._linger.cancel()
+            self._patient = done is not None
+            self._linger = self._loop.call_later(PATIENT_S if self._patient else LINGER_S, self._send)
 
     def load(self, leaf: int, jobs: Sequence[JobId], done: Loaded) -> None:
         """Read these jobs' payloads from a leaf. What is damaged is missing in the answer, and logged."""
@@ -220,6 +230,7 @@ class Journal:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
+            self._patient = False
         entries, self._lingering, self._lingering_bytes = self._lingering, [], 0
         if entry is not None:
             entries.append(entry)

@@ -32,15 +32,24 @@ class Step(Generic[Keep, Do]):
     """What a state machine wants after a batch: first these on disk, then these done, in this order.
 
     `at_once` is for what depends on nothing that was ever kept, such as a sign of life: it is done without waiting for
-    the disk, for a disk that takes its time must not make living peers seem dead.
+    the disk, for a disk that takes its time must not make living peers seem dead. If the step is `patient`, nobody is
+    held up by its `do` coming a moment later, together with that of the next one: each commit costs the disk a flush.
     """
 
-    __slots__ = ("at_once", "do", "keep")
+    __slots__ = ("at_once", "do", "keep", "patient")
 
-    def __init__(self, keep: Sequence[Keep] = (), do: Sequence[Do] = (), at_once: Sequence[Do] = ()) -> None:
+    def __init__(
+        self,
+        keep: Sequence[Keep] = (),
+        do: Sequence[Do] = (),
+        at_once: Sequence[Do] = (),
+        *,
+        patient: bool = False,
+    ) -> None:
         self.keep = keep
         self.do = do
         self.at_once = at_once
+        self.patient = patient
 
 
 class Machine(Protocol[Event, Keep, Do]):

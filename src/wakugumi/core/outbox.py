@@ -49,7 +49,8 @@ class Outbox:
 
     def step(self) -> Step[LeaderKeep, LeaderDo]:
         """All of it, and a new beginning."""
-        step = Step(self.keep, self.do, self.at_once)
+        # Receipts alone are for jobs that are queued now, behind others or for want of a worker.
+        step = Step(self.keep, self.do, self.at_once, patient=len(self.do) == len(self._receipts))
         if self.keep:
             self.leaves.turn()
         self.keep, self.do = [], []
