@@ -53,6 +53,8 @@ class ClientConn(msgspec.Struct):
     blocked: bool = False
     waits: set[JobId] = set()
     """Jobs that the leader took, or knew, and that it has sent no result of."""
+    asked: set[JobId] = set()
+    """What it asked for while it was blocked: the results that had been delivered before follow later."""
     unconfirmed: set[JobId] = set()
 
 
@@ -333,6 +335,8 @@ class Storm:
         for conn, job in self.asked:
             if conn in self.clients and self.clients[conn].old:
                 self.clients[conn].waits.add(job)
+            elif conn in self.clients and self.clients[conn].blocked:
+                self.clients[conn].asked.add(job)
         assigned: Counter[ClientId] = Counter()
         self.journal.write(step.keep, self.now)
         assert not step.keep or self.leader.leaves.number == self.journal.next_leaf
@@ -436,7 +440,9 @@ class Storm:
         # A batch may open it again after its result was sent, even for the one who got it.
         opened = effect.job in self.open
         assert opened or effect.result == self.result[effect.job].result
-        assert effect.job in known.waits or known.old or (effect.conn, effect.job) in self.asked
+        assert effect.job in known.waits | known.asked or known.old or (effect.conn, effect.job) in self.asked, (
+            "nobody asked for it"
+        )
         if not opened or effect.conn not in self.leader.jobs[effect.job].waiters:
             known.waits.discard(effect.job)
         known.unconfirmed.add(effect.job)

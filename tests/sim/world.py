@@ -189,11 +189,12 @@ class World:
         self._ask(question)
 
     def _resume(self, worker: Worker) -> None:
-        """Again until it is: a worker that is away cannot be resumed, and a leader that is away does not listen."""
+        """Again until it is: a worker that is away cannot be resumed, and a leader that is away, or paused with the
+        drain still to be heard, does not listen."""
         self._ask(AskResume(worker.name))
 
         def look() -> None:
-            if worker.worker_id in self.leader.machine.crew._drained:
+            if self.leader.paused or worker.worker_id in self.leader.machine.crew._drained:
                 self._resume(worker)
 
         self.clock.after(5.0, look)

@@ -88,8 +88,11 @@ class Callers:
     # They wait.
 
     def attach(self, door: Door, job: Job) -> None:
-        """The job is known: this connection waits for it as well, or gets its result at once (SPEC L6)."""
-        if door.receipts:
+        """The job is known: this connection waits for it as well, or gets its result at once (SPEC L6).
+
+        A result that was delivered before is kept for a while only, so no receipt promises it.
+        """
+        if door.receipts and not job.delivered:
             self._out.receipt(door.conn, job.id)
         self._wait_for(job, door)
         if job.state is DONE:
