@@ -93,6 +93,7 @@ CODES: Final[dict[str, Code]] = {
     "input-lost": Code(
         False, 500, EXIT_JOB_FAILED, "check the leader's journal with `waku store check`, then submit it"
     ),
+    "silent": Code(True, 504, EXIT_JOB_FAILED, "the worker did not answer a broadcast in time: `waku workers list`"),
     "expired": Code(False, 410, EXIT_NOT_FOUND, "the result was kept for its time and then forgotten: submit it again"),
     # Said by the client library itself.
     "no-leader": Code(True, 503, EXIT_NO_LEADER, "start one with `waku up`, or name it with --leader or WAKU_LEADER"),

@@ -65,6 +65,10 @@ QUEUE_BYTES_MAX: Final = 1024 * MIB
 """Payload bytes a leader holds for jobs that are not finished."""
 QUEUE_RESUME_SHARE: Final = 0.9
 """A full queue takes work again below this share of its bounds: without a gap, every job would flip it."""
+BROADCAST_BYTES_MAX: Final = 256 * MIB
+"""A broadcast's request times its workers: each part is queued and kept by itself."""
+BROADCAST_DEADLINE_S: Final = 60.0
+"""How long a broadcast waits for each worker unless told otherwise: for most uses a silent one is a broken one."""
 UNDELIVERED_BYTES_PER_CLIENT_MAX: Final = 64 * MIB
 """Results a client has not taken yet. Beyond it the client's queued jobs wait: they would only add to the heap."""
 UNDELIVERED_BYTES_MAX: Final = 1024 * MIB

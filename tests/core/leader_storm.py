@@ -16,6 +16,7 @@ from tests.core.leader_journal import Journal
 from tests.core.leader_world import job_id, subject, worker_id
 
 from wakugumi.core import events as ev
+from wakugumi.core.broadcast import owner_of, part_id
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.job import TRANSITIONS, ClientId, ConnId, JobId, JobState, Verdict, WorkerId, show_job_id
@@ -39,11 +40,14 @@ from wakugumi.core.subject import Pattern, matches, parse_pattern
 from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
 
 JOBS = [job_id(number) for number in range(1, 13)]
+BROADCASTS = [job_id(300 + number) for number in range(3)]
+PARTS = [part_id(job, worker_id(name)) for job in BROADCASTS for name in ("w0", "w1", "w2", "w3", "healer")]
+EVERY_JOB = [*JOBS, *BROADCASTS, *PARTS]
 WORDS = ["a", "b", "b.c"]
 PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
 AMOUNTS = [1, 1, 2, 3, 8, 0, -1, CREDIT_MAX, CREDIT_MAX + 1]
 REASONS = ["exit", "worker-error", "timeout", "cancelled", "", "no-such-code"]
-SAID_NO = {"conflict", "full", "disk-full", "stopping", "unknown-job", "expired"}
+SAID_NO = {"conflict", "full", "disk-full", "stopping", "unknown-job", "expired", "not-supported"}
 
 
 class ClientConn(msgspec.Struct):
@@ -139,10 +143,17 @@ class Storm:
             word, retries = subject(WORDS[number % 3]), number // 9
             self.say(ev.Submitted(conn, JOBS[number], word, "p", 5.0 + number, payload, retries))
 
+    def broadcasts(self, x: int, y: int) -> None:
+        conn = _pick(self.clients, x)
+        if conn is not None:
+            number = y % len(BROADCASTS)
+            word = subject(WORDS[number])
+            self.say(ev.Submitted(conn, BROADCASTS[number], word, "p", 7.0, b"hear", broadcast_s=4.0 + 20 * number))
+
     def claims(self, x: int, y: int) -> None:
         conn = _pick(self.clients, x)
         if conn is not None and not self.clients[conn].old:
-            self.say(ev.Claimed(conn, [JOBS[y % len(JOBS)], JOBS[x % len(JOBS)]]))
+            self.say(ev.Claimed(conn, [JOBS[y % len(JOBS)], JOBS[x % len(JOBS)], PARTS[(x + y) % len(PARTS)]]))
 
     def cancels(self, x: int, y: int) -> None:
         conn = _pick(self.clients, x)
@@ -402,7 +413,11 @@ class Storm:
                 assert not any((known.blocked, known.leaving, known.worker in self.draining))
             assert known.credit > 0, "without credit"
             known.credit -= 1
-            assert any(matches(pattern, effect.subject) for pattern in known.patterns)
+            owner = owner_of(effect.subject)
+            if owner is None:
+                assert any(matches(pattern, effect.subject) for pattern in known.patterns)
+            else:
+                assert owner == known.worker, "a part of a broadcast is its worker's alone"
             job = self.leader.jobs[effect.job]
             assert job.worker is not None
             assert job.worker.conn == effect.conn
@@ -487,7 +502,7 @@ class Storm:
 
     def _end_of_a_stopping_leader(self) -> None:
         for conn, known in self.clients.items():
-            self.say(ev.Confirmed(conn, sorted(known.unconfirmed | set(JOBS))))
+            self.say(ev.Confirmed(conn, sorted(known.unconfirmed | set(EVERY_JOB))))
         assert self.stopped == 1
         for job in sorted(self.open):
             self._ask(AskCancel(jobs=[show_job_id(job)]))
@@ -522,12 +537,12 @@ class Storm:
         before = len(self.leader.callers.delivery.undelivered)
         watcher = self._join(ClientConn(ClientId("watcher"), old=False, cap=1), heartbeats=False)
         self.say(ev.Claimed(watcher, sorted(self.leader.callers.delivery.undelivered)))
-        self.say(ev.Confirmed(watcher, JOBS))
+        self.say(ev.Confirmed(watcher, EVERY_JOB))
         assert len(self.leader.callers.delivery.undelivered) == before, "only its own client can settle a job"
         for client in "kmn":
             owner = self._join(ClientConn(ClientId(client), old=False, cap=1), heartbeats=False)
             self.say(ev.Claimed(owner, sorted(self.leader.callers.delivery.undelivered)))
-            self.say(ev.Confirmed(owner, JOBS))
+            self.say(ev.Confirmed(owner, EVERY_JOB))
         assert not self.leader.callers.delivery.undelivered
         self._ask(AskDrop())
         for conn in [*self.clients, *self.workers]:
@@ -611,8 +626,9 @@ class Storm:
 
 
 KINDS = (
-    ["submits"] * 6 + ["credits"] * 4 + ["acks"] * 5 + ["worker_joins"] * 3 + ["holds"] * 4 + ["client_joins"] * 2
-    + ["worker_leaves"] * 2 + ["client_leaves", "claims", "cancels", "lies", "says_it_leaves", "drains", "asks"]
+    ["submits"] * 6 + ["broadcasts"] + ["credits"] * 4 + ["acks"] * 5 + ["worker_joins"] * 3 + ["holds"] * 4
+    + ["client_joins"] * 2 + ["worker_leaves"] * 2
+    + ["client_leaves", "claims", "cancels", "lies", "says_it_leaves", "drains", "asks"]
     + ["confirms"] * 3 + ["ticks"] * 3 + ["blocks", "unblocks", "unblocks", "gather", "beats", "stops"]
     + ["reads"] * 3 + ["disk", "restarts"]
 )  # fmt: skip

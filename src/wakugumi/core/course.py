@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.core import events as ev
+from wakugumi.core.broadcast import SILENT
 from wakugumi.core.callers import Callers
 from wakugumi.core.dead import DEAD, is_dead
 from wakugumi.core.delivery import Door, size_of
@@ -74,6 +75,9 @@ class Course:
         self._timer_count = 0
         self.jobs = jobs
         self.counts = Counts()
+        self.deadlines: dict[JobId, float] = {}
+        """Until when a job must be done, if it has no more time than that."""
+        self._deadline_timers: list[tuple[float, int, Job]] = []
         self.open_bytes = 0
         """Payload bytes of jobs that are not done."""
         self.memory_bytes = 0
@@ -87,7 +91,11 @@ class Course:
         """Running, by the books: their requests are being read from the journal, and will be sent there."""
 
     def wake_at(self) -> float | None:
-        return self._timers[0][0] if self._timers else None
+        backoff = self._timers[0][0] if self._timers else None
+        if not self._deadline_timers:
+            return backoff
+        deadline = self._deadline_timers[0][0]
+        return deadline if backoff is None else min(backoff, deadline)
 
     def tick(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
@@ -96,6 +104,11 @@ class Course:
                 job.state = QUEUED
                 self.backing_off -= 1
                 self._lanes.push(job, first=True)
+        while self._deadline_timers and self._deadline_timers[0][0] <= now:
+            due, _, job = heappop(self._deadline_timers)
+            if self.jobs.get(job.id) is job and self.deadlines.get(job.id) == due:
+                text = f"the worker did not answer within {now - job.submitted_at:.0f} s"
+                self.finish(job, False, Verdict(SILENT, text), now)
 
     def accept(self, door: Door, event: ev.Submitted, now: float) -> Job:
         """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
@@ -165,6 +178,12 @@ class Course:
             self.memory_bytes += job.size
         self.counts.submitted += 1
         return job
+
+    def must_be_done(self, job: Job, within_s: float, now: float) -> None:
+        """It is given up if it is not."""
+        self.deadlines[job.id] = now + within_s
+        self._timer_count += 1
+        heappush(self._deadline_timers, (now + within_s, self._timer_count, job))
 
     def queue(self, job: Job) -> None:
         job.state = QUEUED
@@ -239,6 +258,8 @@ class Course:
         self.open_bytes -= request_size
         if job.payload is not None:
             self.memory_bytes -= request_size
+        if self.deadlines:
+            self.deadlines.pop(job.id, None)
         if len(job.history) > 1:  # What the last one printed is in the result.
             self.output_bytes -= outputs_of(job)
         out = self._out
@@ -297,6 +318,9 @@ class Course:
             self._out.leaves.check(leaves)
         for job_id in (*self.loading, *self.inherited):
             assert self.jobs[job_id].worker is not None
+        for job_id, due in self.deadlines.items():
+            assert self.jobs[job_id].state is not DONE
+            assert any(at == due and job is self.jobs[job_id] for at, _, job in self._deadline_timers)
         assert self.output_bytes == sum(outputs_of(job) for job in self.jobs.values() if job.state is not DONE)
         assert open_bytes == self.open_bytes
         assert memory_bytes == self.memory_bytes

@@ -63,6 +63,7 @@ class Crew:
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
         self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
+        self._lanes.worker_came(worker)
         if event.receipts or event.heartbeats or event.reattach or event.cancels:
             self._out.at_once.append(ev.SendWelcome(event.conn))
 

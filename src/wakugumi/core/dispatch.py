@@ -13,8 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from wakugumi.core import events as ev
 from wakugumi.core import explain
+from wakugumi.core.broadcast import Part, list_of, own_subject, part_id
 from wakugumi.core.callers import Callers
 from wakugumi.core.claims import Claim, Claims
 from wakugumi.core.course import Course, exits
@@ -42,6 +45,7 @@ from wakugumi.errors import CODES, Refused
 from wakugumi.limits import (
     ASLEEP_S,
     ATTEMPTS_MAX,
+    BROADCAST_BYTES_MAX,
     CANCELLED_AT_ONCE_MAX,
     HEARTBEAT_S,
     JOURNAL_MOVED_BYTES_MAX,
@@ -253,16 +257,55 @@ class Dispatch:
         else:
             if job is not None:
                 self.callers.reopened(job)
-            self._accept(door, event, now)
+            if event.broadcast_s:
+                self._broadcast(door, event, now)
+            else:
+                self._accept(door, event, now)
 
     def _accept(self, door: Door, event: ev.Submitted, now: float) -> None:
         job = self.course.accept(door, event, now)
         if door.receipts:
             self._out.receipt(door.conn, event.job)
-        if self._claims.by_job and (claim := self._claims.take(event.job)) is not None:
+        self._place(job, now)
+
+    def _place(self, job: Job, now: float) -> None:
+        if self._claims.by_job and (claim := self._claims.take(job.id)) is not None:
             self._take_claim(job, claim, now)
         else:
             self.course.queue(job)
+
+    def _broadcast(self, door: Door, event: ev.Submitted, now: float) -> None:
+        """A part for every worker that matches now; which they are is the answer (SPEC S5). Nobody waits for a part
+        before its client has read that and asks for it: it could not know the part's result for what it is."""
+        workers = self.roster.audience(event.subject)
+        size = len(event.payload)
+        if not door.receipts:
+            self._out.refuse(door, event.job, "not-supported", "an old client cannot tell the parts of a broadcast")
+            return
+        if len(workers) * size > BROADCAST_BYTES_MAX:
+            text = f"{size} bytes for each of {len(workers)} workers are too many: {BROADCAST_BYTES_MAX} in all"
+            self._out.refuse(door, event.job, "too-big", text)
+            return
+        broadcast = self.course.accept(door, event, now)
+        self._out.receipt(door.conn, event.job)
+        parts: list[Part] = []
+        for worker in workers:
+            part_event = msgspec.structs.replace(
+                event, job=part_id(event.job, worker.id), subject=own_subject(worker.id), broadcast_s=0.0
+            )
+            parts.append(Part(part_event.job.hex(), worker.label))
+            known = self.jobs.get(part_event.job)
+            if known is not None:
+                if known.state is not DONE or known.ok:
+                    continue
+                self.callers.reopened(known)
+            part = self.course.accept(door, part_event, now)
+            part.waiters = ()
+            self.course.must_be_done(part, event.broadcast_s, now)
+            if self.durable:
+                self._out.keep.append(ev.KeepDeadline(part.id, event.broadcast_s))
+            self._place(part, now)
+        self.course.finish(broadcast, True, list_of(parts), now)
 
     def _take_claim(self, job: Job, claim: Claim, now: float) -> None:
         """A worker that was there before this leader runs the job already, or has its result."""
@@ -449,7 +492,7 @@ class Dispatch:
         client.cap = client.cap or dead.client.cap
         job = self.course.reopen(dead, client, now)
         if self.durable:
-            keep_whole(job, self._out, now)
+            keep_whole(job, self._out, self.course.deadlines, now)
         self.course.queue(job)
 
     def _stop_wanted(self, _event: ev.StopWanted, _now: float) -> None:

@@ -100,6 +100,8 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     retries: int = 0
     """How often a program that ends with a non-zero exit is run again before that is its answer."""
+    broadcast_s: float = 0.0
+    """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""
 
 
 class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
@@ -315,8 +317,15 @@ class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
     before: int
 
 
+class KeepDeadline(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
+    """A job is given up if it is not done within so many seconds."""
+
+    job: JobId
+    within_s: float
+
+
 LeaderKeep: TypeAlias = (
-    KeepJob | KeepAttempt | KeepOutcome | KeepResult | KeepDelivered | ForgetJob | KeepWhole | DropLeaves
+    KeepJob | KeepAttempt | KeepOutcome | KeepResult | KeepDelivered | ForgetJob | KeepWhole | DropLeaves | KeepDeadline
 )
 
 # What a leader does.

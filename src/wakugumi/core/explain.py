@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from wakugumi.core.broadcast import PARTS, owner_of, read_list
 from wakugumi.core.dead import last_outcome
 from wakugumi.core.job import DONE, QUEUED, JobId, JobState, Verdict, parse_job_id, show_job_id
 from wakugumi.core.questions import (
@@ -202,7 +203,7 @@ def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
     """Why is it not running, or not done?"""
     match job.state:
         case JobState.QUEUED:
-            reasons = _why_queued(leader, job)
+            reasons = _why_queued(leader, job, now)
         case JobState.BACKOFF:
             last = job.history[-1] if job.history else None
             how = f": the last one ended by {last.outcome} on worker {last.worker}" if last else ""
@@ -218,7 +219,10 @@ def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
             reasons = [f"runs on worker {where.label} for {now - job.since:.1f} s (attempt {job.attempts}){away}"]
         case _:
             how = "OK" if job.ok else "FAILED"
-            why = f": {job.result.text}" if isinstance(job.result, Verdict) else ""
+            why = ""
+            if isinstance(job.result, Verdict):
+                parts = job.result.code == PARTS
+                why = f": a broadcast to {len(read_list(job.result.text))} workers" if parts else f": {job.result.text}"
             if not why and not job.ok:
                 why = f": {_reason(job)}"
             taken = "delivered" if job.delivered else f"waiting to be fetched by {job.client.id}"
@@ -304,12 +308,15 @@ def worker_called(leader: Dispatch, text: str) -> Worker:
     return worker
 
 
-def _why_queued(leader: Dispatch, job: Job) -> list[str]:
+def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     lane = leader.lanes.lane(job.subject)
     assert lane is not None
     workers = _matching(lane)
     reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
-    if not workers:
+    if not workers and owner_of(job.subject) is not None:
+        left_s = leader.course.deadlines[job.id] - now
+        reasons.append(f"it is a broadcast's part for a worker that is away; it is given up in {left_s:.0f} s")
+    elif not workers:
         total = len(leader.roster)
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
         reasons.append(f"no worker matches {job.subject}; connected: {others}")

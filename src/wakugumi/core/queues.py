@@ -18,6 +18,7 @@ from zlib import crc32
 
 import msgspec
 
+from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
 from wakugumi.core.roster import Pool, Roster, Worker
 from wakugumi.core.subject import Pattern, PatternTree, Subject
@@ -221,10 +222,16 @@ class Lanes:
             for lane in self._tree.overlapping(pool.pattern):
                 if pool.is_address or (lane.pools and lane.pools[0].is_address):
                     self._find_pools(lane)
-                else:
+                elif owner_of(lane.subject) is None:
                     lane.pools.append(pool)
                     if lane.parked:
                         pool.parked[lane] = None
+
+    def worker_came(self, worker: Worker) -> None:
+        """What is meant for it alone may have waited for it."""
+        lane = self._lanes.get(own_subject(worker.id))
+        if lane is not None:
+            self._find_pools(lane)
 
     def pools_went(self, pools: list[Pool]) -> None:
         """Patterns nobody has any more."""

@@ -13,7 +13,7 @@ Clocks may have been set meanwhile, so nothing is decided by how long the leader
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from wakugumi.core import events as ev
@@ -36,7 +36,7 @@ Leaf: TypeAlias = tuple[int, float, Sequence[LeaderKeep]]
 """A leaf's number, how many seconds ago it was written (by a clock that nobody trusts), and what it says."""
 
 
-def keep_whole(job: Job, out: Outbox, now: float) -> None:
+def keep_whole(job: Job, out: Outbox, deadlines: Mapping[JobId, float], now: float) -> None:
     """Say all about a job in this step's leaf, so that the ones in which it stood may go."""
     running = None
     if job.worker is not None:
@@ -64,6 +64,8 @@ def keep_whole(job: Job, out: Outbox, now: float) -> None:
             job.requeued,
         )
     )
+    if (due := deadlines.get(job.id)) is not None:
+        out.keep.append(ev.KeepDeadline(job.id, due - now))
     out.leaves.release(job.leaf)
     size = (job.size if payload is not None else 0) + size_of(job.result) + outputs_of(job)
     job.leaf = out.leaves.hold(job.id, size)
@@ -85,6 +87,8 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
         job.client.open_jobs += 1
         leader.course.open_bytes += job.size
         leader.course.output_bytes += outputs_of(job)
+        if (within_s := fold.deadlines.get(job.id)) is not None:
+            leader.course.must_be_done(job, within_s, now)
         attempt = fold.running.get(job.id)
         if attempt is not None:
             _expect_back(leader, job, attempt, now)
@@ -110,6 +114,7 @@ class _Fold:
         self._clients: dict[ClientId, Client] = {}
         self._same: dict[str | float, str | float] = {}
         self.running: dict[JobId, Attempt] = {}
+        self.deadlines: dict[JobId, float] = {}
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
         self._leaves.recovered(number)
@@ -181,6 +186,8 @@ class _Fold:
                 job.delivered = True
             case ev.ForgetJob():
                 self._forget(job)
+            case ev.KeepDeadline(_, within_s):
+                self.deadlines[job.id] = within_s
             case _:
                 raise AssertionError("these are told apart before")
 
@@ -204,6 +211,7 @@ class _Fold:
     def _forget(self, job: Job) -> None:
         del self._jobs[job.id]
         self.running.pop(job.id, None)
+        self.deadlines.pop(job.id, None)
         if job in self._dead:
             self._dead.remove(job)
         self._leaves.release(job.leaf)

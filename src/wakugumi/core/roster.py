@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
+from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.job import ConnId, JobId, WorkerId
 from wakugumi.core.policy import NUMBER_MASK, Ranking, most_credit
 from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
@@ -185,8 +186,30 @@ class Roster:
 
     def pools_for(self, subject: Subject) -> list[Pool]:
         """Those whose patterns match; of these only the addresses, if there are any."""
+        owner = owner_of(subject)
+        if owner is not None:
+            worker = self.by_id.get(owner)
+            return [] if worker is None or worker.conn is None else [self._own_pool(worker)]
         matching = self._tree.match(subject)
         return [pool for pool in matching if pool.is_address] or matching
+
+    def audience(self, subject: Subject) -> list[Worker]:
+        """All who would take a job of this subject if they had a slot for it, in the order in which they came."""
+        members = {worker.number: worker for pool in self.pools_for(subject) for worker in pool.members.values()}
+        return [worker for _, worker in sorted(members.items()) if not (worker.draining or worker.leaving)]
+
+    def _own_pool(self, worker: Worker) -> Pool:
+        """The pool in which it is alone. It has one from the first time that something is meant for it alone."""
+        pattern = own_subject(worker.id)
+        pool = self._tree.get(pattern)
+        if pool is None:
+            pool = self._tree[pattern] = Pool(pattern)
+            pool.is_address = True
+            pool.members[worker.number] = worker
+            worker.pools.append(pool)
+            if worker.rank >= 0:
+                _enter(pool, worker.rank)
+        return pool
 
     def changed(self, worker: Worker) -> None:
         """Its credit, its readiness or what it runs is not what it was."""

@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from wakugumi import __version__
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.net import Link, adopt, bound_port, listen
 from wakugumi.core import events as ev
+from wakugumi.core.broadcast import PARTS
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
@@ -356,10 +359,16 @@ class Peer:
                 raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
             if not 0 <= head.retries <= RETRIES_MAX:
                 raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
+            if head.broadcast_s is not None and not 0 < head.broadcast_s <= JOB_TIMEOUT_MAX_S:
+                raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
-        self._post(ev.Submitted(self.conn, job_id, subject, program, timeout_s, frame.payload, head.retries))
+        self._post(
+            ev.Submitted(
+                self.conn, job_id, subject, program, timeout_s, frame.payload, head.retries, head.broadcast_s or 0.0
+            )
+        )
         if len(frame.payload) >= READ_BYTES_LARGE:
             self.leader.drive.flush()
 
@@ -465,16 +474,12 @@ def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
 def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     result = effect.result
     if isinstance(result, Verdict):
-        result = ms.encode(
-            ms.JobResult(
-                show_job_id(effect.job),
-                peer.client_id,
-                effect.program,
-                ms.FAILED,
-                stderr=result.text,
-                reason=result.code,
-            )
-        )
+        record = ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program)
+        if result.code == PARTS:
+            record = msgspec.structs.replace(record, stdout=result.text, exit_code=0)
+        else:
+            record = msgspec.structs.replace(record, status=ms.FAILED, stderr=result.text, reason=result.code)
+        result = ms.encode(record)
     elif not result and not peer.receipts:
         result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
     peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))

@@ -73,6 +73,8 @@ class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tru
     limits: JobLimits | None = None
     retries: int = 0
     """How often a program that ends with a non-zero exit is run again before that is the job's answer."""
+    broadcast_s: float | None = None
+    """It is for every worker that matches, and each has so many seconds for it (S5)."""
 
 
 class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
@@ -99,6 +101,7 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     exec_name: str = ""
     timeout_s: float | None = None
     retries: int = 0
+    broadcast_s: float | None = None
 
 
 class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
