@@ -119,6 +119,21 @@ Examples:
   waku jobs wait "$(waku submit calcA)" """.rstrip(),
         ),
         Command(
+            "broadcast",
+            "wakugumi.app.broadcast:broadcast",
+            "PROGRAM [--file F]… [--within SECONDS] [OPTIONS] [-- ARG…]",
+            """\
+The same job once on every worker that matches: what each of them answers, as it comes.
+
+Workers that join later are not included. One that has not answered --within its time counts as silent. Exit code 1 if \
+any failed or was silent, or if no worker matched.""",
+            """\
+Examples:
+  waku broadcast uptime
+  waku broadcast refresh --subject calcA --within 10
+  waku broadcast version -o json -- --short""",
+        ),
+        Command(
             "demo",
             "wakugumi.app.demo:demo",
             "[--out DIR]",

@@ -22,13 +22,16 @@ from wakugumi.core import questions as qu
 from wakugumi.core.job import JobId, job_id_from_name, show_job_id
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits import (
+    BROADCAST_DEADLINE_S,
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
     CLIENT_ID_CHARS_MAX,
     CONNECT_DEADLINE_S,
+    JOB_TIMEOUT_MAX_S,
     KIB,
     UNFINISHED_PER_CLIENT_MAX,
 )
+from wakugumi.roles.broadcast import Broadcast
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Arg, Content, Plan, Requests, must_wait_for_disk, read_files
 from wakugumi.roles.result import Result
@@ -204,6 +207,40 @@ class Grid:
             return Plan(self._requests, program, args, common, subject, timeout_s, limits, retries)
 
         return Results(self.new_window(window), plan, source, self._session.tasks)
+
+    def broadcast(
+        self,
+        program: str,
+        *,
+        args: Sequence[Arg] = (),
+        files: Mapping[str, Content] | None = None,
+        job_id: str | None = None,
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: ms.JobLimits | None = None,
+        retries: int = 0,
+        within_s: float = BROADCAST_DEADLINE_S,
+    ) -> Broadcast:
+        """Have every worker that matches run the program once, and loop over what each of them answers.
+
+        Workers that join later are not included. One that has not answered within `within_s` counts as silent: its
+        result is not `ok`, and its reason is `silent`. The `summary` counts all of them.
+        """
+        if not 0 < within_s <= JOB_TIMEOUT_MAX_S:
+            raise Refused("bad-request", f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s", hint="")
+
+        async def begin() -> list[Result]:
+            loaded = await _load(files) if files else ()
+            request = self._requests.make(
+                program, args, loaded, job_id, subject, timeout_s, limits, retries, broadcast_s=within_s
+            )
+            if self._session.must_wait:
+                await self._session.admission()
+            if self.status().old_leader:
+                raise Refused("not-supported", "the leader is an old one and knows no broadcast")
+            return [await self._session.start(request, None)[0]]
+
+        return Broadcast(self._session, begin)
 
     async def wait(self, job_id: str) -> Result:
         """The result of a job that someone submitted before. Raises Refused("unknown-job")."""

@@ -19,7 +19,8 @@ from typing import Any, Final, TypeVar
 from wakugumi.adapters.loop import new_loop
 from wakugumi.core.questions import Answer, CancelAnswer, Question
 from wakugumi.errors import Refused
-from wakugumi.limits import CLIENT_CAP_DEFAULT, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.limits import BROADCAST_DEADLINE_S, CLIENT_CAP_DEFAULT, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.roles.broadcast import Summary
 from wakugumi.roles.client import Grid, connect
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Arg, Content, Plan, Requests, read_files
@@ -169,6 +170,35 @@ class Client:
         common = read_files(files) if files else ()
         plan = Plan(Requests(self.grid.client_id), program, args, common, subject, timeout_s, limits, retries)
         return self._map(plan, iter(items), window)
+
+    def broadcast(
+        self,
+        program: str,
+        *,
+        args: Sequence[Arg] = (),
+        files: Mapping[str, Content] | None = None,
+        job_id: str | None = None,
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: JobLimits | None = None,
+        retries: int = 0,
+        within_s: float = BROADCAST_DEADLINE_S,
+    ) -> tuple[list[Result], Summary]:
+        """Have every worker that matches run the program once; all their results, in the order in which they came, and
+        how many there were of each kind: see `Grid.broadcast`."""
+        return self.call(
+            self.grid.broadcast(
+                program,
+                args=args,
+                files=files,
+                job_id=job_id,
+                subject=subject,
+                timeout_s=timeout_s,
+                limits=limits,
+                retries=retries,
+                within_s=within_s,
+            ).gather()
+        )
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Result:
         """The result of a job that someone submitted before. Raises Refused: "unknown-job", "timed-out"."""

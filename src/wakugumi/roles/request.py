@@ -76,6 +76,7 @@ class Requests:
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
         retries: int = 0,
+        broadcast_s: float | None = None,
     ) -> Request:
         """Raises Refused if this can be no job."""
         self.check(program, subject, timeout_s, limits, retries)
@@ -98,6 +99,7 @@ class Requests:
             timeout_s,
             limits,
             retries,
+            broadcast_s=broadcast_s,
         )
         return Request(job, name, program, _frame(job, subject, record))
 

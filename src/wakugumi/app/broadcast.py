@@ -1,0 +1,129 @@
+"""`waku broadcast`: what does every worker answer? One line for each as it comes, and how many there were."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter, validators
+
+from wakugumi.app import config, logs
+from wakugumi.app.grids import connected
+from wakugumi.app.one import named_files
+from wakugumi.app.options import (
+    LOGGING,
+    ClientId,
+    Files,
+    Leader,
+    Logging,
+    Output,
+    ProgramArgs,
+    Retries,
+    Subject,
+    Timeout,
+)
+from wakugumi.app.output import colour, duration, json_out, one, say, say_error
+from wakugumi.app.stoppable import run
+from wakugumi.errors import EXIT_JOB_FAILED
+from wakugumi.limits import BROADCAST_DEADLINE_S, JOB_TIMEOUT_MAX_S
+from wakugumi.roles.broadcast import Summary
+from wakugumi.roles.result import Result
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What `-o json` shows of one worker."""
+
+    worker: str
+    status: str
+    reason: str
+    exit_code: int | None
+    run_s: float | None
+    stdout: str
+    stderr: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `-o json` shows."""
+
+    summary: Summary
+    results: list[Row]
+
+
+def broadcast(
+    program: str,
+    /,
+    *,
+    file: Files = (),
+    within: Annotated[
+        float,
+        Parameter(
+            validator=validators.Number(gt=0, lte=JOB_TIMEOUT_MAX_S),
+            help="Seconds that each worker has, from now to its answer.",
+        ),
+    ] = BROADCAST_DEADLINE_S,
+    subject: Subject = "",
+    timeout: Timeout = None,
+    retries: Retries = 0,
+    leader: Leader = None,
+    client_id: ClientId = None,
+    output: Output = None,
+    logged: Logging = LOGGING,
+    program_args: ProgramArgs,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    how = config.OUTPUT.value(output)
+    files = named_files(file)
+    timeout_s = config.TIMEOUT_S.value(timeout)
+    results: list[Result] = []
+
+    async def ask_all() -> Summary:
+        async with connected(leader, client_id=client_id) as grid:
+            shout = grid.broadcast(
+                program,
+                args=program_args,
+                files=files,
+                subject=subject,
+                timeout_s=timeout_s,
+                retries=retries,
+                within_s=within,
+            )
+            async for result in shout:
+                results.append(result)
+                if how == "table":
+                    _show(result)
+                elif how == "quiet":
+                    print(result.item, flush=True)
+            return shout.summary
+
+    summary = run(ask_all())
+    if how == "json":
+        json_out(Report(summary, [_row(result) for result in results]))
+    if not summary.sent:
+        say_error("no worker matches, so nobody was asked", "see who is there with `waku workers list`")
+    elif how == "table":
+        say(f"{one(summary.sent, 'worker')}: {summary.ok} ok, {summary.failed} failed, {summary.silent} silent")
+    return 0 if summary.sent and summary.ok == summary.sent else EXIT_JOB_FAILED
+
+
+def _show(result: Result) -> None:
+    """A worker's answer: a line about it, and what it printed, set off."""
+    how = colour("ok", "green") if result.ok else colour(result.reason or "failed", "red")
+    if result.exit_code:
+        how += f" (exit code {result.exit_code})"
+    took = "" if result.run_s is None else f" in {duration(result.run_s)}"
+    print(f"{colour(str(result.item), 'bold')}: {how}{took}")
+    for text in (result.stdout, result.stderr):
+        for line in text.splitlines():
+            print(f"    {line}")
+
+
+def _row(result: Result) -> Row:
+    return Row(
+        str(result.item),
+        result.status,
+        result.reason,
+        result.exit_code,
+        result.run_s,
+        result.stdout,
+        result.stderr,
+    )
