@@ -379,7 +379,7 @@ def test_the_latest_failures_are_named_and_cancels_are_none_of_them(world: World
     assert latest.ago_s == 1.0
 
 
-def test_top_names_at_most_as_many_workers_as_asked_for_the_busiest_by_name(world: World) -> None:
+def test_top_names_at_most_as_many_workers_as_asked_for_the_busiest_first(world: World) -> None:
     desk = world.client()
     for name in ("c", "a", "d"):
         world.worker(name, f"job.assign.{name}", credit=2)
@@ -390,7 +390,7 @@ def test_top_names_at_most_as_many_workers_as_asked_for_the_busiest_by_name(worl
             end.gets_some()  # type: ignore[union-attr]
     answer = world.ask(AskTop(limit=2))
     assert isinstance(answer, TopAnswer)
-    assert [(row.name, row.running, row.credit) for row in answer.workers] == [("c", 1, 1), ("d", 2, 0)]
+    assert [(row.name, row.running, row.credit) for row in answer.workers] == [("d", 2, 0), ("c", 1, 1)]
     assert answer.workers_total == 3
     assert (answer.status.slots, answer.status.slots_free, len(answer.status.groups)) == (6, 3, 2)
     assert answer.status.groups_total == 3

@@ -67,14 +67,14 @@ def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAn
 
 def top(leader: Dispatch, question: AskTop, now: float) -> TopAnswer:
     limit = max(1, min(question.limit, LIST_ROWS_MAX))
-    workers = nlargest(limit, leader.roster, key=lambda worker: len(worker.jobs))
+    workers = nsmallest(limit, leader.roster, key=lambda worker: (-len(worker.jobs), worker.label))
     failures = [
         FailureRow(show_job_id(it.job), it.program, it.subject, it.worker, it.reason, now - it.at)
         for it in reversed(leader.course.stats.failures)
     ]
     return TopAnswer(
         status=status(leader, now, limit),
-        workers=[worker_row(worker, now) for worker in sorted(workers, key=lambda worker: worker.label)],
+        workers=[worker_row(worker, now) for worker in workers],
         workers_total=len(leader.roster.by_id),
         failures=failures[:limit],
     )

@@ -317,7 +317,7 @@ class FailureRow(msgspec.Struct, frozen=True):
 class TopAnswer(msgspec.Struct, frozen=True):
     status: StatusAnswer
     workers: list[WorkerRow]
-    """By name; if there are more than were asked for, the busiest."""
+    """The busiest first, and by name."""
     workers_total: int
     failures: list[FailureRow]
     """Jobs that failed and were not cancelled, the latest first."""
