@@ -254,7 +254,7 @@ def _bar(busy: int, slots: int) -> Line:
 def _fit(sections: list[Section], room: int) -> tuple[list[Section], list[int]]:
     """Which sections are shown, and with how many lines each: nobody gets more than it can use, the rest is shared."""
     wants = [section.rows + (section.total > section.rows) for section in sections]
-    while sum(2 + min(want, ROWS_WORTHWHILE) for want in wants) > room:  # with a blank line and a title
+    while wants and sum(2 + min(want, ROWS_WORTHWHILE) for want in wants) > room:  # with a blank line and a title
         wants.pop()
     left = room - 2 * len(wants)
     given = [0] * len(wants)
