@@ -139,7 +139,7 @@ def _groups(leader: Dispatch, now: float, limit: int) -> tuple[list[GroupRow], i
     cells = leader.course.stats.by_group()
     groups: dict[str, _Members] = {name: _Members() for name in cells}
     for worker in leader.roster:
-        for name in {group_of(pattern) for pattern in worker.patterns} - {""}:
+        for name in leader.course.stats.groups_of(worker.patterns) - {""}:
             members = groups.setdefault(name, _Members())
             members.workers += worker.conn is not None
             members.slots += _slots(worker)

@@ -228,8 +228,8 @@ class Stats:
                 submitted_per_s=sum(cell.came - mark.came for cell, mark in new) / over_s,
                 dispatched_per_s=sum(cell.assigned - mark.assigned for cell, mark in new) / over_s,
                 finished_per_s=sum(cell.ok + cell.failed - mark.ended for cell, mark in new) / over_s,
-                dispatch_delay=spread(_total(_minus(cell.waited, mark.waited) for cell, mark in new)),
-                run_time=spread(_total(_minus(cell.ran, mark.ran) for cell, mark in new)),
+                dispatch_delay=spread(_added((cell.waited, mark.waited) for cell, mark in new)),
+                run_time=spread(_added((cell.ran, mark.ran) for cell, mark in new)),
             ),
         )
 
@@ -275,6 +275,15 @@ class Stats:
 
     # Where it is counted.
 
+    def groups_of(self, patterns: tuple[Pattern, ...]) -> frozenset[str]:
+        """The groups that a worker with these patterns belongs to; one may be the empty word, which is none."""
+        kind = self._kinds.get(patterns)
+        if kind is None:
+            if len(self._kinds) >= _SEATS_MAX:
+                self._forget_seats()
+            kind = self._kinds[patterns] = frozenset(map(group_of, patterns))
+        return kind
+
     def _seat_of_nobody(self, subject: Subject) -> Cell:
         cell = self._cell(NOBODY, subject)
         if cell.subject != OTHERS:
@@ -285,11 +294,9 @@ class Stats:
         """A job belongs to the group that its subject names, if its worker does; otherwise to ANYBODY."""
         if not patterns:
             return self._nobody.get(subject) or self._seat_of_nobody(subject)
-        if self._seat_count >= _SEATS_MAX or len(self._kinds) >= _SEATS_MAX:
+        if self._seat_count >= _SEATS_MAX:
             self._forget_seats()
-        kind = self._kinds.get(patterns)
-        if kind is None:
-            kind = self._kinds[patterns] = frozenset(map(group_of, patterns))
+        kind = self.groups_of(patterns)
         seats = self._seats_by_patterns[patterns] = self._seats.setdefault(kind, {})
         cell = seats.get(subject)
         if cell is None:
@@ -387,11 +394,13 @@ def _sum(one: Mark, other: Mark) -> Mark:
 
 
 def _total(histograms: Iterable[list[int]]) -> list[int]:
-    total: list[int] | None = None
-    for counts in histograms:
-        total = counts if total is None else list(map(add, total, counts))
-    return _NOTHING.waited if total is None else total
+    some = [counts for counts in histograms if any(counts)]
+    if len(some) <= 1:
+        return some[0] if some else _NOTHING.waited
+    return list(map(sum, zip(*some)))
 
 
-def _minus(counts: list[int], before: list[int]) -> list[int]:
-    return list(map(sub, counts, before))
+def _added(pairs: Iterable[tuple[list[int], list[int]]]) -> list[int]:
+    """What came to these histograms since they were as in the second of each pair."""
+    now, before = list(zip(*pairs)) or ([], [])
+    return list(map(sub, _total(now), _total(before)))
