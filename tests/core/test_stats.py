@@ -223,6 +223,15 @@ def test_a_group_outlives_its_workers(world: World) -> None:
     assert (row.workers, row.slots, row.figures.finished_ok) == (0, 0, 1)
 
 
+def test_a_worker_that_is_away_with_its_job_is_counted_by_the_job_alone(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", "job.assign.a.>", credit=2)
+    (job,) = desk.submits(1, "a.x")
+    worker.gets(job)
+    worker.leaves()
+    row = group(world, "a")
+    assert (row.workers, row.slots, row.slots_free, row.figures.running) == (0, 1, 0, 1)
+
+
 @pytest.mark.spec("L7")
 def test_what_ran_when_the_last_leader_died_counts_for_its_group_once_its_worker_is_back(world: World) -> None:
     desk, worker = world.client(), world.worker("w", "job.assign.a.>", credit=1)
@@ -327,6 +336,22 @@ def test_those_idle_longest_are_added_to_the_others() -> None:
     for number in range(40):  # There is room again.
         stats.came(subject(f"new{number}"))
     assert "job.assign.new39" in stats.by_subject()
+
+
+def test_who_was_idle_for_a_shorter_time_stays() -> None:
+    stats, first = Stats(0.0), [subject(f"s{number}") for number in range(20)]
+    storm_of_subjects(stats, 300)
+    stats.turn(SWEEP_S)
+    storm_of_subjects(stats, len(first))
+    for turn in (2, 3):
+        stats.turn(turn * SWEEP_S)
+    for number in range(STATS_CELLS_MAX - 650):
+        stats.came(subject(f"new{number}"))
+    stats.turn(4 * SWEEP_S)
+    kept = stats.by_subject()
+    assert OTHERS in kept
+    assert kept.keys() >= set(first)
+    stats.check({})
 
 
 def test_what_a_running_job_names_is_never_folded() -> None:

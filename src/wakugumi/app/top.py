@@ -194,7 +194,10 @@ def _keys(loop: asyncio.AbstractEventLoop, leave: Callable[[], None]) -> Iterato
     before = termios.tcgetattr(number)
 
     def pressed() -> None:
-        keys = os.read(number, 1024)
+        try:
+            keys = os.read(number, 1024)
+        except OSError:
+            keys = b""  # The terminal is gone.
         if not keys or _LEAVE_KEYS.intersection(keys):
             loop.remove_reader(number)
             leave()
@@ -205,7 +208,8 @@ def _keys(loop: asyncio.AbstractEventLoop, leave: Callable[[], None]) -> Iterato
         yield
     finally:
         loop.remove_reader(number)
-        termios.tcsetattr(number, termios.TCSANOW, before)
+        with contextlib.suppress(termios.error):  # If the terminal is gone, nobody misses it.
+            termios.tcsetattr(number, termios.TCSANOW, before)
 
 
 def _called(asking: Asking) -> str:
