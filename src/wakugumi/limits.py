@@ -168,6 +168,10 @@ CLOSE_DEADLINE_S: Final = 1.0
 LIST_ROWS_DEFAULT: Final = 100
 CLIENT_ROWS_MAX: Final = 20
 """Clients that `status` names: who fills the queue is among the first."""
+TOP_ROWS_DEFAULT: Final = 50
+"""Rows of each kind that `top` asks for: as many as a tall terminal shows."""
+FAILURES_KEPT_MAX: Final = 20
+"""The latest jobs that failed, which `top` names: more would be a log."""
 CANCELLED_AT_ONCE_MAX: Final = 50_000
 """Jobs that one question cancels: a quarter of a second, in which nobody else is served."""
 LIST_ROWS_MAX: Final = 1_000
@@ -176,8 +180,11 @@ LIST_ROWS_MAX: Final = 1_000
 # The leader's bookkeeping
 LANES_IDLE_MAX: Final = 1_024
 """Subjects without queued jobs whose workers a leader remembers: finding them anew costs more than keeping them."""
+STATS_CELLS_MAX: Final = 1_024
+"""Pairs of subject and group whose statistics are told apart, 8 KiB each and as much again for the last minute; further
+ones are added up under `(others)`."""
 SWEEP_S: Final = 10.0
-"""How often a leader looks for results whose time has come."""
+"""How often a leader looks for results whose time has come, and marks where its statistics are."""
 ROUTES_REMEMBERED_MAX: Final = 10_000
 """Pairs of subject and program whose route a leader remembers; then it begins anew."""
 

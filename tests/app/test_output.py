@@ -7,7 +7,8 @@ import json
 import msgspec
 import pytest
 
-from wakugumi.app.output import colour, duration, json_out, one, say_error, size, table_out
+from wakugumi.app.output import brief, colour, duration, json_out, one, say_error, size, spread, table_out
+from wakugumi.core.questions import Spread
 
 
 def test_a_table_is_aligned_text_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,6 +30,30 @@ def test_an_error_is_a_sentence_and_a_hint(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == "error: it cannot be\n\nhint: try something else\n"
     say_error("it cannot be")
     assert capsys.readouterr().err == "error: it cannot be\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0001, "0.1 ms"),
+        (0.00994, "9.9 ms"),
+        (0.00999, "10 ms"),
+        (0.9994, "999 ms"),
+        (1.0, "1.0 s"),
+        (45.2, "45 s"),
+        (100.0, "1.7 min"),
+        (5_999.0, "100 min"),
+        (6_000.0, "1.7 h"),
+        (7 * 86_400.0, "7 d"),
+    ],
+)
+def test_a_brief_duration_has_two_digits_and_a_unit(seconds: float, text: str) -> None:
+    assert brief(seconds) == text
+
+
+def test_a_spread_is_three_durations_or_nothing() -> None:
+    assert spread(Spread(9, 0.012, 0.04, 1.2)) == "12 ms / 40 ms / 1.2 s"
+    assert spread(Spread()) == "-"
 
 
 def test_nothing_is_coloured_where_no_terminal_is() -> None:

@@ -33,6 +33,7 @@ from wakugumi.core.questions import (
     AskResume,
     AskStatus,
     AskStory,
+    AskTop,
     Question,
 )
 from wakugumi.core.queues import Job
@@ -267,7 +268,7 @@ class Storm:
 
     def asks(self, x: int, y: int) -> None:
         shown = show_job_id(JOBS[y % len(JOBS)])
-        questions: list[Question] = [AskStatus(), AskJobs(limit=3), AskExplain(shown), AskStory(shown)]
+        questions: list[Question] = [AskStatus(), AskTop(limit=2), AskJobs(limit=3), AskExplain(shown), AskStory(shown)]
         questions += [AskDead(), AskRequeue(jobs=[shown]), AskRequeue(), AskDrop(reason="timeout"), AskLetter(shown)]
         questions += [AskCancel(pattern="job.assign.b.>"), AskCancel(client="k"), AskCancel(jobs=[shown, shown])]
         self._ask(questions[x % len(questions)])

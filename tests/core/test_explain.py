@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from tests.core.leader_world import ClientEnd, World, a_world, job_id
 
@@ -11,6 +12,7 @@ from wakugumi.core import events as ev
 from wakugumi.core import queues as queues_module
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.questions import (
+    NO_FIGURES,
     AskDrain,
     AskExplain,
     AskJob,
@@ -20,6 +22,7 @@ from wakugumi.core.questions import (
     AskWorkers,
     ClientRow,
     ExplainAnswer,
+    GroupRow,
     JobRow,
     JobsAnswer,
     StatusAnswer,
@@ -305,7 +308,15 @@ def test_a_row_tells_what_there_is_to_know(world: World) -> None:
     assert world.ask(AskJob(show_job_id(job))) == row
 
 
-# How is the leader?
+# How is the leader? Its statistics are tested with `stats`.
+
+
+def bare(answer: StatusAnswer) -> StatusAnswer:
+    return msgspec.structs.replace(
+        answer,
+        subjects=[msgspec.structs.replace(row, figures=NO_FIGURES) for row in answer.subjects],
+        groups=[msgspec.structs.replace(row, figures=NO_FIGURES) for row in answer.groups],
+    )
 
 
 def test_the_status_counts_everything(world: World, busy: dict[str, JobId]) -> None:
@@ -314,7 +325,9 @@ def test_the_status_counts_everything(world: World, busy: dict[str, JobId]) -> N
     away.submits(1, "calc.0")
     away.leaves()
     world.worker("b", "job.assign.*.0", credit=3).gets_some()
-    assert world.ask(AskStatus()) == StatusAnswer(
+    answer = world.ask(AskStatus())
+    assert isinstance(answer, StatusAnswer)
+    assert bare(answer) == StatusAnswer(
         up_s=0.5,
         workers=2,
         slots_free=2,
@@ -333,12 +346,24 @@ def test_the_status_counts_everything(world: World, busy: dict[str, JobId]) -> N
         durable=True,
         disk_low=False,
         full=False,
-        subjects=[SubjectRow("job.assign.draw", 1, 0)],
+        subjects=[
+            SubjectRow("job.assign.draw", 1, 0),
+            SubjectRow("job.assign.calc.0", 0, 2),
+            SubjectRow("job.assign.calc.3", 0, 1),
+            SubjectRow("job.assign.calc.1", 0, 1),
+            SubjectRow("job.assign.calc.2", 0, 1),
+        ],
         busiest=[
             ClientRow("desk", True, 100, 1, 4, 140),
             ClientRow("other", True, 100, 0, 1, 0),
             ClientRow("away", False, 100, 1, 1, 0),
         ],
+        slots=4,
+        submitted_per_s=6.0,
+        finished_per_s=2.0,
+        subjects_total=5,
+        groups=[GroupRow("calc", 1, 1, 0, 0), GroupRow("*", 1, 3, 2, 0)],
+        groups_total=2,
     )
     assert busy
 
@@ -352,7 +377,7 @@ def test_the_status_lists_the_longest_queues_first_and_who_could_serve_them(worl
     desk.submits(2, "z.z")
     answer = world.ask(AskStatus())
     assert isinstance(answer, StatusAnswer)
-    assert answer.subjects == [
+    assert bare(answer).subjects == [
         SubjectRow("job.assign.y", 3, 1),
         SubjectRow("job.assign.z.z", 2, 1),
         SubjectRow("job.assign.x", 1, 2),
@@ -367,6 +392,7 @@ def test_the_status_lists_not_more_subjects_than_fit(world: World) -> None:
     answer = world.ask(AskStatus())
     assert isinstance(answer, StatusAnswer)
     assert (answer.queued, len(answer.subjects)) == (LIST_ROWS_MAX + 5, LIST_ROWS_MAX)
+    assert answer.subjects_total == LIST_ROWS_MAX + 5
 
 
 def test_the_workers_are_listed_with_what_they_offer(world: World) -> None:

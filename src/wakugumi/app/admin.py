@@ -16,7 +16,7 @@ from wakugumi.app.asking import ask, id_of
 from wakugumi.app.grids import connected
 from wakugumi.app.options import ASKING, Asking
 from wakugumi.app.outfolder import OutFolder, Record
-from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, size, table_out
+from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, size, spread, table_out
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core import questions as qu
@@ -257,6 +257,7 @@ def _show_status(answer: qu.StatusAnswer) -> None:
     rows = [
         ("up", f"{duration(answer.up_s)}, {_how_durable(answer)}"),
         ("workers", f"{answer.workers}, {one(answer.slots_free, 'slot')} free"),
+        ("last minute", f"{answer.submitted_per_s:.1f} jobs/s in, {answer.finished_per_s:.1f} jobs/s out"),
         ("clients", str(answer.clients)),
         ("queued", f"{one(answer.queued, 'job')}, {size(answer.queued_bytes)}{', full' if answer.full else ''}"),
         ("backing off", one(answer.backing_off, "job")),
@@ -271,8 +272,24 @@ def _show_status(answer: qu.StatusAnswer) -> None:
     lines_out([f"{name:<{width}}  {value}" for name, value in rows])
     if answer.subjects:
         print()
-        rows_by_subject = [(row.subject, f"{row.queued:,}", str(row.workers)) for row in answer.subjects]
-        table_out(("subject", "#queued", "#workers"), rows_by_subject)
+        rows_by_subject = [
+            (row.subject, f"{row.queued:,}", f"{row.figures.running:,}", str(row.workers), *_counted(row.figures))
+            for row in answer.subjects
+        ]
+        table_out(("subject", "#queued", "#running", "#workers", *_COUNTED), rows_by_subject)
+    if answer.groups:
+        print()
+        rows_by_group = [
+            (
+                row.group,
+                f"{row.queued:,}",
+                f"{row.figures.running:,}",
+                str(row.workers),
+                *_counted(row.figures),
+            )
+            for row in answer.groups
+        ]
+        table_out(("group", "#queued", "#running", "#workers", *_COUNTED), rows_by_group)
     if answer.busiest:
         print()
         rows_by_client = [
@@ -286,6 +303,21 @@ def _show_status(answer: qu.StatusAnswer) -> None:
             for row in answer.busiest
         ]
         table_out(("client", "is", "#unfinished", "#running", "#not fetched"), rows_by_client)
+
+
+_COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")
+
+
+def _counted(figures: qu.Figures) -> tuple[str, ...]:
+    """What a subject's and a group's row have in common."""
+    return (
+        f"{figures.finished_ok:,}",
+        f"{figures.finished_failed:,}",
+        f"{figures.redelivered:,}",
+        f"{figures.dead:,}",
+        spread(figures.dispatch_delay),
+        spread(figures.run_time),
+    )
 
 
 def _how_durable(answer: qu.StatusAnswer) -> str:

@@ -13,9 +13,25 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
-__all__ = ["ago", "colour", "duration", "json_out", "lines_out", "one", "say", "say_error", "size", "table_out"]
+if TYPE_CHECKING:
+    from wakugumi.core.questions import Spread
+
+__all__ = [
+    "ago",
+    "brief",
+    "colour",
+    "duration",
+    "json_out",
+    "lines_out",
+    "one",
+    "say",
+    "say_error",
+    "size",
+    "spread",
+    "table_out",
+]
 
 _STYLES: Final = {
     "ok": "green",
@@ -101,6 +117,20 @@ def duration(seconds: float) -> str:
         return f"{hours} h {minutes:02d} min"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h"
+
+
+def brief(seconds: float) -> str:
+    """`0.3 ms`, `45 ms`, `1.2 s`, `50 s`, `12 min`, `30 h`, `5 d`: two digits and a unit, for a narrow column."""
+    for unit_s, unit, until_s in ((0.001, "ms", 1), (1, "s", 100), (60, "min", 6_000), (3_600, "h", 172_800)):
+        if seconds < until_s:
+            amount = seconds / unit_s
+            return f"{amount:.1f} {unit}" if amount < 9.95 else f"{amount:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def spread(told: Spread) -> str:
+    """`12 ms / 40 ms / 1.2 s`: half, 95 and 99 of 100 took at most that; `-` if there were none."""
+    return " / ".join(map(brief, (told.p50_s, told.p95_s, told.p99_s))) if told.count else "-"
 
 
 def ago(seconds: float) -> str:

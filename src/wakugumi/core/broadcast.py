@@ -43,7 +43,7 @@ def own_subject(worker: WorkerId) -> Subject:
     return Subject(Pattern(_OWN + worker.hex()))
 
 
-def owner_of(subject: Subject) -> WorkerId | None:
+def owner_of(subject: str) -> WorkerId | None:
     """Whose subject this is, if it is one worker's alone."""
     return WorkerId(bytes.fromhex(subject[len(_OWN) :])) if subject.startswith(_OWN) else None
 

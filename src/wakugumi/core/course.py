@@ -26,6 +26,7 @@ from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import backoff_s
 from wakugumi.core.queues import Client, Job, Lanes, digest_of
 from wakugumi.core.roster import Roster, Worker
+from wakugumi.core.stats import Cell, Failure, Stats
 from wakugumi.errors import CODES
 from wakugumi.limits import OUTPUT_MEMORY_BYTES
 
@@ -59,6 +60,7 @@ class Course:
         lanes: Lanes,
         callers: Callers,
         jobs: dict[JobId, Job],
+        stats: Stats,
         *,
         chance: Callable[[], float],
         attempts_max: int,
@@ -74,6 +76,7 @@ class Course:
         self._timers: list[tuple[float, int, Job]] = []
         self._timer_count = 0
         self.jobs = jobs
+        self.stats = stats
         self.counts = Counts()
         self.deadlines: dict[JobId, float] = {}
         """Until when a job must be done, if it has no more time than that."""
@@ -133,6 +136,7 @@ class Course:
         client.open_jobs += 1
         self.open_bytes += size
         self.counts.submitted += 1
+        self.stats.came(event.subject)
         if self._out.keeps:
             job.leaf = self._out.leaves.hold(event.job, size)
             self._out.keep.append(
@@ -177,6 +181,7 @@ class Course:
         if job.payload is not None:
             self.memory_bytes += job.size
         self.counts.submitted += 1
+        self.stats.came(job.subject)
         return job
 
     def must_be_done(self, job: Job, within_s: float, now: float) -> None:
@@ -200,6 +205,7 @@ class Course:
         job.client.in_flight += 1
         worker.jobs[job.id] = None
         self._roster.changed(worker)
+        job.cell = self.stats.held(worker.patterns, job.subject)
         self.attempt_began(job, worker, now)
 
     def attempt_began(self, job: Job, worker: Worker, now: float) -> None:
@@ -213,17 +219,22 @@ class Course:
         if self.output_bytes + len(output) > OUTPUT_MEMORY_BYTES:
             output = ""
         attempt = self._end_attempt(job, code, now, output)
+        cell = job.cell
+        assert cell is not None
         self.output_bytes += len(output) - strip_old_output(job)
         if self._out.keeps:
             self._out.leaves.add(len(output))
             self._out.keep.append(ev.KeepOutcome(job.id, code, output))
         if attempts_used(job) >= self._attempts_max:
             self.counts.dead += 1
+            cell.dead += 1
             text = f"dead: {job.attempts} attempts failed, the last one on {attempt.worker} by {code}"
             job.state = LIMBO
             self.finish(job, False, Verdict(DEAD, text), now)
             return
         self.counts.redelivered += 1
+        self.stats.lost(cell)
+        job.cell = None
         if at_once:
             job.state = QUEUED
             job.since = now
@@ -243,12 +254,15 @@ class Course:
     ) -> None:
         """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
         before, job.state = job.state, DONE
+        ran_s = None
         outcome = "ok" if ok else why if why in CODES else "exit"
         if job.also or job.worker is not by:
             self._call_off(job)
         if before is RUNNING:
             if job.worker is not by:
                 outcome = "cancelled"
+            else:
+                ran_s = now - job.since
             self._end_attempt(job, outcome, now)
         elif before is QUEUED:
             self._lanes.dropped(job)
@@ -272,13 +286,21 @@ class Course:
         job.since = now
         job.ok = ok
         job.result = result
+        self.stats.ended(job.cell, job.subject, ok, ran_s)
+        job.cell = None
         if ok:
             self.counts.finished_ok += 1
         else:
             self.counts.finished_failed += 1
+            self._note_failure(job, result.code if isinstance(result, Verdict) else outcome, now)
         if dead:
             self._callers.bury(job)
         self._callers.deliver(job)
+
+    def _note_failure(self, job: Job, reason: str, now: float) -> None:
+        if reason != "cancelled":
+            worker = job.history[-1].worker if job.history else ""
+            self.stats.failures.append(Failure(job.id, job.program, job.subject, worker, reason, now))
 
     def cancel(self, job: Job, now: float) -> bool:
         """False if it was done before: its result stands."""
@@ -289,6 +311,7 @@ class Course:
 
     def check(self) -> None:
         running: dict[Client, int] = {}
+        cells: dict[Cell, int] = {}
         opened: dict[Client, int] = {}
         leaves: dict[int, int] = {}
         open_bytes = memory_bytes = backing_off = 0
@@ -297,6 +320,9 @@ class Course:
             assert job.id == job_id
             assert job.state is not LIMBO
             assert (job.state is RUNNING) == (job.worker is not None)
+            assert (job.state is RUNNING) == (job.cell is not None)
+            if job.cell is not None:
+                cells[job.cell] = cells.get(job.cell, 0) + 1
             assert (job.state is DONE) == (job.result is not None)
             assert job.payload is None or len(job.payload) == job.size
             assert job.payload is not None or job.leaf or job.state is DONE
@@ -325,6 +351,10 @@ class Course:
         assert open_bytes == self.open_bytes
         assert memory_bytes == self.memory_bytes
         assert backing_off == self.backing_off
+        self.stats.check(cells)
+        counts = self.counts
+        told = (counts.submitted, counts.finished_ok, counts.finished_failed, counts.redelivered, counts.dead)
+        assert self.stats.total() == told
         for client in clients.values():
             assert client.in_flight == running.get(client, 0)
             assert client.open_jobs == opened.get(client, 0)

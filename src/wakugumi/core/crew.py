@@ -100,7 +100,10 @@ class Crew:
                     self._out.do.append(ev.SendCancel(event.conn, job_id))
             elif job.state is not RUNNING:
                 self._course.run_on(job, worker, now)
-            elif job.worker is not worker and worker not in job.also:
+            elif job.worker is worker:
+                assert job.cell is not None
+                job.cell = self._course.stats.came_back(job.cell, worker.patterns, job.subject)
+            elif worker not in job.also:
                 job.also = (*job.also, worker)
         if fetched:
             self._out.do.append(ev.SendFetch(event.conn, list(fetched)))

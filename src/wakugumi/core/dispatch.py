@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from wakugumi.core import events as ev
-from wakugumi.core import explain
+from wakugumi.core import explain, overview
 from wakugumi.core.broadcast import Part, list_of, own_subject, part_id
 from wakugumi.core.callers import Callers
 from wakugumi.core.claims import Claim, Claims
@@ -41,6 +41,7 @@ from wakugumi.core.queues import Job, Lanes, digest_of
 from wakugumi.core.recovery import Leaf, keep_whole, recover
 from wakugumi.core.roster import Roster
 from wakugumi.core.shelf import Shelf
+from wakugumi.core.stats import Stats
 from wakugumi.errors import CODES, Refused
 from wakugumi.limits import (
     ASLEEP_S,
@@ -100,6 +101,7 @@ class Dispatch:
             self.lanes,
             self.callers,
             self.jobs,
+            Stats(now),
             chance=chance,
             attempts_max=attempts_max,
             payload_memory_bytes=payload_memory_bytes,
@@ -166,6 +168,7 @@ class Dispatch:
             self._sweep_at = now + SWEEP_S
             self.callers.sweep(now)
             self._claims.sweep(self.roster.by_id, now)
+            self.course.stats.turn(now)
             if self.durable:
                 self._shelf.tidy(now)
         return self._step(now)
@@ -347,11 +350,13 @@ class Dispatch:
         out = self._out
         do = out.do
         absent: list[Job] = []
+        counted = self.course.stats.assigned
         for job in self.lanes.assign() if self._may_assign() else ():
             worker = job.worker
             assert worker is not None
             assert worker.conn is not None
             job.attempts += 1
+            job.cell = counted(worker.patterns, job.subject, now - job.since)
             job.since = now
             if out.keeps:
                 out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
@@ -435,7 +440,7 @@ class Dispatch:
             elif isinstance(question, AskDrain | AskResume):
                 worker = explain.worker_called(self, question.worker)
                 self.crew.drain(worker, isinstance(question, AskDrain))
-                answer = explain.worker_row(worker, now)
+                answer = overview.worker_row(worker, now)
             else:
                 answer = explain.answer(self, question, now)
         except Refused as no:

@@ -6,11 +6,10 @@ Nothing here changes anything. Each reason is a sentence for a person, the decis
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING
-from uuid import UUID
 
+from wakugumi.core import overview
 from wakugumi.core.broadcast import PARTS, owner_of, read_list
 from wakugumi.core.dead import last_outcome
 from wakugumi.core.job import DONE, QUEUED, JobId, JobState, Verdict, parse_job_id, show_job_id
@@ -28,9 +27,9 @@ from wakugumi.core.questions import (
     AskResume,
     AskStatus,
     AskStory,
+    AskTop,
     AskWorkers,
     AttemptRow,
-    ClientRow,
     DeadAnswer,
     DeadRow,
     ExplainAnswer,
@@ -38,18 +37,15 @@ from wakugumi.core.questions import (
     JobsAnswer,
     LetterAnswer,
     Question,
-    StatusAnswer,
     StoryAnswer,
     StoryLine,
-    SubjectRow,
-    WorkerRow,
     WorkersAnswer,
 )
 from wakugumi.core.queues import Client, Job, Lane
 from wakugumi.core.roster import Worker
 from wakugumi.core.subject import SubjectError, matches, parse_pattern
 from wakugumi.errors import Refused
-from wakugumi.limits import CLIENT_ROWS_MAX, LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+from wakugumi.limits import LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
 if TYPE_CHECKING:
     from wakugumi.core.dispatch import Dispatch
@@ -62,7 +58,9 @@ def answer(leader: Dispatch, question: Question, now: float) -> Answer:
     """Raises Refused if there is no such job or worker."""
     match question:
         case AskStatus():
-            return status(leader, now)
+            return overview.status(leader, now)
+        case AskTop():
+            return overview.top(leader, question, now)
         case AskJobs():
             return jobs(leader, question, now)
         case AskJob():
@@ -72,57 +70,13 @@ def answer(leader: Dispatch, question: Question, now: float) -> Answer:
         case AskExplain():
             return explain(leader, _job_called(leader, question.job), now)
         case AskWorkers():
-            return WorkersAnswer([worker_row(worker, now) for worker in leader.roster])
+            return WorkersAnswer([overview.worker_row(worker, now) for worker in leader.roster])
         case AskDead():
             return dead(leader, question, now)
         case AskLetter():
             return letter(leader, question.job, now)
         case AskCancel() | AskDrain() | AskResume() | AskRequeue() | AskDrop():
             raise AssertionError("these change something, and are not answered here")
-
-
-def status(leader: Dispatch, now: float) -> StatusAnswer:
-    busy = nlargest(LIST_ROWS_MAX, leader.lanes.busy_lanes(), key=lambda lane: lane.queued)
-    counts = leader.course.counts
-    running = sum(client.in_flight for client in leader.callers.clients.values())
-    return StatusAnswer(
-        up_s=now - leader.started_at,
-        workers=len(leader.roster),
-        slots_free=sum(worker.usable_credit for worker in leader.roster),
-        clients=sum(1 for client in leader.callers.clients.values() if client.conns),
-        queued=leader.lanes.queued,
-        queued_bytes=leader.course.open_bytes,
-        backing_off=leader.course.backing_off,
-        running=running,
-        undelivered=len(leader.callers.delivery.undelivered),
-        submitted=counts.submitted,
-        finished_ok=counts.finished_ok,
-        finished_failed=counts.finished_failed,
-        redelivered=counts.redelivered,
-        dead=counts.dead,
-        letters=len(leader.callers.dead.letters),
-        durable=leader.durable,
-        disk_low=leader.disk_low,
-        full=leader.full,
-        subjects=[SubjectRow(lane.subject, lane.queued, _matching_count(lane)) for lane in busy],
-        busiest=[_client_row(client) for client in _busiest(leader)],
-    )
-
-
-def _busiest(leader: Dispatch) -> list[Client]:
-    clients = [client for client in leader.callers.clients.values() if client.open_jobs]
-    return nlargest(CLIENT_ROWS_MAX, clients, key=lambda client: client.open_jobs)
-
-
-def _client_row(client: Client) -> ClientRow:
-    return ClientRow(
-        client=client.id,
-        connected=bool(client.conns),
-        cap=client.cap,
-        running=client.in_flight,
-        unfinished=client.open_jobs,
-        unfetched_bytes=client.undelivered_bytes,
-    )
 
 
 def jobs(leader: Dispatch, question: AskJobs, now: float) -> JobsAnswer:
@@ -288,19 +242,6 @@ def _dead_row(job: Job, now: float) -> DeadRow:
     )
 
 
-def worker_row(worker: Worker, now: float) -> WorkerRow:
-    return WorkerRow(
-        worker=str(UUID(bytes_le=worker.id)),
-        name=worker.name,
-        state=worker.state,
-        patterns=list(worker.patterns),
-        credit=worker.credit,
-        running=len(worker.jobs),
-        cpu=worker.cpu,
-        seen_s=now - worker.seen_at,
-    )
-
-
 def worker_called(leader: Dispatch, text: str) -> Worker:
     worker = leader.roster.find(text)
     if worker is None:
@@ -371,12 +312,6 @@ def _ahead(lane: Lane, job: Job) -> int:
 def _matching(lane: Lane) -> list[Worker]:
     members = {worker.number: worker for pool in lane.pools for worker in pool.members.values()}
     return list(members.values())
-
-
-def _matching_count(lane: Lane) -> int:
-    if len(lane.pools) == 1:
-        return len(lane.pools[0].members)
-    return len(_matching(lane))
 
 
 def _state(job: Job) -> str:

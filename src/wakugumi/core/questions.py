@@ -10,11 +10,17 @@ from typing import TypeAlias
 
 import msgspec
 
-from wakugumi.limits import LIST_ROWS_DEFAULT
+from wakugumi.limits import LIST_ROWS_DEFAULT, TOP_ROWS_DEFAULT
 
 
 class AskStatus(msgspec.Struct, frozen=True, tag_field="ask", tag="status"):
     """How is the leader, and what is queued where?"""
+
+
+class AskTop(msgspec.Struct, frozen=True, tag_field="ask", tag="top"):
+    """All that a live view shows: the status, the workers, and what failed last. At most so many rows of each."""
+
+    limit: int = TOP_ROWS_DEFAULT
 
 
 class AskJobs(msgspec.Struct, frozen=True, tag_field="ask", tag="jobs"):
@@ -103,6 +109,7 @@ class AskDrop(msgspec.Struct, frozen=True, tag_field="ask", tag="drop"):
 
 Question: TypeAlias = (
     AskStatus
+    | AskTop
     | AskJobs
     | AskJob
     | AskStory
@@ -118,11 +125,74 @@ Question: TypeAlias = (
 )
 
 
+class Spread(msgspec.Struct, frozen=True):
+    """How long something took: so many times, and below `p95_s` in 95 of 100. The leader counts in buckets, four per
+    doubling from 0.1 ms to a week: each of these is the upper bound of one, so at most a fifth too high."""
+
+    count: int = 0
+    p50_s: float = 0.0
+    p95_s: float = 0.0
+    p99_s: float = 0.0
+
+
+NO_SPREAD = Spread()
+
+
+class Recent(msgspec.Struct, frozen=True):
+    """What was added lately: in the last minute, or since the leader began."""
+
+    over_s: float = 0.0
+    """How long that is."""
+    submitted_per_s: float = 0.0
+    """Of a subject; a job belongs to a group only once it is assigned."""
+    dispatched_per_s: float = 0.0
+    finished_per_s: float = 0.0
+    dispatch_delay: Spread = NO_SPREAD
+    run_time: Spread = NO_SPREAD
+
+
+NO_RECENT = Recent()
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What became of the jobs of a subject, or of a group, since the leader began."""
+
+    running: int = 0
+    dispatched: int = 0
+    """Assignments: a job that was queued again has several."""
+    finished_ok: int = 0
+    finished_failed: int = 0
+    redelivered: int = 0
+    dead: int = 0
+    dispatch_delay: Spread = NO_SPREAD
+    """From accepted, or queued again, to assigned."""
+    run_time: Spread = NO_SPREAD
+    """From assigned to the answer that became the result."""
+    recent: Recent = NO_RECENT
+
+
+NO_FIGURES = Figures()
+
+
 class SubjectRow(msgspec.Struct, frozen=True):
     subject: str
     queued: int
     workers: int
     """Connected workers whose patterns match."""
+    figures: Figures = NO_FIGURES
+
+
+class GroupRow(msgspec.Struct, frozen=True):
+    group: str
+    """The token after `job.assign` in a worker's patterns; `*` if they name no group."""
+    workers: int
+    slots: int
+    """Places for jobs: those that run and those that are free."""
+    slots_free: int
+    queued: int
+    """Jobs that its workers may be given; other groups' workers may be given them, too."""
+    figures: Figures = NO_FIGURES
+    """Of jobs that were assigned to its workers for a subject of the group; for `*`, of all its others."""
 
 
 class ClientRow(msgspec.Struct, frozen=True):
@@ -160,6 +230,15 @@ class StatusAnswer(msgspec.Struct, frozen=True):
     subjects: list[SubjectRow]
     busiest: list[ClientRow] = []
     """The clients with most unfinished jobs."""
+    slots: int = 0
+    """Places for jobs on all workers: those that run and those that are free."""
+    submitted_per_s: float = 0.0
+    finished_per_s: float = 0.0
+    """In the last minute."""
+    subjects_total: int = 0
+    """How many there are, of which `subjects` are the busiest."""
+    groups: list[GroupRow] = []
+    groups_total: int = 0
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -224,6 +303,26 @@ class WorkersAnswer(msgspec.Struct, frozen=True):
     workers: list[WorkerRow]
 
 
+class FailureRow(msgspec.Struct, frozen=True):
+    job: str
+    program: str
+    subject: str
+    worker: str
+    """Who had it last; empty if nobody had."""
+    reason: str
+    """A code of the error table."""
+    ago_s: float
+
+
+class TopAnswer(msgspec.Struct, frozen=True):
+    status: StatusAnswer
+    workers: list[WorkerRow]
+    """The busiest first, and by name."""
+    workers_total: int
+    failures: list[FailureRow]
+    """Jobs that failed and were not cancelled, the latest first."""
+
+
 class DeadRow(msgspec.Struct, frozen=True):
     job: str
     client: str
@@ -271,6 +370,7 @@ class DeadDoneAnswer(msgspec.Struct, frozen=True):
 
 Answer: TypeAlias = (
     StatusAnswer
+    | TopAnswer
     | JobsAnswer
     | JobRow
     | StoryAnswer

@@ -21,6 +21,7 @@ import msgspec
 from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
 from wakugumi.core.roster import Pool, Roster, Worker
+from wakugumi.core.stats import Cell
 from wakugumi.core.subject import Pattern, PatternTree, Subject
 from wakugumi.limits import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
@@ -84,6 +85,8 @@ class Job(msgspec.Struct, gc=False, eq=False):
     """How often a non-zero exit is not yet its answer."""
     requeued: bool = False
     """It was dead before."""
+    cell: Cell | None = None
+    """Where the statistics count its attempt, while it is RUNNING."""
 
     @property
     def size(self) -> int:

@@ -243,6 +243,7 @@ def _expect_back(leader: Dispatch, job: Job, attempt: Attempt, now: float) -> No
     job.client.in_flight += 1
     worker.jobs[job.id] = None
     leader.course.inherited[job.id] = None
+    job.cell = leader.course.stats.held(worker.patterns, job.subject)
 
 
 def _moved(attempt: Attempt, by_s: float) -> Attempt:

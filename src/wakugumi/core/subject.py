@@ -97,7 +97,7 @@ def worker_patterns(text: str, name: str = "") -> tuple[Pattern, ...]:
     _refuse_too_many(len(words))
     asked = [pattern for word in words for pattern in _widen(parse_pattern(word))]
     own = _as_token(name)
-    addresses = [_under_assign(f"{group}.{own}") for group in map(_group, asked) if group and own]
+    addresses = [_under_assign(f"{group}.{own}") for group in map(group_of, asked) if group and own]
     patterns = tuple(dict.fromkeys(asked + addresses))
     _refuse_too_many(len(patterns))
     return patterns
@@ -108,6 +108,17 @@ def is_address(pattern: Pattern, name: str) -> bool:
     own = _as_token(name)
     tokens = pattern.split(".")
     return bool(own) and len(tokens) == 4 and tokens[:2] == ["job", "assign"] and tokens[3] == own.lower()
+
+
+def group_of(pattern: Pattern) -> str:
+    """The group that a worker with this pattern belongs to: `*` for all of them, empty for none. A subject is a pattern
+    without wildcards, and names the group of its jobs."""
+    match pattern.split("."):
+        case [">"] | ["job" | "*", ">"] | ["job" | "*", "assign" | "*", ">"]:
+            return "*"
+        case ["job" | "*", "assign" | "*", group, *_]:
+            return group
+    return ""
 
 
 class PatternTree(Generic[V]):
@@ -317,16 +328,6 @@ def _widen(pattern: Pattern) -> tuple[Pattern, ...]:
     if "." in pattern or pattern in ("*", ">"):
         return (pattern,)
     return _under_assign(pattern), _under_assign(f"{pattern}.>")
-
-
-def _group(pattern: Pattern) -> str:
-    """The group that a worker with this pattern belongs to: `*` for all of them, empty for none."""
-    match pattern.split("."):
-        case [">"] | ["job" | "*", ">"] | ["job" | "*", "assign" | "*", ">"]:
-            return "*"
-        case ["job" | "*", "assign" | "*", group, *_]:
-            return group
-    return ""
 
 
 def _refuse_too_many(count: int) -> None:

@@ -48,6 +48,7 @@ _BYTES_BESIDE: Final = KIB
 
 _ANSWERS: Final[dict[type[object], type[qu.Answer]]] = {
     qu.AskStatus: qu.StatusAnswer,
+    qu.AskTop: qu.TopAnswer,
     qu.AskJobs: qu.JobsAnswer,
     qu.AskJob: qu.JobRow,
     qu.AskStory: qu.StoryAnswer,
