@@ -19,7 +19,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.job import TRANSITIONS, ClientId, ConnId, JobId, JobState, Verdict, WorkerId, show_job_id
-from wakugumi.core.policy import RANKINGS
+from wakugumi.core.policy import parse_policies
 from wakugumi.core.questions import (
     AskCancel,
     AskDead,
@@ -72,9 +72,9 @@ class WorkerConn(msgspec.Struct):
 class Storm:
     """A leader under random events. Each kind takes two numbers that choose who and what."""
 
-    def __init__(self, ranking: str = "most-credit", payload_memory_bytes: int = 1_000_000) -> None:
+    def __init__(self, policies: str = "most-credit", payload_memory_bytes: int = 1_000_000) -> None:
         self.now = 100.0
-        self._ranking = RANKINGS[ranking]
+        self._policies = parse_policies(policies)
         self._payload_memory_bytes = payload_memory_bytes
         self.leader = self._new_leader()
         self.journal = Journal()
@@ -554,7 +554,7 @@ class Storm:
         return Dispatch(
             Random(5).random,
             now=self.now,
-            ranking=self._ranking,
+            policies=self._policies,
             queue_jobs_max=8,
             attempts_max=3,
             payload_memory_bytes=self._payload_memory_bytes,

@@ -17,7 +17,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
-from wakugumi.core.policy import Ranking
+from wakugumi.core.policy import Policies
 from wakugumi.core.questions import (
     Answer,
     AskExplain,
@@ -55,7 +55,7 @@ def subject(word: str) -> Subject:
 class Options(TypedDict, total=False):
     """What a leader may be told."""
 
-    ranking: Ranking
+    policies: Policies
     queue_jobs_max: int
     queue_bytes_max: int
     attempts_max: int

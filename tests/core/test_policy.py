@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.policy import NUMBER_MASK, RANKINGS, backoff_s, most_credit, next_redial_s, round_robin, with_jitter
+from wakugumi.core.policy import NUMBER_MASK, POLICIES, backoff_s, most_credit, next_redial_s, round_robin, with_jitter
 from wakugumi.limits import (
     CREDIT_MAX,
     JITTER_SHARE,
@@ -40,12 +40,12 @@ def test_round_robin_takes_who_waited_longest(turn: int, other_turn: int, number
     assert before == ((turn, number) < (other_turn, other_number))
 
 
-@pytest.mark.parametrize("name", RANKINGS)
-@given(credit=credits_, running=st.integers(0, 10**9), turn=st.integers(0, 10**15), number=numbers)
+@pytest.mark.parametrize("name", POLICIES)
+@given(credits_, st.integers(0, 10**9), st.integers(0, 10**15), numbers, st.integers(0, 100))
 def test_a_rank_names_its_worker_and_is_never_negative(
-    name: str, credit: int, running: int, turn: int, number: int
+    name: str, credit: int, running: int, turn: int, number: int, load: int
 ) -> None:
-    rank = RANKINGS[name](credit, running, turn, number)
+    rank = POLICIES[name].ranking(credit, running, turn, number, load)
     assert rank & NUMBER_MASK == number
     assert rank >= 0
 

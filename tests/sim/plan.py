@@ -99,7 +99,7 @@ def draw_plan(random: Random, jobs: int | None) -> Plan:
         words=words,
         journal_slack_bytes=random.choice([1_000, 20_000, JOURNAL_SLACK_BYTES]),
         leader=LeaderSettings(
-            ranking=random.choice(["most-credit", "round-robin"]),
+            policies=random.choice(["most-credit", "round-robin", "sticky", "score,a=sticky"]),
             queue_jobs_max=random.choice([6, 20, QUEUE_JOBS_MAX, QUEUE_JOBS_MAX]),
             attempts_max=random.choice([3, 5, 5]),
             payload_memory_bytes=random.choice([0, 500, PAYLOAD_MEMORY_BYTES]),

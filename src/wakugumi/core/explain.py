@@ -11,8 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from wakugumi.core.choice import in_order
 from wakugumi.core.dead import last_outcome
-from wakugumi.core.job import DONE, QUEUED, JobId, JobState, Verdict, parse_job_id, show_job_id
+from wakugumi.core.job import DONE, JobId, JobState, Verdict, parse_job_id, show_job_id
 from wakugumi.core.questions import (
     Answer,
     AskCancel,
@@ -354,10 +355,10 @@ def _count(number: int, what: str) -> str:
 def _ahead(lane: Lane, job: Job) -> int:
     turn = lane.by_client.get(job.client.id)
     count = 0
-    for other in turn.jobs if turn else ():
+    for other in in_order(turn) if turn else ():
         if other is job:
             break
-        count += other.state is QUEUED
+        count += 1
     return count
 
 

@@ -23,8 +23,9 @@ from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
-from wakugumi.core.policy import Ranking, most_credit
+from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.subject import Subject, SubjectError, route, worker_patterns
+from wakugumi.core.wants import Wants, check_wants
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import (
     CLOSE_DEADLINE_S,
@@ -61,7 +62,7 @@ class Leader:
         self,
         journal: Journal | None = None,
         *,
-        ranking: Ranking = most_credit,
+        policies: Policies = EVERYWHERE,
         queue_jobs_max: int = QUEUE_JOBS_MAX,
         queue_bytes_max: int | None = None,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
@@ -75,7 +76,7 @@ class Leader:
         machine = Dispatch(
             random.random,
             now=loop.time(),
-            ranking=ranking,
+            policies=policies,
             queue_jobs_max=queue_jobs_max,
             queue_bytes_max=queue_bytes_max,
             payload_memory_bytes=payload_memory_bytes,
@@ -100,6 +101,7 @@ class Leader:
         self._alone = asyncio.Event()
         self._alone.set()
         self._routes: dict[tuple[str, str], tuple[Subject, str, int]] = {}
+        self._wants: dict[Wants, Wants] = {}
         self._act: dict[type[object], Callable[[Peer, Any], None]] = {
             ev.SendWelcome: _send_welcome,
             ev.SendReceipts: _send_receipts,
@@ -187,6 +189,18 @@ class Leader:
             self._routes.clear()
         self._routes[subject, program] = routed
         return routed
+
+    def wants(self, head: ms.SubmitHead) -> Wants:
+        """What a job asks for besides being run; the one copy of it, for many ask for the same. Raises Refused."""
+        asked = Wants(head.key, head.priority, head.slots)
+        known = self._wants.get(asked)
+        if known is not None:
+            return known
+        check_wants(head.key, head.priority, head.slots)
+        if len(self._wants) >= ROUTES_REMEMBERED_MAX:
+            self._wants.clear()
+        self._wants[asked] = asked
+        return asked
 
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
         peers, act = self.peers, self._act
@@ -356,10 +370,13 @@ class Peer:
                 raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
             if not 0 <= head.retries <= RETRIES_MAX:
                 raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
+            wants = None
+            if head.key or head.priority or head.slots != 1:
+                wants = self.leader.wants(head)
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
-        self._post(ev.Submitted(self.conn, job_id, subject, program, timeout_s, frame.payload, head.retries))
+        self._post(ev.Submitted(self.conn, job_id, subject, program, timeout_s, frame.payload, head.retries, wants))
         if len(frame.payload) >= READ_BYTES_LARGE:
             self.leader.drive.flush()
 

@@ -73,6 +73,12 @@ class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tru
     limits: JobLimits | None = None
     retries: int = 0
     """How often a program that ends with a non-zero exit is run again before that is the job's answer."""
+    key: str = ""
+    """Jobs with the same key go to the same worker, where the leader's policy is sticky."""
+    priority: int = 0
+    """Higher ones go before others of the same client and subject."""
+    slots: int = 1
+    """How many of a worker's slots it takes."""
 
 
 class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
@@ -99,6 +105,9 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     exec_name: str = ""
     timeout_s: float | None = None
     retries: int = 0
+    key: str = ""
+    priority: int = 0
+    slots: int = 1
 
 
 class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
