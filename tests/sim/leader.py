@@ -251,7 +251,8 @@ def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
 
 
 def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
-    peer.send(sev.Assigned(effect.job, effect.payload))
+    wants = peer.leader.world.requests[effect.job].wants
+    peer.send(sev.Assigned(effect.job, effect.payload, 1 if wants is None else wants.slots))
 
 
 def _send_result(peer: Peer, effect: ev.SendResult) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from wakugumi.core.homes import Homes
 from wakugumi.core.job import QUEUED
-from wakugumi.core.roster import Roster, Worker, members_of
+from wakugumi.core.roster import Roster, Worker, has_room, members_of
 from wakugumi.core.subject import Subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
@@ -215,7 +215,7 @@ class Choice:
         for place, job in enumerate(in_order(turn, skip)):
             wants = job.wants or _NOTHING
             home = self.home_of(lane, job)
-            if home is not None and home.rank >= 0 and home.credit >= wants.slots:
+            if home is not None and has_room(home, wants.slots):
                 return job, home
             if wants.slots > 1:
                 roomy = roster.roomy(lane.pools, lane.order, wants.slots) if wants.slots < too_large else None

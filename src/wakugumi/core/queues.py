@@ -320,6 +320,10 @@ class Lanes:
                 assert worker.kept_for.asks is not None
                 assert worker.kept_for.asks.kept is worker, "a worker is kept free for nobody"
                 assert worker.kept_for.lane.by_client[worker.kept_for.client.id] is worker.kept_for
+                if not self._ready and not self._roster.has_changes:
+                    large = worker.kept_for.asks.large
+                    assert large is not None
+                    assert worker.usable_credit < slots_of(large), "it has room, and is still kept free"
         for subject, lane in self._lanes.items():
             turns = list(lane.by_client.values())
             aside = lane.aside or {}
@@ -528,13 +532,12 @@ class Lanes:
         if worker.usable_credit < slots_of(job):
             return
         lane = turn.lane
-        if lane.aside is not None and turn in lane.aside:
-            self._return(turn, lane.aside)
-        else:
-            lane.ring.remove(turn)
-        lane.ring.appendleft(turn)
         if lane.parked:
             self._unpark(lane)
+        if lane.aside is not None:
+            self._bring_back(lane)
+        lane.ring.remove(turn)
+        lane.ring.appendleft(turn)
         if not lane.ready:
             self._wake(lane)
 

@@ -288,11 +288,7 @@ class Roster:
 
     def roomy(self, pools: list[Pool], order: int, slots: int) -> Worker | None:
         """The best of those that have so many slots free. It looks at all of them: few jobs ask for this."""
-        able = [
-            worker
-            for worker in members_of(pools)
-            if worker.rank >= 0 and worker.credit >= slots and worker.slots >= slots
-        ]
+        able = [worker for worker in members_of(pools) if has_room(worker, slots)]
         return min(able, key=lambda worker: worker.more[order - 1] if order else worker.rank, default=None)
 
     def assign(self, worker: Worker, job_id: JobId, slots: int = 1) -> None:
@@ -382,6 +378,11 @@ class Roster:
                 assert worker.rank < 0 or worker.rank in pool.heap
                 assert worker.rank < 0 or all(rank in pool.more[at] for at, rank in enumerate(worker.more))
             assert worker.kept_for is None or worker.conn is not None
+
+
+def has_room(worker: Worker, slots: int) -> bool:
+    """May it be given a job of so many slots now?"""
+    return worker.rank >= 0 and worker.credit >= slots and (slots == 1 or worker.slots >= slots)
 
 
 def members_of(pools: list[Pool]) -> list[Worker]:

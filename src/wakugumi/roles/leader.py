@@ -317,7 +317,7 @@ class Peer:
         self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
 
     def _hello_worker(self, frame: Frame) -> None:
-        name, wants = ms.read_hello_worker(frame)
+        name, wants, slots = ms.read_hello_worker(frame)
         try:
             patterns = worker_patterns(frame.subject, name)
         except SubjectError as error:
@@ -344,6 +344,7 @@ class Peer:
                 heartbeats=ms.HEARTBEATS in wants,
                 reattach=ms.REATTACH in wants,
                 cancels=ms.CANCELS in wants,
+                slots=slots,
             )
         )
 

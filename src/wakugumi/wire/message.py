@@ -110,6 +110,12 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     slots: int = 1
 
 
+class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobRequest that a worker must know before it starts the job."""
+
+    slots: int = 1
+
+
 class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """The fields of a JobResult that a leader needs."""
 
@@ -133,6 +139,8 @@ class HelloClient(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tr
 class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     name: str = ""
     wants: list[str] = []
+    slots: int = 0
+    """How many it has in all: it may be given jobs that take several of them. 0 if it does not say."""
 
 
 class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -178,6 +186,7 @@ encode: Final = _encoder.encode
 """Any of the records above, or an answer to a question, as JSON."""
 
 _submit_head: Final = msgspec.json.Decoder(SubmitHead)
+_assign_head: Final = msgspec.json.Decoder(AssignHead)
 _ack_head: Final = msgspec.json.Decoder(AckHead)
 _printed: Final = msgspec.json.Decoder(Printed)
 _request: Final = msgspec.json.Decoder(JobRequest)
@@ -200,6 +209,17 @@ def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
     if job_id == NO_ID:
         raise Refused("bad-request", "the job has no id")
     return job_id, head
+
+
+def read_slots(payload: bytes) -> int:
+    """How many slots a job takes. A request that says nothing of them is not decoded for it."""
+    # A name may be written with escapes, and leader and worker must not read it differently.
+    if b"Slots" not in payload and rb"\u00" not in payload:
+        return 1
+    try:
+        return min(max(_assign_head.decode(payload).slots, 1), CREDIT_MAX)
+    except _UNREADABLE:
+        return 1  # It will fail as what it is, a request that cannot be read.
 
 
 def read_ack(payload: bytes) -> AckHead:
@@ -251,14 +271,16 @@ def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
     return ClientId(client_id), cap, frozenset(hello.wants)
 
 
-def read_hello_worker(frame: Frame) -> tuple[str, frozenset[str]]:
-    """Name and wants; an old worker has neither. Raises PeerError."""
+def read_hello_worker(frame: Frame) -> tuple[str, frozenset[str], int]:
+    """Name, wants and slots; an old worker has none of them. Raises PeerError."""
     if not any(frame.msg_id):
         raise PeerError("a worker's hello carries its id, not zeros")
     hello = _read(HelloWorker, frame.payload, "HelloWorker") if frame.payload else HelloWorker()
     if len(hello.name) > WORKER_NAME_CHARS_MAX or (hello.name and not hello.name.isprintable()):
         raise PeerError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters")
-    return hello.name, frozenset(hello.wants)
+    if not 0 <= hello.slots <= CREDIT_MAX:
+        raise PeerError(f"a worker has at most {CREDIT_MAX} slots, not {hello.slots}")
+    return hello.name, frozenset(hello.wants), hello.slots
 
 
 def read_credit(payload: bytes) -> int:
