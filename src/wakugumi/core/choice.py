@@ -261,6 +261,14 @@ class Choice:
         home = homes.home_of(job.wants.key)
         return None if home is None else self._roster.by_id[home]
 
+    def known_home(self, lane: Lane, job: Job) -> Worker | None:
+        """The same, if it was asked for before. To look changes nothing."""
+        known = self._homes.get(lane.subject)
+        if known is None or not lane.sticky or job.wants is None or not job.wants.key:
+            return None
+        home = known[0].known(job.wants.key)
+        return None if home is None else self._roster.by_id.get(home)
+
     def forget(self, turn: Turn, job: Job) -> None:
         """It was cancelled, or runs: what was done for it alone ends."""
         asks = turn.asks

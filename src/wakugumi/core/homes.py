@@ -54,6 +54,10 @@ class Homes:
                 self._counts[worker] = 0
                 self._seeds[worker] = _hash(worker)
 
+    def known(self, key: str) -> WorkerId | None:
+        """Where it was at home when it was asked for last, if that is remembered. To look changes nothing."""
+        return self._home.get(key)
+
     def home_of(self, key: str) -> WorkerId | None:
         """None if there is no worker at all."""
         if not self._counts:

@@ -41,6 +41,9 @@ READ_IN_THREAD_BYTES: Final = 64 * 1024
 """Files up to this are read in place: handing them to a thread would take longer."""
 
 
+_ASKS_NOTHING: Final = (None, 0, 1)
+
+
 class Task(msgspec.Struct, frozen=True, kw_only=True):
     """One job to be, as `map` takes it: what is not given comes from `map`'s own arguments."""
 
@@ -93,7 +96,7 @@ class Requests:
     ) -> Request:
         """Raises Refused if this can be no job."""
         self.check(program, subject, timeout_s, limits, retries)
-        if key is not None or priority != 0 or slots != 1:
+        if (key, priority, slots) != _ASKS_NOTHING or type(priority) is not int or type(slots) is not int:
             check_asked(key, priority, slots)
         _check_args(args)
         if job_id is None:
