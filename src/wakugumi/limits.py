@@ -58,6 +58,27 @@ CLIENTS_MAX: Final = 100_000
 # Credit (SPEC F7)
 CREDIT_MAX: Final = 4_096
 
+# What a job may ask for (SPEC L1, L2)
+KEY_CHARS_MAX: Final = 128
+PRIORITY_MAX: Final = 100
+"""As far as this from 0, in both directions: more than anyone can tell apart."""
+PRIORITY_AGE_S: Final = 10.0
+"""One step of priority is worth so long a wait: the highest goes before what came up to 17 minutes earlier, and nothing
+waits for ever."""
+STICKY_PATIENCE_S: Final = 2.0
+"""How long a job waits for the home of its key while others could take it: a warm cache is worth no more."""
+HOMES_MAX: Final = 10_000
+"""Keys of one subject whose homes a leader remembers; the one that was not asked for longest goes first."""
+HOMES_SUBJECTS_MAX: Final = 100
+"""Subjects whose keys it remembers: with all of them full, some 200 MiB."""
+SLOTS_PATIENCE_S: Final = 1.0
+"""How long a job that needs several slots lets others pass before a worker is kept free for it."""
+SLOTS_DOUBT_S: Final = 10.0
+"""A worker that is kept free, runs nothing and still does not offer what it said it had is no longer believed; credit
+that it holds back because of its CPU comes within 2 s."""
+LOOK_AHEAD_MAX: Final = 64
+"""Jobs of one client and subject that are looked at, if the first of them cannot be given to those that have credit."""
+
 # The leader's queue (SPEC L9)
 QUEUE_JOBS_MAX: Final = 1_000_000
 """Queued jobs a leader accepts before it says full: some 500 bytes each beside the payload."""
@@ -186,7 +207,7 @@ ones are added up under `(others)`."""
 SWEEP_S: Final = 10.0
 """How often a leader looks for results whose time has come, and marks where its statistics are."""
 ROUTES_REMEMBERED_MAX: Final = 10_000
-"""Pairs of subject and program whose route a leader remembers; then it begins anew."""
+"""Pairs of subject and program whose route a leader remembers, and what jobs ask for; then it begins anew."""
 
 # The journal's disk (SPEC L7)
 JOURNAL_RESERVE_BYTES: Final = 8 * MIB

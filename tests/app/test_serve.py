@@ -24,6 +24,7 @@ from wakugumi.adapters.signals import handlers_restored
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import serve
 from wakugumi.app.serve import NoJournal
+from wakugumi.core.policy import EVERYWHERE
 from wakugumi.errors import JournalError
 from wakugumi.limits import DRAIN_DEADLINE_S
 from wakugumi.roles.leader import Leader
@@ -53,7 +54,7 @@ async def leading(
     """`waku leader`, in this process, and its port."""
     tasks = Tasks()
     with handlers_restored():
-        running = tasks.start(serve._lead(Address("127.0.0.1", 0), state), name="leader")
+        running = tasks.start(serve._lead(Address("127.0.0.1", 0), state, EVERYWHERE), name="leader")
         said = ""
         async with asyncio.timeout(DEADLINE_S):
             while "\n" not in said:

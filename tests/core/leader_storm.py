@@ -17,10 +17,11 @@ from tests.core.leader_world import job_id, subject, worker_id
 
 from wakugumi.core import events as ev
 from wakugumi.core.broadcast import owner_of, part_id
+from wakugumi.core.choice import slots_of
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.job import TRANSITIONS, ClientId, ConnId, JobId, JobState, Verdict, WorkerId, show_job_id
-from wakugumi.core.policy import RANKINGS
+from wakugumi.core.policy import parse_policies
 from wakugumi.core.questions import (
     AskCancel,
     AskDead,
@@ -38,12 +39,16 @@ from wakugumi.core.questions import (
 )
 from wakugumi.core.queues import Job
 from wakugumi.core.subject import Pattern, matches, parse_pattern
+from wakugumi.core.wants import Wants
 from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
 
 JOBS = [job_id(number) for number in range(1, 13)]
 BROADCASTS = [job_id(300 + number) for number in range(3)]
 PARTS = [part_id(job, worker_id(name)) for job in BROADCASTS for name in ("w0", "w1", "w2", "w3", "healer")]
 EVERY_JOB = [*JOBS, *BROADCASTS, *PARTS]
+WANTS = [None, None, Wants("k1"), Wants("k2"), Wants("k1", 3), Wants(priority=-5), None, Wants(slots=2)]
+WANTS += [Wants("k3", slots=3), Wants(priority=100, slots=2), None, Wants("k2", 1, 2)]
+"""What each of the jobs asks for, always the same."""
 WORDS = ["a", "b", "b.c"]
 PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
 AMOUNTS = [1, 1, 2, 3, 8, 0, -1, CREDIT_MAX, CREDIT_MAX + 1]
@@ -72,6 +77,7 @@ class WorkerConn(msgspec.Struct):
     credit: int = 0
     blocked: bool = False
     leaving: bool = False
+    slots: int = 0
     acked: set[JobId] = set()
     """In this step."""
 
@@ -79,9 +85,9 @@ class WorkerConn(msgspec.Struct):
 class Storm:
     """A leader under random events. Each kind takes two numbers that choose who and what."""
 
-    def __init__(self, ranking: str = "most-credit", payload_memory_bytes: int = 1_000_000) -> None:
+    def __init__(self, policies: str = "most-credit", payload_memory_bytes: int = 1_000_000) -> None:
         self.now = 100.0
-        self._ranking = RANKINGS[ranking]
+        self._policies = parse_policies(policies)
         self._payload_memory_bytes = payload_memory_bytes
         self.leader = self._new_leader()
         self.journal = Journal()
@@ -103,6 +109,8 @@ class Storm:
         self.draining: set[WorkerId] = set()
         self.open: set[JobId] = set()
         self.result: dict[JobId, ev.KeepResult] = {}
+        self.forgotten: dict[JobId, ev.KeepResult] = {}
+        """In this step."""
         self.answers: Counter[JobId] = Counter()
         self.asked: set[tuple[ConnId, JobId]] = set()
         self.blocked: set[ConnId] = set()
@@ -142,7 +150,7 @@ class Storm:
             number = y % len(JOBS)
             payload = b"another" if y == 13 and x % 2 else b"request"
             word, retries = subject(WORDS[number % 3]), number // 9
-            self.say(ev.Submitted(conn, JOBS[number], word, "p", 5.0 + number, payload, retries))
+            self.say(ev.Submitted(conn, JOBS[number], word, "p", 5.0 + number, payload, retries, WANTS[number]))
 
     def broadcasts(self, x: int, y: int) -> None:
         conn = _pick(self.clients, x)
@@ -179,10 +187,11 @@ class Storm:
             self.runs[worker].clear()
         patterns = tuple(parse_pattern(text) for text in {PATTERNS[y % 4], PATTERNS[x % 4]})
         conn = self._new_conn()
-        self.workers[conn] = WorkerConn(worker, patterns, own, cancels=y % 2 == 0, settled=not own)
+        slots = (x + y) % 4 if own else 0
+        self.workers[conn] = WorkerConn(worker, patterns, own, cancels=y % 2 == 0, settled=not own, slots=slots)
         heartbeats = own and y % 5 > 0
         name = worker.decode().strip(".")
-        self.say(ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, reattach=own, cancels=y % 2 == 0))
+        self.say(ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, own, y % 2 == 0, slots))
 
     def holds(self, x: int, y: int) -> None:
         """Mostly the truth; some of it lost, some of it finished, some of it never heard of here."""
@@ -206,7 +215,8 @@ class Storm:
             amount = AMOUNTS[y % len(AMOUNTS)]
             if self.loads:  # What is on its way there is taken off its credit already.
                 self.flush()
-            used = sum(to == conn for to in self.leader.course.loading.values())
+            loading = self.leader.course.loading.items()
+            used = sum(slots_of(self.leader.jobs[job]) for job, to in loading if to == conn)
             if 0 < amount <= CREDIT_MAX - self.workers[conn].credit + used:
                 self.workers[conn].credit += amount
             self.say(ev.Credited(conn, amount))
@@ -359,6 +369,7 @@ class Storm:
         for conn, job in self._written:
             self._batch.append(ev.Confirmed(conn, (job,)))
         self._written.clear()
+        self.forgotten.clear()
         self.loaded.clear()
         for client in assigned:
             running = sum(job.worker is not None for job in self.leader.jobs.values() if job.client.id == client)
@@ -394,7 +405,8 @@ class Storm:
             assert record.job in self.open, "a job that is done is tried again"
         elif isinstance(record, ev.ForgetJob):
             assert record.job not in self.open, "a job that nobody answered is forgotten"
-            self.result.pop(record.job, None)
+            if (result := self.result.pop(record.job, None)) is not None:
+                self.forgotten[record.job] = result
 
     def _judge_do(self, effect: LeaderDo, assigned: Counter[ClientId]) -> None:
         if isinstance(effect, ev.Stopped):
@@ -412,8 +424,10 @@ class Storm:
             if effect.job not in self.loaded:
                 assert not self.stopping
                 assert not any((known.blocked, known.leaving, known.worker in self.draining))
-            assert known.credit > 0, "without credit"
-            known.credit -= 1
+            slots = slots_of(self.leader.jobs[effect.job])
+            assert known.credit >= slots, "without credit"
+            assert slots == 1 or known.slots >= slots, "it never said that it has so many"
+            known.credit -= slots
             owner = owner_of(effect.subject)
             if owner is None:
                 assert any(matches(pattern, effect.subject) for pattern in known.patterns)
@@ -455,7 +469,8 @@ class Storm:
         assert not known.blocked or effect.conn in self.blocked
         # A batch may open it again after its result was sent, even for the one who got it.
         opened = effect.job in self.open
-        assert opened or effect.result == self.result[effect.job].result
+        result = self.result.get(effect.job) or self.forgotten.get(effect.job)
+        assert opened or (result is not None and effect.result == result.result)
         assert effect.job in known.waits | known.asked or known.old or (effect.conn, effect.job) in self.asked, (
             "nobody asked for it"
         )
@@ -512,17 +527,19 @@ class Storm:
         accepted = set(self.open)
         answers = self.answers.copy()
         healer = self._new_conn()
-        self.workers[healer] = WorkerConn(worker_id("healer"), (Pattern(">"),), own=False, cancels=False, settled=True)
-        self.say(ev.WorkerJoined(healer, worker_id("healer"), "", (Pattern(">"),), False, False, False, False))
+        patterns = (Pattern(">"),)
+        self.workers[healer] = WorkerConn(worker_id("healer"), patterns, False, cancels=False, settled=True, slots=10)
+        self.say(ev.WorkerJoined(healer, worker_id("healer"), "", patterns, False, False, False, False, 10))
         self.workers[healer].credit = 10
         self.say(ev.Credited(healer, 10))
         runs = self.runs[worker_id("healer")]
         for _ in range(200):
             for job in list(runs):
                 runs.pop(job)
+                slots = slots_of(self.leader.jobs[job])
                 self._ack(healer, job, True, "")
-                self.workers[healer].credit += 1
-                self.say(ev.Credited(healer, 1))
+                self.workers[healer].credit += slots
+                self.say(ev.Credited(healer, slots))
             if not self.open:
                 break
             self.now += 9.0
@@ -576,7 +593,7 @@ class Storm:
         return Dispatch(
             Random(5).random,
             now=self.now,
-            ranking=self._ranking,
+            policies=self._policies,
             queue_jobs_max=8,
             attempts_max=3,
             payload_memory_bytes=self._payload_memory_bytes,
@@ -644,7 +661,18 @@ def _same_jobs(before: Dispatch, after: Dispatch) -> None:
     assert before.jobs.keys() == after.jobs.keys()
     for job_id_, was in before.jobs.items():
         job = after.jobs[job_id_]
-        for field in ("subject", "program", "timeout_s", "attempts", "ok", "delivered", "result", "digest", "retries"):
+        for field in (
+            "subject",
+            "program",
+            "timeout_s",
+            "attempts",
+            "ok",
+            "delivered",
+            "result",
+            "digest",
+            "retries",
+            "wants",
+        ):
             assert getattr(job, field) == getattr(was, field), field
         assert job.client.id == was.client.id
         assert job.state == was.state or {job.state, was.state} == {JobState.QUEUED, JobState.BACKOFF}

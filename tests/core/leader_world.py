@@ -17,7 +17,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
-from wakugumi.core.policy import Ranking
+from wakugumi.core.policy import Policies
 from wakugumi.core.questions import (
     Answer,
     AskExplain,
@@ -29,6 +29,7 @@ from wakugumi.core.questions import (
     StoryAnswer,
 )
 from wakugumi.core.subject import Subject, parse_pattern, parse_subject
+from wakugumi.core.wants import Wants
 
 E = TypeVar("E")
 
@@ -55,7 +56,7 @@ def subject(word: str) -> Subject:
 class Options(TypedDict, total=False):
     """What a leader may be told."""
 
-    ranking: Ranking
+    policies: Policies
     queue_jobs_max: int
     queue_bytes_max: int
     attempts_max: int
@@ -103,6 +104,7 @@ class World:
         heartbeats: bool | None = None,
         cancels: bool | None = None,
         holds: bool = True,
+        slots: int = 0,
     ) -> WorkerEnd:
         """A worker joins, for all jobs unless told otherwise. Its id follows from its name. An own one takes its
         welcome, and unless told otherwise says that it holds nothing."""
@@ -119,6 +121,7 @@ class World:
                 heartbeats=end.heartbeats,
                 reattach=not old,
                 cancels=not old if cancels is None else cancels,
+                slots=slots,
             )
         )
         if (not old or heartbeats or cancels) and self._batch is None:
@@ -302,17 +305,23 @@ class ClientEnd(_End):
         return f"client {self.id}/{self.conn}"
 
     def submit(
-        self, word: str = "calc", *, job: JobId | None = None, payload: bytes = b"request", retries: int = 0
+        self,
+        word: str = "calc",
+        *,
+        job: JobId | None = None,
+        payload: bytes = b"request",
+        retries: int = 0,
+        wants: Wants | None = None,
     ) -> JobId:
         """Submit a job, by default a new one. What comes of it is to be taken."""
         if job is None:
             job = self.world.new_job()
-        self.world.hear(ev.Submitted(self.conn, job, subject(word), word, TIMEOUT_S, payload, retries))
+        self.world.hear(ev.Submitted(self.conn, job, subject(word), word, TIMEOUT_S, payload, retries, wants))
         return job
 
-    def submits(self, count: int, word: str = "calc") -> list[JobId]:
+    def submits(self, count: int, word: str = "calc", wants: Wants | None = None) -> list[JobId]:
         """Submit new jobs, and take their receipts."""
-        jobs = [self.submit(word) for _ in range(count)]
+        jobs = [self.submit(word, wants=wants) for _ in range(count)]
         if not self.old:
             for job in jobs:
                 self.gets_receipt(job)

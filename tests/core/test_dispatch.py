@@ -14,7 +14,7 @@ from tests.core.leader_world import TIMEOUT_S, World, a_world, job_id, subject
 from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.job import ConnId
-from wakugumi.core.policy import round_robin
+from wakugumi.core.policy import POLICIES, Policies
 from wakugumi.limits import (
     ACK_MARGIN_S,
     ATTEMPTS_MAX,
@@ -109,7 +109,7 @@ def test_the_worker_with_most_credit_takes_the_job(world: World) -> None:
 
 @pytest.mark.spec("L2")
 def test_workers_take_turns_if_told_so() -> None:
-    with a_world(ranking=round_robin) as world:
+    with a_world(policies=Policies(POLICIES["round-robin"])) as world:
         desk = world.client()
         a, b = world.worker("a", credit=9), world.worker("b", credit=2)
         jobs = desk.submits(5)

@@ -11,6 +11,7 @@ from tests.core.leader_world import ClientEnd, World, a_world, job_id
 from wakugumi.core import events as ev
 from wakugumi.core import queues as queues_module
 from wakugumi.core.job import JobId, show_job_id
+from wakugumi.core.policy import parse_policies
 from wakugumi.core.questions import (
     NO_FIGURES,
     AskDrain,
@@ -32,7 +33,8 @@ from wakugumi.core.questions import (
     WorkerRow,
     WorkersAnswer,
 )
-from wakugumi.limits import LIST_ROWS_DEFAULT, LIST_ROWS_MAX, REATTACH_GRACE_S
+from wakugumi.core.wants import Wants
+from wakugumi.limits import LIST_ROWS_DEFAULT, LIST_ROWS_MAX, REATTACH_GRACE_S, SLOTS_PATIENCE_S, STICKY_PATIENCE_S
 
 
 @pytest.fixture
@@ -67,6 +69,75 @@ def test_matching_workers_have_no_credit(world: World) -> None:
         "2 matching workers without free credit, busy with 1 job",
         "it stands behind 1 job of the same client and subject",
     ]
+
+
+def test_it_stands_behind_jobs_of_higher_priority(world: World) -> None:
+    desk = world.client()
+    world.worker("a")
+    (first,) = desk.submits(1)
+    desk.submits(2, wants=Wants(priority=5))
+    assert world.reasons(first)[1:] == [
+        "it stands behind 2 jobs of the same client and subject, 2 of them of higher priority"
+    ]
+
+
+def test_it_needs_more_slots_than_any_worker_has(world: World) -> None:
+    desk = world.client()
+    world.worker("a", credit=2, slots=2)
+    world.worker("old", old=True, credit=9)
+    world.worker("elsewhere", "job.assign.draw", credit=16, slots=16)
+    (job,) = desk.submits(1, wants=Wants(slots=4))
+    world.wait(60.0)
+    assert world.reasons(job) == [
+        "it needs 4 slots at once, and no worker that serves job.assign.calc has so many: the largest has 2"
+    ]
+    row = world.ask(AskJob(show_job_id(job)))
+    assert isinstance(row, JobRow)
+    assert (row.slots, row.priority, row.key) == (4, 0, "")
+    desk.cancels(job)
+    desk.gets_failure(job, "cancelled")
+
+
+def test_no_worker_says_how_many_slots_it_has(world: World) -> None:
+    desk = world.client()
+    world.worker("old", old=True, credit=9)
+    (job,) = desk.submits(1, wants=Wants(slots=2))
+    (reason,) = world.reasons(job)
+    assert reason.endswith("no worker that serves job.assign.calc has so many: none of them says how many it has")
+
+
+def test_a_worker_is_kept_free_for_it(world: World) -> None:
+    desk, other = world.client(), world.client("other")
+    a = world.worker("a", credit=1, slots=2)
+    (job,) = desk.submits(1, wants=Wants(slots=2))
+    assert world.reasons(job) == ["it needs 2 slots at once, and no worker has so many free: at most 1"]
+    world.wait(SLOTS_PATIENCE_S + 0.1)
+    assert world.reasons(job) == ["it needs 2 slots at once: worker a is being kept free for it, 1 of them are free"]
+    (small,) = other.submits(1)
+    assert world.reasons(small) == ["1 matching worker with free slots, kept free for jobs that need several"]
+    answer = world.ask(AskWorkers())
+    assert isinstance(answer, WorkersAnswer)
+    assert [(row.slots, row.kept_for) for row in answer.workers] == [(2, show_job_id(job))]
+    a.credit(1)
+    a.gets(job)
+    a.acks(job)
+    desk.gets_result(job)
+    a.credit(2)
+    a.gets(small)
+
+
+def test_it_waits_for_the_home_of_its_key() -> None:
+    with a_world(policies=parse_policies("sticky")) as world:
+        desk = world.client()
+        a = world.worker("a", credit=1)
+        first, second = desk.submits(2, wants=Wants("k"))
+        a.gets(first)
+        b = world.worker("b", credit=5)
+        assert world.reasons(second) == ["it waits for the home of its key, worker a, which is busy"]
+        a.leaves()
+        assert world.reasons(second) == ["it waits for the home of its key, worker a, which is away"]
+        world.wait(STICKY_PATIENCE_S + 0.1)
+        assert set(b.gets_some()) == {first, second}
 
 
 def test_matching_workers_are_drained(world: World) -> None:

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.policy import NUMBER_MASK, RANKINGS, backoff_s, most_credit, next_redial_s, round_robin, with_jitter
+from wakugumi.core.policy import (
+    NUMBER_MASK,
+    POLICIES,
+    backoff_s,
+    most_credit,
+    next_redial_s,
+    parse_policies,
+    round_robin,
+    score,
+    with_jitter,
+)
+from wakugumi.core.subject import parse_subject
+from wakugumi.errors import ConfigError
 from wakugumi.limits import (
     CREDIT_MAX,
     JITTER_SHARE,
@@ -40,12 +52,12 @@ def test_round_robin_takes_who_waited_longest(turn: int, other_turn: int, number
     assert before == ((turn, number) < (other_turn, other_number))
 
 
-@pytest.mark.parametrize("name", RANKINGS)
-@given(credit=credits_, running=st.integers(0, 10**9), turn=st.integers(0, 10**15), number=numbers)
+@pytest.mark.parametrize("name", POLICIES)
+@given(credits_, st.integers(0, 10**9), st.integers(0, 10**15), numbers, st.integers(0, 100))
 def test_a_rank_names_its_worker_and_is_never_negative(
-    name: str, credit: int, running: int, turn: int, number: int
+    name: str, credit: int, running: int, turn: int, number: int, load: int
 ) -> None:
-    rank = RANKINGS[name](credit, running, turn, number)
+    rank = POLICIES[name].ranking(credit, running, turn, number, load)
     assert rank & NUMBER_MASK == number
     assert rank >= 0
 
@@ -80,3 +92,54 @@ def test_a_worker_dials_often_at_first_and_seldom_later() -> None:
     assert pauses[len(soon) :][:3] == [1.0, 2.0, 4.0], "from there on it doubles"
     assert pauses[-1] == RECONNECT_MAX_S
     assert RECOVERY_GRACE_S > (1 + JITTER_SHARE) * RECONNECT_MAX_S + 10, "the next leader waits longer than they do"
+
+
+@pytest.mark.spec("L2")
+def test_the_score_weighs_busy_slots_and_busy_cpu() -> None:
+    def ranks(*workers: tuple[int, int, int]) -> list[int]:
+        """(credit, running, load in percent), the best first: their places."""
+        by_rank = sorted(
+            (score(credit, running, 0, at, load), at) for at, (credit, running, load) in enumerate(workers)
+        )
+        return [at for _, at in by_rank]
+
+    assert ranks((4, 4, 0), (8, 0, 0)) == [1, 0], "fewer of its slots are busy"
+    assert ranks((8, 0, 90), (6, 2, 10)) == [1, 0], "its CPU is less busy, and that is more than two slots"
+    assert ranks((8, 0, 20), (4, 4, 10)) == [0, 1], "a tenth of the CPU is less than half of the slots"
+    assert ranks((1, 0, 0), (9, 0, 0)) == [1, 0], "of two idle ones the larger"
+
+
+@pytest.mark.spec("L2")
+@pytest.mark.parametrize(
+    ("text", "subject", "name"),
+    [
+        ("", "calca", "most-credit"),
+        ("score", "calca", "score"),
+        ("calcA=sticky", "calca", "sticky"),
+        ("calcA=sticky", "calca.fast", "sticky"),
+        ("calcA=sticky", "calcb", "most-credit"),
+        ("round-robin, calcA=sticky", "other", "round-robin"),
+        ("job.assign.>=score,job.assign.*=sticky,job.assign.calcA=round-robin", "calca", "round-robin"),
+        ("job.assign.>=score,job.assign.*=sticky,job.assign.calcA=round-robin", "calcb", "sticky"),
+        ("job.assign.>=score,job.assign.*=sticky,job.assign.calcA=round-robin", "calca.b", "score"),
+        ("*.*.*.fast=score,job.assign.calcA.*=sticky", "calca.fast", "sticky"),
+        ("sticky,sticky", "calca", "sticky"),
+    ],
+)
+def test_the_most_specific_pattern_says_which_policy_holds(text: str, subject: str, name: str) -> None:
+    assert parse_policies(text).of(parse_subject(f"job.assign.{subject}")).name == name
+
+
+def test_only_the_rankings_in_use_are_ranked_by() -> None:
+    assert parse_policies("sticky").rankings == (most_credit,)
+    assert parse_policies("score,a=sticky,b=most-credit").rankings == (score, most_credit)
+    assert str(parse_policies("score,calcA=sticky")) == "score, job.assign.calca=sticky, job.assign.calca.>=sticky"
+
+
+@pytest.mark.parametrize(
+    "text", ["best", "calcA=", "=sticky", "a..b=sticky", "sticky,score", "a=sticky,a=score", "a b=", "most credit"]
+)
+def test_a_policy_that_cannot_be_is_refused_with_what_to_do(text: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_policies(text)
+    assert error.value.hint

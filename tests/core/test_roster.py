@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wakugumi.core.job import ConnId, JobId, WorkerId
-from wakugumi.core.policy import RANKINGS, Ranking, most_credit
+from wakugumi.core.policy import POLICIES, Ranking, most_credit, round_robin, score
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.subject import Pattern, Subject, matches, parse_pattern, parse_subject
+from wakugumi.limits import CREDIT_MAX
 
 CALC = parse_subject("job.assign.calc")
 DRAW = parse_subject("job.assign.draw")
@@ -64,7 +65,7 @@ def test_most_credit_first_then_least_running() -> None:
 
 @pytest.mark.spec("L2")
 def test_round_robin_ignores_how_much_credit_there_is() -> None:
-    roster = Roster(RANKINGS["round-robin"])
+    roster = Roster(round_robin)
     join(roster, "a", credit=2)
     join(roster, "b", credit=9)
     join(roster, "c", credit=3)
@@ -196,22 +197,29 @@ patterns = st.sampled_from([">", "job.>", "job.assign.*", "job.assign.calc", "jo
 
 @pytest.mark.spec("L2")
 @settings(max_examples=60, deadline=None)
-@given(st.data(), st.sampled_from(sorted(RANKINGS)))
-def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(data: st.DataObject, name: str) -> None:
-    ranking: Ranking = RANKINGS[name]
-    roster = Roster(ranking)
+@given(st.data(), st.permutations([most_credit, round_robin, score]), st.integers(1, 3))
+def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(
+    data: st.DataObject, rankings: list[Ranking], in_use: int
+) -> None:
+    rankings = rankings[:in_use]
+    roster = Roster(*rankings)
     workers: list[Worker] = []
     for number in range(data.draw(st.integers(5, 40))):
-        what = data.draw(st.sampled_from(["join", "credit", "credit", "assign", "assign", "ack", "drain", "leave"]))
+        what = data.draw(
+            st.sampled_from(["join", "credit", "credit", "assign", "assign", "ack", "load", "drain", "leave"])
+        )
         worker = data.draw(st.sampled_from(workers)) if workers else None
         if what == "join" or worker is None:
             wanted = data.draw(st.lists(patterns, min_size=1, max_size=3, unique=True))
             workers.append(join(roster, f"w{number}", *wanted))
+            workers[-1].slots = CREDIT_MAX
         elif what == "credit":
             give(roster, worker, data.draw(st.integers(1, 3)))
         elif what == "ack" and worker.jobs:
             worker.jobs.popitem()
             roster.changed(worker)
+        elif what == "load":
+            roster.loaded(worker, data.draw(st.floats(0, 1)))
         elif what == "drain":
             worker.draining = not worker.draining
             roster.changed(worker)
@@ -223,13 +231,17 @@ def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(data: st.
             workers.remove(worker)
         for subject in (CALC, DRAW):
             able = [w for w in workers if w.usable_credit and any(matches(pattern, subject) for pattern in w.patterns)]
-            expected = min(able, key=lambda w: ranking(w.credit, len(w.jobs), w.turn, w.number), default=None)
             found = best(roster, subject)
-            assert found is expected
+            for order, ranking in enumerate(rankings):
+                ranks = {w.name: ranking(w.credit, len(w.jobs), w.turn, w.number, w.load) for w in able}
+                expected = min(able, key=lambda w: ranks[w.name], default=None)
+                assert roster.best(roster.pools_for(subject), order) is expected
+                roomy = min((w for w in able if w.credit >= 2), key=lambda w: ranks[w.name], default=None)
+                assert roster.roomy(roster.pools_for(subject), order, 2) is roomy
             if what == "assign" and found is not None:
                 roster.assign(found, JobId(number.to_bytes(15, "little") + subject[-1:].encode()))
                 roster.check()
 
 
 def test_the_default_ranking_is_most_credit() -> None:
-    assert RANKINGS["most-credit"] is most_credit
+    assert POLICIES["most-credit"].ranking is most_credit

@@ -122,6 +122,67 @@ def with_old_leader(slots: int = 2) -> Script:
     return script
 
 
+# Jobs that take several slots.
+
+
+@pytest.mark.spec("F7")
+def test_a_job_of_several_slots_takes_as_much_credit_and_gives_it_back() -> None:
+    script = with_own_leader(slots=4)
+    assert script.hear(Assigned(A, REQUEST, 3)) == [StartProgram(A, REQUEST)]
+    assert script.hear(Assigned(B, REQUEST)) == [StartProgram(B, REQUEST)]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(3)]
+    assert script.hear(ended(B)) == [SendAck(B, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("F7", "W4")
+def test_a_large_job_assigned_twice_gives_all_its_credit_back() -> None:
+    script = with_own_leader(slots=4)
+    script.hear(Assigned(A, REQUEST, 2))
+    assert script.hear(Assigned(A, REQUEST, 2)) == [SendCredit(2)]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(2)]
+    assert script.hear(Assigned(A, REQUEST, 2)) == [SendAck(A, RESULT), SendCredit(2)], "it is answered already"
+
+
+@pytest.mark.spec("W2")
+def test_all_slots_of_a_large_job_are_held_while_others_keep_the_cpu_busy() -> None:
+    script = with_own_leader(slots=4)
+    script.hear(Assigned(A, REQUEST, 3), BUSY)
+    assert script.hear(ended(A)) == [SendAck(A, RESULT)]
+    assert script.tick(CREDIT_HELD_MAX_S) == [SendCredit(3)]
+
+
+@pytest.mark.spec("L4")
+def test_what_a_large_job_takes_is_not_offered_to_the_next_leader() -> None:
+    script = with_own_leader(slots=4)
+    script.hear(Assigned(A, REQUEST, 3))
+    script.hear(LinkLost())
+    assert script.hear(Opened(), Welcomed()) == [SendHolding((A,), ()), SendCredit(1)]
+    assert script.hear(Confirmed(()), ended(A)) == [SendAck(A, RESULT), SendCredit(3)]
+
+
+def test_a_large_job_that_is_cancelled_and_wanted_after_all_keeps_its_slots() -> None:
+    script = with_own_leader(slots=4)
+    script.hear(Assigned(A, REQUEST, 2))
+    assert script.hear(Cancelled((A,)), Assigned(A, REQUEST, 2)) == [KillProgram(A, "cancelled"), SendCredit(2)]
+    assert script.hear(failed(A, "cancelled")) == [StartProgram(A, REQUEST)]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(2)]
+
+
+def test_an_old_leader_takes_one_credit_for_each_job_whatever_it_asks_for() -> None:
+    script = with_old_leader(slots=2)
+    script.hear(Assigned(A, REQUEST, 9))
+    script.hear(Assigned(B, REQUEST, 9))
+    assert script.hear(ended(A), ended(B)) == [SendAck(A, RESULT), SendAck(B, RESULT), SendCredit(2)]
+
+
+def test_a_large_job_without_enough_credit_is_sent_back() -> None:
+    script = with_own_leader(slots=2)
+    complaint, failure = script.hear(Assigned(A, REQUEST, 3))
+    assert isinstance(complaint, Complain)
+    assert isinstance(failure, SendFailure)
+    assert (failure.job, failure.code) == (A, "worker-error")
+
+
 # The leader comes.
 
 
@@ -895,18 +956,20 @@ class AnyOrder(RuleBasedStateMachine):
         self.hear(LinkLost())
 
     @precondition(lambda self: self.up and self.credit > 0)
-    @rule(number=st.integers(1, 6))
-    def assign(self, number: int) -> None:
-        self.credit -= 1
+    @rule(number=st.integers(1, 6), slots=st.integers(1, 3))
+    def assign(self, number: int, slots: int) -> None:
+        """An old leader knows nothing of several slots: it takes one credit, whatever the request says."""
+        slots = min(slots, self.credit)
+        self.credit -= slots if self.machine.line is Line.OWN else 1
         self.unanswered[job(number)] = None
-        self.hear(Assigned(job(number), REQUEST))
+        self.hear(Assigned(job(number), REQUEST, slots))
 
     @precondition(lambda self: self.up and self.credit == 0)
-    @rule(number=st.integers(1, 6))
-    def assign_without_credit(self, number: int) -> None:
+    @rule(number=st.integers(1, 6), slots=st.sampled_from([1, 1, 2]))
+    def assign_without_credit(self, number: int, slots: int) -> None:
         self.overdrawn = True
         self.unanswered[job(number)] = None
-        self.hear(Assigned(job(number), REQUEST))
+        self.hear(Assigned(job(number), REQUEST, slots))
 
     @precondition(lambda self: self.up and self.acked)
     @rule()
@@ -1027,8 +1090,10 @@ class AnyOrder(RuleBasedStateMachine):
             return
         self.machine.check()
         assert len(self.running) <= self.machine.slots
+        assert self.machine._running.keys() == self.running.keys() or self.stopped
         if not self.overdrawn:
-            assert self.credit + len(self.running) <= self.machine.slots, "more was offered than there is"
+            busy = sum(self.machine._running.values())
+            assert self.credit + busy <= self.machine.slots, "more was offered than there is"
 
     def teardown(self) -> None:
         """Let everything come to rest: then each assignment of this connection is answered, and all credit is back."""

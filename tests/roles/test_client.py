@@ -235,6 +235,21 @@ def test_new_ids_are_random_uuids_and_their_text_is_the_same_id() -> None:
         assert json.loads(request.frame[43:])["JobId"] == request.id
 
 
+async def test_what_a_job_asks_for_is_part_of_the_request_and_left_out_if_it_asks_for_nothing() -> None:
+    async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
+        await grid.submit("p", job_id="one", key="k", priority=-7, slots=3)
+        await grid.submit("p", job_id="two")
+        running = group.create_task(grid.run("p", job_id="three", priority=1))
+        keys = await peer.submits(3)
+        requests = [json.loads(f.payload) for f in peer.seen if f.type == fr.SUBMIT_JOB]
+        asked = [{name: request.get(name) for name in ("Key", "Priority", "Slots")} for request in requests]
+        assert asked[0] == {"Key": "k", "Priority": -7, "Slots": 3}
+        assert asked[1] == {"Key": None, "Priority": None, "Slots": None}
+        assert asked[2] == {"Key": None, "Priority": 1, "Slots": None}
+        peer.result(keys[2])
+        assert (await running).ok
+
+
 async def test_retries_are_part_of_the_request_and_left_out_if_there_are_none() -> None:
     async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
         await grid.submit("p", job_id="one", retries=RETRIES_MAX)
@@ -631,6 +646,20 @@ async def test_what_can_be_no_job_is_refused_with_a_reason(tmp_path: Path) -> No
         ("bad-request", {"retries": 1.5}),
         ("bad-request", {"retries": True}),
         ("bad-request", {"retries": None}),
+        ("bad-request", {"key": ""}),
+        ("bad-request", {"key": "x" * 129}),
+        ("bad-request", {"key": "a\nb"}),
+        ("bad-request", {"key": 7}),
+        ("bad-request", {"priority": 101}),
+        ("bad-request", {"priority": -101}),
+        ("bad-request", {"priority": 1.5}),
+        ("bad-request", {"priority": None}),
+        ("bad-request", {"priority": False}),
+        ("bad-request", {"slots": 0}),
+        ("bad-request", {"slots": -1}),
+        ("bad-request", {"slots": 4097}),
+        ("bad-request", {"slots": True}),
+        ("bad-request", {"slots": "2"}),
         ("bad-subject", {"subject": "a..b"}),
     ]
     async with grid_and_peer() as (grid, _peer):

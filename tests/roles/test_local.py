@@ -20,8 +20,9 @@ from tests.processes import has_ended
 
 from wakugumi import ConfigError, Refused, local
 from wakugumi.adapters.net import adopt
-from wakugumi.core.questions import AskStatus, StatusAnswer
+from wakugumi.core.questions import AskExplain, AskStatus, ExplainAnswer, StatusAnswer
 from wakugumi.roles.client import Grid
+from wakugumi.roles.request import Task
 
 DEADLINE_S = 30.0
 
@@ -89,6 +90,30 @@ def test_without_programs_it_runs_what_a_shell_would_find() -> None:
     with local(1) as grid:
         assert grid.run("echo", args=["hello"]).stdout == "hello\n"
         assert grid.run("no-such-program").reason == "unknown-program"
+
+
+@pytest.mark.spec("F7", "L2")
+def test_a_job_of_several_slots_runs_alone_where_there_are_no_more(tmp_path: Path) -> None:
+    """Each program writes its name down while it runs, and says who else did."""
+    folder = tmp_path / "running"
+    folder.mkdir()
+    program = tmp_path / "alone"
+    program.write_text(
+        f"#!/bin/sh\ntouch {folder}/$1\ni=0\nwhile [ $i -lt 2000 ]; do i=$((i+1)); done\nls {folder}\nrm {folder}/$1\n"
+    )
+    program.chmod(0o755)
+    with local(3, programs={"alone": program}) as grid:
+        items = [Task(args=[str(number)], slots=3 if number % 4 == 0 else 1) for number in range(24)]
+        results = list(grid.map("alone", items))
+        assert all(result.ok for result in results)
+        for result in results:
+            assert isinstance(result.item, Task)
+            if result.item.slots == 3:
+                assert result.stdout.split() == list(result.item.args), "it had all the slots"
+        grid.submit("alone", args=["x"], job_id="too-large", slots=4).accepted()
+        told = grid.ask(AskExplain("too-large"))
+        assert isinstance(told, ExplainAnswer)
+        assert "it needs 4 slots at once, and no worker" in told.reasons[0]
 
 
 def test_jobs_may_have_a_folder_of_their_own_that_stays(tmp_path: Path, programs: Path) -> None:

@@ -15,6 +15,7 @@ from wakugumi import Client, Refused
 from wakugumi.adapters.net import Link, adopt
 from wakugumi.core.questions import AskJob, AskStatus, JobRow, StatusAnswer
 from wakugumi.roles.leader import Leader
+from wakugumi.roles.request import Task
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -60,6 +61,8 @@ class EchoWorker:
     def _answer(self, frame: Frame) -> None:
         request = ms.read_request(frame.payload)
         said = str(request.retries) if request.exec_name == "retries" else " ".join(request.args)
+        if request.exec_name == "asks":
+            said = f"{request.key} {request.priority} {request.slots}"
         result = ms.JobResult(request.job_id, request.client_id, request.exec_name, stdout=said)
         self._link.send(fr.encode(fr.ACK_JOB, corr_id=frame.msg_id, payload=ms.encode(result)))
         self._link.send(fr.encode(fr.CREDIT, payload=ms.write_credit(1)))
@@ -119,6 +122,14 @@ def soon(condition: Callable[[], bool]) -> None:
     while not condition():
         assert monotonic() < until, "it did not happen"
         sleep(0.002)
+
+
+def test_what_a_job_asks_for_reaches_the_worker_whichever_way_it_is_handed_in(client: Client) -> None:
+    assert client.run("asks", key="k", priority=3).stdout == "k 3 1"
+    assert client.submit("asks", key="l", priority=-3).result().stdout == "l -3 1"
+    items = ["x", {"args": ["x"], "key": "own", "priority": 0}, Task(args=["x"], priority=9)]
+    told = [result.stdout for result in client.map("asks", items, key="k", priority=4)]
+    assert sorted(told) == ["k 4 1", "k 9 1", "own 0 1"]
 
 
 def test_retries_reach_the_worker_whichever_way_a_job_is_handed_in(client: Client) -> None:

@@ -214,7 +214,14 @@ class Client(Process):
     def _submitted(self, frame: bytes) -> Callable[[ConnId], lev.Submitted]:
         request = self.world.requests[JobId(frame[:16])]
         return lambda to: lev.Submitted(
-            to, request.job, request.subject, request.program, request.timeout_s, frame[16:], request.retries
+            to,
+            request.job,
+            request.subject,
+            request.program,
+            request.timeout_s,
+            frame[16:],
+            request.retries,
+            request.wants,
         )
 
     # What the user sees.

@@ -9,6 +9,7 @@ import msgspec
 
 from wakugumi.core.job import JobId
 from wakugumi.core.subject import Subject
+from wakugumi.core.wants import Wants
 
 
 class Request(msgspec.Struct, frozen=True, eq=False):
@@ -26,6 +27,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     """A program of this job takes about this long."""
     endless: bool
     """It would run for ever, and its user will cancel it."""
+    wants: Wants | None = None
 
     @property
     def frame(self) -> bytes:

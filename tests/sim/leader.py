@@ -20,7 +20,7 @@ from wakugumi.core import slots_events as sev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderKeep, Step
 from wakugumi.core.job import DONE, ConnId, Verdict
-from wakugumi.core.policy import RANKINGS
+from wakugumi.core.policy import parse_policies
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -35,7 +35,7 @@ LOAD_SLOW_SHARE: Final = 0.05
 class LeaderSettings(msgspec.Struct, frozen=True):
     """What differs from world to world."""
 
-    ranking: str
+    policies: str
     queue_jobs_max: int
     attempts_max: int
     payload_memory_bytes: int
@@ -91,7 +91,7 @@ class Leader(Process):
         self.machine = Dispatch(
             self.random.random,
             now=self.clock.now,
-            ranking=RANKINGS[settings.ranking],
+            policies=parse_policies(settings.policies),
             queue_jobs_max=settings.queue_jobs_max,
             attempts_max=settings.attempts_max,
             payload_memory_bytes=settings.payload_memory_bytes,
@@ -251,7 +251,8 @@ def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
 
 
 def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
-    peer.send(sev.Assigned(effect.job, effect.payload))
+    wants = peer.leader.world.requests[effect.job].wants
+    peer.send(sev.Assigned(effect.job, effect.payload, 1 if wants is None else wants.slots))
 
 
 def _send_result(peer: Peer, effect: ev.SendResult) -> None:

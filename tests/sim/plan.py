@@ -14,6 +14,7 @@ from tests.sim.leader import LeaderSettings
 from tests.sim.worker import WorkerSettings
 
 from wakugumi.core.subject import Subject, parse_pattern, parse_subject
+from wakugumi.core.wants import Wants
 from wakugumi.limits import JOURNAL_SLACK_BYTES, PAYLOAD_MEMORY_BYTES, QUEUE_JOBS_MAX
 
 _WORK_S: Final = 100.0
@@ -38,6 +39,10 @@ class Plan(msgspec.Struct, frozen=True):
     endless_share: float
     """Not where old workers are, which nobody can tell to stop."""
     watch_share: float
+    asking_share: float
+    """Of the jobs that ask for a key, a priority or slots."""
+    slots_max: int
+    """What the first worker, which takes all jobs, has room for; 1 if it is old and takes one slot for each."""
     looks: int
     """How often an operator and an auditor come by."""
     words: tuple[str, ...]
@@ -52,6 +57,16 @@ class Plan(msgspec.Struct, frozen=True):
         if random.random() < 0.3:
             at = int(4 * at) / 4
         return self.stretched(at * self.lasts_s)
+
+    def wants(self, random: Random) -> Wants | None:
+        """What a job asks for, if it asks for anything."""
+        if random.random() >= self.asking_share:
+            return None
+        return Wants(
+            random.choice(["", "a", "b", "c", "d"]),
+            random.choice([0, 0, 0, 1, 5, -3]),
+            random.choice([1, 1, 1, 2, self.slots_max]) if self.slots_max > 1 else 1,
+        )
 
     def stretched(self, at: float) -> float:
         return at if at < self.lasts_s / 2 else at + self.night_s
@@ -95,11 +110,13 @@ def draw_plan(random: Random, jobs: int | None) -> Plan:
         cancel_share=random.choice([0.0, 0.05, 0.15]),
         endless_share=0.0 if any(worker.old for worker in workers) else random.choice([0.0, 0.03]),
         watch_share=random.choice([0.0, 0.1, 0.5]),
+        asking_share=random.choice([0.0, 0.3, 1.0]),
+        slots_max=1 if workers[0].old else workers[0].slots,
         looks=random.choice([0, 2, 4]),
         words=words,
         journal_slack_bytes=random.choice([1_000, 20_000, JOURNAL_SLACK_BYTES]),
         leader=LeaderSettings(
-            ranking=random.choice(["most-credit", "round-robin"]),
+            policies=random.choice(["most-credit", "round-robin", "sticky", "score,a=sticky"]),
             queue_jobs_max=random.choice([6, 20, QUEUE_JOBS_MAX, QUEUE_JOBS_MAX]),
             attempts_max=random.choice([3, 5, 5]),
             payload_memory_bytes=random.choice([0, 500, PAYLOAD_MEMORY_BYTES]),

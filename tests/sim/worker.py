@@ -236,7 +236,15 @@ class Line:
         self.link = link
         own = not worker.settings.old
         joined = lev.WorkerJoined(
-            ConnId(link.number), worker.worker_id, worker.name, worker.settings.patterns, own, own, own, own
+            ConnId(link.number),
+            worker.worker_id,
+            worker.name,
+            worker.settings.patterns,
+            own,
+            own,
+            own,
+            own,
+            worker.settings.slots if own else 0,
         )
         link.up.send((Hello(joined, ConnId(0), worker.name),))
         worker.post(ev.Opened())

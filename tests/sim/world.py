@@ -151,6 +151,7 @@ class World:
         endless = not client.settings.old and random.random() < plan.endless_share
         word = random.choice(plan.words)
         job = JobId(number.to_bytes(16, "big"))
+        wants = plan.wants(random)
         payload = b"request %d " % number + b"." * random.randrange(200)
         self.requests[job] = request = Request(
             number,
@@ -161,8 +162,10 @@ class World:
             10_000.0 if endless else plan.timeout_s,
             2 if random.random() < 0.1 else 0,
             payload,
-            min(plan.takes_s * random.expovariate(1.0), 0.6 * plan.timeout_s),
+            # The work of a world is the same, however many slots its jobs take.
+            min(plan.takes_s * random.expovariate(1.0), 0.6 * plan.timeout_s) / (1 if wants is None else wants.slots),
             endless,
+            wants,
         )
         client.want(request, resubmits=random.randrange(3))
         if endless or random.random() < plan.cancel_share:
@@ -292,6 +295,7 @@ def _gist(job: Job | None) -> tuple[object, ...] | None:
         job.program,
         job.timeout_s,
         job.retries,
+        job.wants,
         job.attempts,
         job.digest,
         [(attempt.worker_id, attempt.outcome) for attempt in job.history],

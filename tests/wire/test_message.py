@@ -134,7 +134,7 @@ def test_wants_are_told_and_unknown_ones_do_no_harm() -> None:
     payload = b'{"ClientId":"desk","Wants":["receipts","heartbeats","telepathy"]}'
     assert ms.read_hello_client(Frame(9, payload=payload))[2] >= {ms.RECEIPTS, ms.HEARTBEATS}
     payload = b'{"Name":"rack-1","Wants":["reattach"]}'
-    assert ms.read_hello_worker(Frame(10, JOB_ID, payload=payload)) == ("rack-1", frozenset({"reattach"}))
+    assert ms.read_hello_worker(Frame(10, JOB_ID, payload=payload)) == ("rack-1", frozenset({"reattach"}), 0)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_worker_whose_hello_cannot_be_is_refused(msg_id: bytes, payload: bytes
 
 @pytest.mark.spec("F5")
 def test_an_old_worker_has_no_name_and_wants_nothing() -> None:
-    assert ms.read_hello_worker(Frame(10, JOB_ID, subject="job.assign.>")) == ("", frozenset())
+    assert ms.read_hello_worker(Frame(10, JOB_ID, subject="job.assign.>")) == ("", frozenset(), 0)
 
 
 @pytest.mark.spec("F9")
@@ -387,3 +387,31 @@ def test_a_welcome_tells_the_version() -> None:
     assert ms.read_welcome(ms.encode(ms.Welcome("1.2.3"))).version == "1.2.3"
     with pytest.raises(PeerError, match="the payload of Welcome"):
         ms.read_welcome(b"{}")
+
+
+@pytest.mark.spec("F7")
+@pytest.mark.parametrize(
+    ("payload", "slots"),
+    [
+        (b"", 1),
+        (b"not JSON", 1),
+        (b'{"JobId":"x"}', 1),
+        (b'{"Slots":3}', 3),
+        (rb'{"\u0053lots":3}', 3),
+        (b'{"Args":["Slots"]}', 1),
+        (b'{"Slots":"many"}', 1),
+        (b'{"Slots":-4}', 1),
+        (b'{"Slots":99999}', 4096),
+    ],
+)
+def test_a_worker_reads_how_many_slots_a_job_takes_as_its_leader_does(payload: bytes, slots: int) -> None:
+    assert ms.read_slots(payload) == slots
+
+
+@pytest.mark.spec("F5")
+def test_a_worker_says_how_many_slots_it_has_within_bounds() -> None:
+    hello = ms.encode(ms.HelloWorker("rack-1", [], 8))
+    assert ms.read_hello_worker(Frame(10, JOB_ID, payload=hello)) == ("rack-1", frozenset(), 8)
+    for slots in (-1, 4097):
+        with pytest.raises(PeerError, match="slots"):
+            ms.read_hello_worker(Frame(10, JOB_ID, payload=ms.encode(ms.HelloWorker("rack-1", [], slots))))

@@ -327,8 +327,15 @@ def _how_durable(answer: qu.StatusAnswer) -> str:
 
 
 def _show_jobs(rows: list[qu.JobRow]) -> None:
+    """What hardly any job asks for has a column only if one of these does."""
+    asked = {
+        "#slots": [str(row.slots) for row in rows] if any(row.slots > 1 for row in rows) else [],
+        "#priority": [str(row.priority) for row in rows] if any(row.priority for row in rows) else [],
+        "key": [row.key or "-" for row in rows] if any(row.key for row in rows) else [],
+    }
+    more = {name: column for name, column in asked.items() if column}
     table_out(
-        ("job", "state", "program", "client", "#tries", "#age", "worker", "reason"),
+        ("job", "state", "program", "client", "#tries", "#age", "worker", "reason", *more),
         [
             (
                 row.job,
@@ -339,8 +346,9 @@ def _show_jobs(rows: list[qu.JobRow]) -> None:
                 duration(row.age_s),
                 row.worker or "-",
                 row.reason or "-",
+                *(column[at] for column in more.values()),
             )
-            for row in rows
+            for at, row in enumerate(rows)
         ],
     )
 
@@ -358,14 +366,15 @@ def _show_worker(row: qu.WorkerRow, asking: Asking) -> int:
 
 def _show_workers(rows: list[qu.WorkerRow]) -> None:
     table_out(
-        ("worker", "name", "state", "#running", "#free", "#cpu", "#seen", "patterns"),
+        ("worker", "name", "state", "#running", "#free", "#slots", "#cpu", "#seen", "patterns"),
         [
             (
                 row.worker,
                 row.name or "-",
-                row.state,
+                "kept free" if row.kept_for else row.state,
                 str(row.running),
                 str(row.credit),
+                str(row.slots) if row.slots else "-",
                 f"{row.cpu:.0%}",
                 ago(row.seen_s),
                 " ".join(row.patterns),

@@ -116,6 +116,7 @@ An id of your own makes a job idempotent: handed in again, it is the same job.""
 Examples:
   waku submit calcA --file input.txt -- --mode=fast
   waku submit calcA --id monday-run
+  waku submit calcA --priority 10 --job-slots 4
   waku jobs wait "$(waku submit calcA)" """.rstrip(),
         ),
         Command(
@@ -165,13 +166,17 @@ Examples:
         Command(
             "leader",
             "wakugumi.app.serve:leader",
-            "[PORT] [--state DIR | --memory] [--host HOST] [OPTIONS]",
+            "[PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--host HOST] [OPTIONS]",
             """\
 A leader: takes jobs from clients and gives them to workers.
 
 Accepted jobs survive it, also kill -9 and power loss: they stand in a journal in --state DIR, and the next leader on \
 that folder goes on with them. Without --state each port has a folder of its own, and the log says which. With \
 --memory, or with port 0 and no --state, there is no journal, and what is queued is gone with the leader.
+
+--policy says which worker gets a job: the one with most free slots (most-credit, the default), each in its turn \
+(round-robin), always the same for the same --key (sticky), or the least busy by slots and CPU (score). PATTERN=NAME \
+says so for the subjects that match; the most specific pattern counts, and `calcA` means all below job.assign.calcA.
 
 Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
 the second ends it at once.""",
@@ -180,6 +185,7 @@ Examples:
   waku leader 5000
   waku leader 5000 --state /var/lib/wakugumi
   waku leader 5000 --memory
+  waku leader 5000 --policy round-robin --policy 'calcA=sticky'
   waku leader 5000 --host 10.0.0.1 --allow-open""",
         ),
         Command(

@@ -125,6 +125,8 @@ JOBS: Final = Setting("jobs", "/tmp/jobs")  # noqa: S108 -- the contract's defau
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
+POLICY: Final = Setting("policy", "")
+"""Empty: most credit, for all subjects."""
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
 CLIENT_ID: Final = Setting("client-id", "")
@@ -145,6 +147,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     JOBS,
     STATE,
     MEMORY,
+    POLICY,
     NAME,
     HOST,
     CLIENT_ID,

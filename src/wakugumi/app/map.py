@@ -25,13 +25,17 @@ from wakugumi.app import EXIT_INTERRUPTED, config, logs
 from wakugumi.app.grids import Place, choose, open_grid
 from wakugumi.app.inputs import Input, Inputs
 from wakugumi.app.keys import Keys, job_id, program_digest
+from wakugumi.app.one import NOTHING, Asked
 from wakugumi.app.options import (
     LOGGING,
     Cap,
     ClientId,
+    JobSlots,
+    Key,
     Leader,
     LocalSlots,
     Logging,
+    Priority,
     Program,
     ProgramArgs,
     Retries,
@@ -62,7 +66,8 @@ class MapTask(Task, frozen=True, kw_only=True):
     """A task that knows where it came from and where its result goes."""
 
     source: Input
-    key: str
+    good_for: str
+    """The key under which its result is known again (`keys`)."""
 
 
 def map_inputs(
@@ -78,6 +83,9 @@ def map_inputs(
     slots: LocalSlots = None,
     timeout: Timeout = None,
     retries: Retries = 0,
+    key: Key = None,
+    priority: Priority = 0,
+    job_slots: JobSlots = 1,
     leader: Leader = None,
     cap: Cap = None,
     client_id: ClientId = None,
@@ -87,9 +95,14 @@ def map_inputs(
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
     place = choose(program, leader, slots=slots, cap=cap, client_id=client_id)
+    if not place.leader and job_slots > place.parallel:
+        raise ConfigError(
+            f"a job of {job_slots} slots has no room where {place.parallel} are", "raise --slots, or lower --job-slots"
+        )
     timeout_s = config.TIMEOUT_S.value(timeout)
     with closing(_all_inputs(inputs, inputs_from)) as found, closing(OutFolder(out)) as folder:
-        return Map(place, found, folder, program_args, timeout_s, subject, retries=retries, fresh=fresh).run()
+        asked = Asked(retries, key, priority, job_slots)
+        return Map(place, found, folder, program_args, timeout_s, subject, asked, fresh=fresh).run()
 
 
 class Map:
@@ -103,8 +116,8 @@ class Map:
         args: Sequence[str],
         timeout_s: float,
         subject: str = "",
+        asked: Asked = NOTHING,
         *,
-        retries: int = 0,
         fresh: bool = False,
     ) -> None:
         self._place = place
@@ -113,7 +126,7 @@ class Map:
         self._args = list(args) if any("{}" in arg for arg in args) else [*args, "{}"]
         self._timeout_s = timeout_s
         self._subject = subject
-        self._retries = retries
+        self._asked = asked
         self._fresh = fresh
         self._keys = Keys(program_digest(place.path) if place.path else place.program.encode(), args)
         self._salt = os.urandom(8).hex() if fresh else ""
@@ -167,7 +180,7 @@ class Map:
                     self._tasks(done, grid.client_id),
                     subject=self._subject,
                     timeout_s=self._timeout_s,
-                    retries=self._retries,
+                    **self._asked._asdict(),
                 )
                 async with jobs as results:
                     async for result in results:
@@ -178,6 +191,7 @@ class Map:
 
     def _tasks(self, done: bytearray, client_id: str) -> Iterator[MapTask]:
         """What is left to do, one by one: the next input is read when there is room for it."""
+        rest = self._asked if self._asked[1:] != NOTHING[1:] else self._asked[:1]  # as ids were before there was more
         for at, source in enumerate(self._inputs):
             if done[at]:
                 continue
@@ -185,18 +199,18 @@ class Map:
             content = _content(source.path)
             args = [arg.replace("{}", source.name) for arg in self._args]
             if content is None:  # Too big, or not to be read: the grid refuses it, with the reason.
-                yield MapTask(source=source, key="", args=args, files={source.name: Path(source.path)})
+                yield MapTask(source=source, good_for="", args=args, files={source.name: Path(source.path)})
                 continue
             key = self._keys.key(source.out, content)
-            job = job_id(key, client_id, self._place.program, self._timeout_s, self._subject, self._salt, self._retries)
+            job = job_id(key, client_id, self._place.program, self._timeout_s, self._subject, self._salt, *rest)
             self._waiting_for[job] = None
-            yield MapTask(source=source, key=key, args=args, files={source.name: content}, job_id=job)
+            yield MapTask(source=source, good_for=key, args=args, files={source.name: content}, job_id=job)
 
     def _ended(self, result: Result, tally: Tally, drawn: Progress) -> None:
         task = result.item
         assert isinstance(task, MapTask)
         record = Record(
-            key=task.key,
+            key=task.good_for,
             job=result.job_id,
             input=os.fsencode(task.source.path).decode(errors="replace"),
             args=[os.fsencode(str(arg)).decode(errors="replace") for arg in task.args],

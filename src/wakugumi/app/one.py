@@ -9,12 +9,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from wakugumi.app.grids import Place, open_grid
 from wakugumi.app.output import one, say, say_error
 from wakugumi.app.stoppable import run
 from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, hint_for
 from wakugumi.roles.result import Result
+
+
+class Asked(NamedTuple):
+    """What a job may ask for besides being run, as `submit` calls it."""
+
+    retries: int = 0
+    key: str | None = None
+    priority: int = 0
+    slots: int = 1
+
+
+NOTHING: Final = Asked()
 
 
 def run_one(
@@ -24,15 +37,14 @@ def run_one(
     subject: str,
     timeout_s: float,
     out: str | None,
-    *,
-    retries: int = 0,
+    asked: Asked = NOTHING,
 ) -> int:
     """Run it, show it, and return the exit code."""
 
     async def job() -> Result:
         async with open_grid(place) as grid:
             return await grid.run(
-                place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, retries=retries
+                place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, **asked._asdict()
             )
 
     result = run(job())

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter, validators
 
-from wakugumi.limits import RETRIES_MAX
+from wakugumi.limits import CREDIT_MAX, PRIORITY_MAX, RETRIES_MAX
 
 Program = Annotated[
     str, Parameter(help="A path, or a name on PATH. With a leader: the name of a program that its workers have.")
@@ -34,6 +34,26 @@ Retries = Annotated[
         validator=validators.Number(gte=0, lte=RETRIES_MAX),
         show_default=False,
         help="How often a program that ends with a non-zero exit is run again; never if nothing is said.",
+    ),
+]
+Key = Annotated[
+    str | None, Parameter(help="Jobs with the same key go to the same worker, if the leader's policy is sticky.")
+]
+Priority = Annotated[
+    int,
+    Parameter(
+        validator=validators.Number(gte=-PRIORITY_MAX, lte=PRIORITY_MAX),
+        show_default=False,
+        help="-100 to 100: before or after your other jobs for the same subject; 0 if nothing is said.",
+    ),
+]
+JobSlots = Annotated[
+    int,
+    Parameter(
+        name="--job-slots",
+        validator=validators.Number(gte=1, lte=CREDIT_MAX),
+        show_default=False,
+        help="How many of one worker's slots a job takes; one if nothing is said.",
     ),
 ]
 Cap = Annotated[int | None, Parameter(help="Jobs that the leader may run for you at once. [WAKU_CAP]")]

@@ -8,13 +8,16 @@ from cyclopts import Parameter
 
 from wakugumi.app import config, logs
 from wakugumi.app.grids import choose
-from wakugumi.app.one import named_files, run_one
+from wakugumi.app.one import Asked, named_files, run_one
 from wakugumi.app.options import (
     LOGGING,
     ClientId,
     Files,
+    JobSlots,
+    Key,
     Leader,
     Logging,
+    Priority,
     Program,
     ProgramArgs,
     Retries,
@@ -31,6 +34,9 @@ def run(
     out: Annotated[str | None, Parameter(help="The folder for the files that the program makes.")] = None,
     timeout: Timeout = None,
     retries: Retries = 0,
+    key: Key = None,
+    priority: Priority = 0,
+    job_slots: JobSlots = 1,
     leader: Leader = None,
     client_id: ClientId = None,
     subject: Subject = "",
@@ -38,6 +44,7 @@ def run(
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
-    place = choose(program, leader, slots=1, client_id=client_id)
+    place = choose(program, leader, slots=job_slots, client_id=client_id)
     timeout_s = config.TIMEOUT_S.value(timeout)
-    return run_one(place, program_args, named_files(file), subject, timeout_s, out, retries=retries)
+    asked = Asked(retries, key, priority, job_slots)
+    return run_one(place, program_args, named_files(file), subject, timeout_s, out, asked)

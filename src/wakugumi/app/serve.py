@@ -26,6 +26,7 @@ from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
+from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError
 from wakugumi.limits import DRAIN_DEADLINE_S
 from wakugumi.roles.leader import Leader
@@ -67,6 +68,17 @@ Memory = Annotated[
         help="Keep no journal: faster for very short jobs, and what is queued is gone with the leader. [WAKU_MEMORY]",
     ),
 ]
+PolicyNames = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--policy",
+        negative="",
+        consume_multiple=False,
+        show_default=False,
+        help="Which worker gets a job: most-credit (if nothing is said), round-robin, sticky or score. PATTERN=NAME "
+        "says so for the subjects that it matches. May be repeated. [WAKU_POLICY, with commas]",
+    ),
+]
 CopyProgram = Annotated[
     bool,
     Parameter(negative="", show_default=False, help="Copy the program into each job's directory, beside its inputs."),
@@ -85,13 +97,14 @@ def leader(
     *,
     state: StateDir = None,
     memory: Memory = None,
+    policy: PolicyNames = (),
     host: Host = None,
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = _binding(host, port, allow_open)
-    return run(_lead(where, _state(state, memory, port)))
+    return run(_lead(where, _state(state, memory, port), _policies(policy)))
 
 
 def worker(
@@ -132,6 +145,7 @@ def up(
     cpu_cap: CpuCap = None,
     state: StateDir = None,
     memory: Memory = None,
+    policy: PolicyNames = (),
     host: Host = None,
     allow_open: AllowOpen = False,
     copy_program: CopyProgram = False,
@@ -147,13 +161,13 @@ def up(
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
     )
-    kept = _state(state, memory, port)
-    return guarded(lambda: run(_up(where, settings, kept)))
+    kept, policies = _state(state, memory, port), _policies(policy)
+    return guarded(lambda: run(_up(where, settings, kept, policies)))
 
 
-async def _lead(where: Address, state: Path | NoJournal) -> int:
+async def _lead(where: Address, state: Path | NoJournal, policies: Policies) -> int:
     stops = _Stops()
-    async with _leader(state) as (leader, tasks):
+    async with _leader(state, policies) as (leader, tasks):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
@@ -161,9 +175,9 @@ async def _lead(where: Address, state: Path | NoJournal) -> int:
     return 0
 
 
-async def _up(where: Address, settings: WorkerSettings, state: Path | NoJournal) -> int:
+async def _up(where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies) -> int:
     stops = _Stops()
-    async with _leader(state) as (leader, tasks):
+    async with _leader(state, policies) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
             _reachable(there),
@@ -187,9 +201,9 @@ async def _up(where: Address, settings: WorkerSettings, state: Path | NoJournal)
 
 
 @asynccontextmanager
-async def _leader(state: Path | NoJournal) -> AsyncIterator[tuple[Leader, Tasks]]:
+async def _leader(state: Path | NoJournal, policies: Policies) -> AsyncIterator[tuple[Leader, Tasks]]:
     """A leader, and tasks that end before it does. Raises what it failed by, be it while it was closed."""
-    leader = await _new_leader(state)
+    leader = await _new_leader(state, policies)
     tasks = Tasks()
     try:
         yield leader, tasks
@@ -210,14 +224,14 @@ async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
         log.warning("jobs still run after %g s: the leader leaves without their results", DRAIN_DEADLINE_S)
 
 
-async def _new_leader(state: Path | NoJournal) -> Leader:
+async def _new_leader(state: Path | NoJournal, policies: Policies) -> Leader:
     if isinstance(state, NoJournal):
         log.info("%s: no journal, and what is queued is gone with this process", state.why)
-        return Leader()
+        return Leader(policies=policies)
     journal = Journal.open(state)
     log.info("journal in %s: accepted jobs outlive this process", state)
     try:
-        return Leader(journal)
+        return Leader(journal, policies=policies)
     except BaseException:
         await journal.close()
         raise
@@ -286,6 +300,14 @@ def _state(folder: str | None, memory: bool | None, port: int) -> Path | NoJourn
     if port == 0:  # Nobody could name the folder of such a leader, and the next one would find it.
         return NoJournal("port 0 and no --state")
     return config.state_folder(port)
+
+
+def _policies(words: tuple[str, ...]) -> Policies:
+    """Which policy holds where: of the flags, or of wherever else it is said."""
+    policies = parse_policies(config.POLICY.value(",".join(words) if words else None))
+    if config.POLICY.is_said(",".join(words) or None):
+        log.info("policies: %s", policies)
+    return policies
 
 
 def _port(port: int, least: int = 0) -> int:

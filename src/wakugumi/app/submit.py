@@ -15,9 +15,12 @@ from wakugumi.app.options import (
     LOGGING,
     ClientId,
     Files,
+    JobSlots,
+    Key,
     Leader,
     Logging,
     Output,
+    Priority,
     ProgramArgs,
     Retries,
     Subject,
@@ -40,6 +43,9 @@ def submit(
     subject: Subject = "",
     timeout: Timeout = None,
     retries: Retries = 0,
+    key: Key = None,
+    priority: Priority = 0,
+    job_slots: JobSlots = 1,
     leader: Leader = None,
     client_id: ClientId = None,
     output: Output = None,
@@ -67,6 +73,9 @@ def submit(
                         subject=subject,
                         timeout_s=timeout_s,
                         retries=retries,
+                        key=key,
+                        priority=priority,
+                        slots=job_slots,
                     )
                     for _ in range(min(1000, count - first))
                 ]

@@ -131,6 +131,7 @@ class Course:
             now,
             digest=digest_of(payload),
             retries=event.retries,
+            wants=event.wants,
         )
         self.jobs[event.job] = job
         client.open_jobs += 1
@@ -149,6 +150,7 @@ class Course:
                     event.timeout_s,
                     event.retries,
                     payload,
+                    event.wants,
                 )
             )
             if self.memory_bytes + size > self._payload_memory_bytes:
@@ -174,6 +176,7 @@ class Course:
             leaf=dead.leaf,
             retries=dead.retries,
             requeued=True,
+            wants=dead.wants,
         )
         self.jobs[dead.id] = job
         client.open_jobs += 1
@@ -379,7 +382,7 @@ class Course:
         conn = self.loading.pop(job.id, None)
         if conn is not None and worker.conn == conn:
             worker.jobs.pop(job.id, None)
-            worker.credit += 1
+            worker.credit += 1 if job.wants is None else job.wants.slots
             self._roster.changed(worker)
 
     def _call_off(self, job: Job) -> None:

@@ -60,6 +60,7 @@ class Crew:
         worker.receipts, worker.heartbeats = event.receipts, event.heartbeats
         worker.reattach, worker.cancels = event.reattach, event.cancels
         worker.settled = not event.reattach
+        worker.slots = event.slots
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
         self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
@@ -123,6 +124,9 @@ class Crew:
     def drain(self, worker: Worker, draining: bool) -> None:
         """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""
         worker.draining = draining
+        self._roster.era += 1
+        if draining:
+            self._lanes.leaves(worker)
         if draining:
             self._drained[worker.id] = None
             if len(self._drained) > DRAINED_MAX:
@@ -133,6 +137,8 @@ class Crew:
 
     def leaving(self, worker: Worker) -> None:
         worker.leaving = True
+        self._roster.era += 1
+        self._lanes.leaves(worker)
         self._roster.changed(worker)
 
     def credited(self, worker: Worker, event: ev.Credited, now: float) -> None:
@@ -178,6 +184,7 @@ class Crew:
             worker.away_until = now + REATTACH_GRACE_S
         elif worker.away_until is None:
             worker.away_until = now
+        self._lanes.leaves(worker)
         self._lanes.pools_went(self._roster.disconnect(worker))
 
     def _give_up_on(self, worker: Worker, now: float) -> None:

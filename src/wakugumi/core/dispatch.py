@@ -26,7 +26,7 @@ from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.job import DONE, JobId, parse_job_id
 from wakugumi.core.outbox import Outbox
-from wakugumi.core.policy import Ranking, most_credit
+from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.questions import (
     Answer,
     AskCancel,
@@ -66,7 +66,7 @@ class Dispatch:
         chance: Callable[[], float],
         *,
         now: float = 0.0,
-        ranking: Ranking = most_credit,
+        policies: Policies = EVERYWHERE,
         queue_jobs_max: int = QUEUE_JOBS_MAX,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         attempts_max: int = ATTEMPTS_MAX,
@@ -92,8 +92,9 @@ class Dispatch:
         self._awake_at = now
         self._claims = Claims()
         self.jobs: dict[JobId, Job] = {}
-        self.roster = Roster(ranking)
-        self.lanes = Lanes(self.roster)
+        self.roster = Roster(*policies.rankings)
+        self.roster.now = now
+        self.lanes = Lanes(self.roster, policies)
         self.callers = Callers(out, self.lanes, self.jobs)
         self.course = Course(
             out,
@@ -148,7 +149,7 @@ class Dispatch:
     def handle(self, events: Sequence[LeaderEvent], now: float) -> Step[LeaderKeep, LeaderDo]:
         if now - self._awake_at > ASLEEP_S:
             self._hear_all(now)
-        self._awake_at = now
+        self._awake_at = self.roster.now = now
         on = self._on
         for event in events:
             on[type(event)](event, now)
@@ -157,9 +158,10 @@ class Dispatch:
     def tick(self, now: float) -> Step[LeaderKeep, LeaderDo]:
         if self._deaf or now - self._awake_at > ASLEEP_S:
             self._hear_all(now)
-        self._awake_at = now
+        self._awake_at = self.roster.now = now
         self.crew.tick(now)
         self.course.tick(now)
+        self.lanes.tick(now)
         if self._beat_at <= now:
             self._beat_at = now + HEARTBEAT_S
             self.callers.beat(now)
@@ -175,7 +177,7 @@ class Dispatch:
 
     def wake_at(self) -> float | None:
         at = min(self._beat_at, self._sweep_at)
-        for earlier in (self.crew.wake_at(), self.course.wake_at()):
+        for earlier in (self.crew.wake_at(), self.course.wake_at(), self.lanes.wake_at()):
             if earlier is not None and earlier < at:
                 at = earlier
         return at
@@ -222,6 +224,8 @@ class Dispatch:
         elif (worker := self._workers.get(event.conn)) is not None:
             worker.seen_at = now
             worker.cpu = event.cpu
+            if self.roster.by_load:
+                self.roster.loaded(worker, event.cpu)
 
     def _blocked(self, event: ev.Blocked, _now: float) -> None:
         door = self._doors.get(event.conn)

@@ -22,6 +22,7 @@ import msgspec
 from wakugumi.core.job import Attempt, ClientId, ConnId, JobId, Verdict, WorkerId
 from wakugumi.core.questions import Answer, Question
 from wakugumi.core.subject import Pattern, Subject
+from wakugumi.core.wants import Wants
 
 Event = TypeVar("Event", contravariant=True)
 Keep = TypeVar("Keep", covariant=True)
@@ -83,6 +84,8 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     reattach: bool
     """It will say what it holds before it offers credit, and comes back to what it runs."""
     cancels: bool
+    slots: int = 0
+    """How many it has in all: it may be given jobs that need several. An old worker does not say."""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -100,6 +103,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     retries: int = 0
     """How often a program that ends with a non-zero exit is run again before that is its answer."""
+    wants: Wants | None = None
     broadcast_s: float = 0.0
     """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""
 
@@ -251,6 +255,7 @@ class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
     timeout_s: float
     retries: int
     payload: bytes
+    wants: Wants | None = None
 
 
 class KeepAttempt(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
@@ -309,6 +314,7 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     result: bytes | Verdict | None
     delivered: bool
     requeued: bool = False
+    wants: Wants | None = None
 
 
 class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):

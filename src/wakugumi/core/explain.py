@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from wakugumi.core import overview
 from wakugumi.core.broadcast import PARTS, owner_of, read_list
+from wakugumi.core.choice import in_order, slots_of
 from wakugumi.core.dead import last_outcome
-from wakugumi.core.job import DONE, QUEUED, JobId, JobState, Verdict, parse_job_id, show_job_id
+from wakugumi.core.job import DONE, JobId, JobState, Verdict, parse_job_id, show_job_id
 from wakugumi.core.questions import (
     Answer,
     AskCancel,
@@ -42,14 +43,16 @@ from wakugumi.core.questions import (
     WorkersAnswer,
 )
 from wakugumi.core.queues import Client, Job, Lane
-from wakugumi.core.roster import Worker
+from wakugumi.core.roster import Worker, has_room, members_of
 from wakugumi.core.subject import SubjectError, matches, parse_pattern
+from wakugumi.core.wants import Wants
 from wakugumi.errors import Refused
 from wakugumi.limits import LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
 if TYPE_CHECKING:
     from wakugumi.core.dispatch import Dispatch
 
+_NOTHING = Wants()
 STATES = ("queued", "backoff", "running", "ok", "failed")
 """As people call them; the first three in the order of JobState, and DONE in two kinds."""
 
@@ -113,6 +116,7 @@ def chosen(jobs: Collection[Job], client: str, pattern: str) -> list[Job]:
 
 
 def job_row(job: Job, now: float) -> JobRow:
+    wants = job.wants or _NOTHING
     return JobRow(
         job=show_job_id(job.id),
         state=_state(job),
@@ -123,6 +127,9 @@ def job_row(job: Job, now: float) -> JobRow:
         age_s=now - job.submitted_at,
         worker=_last_worker(job),
         reason=_reason(job),
+        key=wants.key,
+        priority=wants.priority,
+        slots=wants.slots,
     )
 
 
@@ -261,15 +268,25 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
         total = len(leader.roster)
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
         reasons.append(f"no worker matches {job.subject}; connected: {others}")
+    elif slots_of(job) > 1:
+        reasons += _why_no_room(lane, job, workers)
     elif not any(worker.usable_credit for worker in workers):
         reasons.append(_why_no_credit(workers))
+    elif not any(worker.usable_credit and worker.kept_for is None for worker in workers):
+        kept = _count(sum(worker.kept_for is not None for worker in workers), "matching worker")
+        reasons.append(f"{kept} with free slots, kept free for jobs that need several")
+    home = leader.lanes.choice.known_home(lane, job)
+    if home is not None and not has_room(home, slots_of(job)):
+        how = "away" if home.conn is None else "busy"
+        reasons.append(f"it waits for the home of its key, worker {home.label}, which is {how}")
     reasons += _why_client_waits(job.client)
     if leader.callers.is_swamped():
         held = leader.callers.delivery.undelivered_bytes
         reasons.append(f"nothing is assigned while {held} bytes of results wait to be fetched by their clients")
-    ahead = _ahead(lane, job)
+    ahead, above = _ahead(lane, job)
     if ahead:
-        reasons.append(f"it stands behind {_count(ahead, 'job')} of the same client and subject")
+        higher = f", {above} of them of higher priority" if above else ""
+        reasons.append(f"it stands behind {_count(ahead, 'job')} of the same client and subject{higher}")
     return reasons or ["it is next: it will be assigned at once"]
 
 
@@ -299,19 +316,38 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _ahead(lane: Lane, job: Job) -> int:
+def _why_no_room(lane: Lane, job: Job, workers: list[Worker]) -> list[str]:
+    slots = slots_of(job)
+    needs = f"it needs {slots} slots at once"
+    largest = max(worker.slots for worker in workers)
+    if largest < slots:
+        most = f"the largest has {largest}" if largest else "none of them says how many it has"
+        return [f"{needs}, and no worker that serves {job.subject} has so many: {most}"]
+    turn = lane.by_client[job.client.id]
+    kept = turn.asks.kept if turn.asks is not None and turn.asks.large is job else None
+    if kept is not None:
+        return [f"{needs}: worker {kept.label} is being kept free for it, {kept.usable_credit} of them are free"]
+    if any(has_room(worker, slots) for worker in workers):
+        return []
+    free = max(worker.usable_credit for worker in workers if worker.slots >= slots)
+    return [f"{needs}, and no worker has so many free: at most {free}"]
+
+
+def _ahead(lane: Lane, job: Job) -> tuple[int, int]:
+    """Jobs of the same turn before it, and those of them that are there by their priority."""
     turn = lane.by_client.get(job.client.id)
-    count = 0
-    for other in turn.jobs if turn else ():
+    priority = (job.wants or _NOTHING).priority
+    count = above = 0
+    for other in in_order(turn) if turn else ():
         if other is job:
             break
-        count += other.state is QUEUED
-    return count
+        count += 1
+        above += other.wants is not None and other.wants.priority > priority
+    return count, above
 
 
 def _matching(lane: Lane) -> list[Worker]:
-    members = {worker.number: worker for pool in lane.pools for worker in pool.members.values()}
-    return list(members.values())
+    return members_of(lane.pools)
 
 
 def _state(job: Job) -> str:

@@ -91,7 +91,14 @@ def worker_row(worker: Worker, now: float) -> WorkerRow:
         running=len(worker.jobs),
         cpu=worker.cpu,
         seen_s=now - worker.seen_at,
+        slots=worker.slots,
+        kept_for=_kept_for(worker),
     )
+
+
+def _kept_for(worker: Worker) -> str:
+    large = None if worker.kept_for is None or worker.kept_for.asks is None else worker.kept_for.asks.large
+    return "" if large is None else show_job_id(large.id)
 
 
 class _Place(NamedTuple):
@@ -171,7 +178,7 @@ def _place(name: str, queued: int, cells: list[Cell]) -> _Place:
 
 
 def _slots(worker: Worker) -> int:
-    return worker.credit + len(worker.jobs)
+    return worker.slots or worker.credit + len(worker.jobs)
 
 
 def _matching_count(leader: Dispatch, name: str) -> int:

@@ -252,6 +252,9 @@ class JobRow(msgspec.Struct, frozen=True):
     age_s: float
     worker: str
     reason: str
+    key: str = ""
+    priority: int = 0
+    slots: int = 1
 
 
 class JobsAnswer(msgspec.Struct, frozen=True):
@@ -297,6 +300,10 @@ class WorkerRow(msgspec.Struct, frozen=True):
     running: int
     cpu: float
     seen_s: float
+    slots: int = 0
+    """How many it has in all, if it said so: only then it is given jobs that need several."""
+    kept_for: str = ""
+    """The job that needs several slots and for which it is being kept free."""
 
 
 class WorkersAnswer(msgspec.Struct, frozen=True):

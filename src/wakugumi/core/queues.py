@@ -7,6 +7,9 @@ so that nobody looks at it again before something has changed: a lane without cr
 for, a client at its cap is parked with all its turns. Who stands aside keeps the place in which it began to wait, and
 is served before whoever comes fresh: so nobody starves. A job that was cancelled stays in its deque and is skipped
 there: its state says so.
+
+Jobs that ask for something (`wants`) are chosen in `choice`. A turn that can use none of the credit there is stands
+aside, so that the others of its lane go on.
 """
 
 from __future__ import annotations
@@ -18,11 +21,15 @@ from zlib import crc32
 
 import msgspec
 
+from wakugumi.core import choice
 from wakugumi.core.broadcast import own_subject, owner_of
+from wakugumi.core.choice import Asks, Choice, slots_of
 from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
+from wakugumi.core.policy import Policies
 from wakugumi.core.roster import Pool, Roster, Worker
 from wakugumi.core.stats import Cell
 from wakugumi.core.subject import Pattern, PatternTree, Subject
+from wakugumi.core.wants import Wants
 from wakugumi.limits import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
 _GONE_KEPT: Final = 64
@@ -85,6 +92,8 @@ class Job(msgspec.Struct, gc=False, eq=False):
     """How often a non-zero exit is not yet its answer."""
     requeued: bool = False
     """It was dead before."""
+    wants: Wants | None = None
+    """None for the plain job that asks for nothing."""
     cell: Cell | None = None
     """Where the statistics count its attempt, while it is RUNNING."""
 
@@ -101,9 +110,10 @@ def digest_of(payload: bytes) -> int:
 
 
 class Turn:
-    """One client's jobs in one lane: in the lane's ring, or parked with its client, while any of them is queued."""
+    """One client's jobs in one lane: in the lane's ring, or parked with its client, or aside, while any of them is
+    queued."""
 
-    __slots__ = ("client", "gone", "jobs", "lane")
+    __slots__ = ("asks", "client", "gone", "jobs", "lane")
 
     def __init__(self, lane: Lane, client: Client) -> None:
         self.lane = lane
@@ -111,16 +121,35 @@ class Turn:
         self.jobs: deque[Job] = deque()
         self.gone = 0
         """Those of the jobs that are no longer queued."""
+        self.asks: Asks | None = None
+        """None while none of its jobs asks for anything: then it is first in, first out, to the best worker."""
 
 
 class Lane:
     """The queue of one subject."""
 
-    __slots__ = ("by_client", "parked", "pools", "queued", "ready", "ring", "subject")
+    __slots__ = (
+        "aside",
+        "by_client",
+        "looked",
+        "order",
+        "parked",
+        "pools",
+        "queued",
+        "ready",
+        "refused",
+        "ring",
+        "sticky",
+        "subject",
+    )
 
-    def __init__(self, subject: Subject, pools: list[Pool]) -> None:
+    def __init__(self, subject: Subject, pools: list[Pool], order: int = 0, *, sticky: bool = False) -> None:
         self.subject = subject
         self.pools = pools
+        self.order = order
+        """By which of the roster's rules its workers are ranked."""
+        self.sticky = sticky
+        """Its keys have homes."""
         self.ring: deque[Turn] = deque()
         """Turns of clients that may run something, the next one first."""
         self.by_client: dict[ClientId, Turn] = {}
@@ -129,13 +158,25 @@ class Lane:
         """It stands in the ring of lanes to be served."""
         self.parked = False
         """It waits for credit with all its pools, or for a pool."""
+        self.refused = False
+        """It is parked although there is credit: all its turns that may run stand aside."""
+        self.aside: dict[Turn, None] | None = None
+        """Turns that cannot use the credit there is, in the order in which they were found so; None for none."""
+        self.looked = 0
+        """The round in which they were."""
 
 
 class Lanes:
     """All queues of one leader."""
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Roster, policies: Policies) -> None:
+        """The roster ranks by the policies' rules."""
         self._roster = roster
+        self._policies = policies
+        self.choice = Choice(roster)
+        self._round = 0
+        self._refused: list[Lane] = []
+        """In this round."""
         self._lanes: dict[Subject, Lane] = {}
         self._tree: PatternTree[Lane] = PatternTree()
         self._idle: dict[Lane, None] = {}
@@ -159,13 +200,17 @@ class Lanes:
                 client.parked[turn] = None
             else:
                 lane.ring.append(turn)
-        if first:
+        if job.wants is not None:
+            choice.add(turn, job, first=first)
+        elif first:
             turn.jobs.appendleft(job)
         else:
             turn.jobs.append(job)
         lane.queued += 1
         self.queued += 1
-        if not lane.ready and not lane.parked:
+        if lane.aside is not None:
+            self._stir(turn)
+        elif not lane.ready and not lane.parked:
             self._wake(lane)
 
     def dropped(self, job: Job) -> None:
@@ -174,45 +219,68 @@ class Lanes:
         lane = self._lanes[job.subject]
         turn = lane.by_client[job.client.id]
         turn.gone += 1
-        if turn.gone == len(turn.jobs):
+        if turn.asks is not None:
+            self.choice.forget(turn, job)
+            held = choice.size(turn)
+        else:
+            held = len(turn.jobs)
+        if turn.gone == held:
             self._drop(turn)
-        elif turn.gone > _GONE_KEPT and 2 * turn.gone > len(turn.jobs):
+        elif turn.gone > _GONE_KEPT and 2 * turn.gone > held:
             # Its turn may be long in coming: who submits and cancels in a circle must not fill the memory.
-            turn.jobs = deque(other for other in turn.jobs if other.state is QUEUED)
-            turn.gone = 0
+            if turn.asks is not None:
+                choice.purge(turn)
+            else:
+                turn.jobs = deque(other for other in turn.jobs if other.state is QUEUED)
+                turn.gone = 0
         self._uncount(lane)
 
     def taken(self, job: Job) -> None:
         """A queued job turned out to run already. It may come back, so it must not stay behind in its deque."""
         lane = self._lanes[job.subject]
         turn = lane.by_client[job.client.id]
-        turn.jobs.remove(job)
-        if turn.gone == len(turn.jobs):
+        self.choice.forget(turn, job)
+        choice.remove(turn, job)
+        if turn.gone == choice.size(turn):
             self._drop(turn)
         self._uncount(lane)
 
     def assign(self) -> list[Job]:
         """Hand out whatever can be handed out now. Each of these jobs is RUNNING and has its worker, whose credit is
         taken, and its place under its client's cap."""
-        for able in self._roster.rank_changed():
-            for pool in able.pools:
-                if pool.parked:
-                    self._pools_with_news[pool] = None
         assigned: list[Job] = []
-        best = self._roster.best
-        while (lane := self._next()) is not None:
-            while (turn := self._turn(lane)) is not None:
-                worker = best(lane.pools)
-                if worker is None:
-                    self._park(lane)
-                    break
-                assigned.append(self._hand_out(turn, worker))
-                if not lane.queued:
-                    break
-                if self._ready or self._pools_with_news:
-                    self._wake(lane)
-                    break
-        return assigned
+        while True:
+            self._round += 1
+            for able in self._roster.rank_changed():
+                if able.kept_for is not None:
+                    self._come_forward(able.kept_for)
+                    continue
+                for pool in able.pools:
+                    if pool.parked:
+                        self._pools_with_news[pool] = None
+            self._serve(assigned)
+            if self._refused:
+                self._park_refused()
+            # To choose may set someone free who was kept for a large job.
+            if not self._roster.has_changes:
+                return assigned
+
+    def tick(self, now: float) -> None:
+        """Whoever waits for a time is looked at by the next `assign`, if there is credit."""
+        for turn in self.choice.due(now):
+            if turn.lane.aside is not None:
+                self._stir(turn)
+
+    def wake_at(self) -> float | None:
+        return self.choice.wake_at()
+
+    def leaves(self, worker: Worker) -> None:
+        """It serves nobody any more: who had it kept free looks for another."""
+        turn = worker.kept_for
+        if turn is not None:
+            self.choice.let_go(turn)
+            if turn.lane.aside is not None:
+                self._stir(turn)
 
     def room_came(self, client: Client) -> None:
         """A client fell below its cap, or took its results."""
@@ -256,19 +324,39 @@ class Lanes:
     def check(self) -> None:
         """Holds between two calls of `assign`, which leaves nothing ready behind."""
         total = 0
+        assert not self._refused
+        for worker in self._roster:
+            if worker.kept_for is not None:
+                assert worker.kept_for.asks is not None
+                assert worker.kept_for.asks.kept is worker, "a worker is kept free for nobody"
+                assert worker.kept_for.lane.by_client[worker.kept_for.client.id] is worker.kept_for
+                if not self._ready and not self._roster.has_changes:
+                    large = worker.kept_for.asks.large
+                    assert large is not None
+                    assert worker.usable_credit < slots_of(large), "it has room, and is still kept free"
         for subject, lane in self._lanes.items():
             turns = list(lane.by_client.values())
-            live = [job for turn in turns for job in turn.jobs if job.state is QUEUED]
+            aside = lane.aside or {}
+            live = [job for turn in turns for job in choice.in_order(turn)]
             assert lane.subject == subject
             assert lane.queued == len(live) == len({job.id for job in live}), (subject, lane.queued, len(live))
             for turn in turns:
-                assert turn.gone == sum(job.state is not QUEUED for job in turn.jobs) < len(turn.jobs)
+                held = choice.size(turn)
+                assert turn.gone == held - sum(1 for _ in choice.in_order(turn)) < held
+                self.choice.check(turn)
                 if turn in turn.client.parked:
                     assert not turn.client.may_run or turn.client in self._clients_with_news
                     assert turn not in lane.ring
+                    assert turn.asks is None or turn.asks.kept is None
+                elif turn in aside:
+                    assert turn not in lane.ring
+                    assert turn.asks is not None
+                    assert turn.asks.picky
                 else:
                     assert turn in lane.ring
-            assert len(lane.ring) <= len(turns)
+            assert len(lane.ring) + len(aside) <= len(turns)
+            assert lane.aside != {}
+            assert not lane.refused or (lane.parked and aside)
             assert (lane.queued == 0) == (lane in self._idle)
             assert set(lane.pools) == set(self._roster.pools_for(subject))
             assert all((lane in pool.parked) == lane.parked for pool in lane.pools)
@@ -276,13 +364,19 @@ class Lanes:
             if lane.queued and any(turn.client.may_run for turn in lane.ring):
                 assert lane.ready or lane.parked, subject
             if lane.parked and not self._ready and not self._roster.has_changes:
-                assert self._roster.best(lane.pools) is None, f"{subject} waits although there is credit"
+                best = self._roster.best(lane.pools, lane.order)
+                assert best is None or (lane.refused and not lane.ring), f"{subject} waits although there is credit"
+            if aside and not lane.ready and not self._roster.has_changes:
+                assert lane.parked
             total += lane.queued
         assert total == self.queued
         assert len(self._idle) <= LANES_IDLE_MAX
 
     def _open(self, subject: Subject) -> Lane:
-        lane = self._lanes[subject] = self._tree[_as_pattern(subject)] = Lane(subject, self._roster.pools_for(subject))
+        policy = self._policies.of(subject)
+        order = self._policies.rankings.index(policy.ranking)
+        lane = Lane(subject, self._roster.pools_for(subject), order, sticky=policy.sticky)
+        self._lanes[subject] = self._tree[_as_pattern(subject)] = lane
         return lane
 
     def _find_pools(self, lane: Lane) -> None:
@@ -306,7 +400,7 @@ class Lanes:
             pool.parked[lane] = None
 
     def _unpark(self, lane: Lane) -> None:
-        lane.parked = False
+        lane.parked = lane.refused = False
         for pool in lane.pools:
             del pool.parked[lane]
 
@@ -331,14 +425,47 @@ class Lanes:
 
     def _drop(self, turn: Turn) -> None:
         """Nothing is queued here for this client any more."""
-        del turn.lane.by_client[turn.client.id]
-        ring = turn.lane.ring
+        lane = turn.lane
+        del lane.by_client[turn.client.id]
+        turn.asks = None
+        ring = lane.ring
         if ring and ring[0] is turn:
             ring.popleft()
         elif turn in turn.client.parked:
             del turn.client.parked[turn]
+        elif lane.aside is not None and turn in lane.aside:
+            self._return(turn, lane.aside)
         else:
             ring.remove(turn)
+
+    def _serve(self, assigned: list[Job]) -> None:
+        best = self._roster.best
+        while (lane := self._next()) is not None:
+            if lane.aside is not None and lane.looked != self._round:
+                self._bring_back(lane)
+            while (turn := self._turn(lane)) is not None:
+                if turn.asks is None:
+                    worker = best(lane.pools, lane.order)
+                    if worker is None:
+                        self._park(lane)
+                        break
+                    assigned.append(self._hand_out(turn, worker))
+                elif (picked := self.choice.pick(turn)) is not None:
+                    assigned.append(self._hand_out_picked(turn, *picked))
+                elif best(lane.pools, lane.order) is None:
+                    self._park(lane)
+                    break
+                else:
+                    self._step_aside(turn)
+                    continue
+                if not lane.queued:
+                    break
+                if self._ready or self._pools_with_news:
+                    self._wake(lane)
+                    break
+            else:
+                if lane.aside is not None:
+                    self._refused.append(lane)
 
     def _hand_out(self, turn: Turn, worker: Worker) -> Job:
         lane, jobs = turn.lane, turn.jobs
@@ -353,6 +480,86 @@ class Lanes:
             lane.ring.rotate(-1)
         self._uncount(lane)
         return job
+
+    def _hand_out_picked(self, turn: Turn, job: Job, worker: Worker) -> Job:
+        lane = turn.lane
+        self.choice.forget(turn, job)
+        choice.remove(turn, job)
+        job.state = RUNNING
+        job.worker = worker
+        turn.client.in_flight += 1
+        self._roster.assign(worker, job.id, slots_of(job))
+        if choice.size(turn) == turn.gone:
+            self._drop(turn)
+        elif len(lane.ring) > 1:
+            lane.ring.rotate(-1)
+        self._uncount(lane)
+        return job
+
+    # Who stands aside, and who comes back.
+
+    def _step_aside(self, turn: Turn) -> None:
+        """It stands first, and can use none of the credit there is."""
+        lane = turn.lane
+        lane.ring.popleft()
+        if lane.aside is None:
+            lane.aside = {}
+        lane.aside[turn] = None
+        lane.looked = self._round
+
+    def _bring_back(self, lane: Lane) -> None:
+        """Something has changed since they stood aside. They go before whoever came later."""
+        assert lane.aside is not None
+        lane.ring.extendleft(reversed(lane.aside))
+        lane.aside = None
+
+    def _return(self, turn: Turn, aside: dict[Turn, None]) -> None:
+        del aside[turn]
+        if not aside:
+            turn.lane.aside = None
+            if turn.lane.refused and not turn.lane.ring:
+                self._unpark(turn.lane)
+
+    def _stir(self, turn: Turn) -> None:
+        """There is something new about this turn, in a lane of which some stand aside."""
+        lane = turn.lane
+        if lane.aside is not None and turn in lane.aside:
+            if lane.refused:
+                self._unpark(lane)
+            self._return(turn, lane.aside)
+            lane.ring.appendleft(turn)
+        if lane.refused:
+            self._unpark(lane)
+        if not lane.ready and not lane.parked:
+            self._wake(lane)
+
+    def _come_forward(self, turn: Turn) -> None:
+        """The worker that is kept free for this turn has credit: if that is enough, it is served at once."""
+        assert turn.asks is not None
+        worker, job = turn.asks.kept, turn.asks.large
+        assert worker is not None
+        assert job is not None
+        if worker.usable_credit < slots_of(job):
+            return
+        lane = turn.lane
+        if lane.parked:
+            self._unpark(lane)
+        if lane.aside is not None:
+            self._bring_back(lane)
+        lane.ring.remove(turn)
+        lane.ring.appendleft(turn)
+        if not lane.ready:
+            self._wake(lane)
+
+    def _park_refused(self) -> None:
+        """They had their choice, and keep their place for when there is other credit."""
+        for lane in reversed(self._refused):
+            if lane.aside is not None and not lane.ready and not lane.parked:
+                self._park(lane)
+                lane.refused = True
+                for pool in lane.pools:
+                    pool.parked.move_to_end(lane, last=False)
+        self._refused.clear()
 
     def _next(self) -> Lane | None:
         """The next lane to be served, if there may be something to serve."""
@@ -380,7 +587,9 @@ class Lanes:
                 turn, _ = client.parked.popitem(last=False)
                 lane = turn.lane
                 lane.ring.append(turn)
-                if not lane.ready and not lane.parked:
+                if lane.aside is not None:
+                    self._stir(turn)
+                elif not lane.ready and not lane.parked:
                     self._wake(lane)
         return bool(self._ready)
 
@@ -392,6 +601,8 @@ class Lanes:
             client = turn.client
             # What `may_run` says, in full: this is asked for every job.
             if client.in_flight < client.cap and client.undelivered_bytes < UNDELIVERED_BYTES_PER_CLIENT_MAX:
+                if turn.asks is not None:
+                    return turn
                 jobs = turn.jobs
                 while jobs[0].state is not QUEUED:
                     jobs.popleft()
@@ -399,6 +610,8 @@ class Lanes:
                 return turn
             ring.popleft()
             client.parked[turn] = None
+            if turn.asks is not None:
+                self.choice.let_go(turn)
         return None
 
 

@@ -25,6 +25,7 @@ from wakugumi.core.job import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Ve
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Client, Job, digest_of
 from wakugumi.core.subject import Pattern, Subject
+from wakugumi.core.wants import Wants
 from wakugumi.limits import RECOVERY_GRACE_S
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def keep_whole(job: Job, out: Outbox, deadlines: Mapping[JobId, float], now: flo
             job.result,
             job.delivered,
             job.requeued,
+            job.wants,
         )
     )
     if (due := deadlines.get(job.id)) is not None:
@@ -95,6 +97,7 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
         elif job.history and job.history[-1].outcome not in {"worker-lost", LEADER_LOST}:
             leader.course.back_off(job, now)
         else:
+            job.since = now
             leader.course.queue(job)
     for worker in leader.roster:
         leader.crew.expect(worker, now + RECOVERY_GRACE_S)
@@ -113,6 +116,7 @@ class _Fold:
         self._called = leader.callers.called
         self._clients: dict[ClientId, Client] = {}
         self._same: dict[str | float, str | float] = {}
+        self._wants: dict[Wants, Wants] = {}
         self.running: dict[JobId, Attempt] = {}
         self.deadlines: dict[JobId, float] = {}
 
@@ -151,6 +155,7 @@ class _Fold:
             digest=digest,
             leaf=self._leaves.hold(record.job, size),
             retries=record.retries,
+            wants=None if record.wants is None else self._wants.setdefault(record.wants, record.wants),
         )
         self._jobs[record.job] = job
         return job

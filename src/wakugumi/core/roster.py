@@ -4,6 +4,9 @@ Workers that share a pattern stand in one pool, and a subject is served by the p
 thousand workers on `job.assign.>` are one pool, and a join costs one entry in the prefix tree. A pool finds its best
 worker by a heap of ranks with lazy entries: an entry counts only while it equals its worker's present rank. Whoever
 changes a worker says so (`changed`), and before the next assignment it is ranked anew, once, whatever happened to it.
+
+A leader that ranks by more than one rule has more than one rank per worker and more than one heap per pool: the first
+rule, of which there is always one, has its own fields, and the others share a list (`more`).
 """
 
 from __future__ import annotations
@@ -15,24 +18,25 @@ from typing import TYPE_CHECKING
 
 from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.job import ConnId, JobId, WorkerId
-from wakugumi.core.policy import NUMBER_MASK, Ranking, most_credit
+from wakugumi.core.policy import NUMBER_MASK, Ranking, most_credit, score
 from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
 
 if TYPE_CHECKING:
-    from wakugumi.core.queues import Lane
+    from wakugumi.core.queues import Lane, Turn
 
 
 class Pool:
     """The workers that subscribe to one pattern."""
 
-    __slots__ = ("heap", "is_address", "members", "parked", "pattern")
+    __slots__ = ("heap", "is_address", "members", "more", "parked", "pattern")
 
-    def __init__(self, pattern: Pattern) -> None:
+    def __init__(self, pattern: Pattern, rankings: int = 1) -> None:
         self.pattern = pattern
         self.is_address = False
         """It means one machine: subjects that it matches are served by no others while it is there (SPEC S4)."""
         self.members: dict[int, Worker] = {}
         self.heap: list[int] = []
+        self.more: list[list[int]] = [[] for _ in range(1, rankings)]
         self.parked: OrderedDict[Lane, None] = OrderedDict()
         """Subjects with work that wait for credit here, in the order in which they began to wait. A plain dict finds
         its first key by stepping over all that were deleted before it."""
@@ -53,8 +57,11 @@ class Worker:
         "id",
         "jobs",
         "joined_at",
+        "kept_for",
         "label",
         "leaving",
+        "load",
+        "more",
         "name",
         "number",
         "patterns",
@@ -64,6 +71,8 @@ class Worker:
         "receipts",
         "seen_at",
         "settled",
+        "slots",
+        "spent_at",
         "turn",
     )
 
@@ -80,7 +89,14 @@ class Worker:
         self.jobs: dict[JobId, None] = {}
         """What it was given and has not answered, as far as the leader knows."""
         self.rank = -1
+        """Below 0: it may be given nothing now."""
+        self.more: list[int] = []
+        """Its ranks by the other rules in use."""
         self.turn = 0
+        self.slots = 0
+        """How many it has in all; 0 if it did not say so, and then it is given no job that needs several."""
+        self.kept_for: Turn | None = None
+        """It is given nothing but the large job of that turn, once it has room for it."""
         self.receipts = self.heartbeats = self.reattach = self.cancels = False
         self.settled = True
         """It has said what it holds, or never will: it may be given work."""
@@ -91,12 +107,21 @@ class Worker:
         self.away_until: float | None = None
         self.seen_at = self.joined_at = 0.0
         self.cpu = 0.0
+        self.load = 0
+        """The same in percent, if anyone ranks by it."""
+        self.spent_at = 0.0
+        """When its last credit was used, or lost."""
 
     @property
     def usable_credit(self) -> int:
         if self.draining or self.leaving or self.blocked or not self.settled or self.conn is None:
             return 0
         return self.credit
+
+    @property
+    def serves(self) -> bool:
+        """It takes jobs, now or when it has credit again."""
+        return not (self.conn is None or self.draining or self.leaving)
 
     def call(self, name: str) -> None:
         self.name = name
@@ -116,14 +141,22 @@ class Worker:
 class Roster:
     """All workers of one leader."""
 
-    def __init__(self, ranking: Ranking = most_credit) -> None:
-        self._ranking = ranking
+    def __init__(self, *rankings: Ranking) -> None:
+        """The rules in use; most credit if none is named. What they are told apart by is their place here."""
+        self._ranking, *others = rankings or (most_credit,)
+        self._more: list[Ranking] = others
+        self.by_load = score in rankings
+        """Somebody's rank depends on the CPU use that workers report."""
         self._tree: PatternTree[Pool] = PatternTree()
         self._numbers = 0
         self._turns = 0
         self._changed: dict[Worker, None] = {}
         self.by_id: dict[WorkerId, Worker] = {}
         self.by_conn: dict[ConnId, Worker] = {}
+        self.now = 0.0
+        """When this step happens."""
+        self.era = 0
+        """Grows whenever other workers serve than before."""
 
     def __len__(self) -> int:
         return len(self.by_conn)
@@ -147,12 +180,13 @@ class Roster:
         worker.credit = 0
         worker.patterns = patterns
         self.by_conn[conn] = worker
+        self.era += 1
         born = []
         for pattern in patterns:
             pool = self._tree.get(pattern)
             addressed = is_address(pattern, worker.name)
             if pool is None:
-                pool = self._tree[pattern] = Pool(pattern)
+                pool = self._tree[pattern] = Pool(pattern, 1 + len(self._more))
                 born.append(pool)
             elif addressed and not pool.is_address:
                 born.append(pool)
@@ -168,6 +202,8 @@ class Roster:
         worker.conn = None
         worker.credit = 0
         worker.rank = -1
+        worker.spent_at = self.now
+        self.era += 1
         self._changed.pop(worker, None)
         emptied = []
         for pool in worker.pools:
@@ -183,6 +219,7 @@ class Roster:
         assert not worker.jobs
         del self.by_id[worker.id]
         worker.away_until = None
+        self.era += 1
 
     def pools_for(self, subject: Subject) -> list[Pool]:
         """Those whose patterns match; of these only the addresses, if there are any."""
@@ -203,12 +240,13 @@ class Roster:
         pattern = own_subject(worker.id)
         pool = self._tree.get(pattern)
         if pool is None:
-            pool = self._tree[pattern] = Pool(pattern)
+            pool = self._tree[pattern] = Pool(pattern, 1 + len(self._more))
             pool.is_address = True
             pool.members[worker.number] = worker
             worker.pools.append(pool)
-            if worker.rank >= 0:
-                _enter(pool, worker.rank)
+            # It is ranked anew before the next assignment, here as in its other pools.
+            worker.rank = -1
+            self._changed[worker] = None
         return pool
 
     def changed(self, worker: Worker) -> None:
@@ -218,6 +256,13 @@ class Roster:
     @property
     def has_changes(self) -> bool:
         return bool(self._changed)
+
+    def loaded(self, worker: Worker, cpu: float) -> None:
+        """It said how busy its CPU is."""
+        load = round(100 * cpu)
+        if load != worker.load:
+            worker.load = load
+            self._changed[worker] = None
 
     def rank_changed(self) -> list[Worker]:
         """Rank anew whoever changed. Returns those of them that may be given work: someone may wait for them."""
@@ -230,16 +275,23 @@ class Roster:
                 worker.rank = -1
                 continue
             able.append(worker)
-            rank = self._ranking(credit, len(worker.jobs), worker.turn, worker.number)
+            if worker.kept_for is not None:
+                worker.rank = -1
+                continue
+            rank = self._ranking(credit, len(worker.jobs), worker.turn, worker.number, worker.load)
             if rank != worker.rank:
                 worker.rank = rank
                 for pool in worker.pools:
                     _enter(pool, rank)
+            if self._more:
+                self._rank_more(worker)
         self._changed.clear()
         return able
 
-    def best(self, pools: list[Pool]) -> Worker | None:
-        """Of all members with credit the one to take the next job."""
+    def best(self, pools: list[Pool], order: int = 0) -> Worker | None:
+        """Of all members with credit the one to take the next job, by the rule at this place."""
+        if order:
+            return self._best_by(pools, order - 1)
         if len(pools) == 1:
             return self.best_of(pools[0])
         best: Worker | None = None
@@ -258,23 +310,68 @@ class Roster:
             heappop(heap)
         return None
 
-    def assign(self, worker: Worker, job_id: JobId) -> None:
-        """Take one credit for this job."""
-        assert worker.credit > 0
+    def roomy(self, pools: list[Pool], order: int, slots: int) -> Worker | None:
+        """The best of those that have so many slots free. It looks at all of them: few jobs ask for this."""
+        able = [worker for worker in members_of(pools) if has_room(worker, slots)]
+        return min(able, key=lambda worker: worker.more[order - 1] if order else worker.rank, default=None)
+
+    def assign(self, worker: Worker, job_id: JobId, slots: int = 1) -> None:
+        """Take the credit for this job."""
+        assert worker.credit >= slots
         self._turns += 1
         worker.turn = self._turns
-        worker.credit -= 1
+        worker.credit -= slots
         worker.jobs[job_id] = None
         old = worker.rank
         if not worker.credit:
             worker.rank = -1
+            worker.spent_at = self.now
             return
-        worker.rank = rank = self._ranking(worker.credit, len(worker.jobs), worker.turn, worker.number)
+        worker.rank = rank = self._ranking(worker.credit, len(worker.jobs), worker.turn, worker.number, worker.load)
         for pool in worker.pools:
             if pool.heap and pool.heap[0] == old:
                 heapreplace(pool.heap, rank)
             else:
                 _enter(pool, rank)
+        if self._more:
+            self._rank_more(worker)
+
+    def keep_free(self, worker: Worker, turn: Turn) -> None:
+        """From now on it is given nothing else."""
+        assert worker.kept_for is None
+        worker.kept_for = turn
+        worker.rank = -1
+
+    def let_go(self, worker: Worker) -> None:
+        """It may be given anything again."""
+        worker.kept_for = None
+        if worker.conn is not None:
+            self._changed[worker] = None
+
+    def _rank_more(self, worker: Worker) -> None:
+        args = worker.credit, len(worker.jobs), worker.turn, worker.number, worker.load
+        worker.more = ranks = [ranking(*args) for ranking in self._more]
+        for pool in worker.pools:
+            for at, rank in enumerate(ranks):
+                heap = pool.more[at]
+                if len(heap) > 4 * len(pool.members) + 64:
+                    pool.more[at] = [member.more[at] for member in pool.members.values() if member.rank >= 0]
+                    heapify(pool.more[at])
+                else:
+                    heappush(heap, rank)
+
+    def _best_by(self, pools: list[Pool], at: int) -> Worker | None:
+        best: Worker | None = None
+        for pool in pools:
+            heap, members = pool.more[at], pool.members
+            while heap:
+                worker = members.get(heap[0] & NUMBER_MASK)
+                if worker is not None and worker.rank >= 0 and worker.more[at] == heap[0]:
+                    if best is None or worker.more[at] < best.more[at]:
+                        best = worker
+                    break
+                heappop(heap)
+        return best
 
     def find(self, text: str) -> Worker | None:
         """By name, or by id as it is shown: whole, or its first eight digits."""
@@ -293,13 +390,30 @@ class Roster:
             assert (worker.conn is None) == (not worker.pools)
             assert worker.conn is not None or worker.away_until is not None
             if worker not in self._changed:
-                credit, running = worker.usable_credit, len(worker.jobs)
-                rank = self._ranking(credit, running, worker.turn, worker.number)
-                assert worker.rank == (rank if credit else -1)
+                args = worker.usable_credit, len(worker.jobs), worker.turn, worker.number, worker.load
+                if worker.usable_credit and worker.kept_for is None:
+                    assert worker.rank == self._ranking(*args)
+                    assert worker.more == [ranking(*args) for ranking in self._more]
+                else:
+                    assert worker.rank == -1
             for pool in worker.pools:
                 assert pool.members[worker.number] is worker
                 assert self._tree[pool.pattern] is pool
                 assert worker.rank < 0 or worker.rank in pool.heap
+                assert worker.rank < 0 or all(rank in pool.more[at] for at, rank in enumerate(worker.more))
+            assert worker.kept_for is None or worker.conn is not None
+
+
+def has_room(worker: Worker, slots: int) -> bool:
+    """May it be given a job of so many slots now?"""
+    return worker.rank >= 0 and worker.credit >= slots and (slots == 1 or worker.slots >= slots)
+
+
+def members_of(pools: list[Pool]) -> list[Worker]:
+    """Each once, however many of its patterns match."""
+    if len(pools) == 1:
+        return list(pools[0].members.values())
+    return list({number: worker for pool in pools for number, worker in pool.members.items()}.values())
 
 
 def _enter(pool: Pool, rank: int) -> None:

@@ -2,7 +2,8 @@
 
 Every slot is in one place: *offered* to the leader as credit, *busy* with a job (or with looking whether the job has
 finished before), or *held* back because others keep the machine's CPU busy (W2). While a leader listens and the worker
-is not leaving, these three add up to all slots; without a leader there is no credit, and jobs go on running.
+is not leaving, these three add up to all slots; without a leader there is no credit, and jobs go on running. A job
+takes one slot, or as many as it asks for.
 
     DOWN ── Opened ──► GREETING ── Welcomed ──► OWN     says what it holds, then offers credit; results until confirmed
      ▲                     └─ no Welcome in time ──► OLD   nine types only: offers credit; written is delivered (F9)
@@ -61,6 +62,7 @@ class _Look(NamedTuple):
     payload: bytes
     failure_stands: bool
     """Decided when the job is assigned: a confirmation that comes after it cannot make it a retry."""
+    slots: int
 
 
 class Slots:
@@ -81,13 +83,14 @@ class Slots:
         """What this step adds to it: zero between steps."""
         self._held: deque[float] = deque()
         """When each slot that waits for the CPU is offered at the latest."""
-        self._running: dict[JobId, None] = {}
+        self._running: dict[JobId, int] = {}
+        """And how many slots each takes."""
         self._cancelling: dict[JobId, bytes | None] = {}
         """Those of the running that are being killed; with a payload, if they were assigned anew meanwhile."""
         self._looking: dict[JobId, _Look] = {}
         """Assigned, and the disk is asked whether they have finished before."""
         self._waiting: dict[JobId, bytes] = {}
-        """Assigned without credit: they take the next slot that comes free."""
+        """Assigned without credit: they take the next slot that comes free. None of them asks for more than one."""
         self._kept = Kept()
         self._resend: deque[JobId] = deque()
         """Owed when the leader came, and not told to it yet."""
@@ -167,7 +170,7 @@ class Slots:
         return min(at, self._held[0]) if self._held else at
 
     def check(self) -> None:
-        busy = len(self._running) + len(self._looking)
+        busy = self._busy() + sum(look.slots for look in self._looking.values())
         assert busy <= self.slots
         assert len(self._waiting) <= self.slots
         assert not self._waiting or busy == self.slots, "a job waits although a slot is free"
@@ -177,7 +180,7 @@ class Slots:
         in_use = self._credit + busy + len(self._held)
         assert in_use == self.slots if self._offering() else in_use <= self.slots
         if not self._listening():
-            assert in_use == len(self._running)
+            assert in_use == self._busy()
             assert not any((self._looking, self._waiting, self._resend, self._fetched, self._sending))
         assert len(self._sending) <= RESENT_AT_ONCE
         assert len(self._sending) == RESENT_AT_ONCE or not (self._resend or self._fetched), "a result waits for nothing"
@@ -198,7 +201,7 @@ class Slots:
         if isinstance(event, ev.Ended):
             self._ended(event, now)
         elif isinstance(event, ev.Assigned):
-            self._assigned(event.job, event.payload, now)
+            self._assigned(event.job, event.payload, event.slots, now)
         elif isinstance(event, ev.Confirmed):
             self._heard_at = now
             self._confirmed(event.jobs)
@@ -258,7 +261,7 @@ class Slots:
         self._resend.extend(self._kept.owed)
         self._send_more()
         if not self.leaving:
-            self._offered = self.slots - len(self._running)
+            self._offered = self.slots - self._busy()
 
     def _hang_up(self, why: str) -> None:
         self._do.append(ev.HangUp(why))
@@ -278,37 +281,42 @@ class Slots:
         self._sending.clear()
         self._complained = False
 
-    def _assigned(self, job: JobId, payload: bytes, now: float) -> None:
+    def _assigned(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         self._heard_at = now
         if self.line is Line.DOWN:
             return
         if self.line is Line.GREETING:  # An own leader would have greeted first.
             self._take_as_old()
-        paid = self._credit > 0
+        if self.line is Line.OLD:  # It knows nothing of several slots, and took one.
+            slots = 1
+        paid = self._credit >= slots
         if paid:
-            self._credit -= 1
+            self._credit -= slots
         if self._has(job):
             # It is answered when it is done (W4), and gives its credit back (F7).
             if job in self._cancelling:
                 self._cancelling[job] = payload
             if paid and not self.leaving:
-                self._offered += 1
+                self._offered += slots
         elif paid:
-            self._fill(job, payload, now)
+            self._fill(job, payload, slots, now)
         else:
-            self._assigned_without_credit(job, payload, now)
+            self._assigned_without_credit(job, payload, slots, now)
 
-    def _assigned_without_credit(self, job: JobId, payload: bytes, now: float) -> None:
+    def _assigned_without_credit(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         """No leader may do so (L2). One job more for each slot may wait, so that a small mistake costs no attempt."""
         if not self._complained:
             self._complained = True
             self._do.append(ev.Complain("the leader assigned a job without credit"))
-        if self._offered:
+        if slots > 1:
+            text = f"it needs {slots} slots, and the leader had credit for {self._credit}"
+            self._do.append(ev.SendFailure(job, "worker-error", text))
+        elif self._offered:
             self._offered -= 1
-            self._fill(job, payload, now)
+            self._fill(job, payload, 1, now)
         elif self._held:
             self._held.pop()
-            self._fill(job, payload, now)
+            self._fill(job, payload, 1, now)
         elif self.leaving:
             self._do.append(ev.SendFailure(job, "worker-error", "the worker is leaving and takes no more jobs"))
         elif len(self._waiting) < self.slots:
@@ -318,16 +326,16 @@ class Slots:
 
     def _ended(self, event: ev.Ended, now: float) -> None:
         job = event.job
-        del self._running[job]
+        slots = self._running.pop(job)
         anew = self._cancelling.pop(job, None)
         if anew is not None and not event.ok:
             # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
-            self._start(job, anew, now)
+            self._start(job, anew, slots, now)
             return
         self._kept.finish(job, "" if event.ok else event.reason or "failed", event.payload, now)
         if self._listening():
             self._answer(job, event.payload)
-        self._release(now, after_a_run=True)
+        self._release(slots, now, after_a_run=True)
 
     def _loaded(self, event: ev.ResultLoaded, now: float) -> None:
         job = event.job
@@ -337,10 +345,10 @@ class Slots:
                 self._send_from_disk(event)
         elif event.payload is not None and (event.ok or look.failure_stands):
             self._answer(job, event.payload)
-            self._release(now, after_a_run=False)
+            self._release(look.slots, now, after_a_run=False)
         else:
             self._kept.forget(job)
-            self._start(job, look.payload, now)
+            self._start(job, look.payload, look.slots, now)
 
     def _confirmed(self, jobs: Sequence[JobId]) -> None:
         for job in jobs:
@@ -364,9 +372,9 @@ class Slots:
             if job not in self._cancelling:
                 self._do.append(ev.KillProgram(job, CANCELLED))
             self._cancelling[job] = None
-        elif self._looking.pop(job, None) is not None:
+        elif (look := self._looking.pop(job, None)) is not None:
             self._do.append(ev.SendFailure(job, CANCELLED, "cancelled before it was started"))
-            self._release(now, after_a_run=False)
+            self._release(look.slots, now, after_a_run=False)
         elif self._waiting.pop(job, None) is not None:
             self._do.append(ev.SendFailure(job, CANCELLED, "cancelled before it was started"))
 
@@ -383,12 +391,12 @@ class Slots:
 
     # What follows from it.
 
-    def _fill(self, job: JobId, payload: bytes, now: float) -> None:
-        """A free slot for this job."""
-        if not self._begin(job, payload, now):
-            self._release(now, after_a_run=False)
+    def _fill(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        """Free slots for this job."""
+        if not self._begin(job, payload, slots, now):
+            self._release(slots, now, after_a_run=False)
 
-    def _begin(self, job: JobId, payload: bytes, now: float) -> bool:
+    def _begin(self, job: JobId, payload: bytes, slots: int, now: float) -> bool:
         """Run it, unless it has finished here before. False if it is answered already and needs no slot."""
         if self._kept.was_cancelled(job):
             self._kept.forget(job)
@@ -396,29 +404,29 @@ class Slots:
             self._answer(job, result)
             return False
         elif self._kept.may_be_on_disk(job, now):
-            self._looking[job] = _Look(payload, self._kept.failure_stands(job, old_leader=self.line is Line.OLD))
+            stands = self._kept.failure_stands(job, old_leader=self.line is Line.OLD)
+            self._looking[job] = _Look(payload, stands, slots)
             self._do.append(ev.LoadResult(job))
             return True
-        self._start(job, payload, now)
+        self._start(job, payload, slots, now)
         return True
 
-    def _start(self, job: JobId, payload: bytes, now: float) -> None:
-        self._running[job] = None
+    def _start(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        self._running[job] = slots
         self._do.append(ev.StartProgram(job, payload))
         if self._measure_at == _NEVER:
             self._measure(now)
 
-    def _release(self, now: float, *, after_a_run: bool) -> None:
-        """A slot came free: a job that waits takes it, or its credit goes back, at once or when the CPU allows (W2)."""
-        while self._waiting:
+    def _release(self, slots: int, now: float, *, after_a_run: bool) -> None:
+        """Slots came free: jobs that wait take them, or their credit goes back, at once or when the CPU allows (W2)."""
+        while self._waiting and slots:
             job = next(iter(self._waiting))
-            if self._begin(job, self._waiting.pop(job), now):
-                return
+            slots -= self._begin(job, self._waiting.pop(job), 1, now)
         if self._offering():
             if after_a_run and self._others >= self.cpu_cap:
-                self._held.append(now + CREDIT_HELD_MAX_S)
+                self._held.extend([now + CREDIT_HELD_MAX_S] * slots)
             else:
-                self._offered += 1
+                self._offered += slots
 
     def _answer(self, job: JobId, payload: bytes) -> None:
         self._do.append(ev.SendAck(job, payload))
@@ -478,6 +486,10 @@ class Slots:
             self._measured_at = now
             self._do.append(ev.MeasureCpu())
         self._measure_at = self._measured_at + CPU_SAMPLE_S
+
+    def _busy(self) -> int:
+        """Slots in which something runs."""
+        return sum(self._running.values())
 
     def _has(self, job: JobId) -> bool:
         """It was assigned, and is answered when it is done."""

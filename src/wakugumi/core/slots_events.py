@@ -37,6 +37,8 @@ class LinkLost(msgspec.Struct, frozen=True, gc=False):
 class Assigned(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     payload: bytes
+    slots: int = 1
+    """How many it takes, and how much credit the leader took for it."""
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):

@@ -132,16 +132,23 @@ class Grid:
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
     ) -> Job:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job.
 
         The program runs with `files` in its directory (bytes, text, or the Path of a file to send along) and `args` as
         its arguments. An id of your own makes it idempotent: handed in again with the same request, it is the same
         job. A program that ends with a non-zero exit has given its answer, unless `retries` says how often it is run
-        again first. `await` the Job for its Result.
+        again first. Jobs with the same `key` go to the same worker if the leader's policy for them is sticky; a higher
+        `priority` (-100 to 100) goes before your other jobs for the same subject; `slots` is how many of one worker's
+        slots it takes. `await` the Job for its Result.
         """
         loaded = await _load(files) if files else ()
-        request = self._requests.make(program, args, loaded, job_id, subject, timeout_s, limits, retries)
+        request = self._requests.make(
+            program, args, loaded, job_id, subject, timeout_s, limits, retries, key, priority, slots
+        )
         self._bytes_in_a_row += len(request.frame) + _BYTES_BESIDE
         if self._bytes_in_a_row >= _TURN_AFTER_BYTES:
             self._bytes_in_a_row = 0
@@ -161,6 +168,9 @@ class Grid:
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
     ) -> Result:
         """`submit`, and its result. Cancelled while it waits, it cancels the job."""
         job = await self.submit(
@@ -172,6 +182,9 @@ class Grid:
             timeout_s=timeout_s,
             limits=limits,
             retries=retries,
+            key=key,
+            priority=priority,
+            slots=slots,
         )
         try:
             return await job
@@ -190,6 +203,9 @@ class Grid:
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
         window: int | None = None,
     ) -> Results:
         """One job per item, results as they finish, for any number of items in fixed memory.
@@ -205,7 +221,9 @@ class Grid:
 
         async def plan() -> Plan:
             common = await _load(files) if files else ()
-            return Plan(self._requests, program, args, common, subject, timeout_s, limits, retries)
+            return Plan(
+                self._requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots
+            )
 
         return Results(self.new_window(window), plan, source, self._session.tasks)
 

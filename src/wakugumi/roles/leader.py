@@ -26,8 +26,9 @@ from wakugumi.core.broadcast import PARTS
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
-from wakugumi.core.policy import Ranking, most_credit
+from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.subject import Subject, SubjectError, route, worker_patterns
+from wakugumi.core.wants import Wants, check_wants
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import (
     CLOSE_DEADLINE_S,
@@ -64,7 +65,7 @@ class Leader:
         self,
         journal: Journal | None = None,
         *,
-        ranking: Ranking = most_credit,
+        policies: Policies = EVERYWHERE,
         queue_jobs_max: int = QUEUE_JOBS_MAX,
         queue_bytes_max: int | None = None,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
@@ -78,7 +79,7 @@ class Leader:
         machine = Dispatch(
             random.random,
             now=loop.time(),
-            ranking=ranking,
+            policies=policies,
             queue_jobs_max=queue_jobs_max,
             queue_bytes_max=queue_bytes_max,
             payload_memory_bytes=payload_memory_bytes,
@@ -103,6 +104,7 @@ class Leader:
         self._alone = asyncio.Event()
         self._alone.set()
         self._routes: dict[tuple[str, str], tuple[Subject, str, int]] = {}
+        self._wants: dict[Wants, Wants] = {}
         self._act: dict[type[object], Callable[[Peer, Any], None]] = {
             ev.SendWelcome: _send_welcome,
             ev.SendReceipts: _send_receipts,
@@ -190,6 +192,18 @@ class Leader:
             self._routes.clear()
         self._routes[subject, program] = routed
         return routed
+
+    def wants(self, head: ms.SubmitHead) -> Wants:
+        """What a job asks for besides being run; the one copy of it, for many ask for the same. Raises Refused."""
+        asked = Wants(head.key, head.priority, head.slots)
+        known = self._wants.get(asked)
+        if known is not None:
+            return known
+        check_wants(head.key, head.priority, head.slots)
+        if len(self._wants) >= ROUTES_REMEMBERED_MAX:
+            self._wants.clear()
+        self._wants[asked] = asked
+        return asked
 
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
         peers, act = self.peers, self._act
@@ -306,7 +320,7 @@ class Peer:
         self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
 
     def _hello_worker(self, frame: Frame) -> None:
-        name, wants = ms.read_hello_worker(frame)
+        name, wants, slots = ms.read_hello_worker(frame)
         try:
             patterns = worker_patterns(frame.subject, name)
         except SubjectError as error:
@@ -333,6 +347,7 @@ class Peer:
                 heartbeats=ms.HEARTBEATS in wants,
                 reattach=ms.REATTACH in wants,
                 cancels=ms.CANCELS in wants,
+                slots=slots,
             )
         )
 
@@ -361,12 +376,23 @@ class Peer:
                 raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
             if head.broadcast_s is not None and not 0 < head.broadcast_s <= JOB_TIMEOUT_MAX_S:
                 raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+            wants = None
+            if head.key or head.priority or head.slots != 1:
+                wants = self.leader.wants(head)
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
         self._post(
             ev.Submitted(
-                self.conn, job_id, subject, program, timeout_s, frame.payload, head.retries, head.broadcast_s or 0.0
+                self.conn,
+                job_id,
+                subject,
+                program,
+                timeout_s,
+                frame.payload,
+                head.retries,
+                wants,
+                head.broadcast_s or 0.0,
             )
         )
         if len(frame.payload) >= READ_BYTES_LARGE:

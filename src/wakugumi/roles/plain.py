@@ -113,6 +113,9 @@ class Client:
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
     ) -> Handle:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job."""
         submitting = self.grid.submit(
@@ -124,6 +127,9 @@ class Client:
             timeout_s=timeout_s,
             limits=limits,
             retries=retries,
+            key=key,
+            priority=priority,
+            slots=slots,
         )
         return Handle(self, self.call(submitting))
 
@@ -138,6 +144,9 @@ class Client:
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
     ) -> Result:
         """`submit`, and its result. Interrupted while it waits, it cancels the job."""
         return self.call(
@@ -150,6 +159,9 @@ class Client:
                 timeout_s=timeout_s,
                 limits=limits,
                 retries=retries,
+                key=key,
+                priority=priority,
+                slots=slots,
             )
         )
 
@@ -164,11 +176,15 @@ class Client:
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
         window: int | None = None,
     ) -> Iterator[Result]:
         """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's own thread."""
         common = read_files(files) if files else ()
-        plan = Plan(Requests(self.grid.client_id), program, args, common, subject, timeout_s, limits, retries)
+        requests = Requests(self.grid.client_id)
+        plan = Plan(requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots)
         return self._map(plan, iter(items), window)
 
     def broadcast(

@@ -19,8 +19,16 @@ import msgspec
 from wakugumi.core.job import JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import check_exec_name, check_file_names
 from wakugumi.core.subject import SubjectError, route
+from wakugumi.core.wants import check_wants
 from wakugumi.errors import Refused
-from wakugumi.limits import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, JOB_TIMEOUT_MAX_S, PAYLOAD_BYTES_MAX, RETRIES_MAX
+from wakugumi.limits import (
+    ARGS_PER_JOB_MAX,
+    FILES_PER_JOB_MAX,
+    JOB_TIMEOUT_MAX_S,
+    KEY_CHARS_MAX,
+    PAYLOAD_BYTES_MAX,
+    RETRIES_MAX,
+)
 from wakugumi.wire import frame
 from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode
 
@@ -31,6 +39,9 @@ Content: TypeAlias = bytes | str | Path
 
 READ_IN_THREAD_BYTES: Final = 64 * 1024
 """Files up to this are read in place: handing them to a thread would take longer."""
+
+
+_ASKS_NOTHING: Final = (None, 0, 1)
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +57,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
     limits: JobLimits | None = None
     retries: int | None = None
+    key: str | None = None
+    priority: int | None = None
+    slots: int | None = None
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -76,10 +90,15 @@ class Requests:
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
         broadcast_s: float | None = None,
     ) -> Request:
         """Raises Refused if this can be no job."""
         self.check(program, subject, timeout_s, limits, retries)
+        if (key, priority, slots) != _ASKS_NOTHING or type(priority) is not int or type(slots) is not int:
+            check_asked(key, priority, slots)
         _check_args(args)
         if job_id is None:
             job, name = self.next_id()
@@ -99,6 +118,9 @@ class Requests:
             timeout_s,
             limits,
             retries,
+            key or "",
+            priority,
+            slots,
             broadcast_s=broadcast_s,
         )
         return Request(job, name, program, _frame(job, subject, record))
@@ -134,8 +156,12 @@ class Plan:
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
         retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
     ) -> None:
         requests.check(program, subject, timeout_s, limits, retries)
+        check_asked(key, priority, slots)
         self._requests = requests
         self.program = program
         _check_args(args)
@@ -145,6 +171,9 @@ class Plan:
         self._timeout_s = timeout_s
         self._limits = limits
         self._retries = retries
+        self._key = key
+        self._priority = priority
+        self._slots = slots
 
     def text_request(self, text: str) -> Request:
         """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
@@ -160,6 +189,9 @@ class Plan:
             self._timeout_s,
             self._limits,
             self._retries,
+            self._key or "",
+            self._priority,
+            self._slots,
         )
         return Request(job, name, self.program, _frame(job, self._subject, record))
 
@@ -182,7 +214,17 @@ class Plan:
             self._timeout_s if task.timeout_s is None else task.timeout_s,
             task.limits or self._limits,
             self._retries if task.retries is None else task.retries,
+            self._key if task.key is None else task.key,
+            self._priority if task.priority is None else task.priority,
+            self._slots if task.slots is None else task.slots,
         )
+
+
+def check_asked(key: object, priority: object, slots: object) -> None:
+    """What a job asks for besides being run. Raises Refused."""
+    if key is not None and (not isinstance(key, str) or not key):
+        raise _bad(f"a key is 1 to {KEY_CHARS_MAX} printable characters, not {key!r}"[:300])
+    check_wants(key or "", priority, slots)
 
 
 def must_wait_for_disk(files: Mapping[str, Content]) -> bool:

@@ -133,7 +133,7 @@ class Worker:
             fr.HELLO_WORKER,
             self.worker_id,
             subject=patterns,
-            payload=ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER))),
+            payload=ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER), slots)),
         )
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
         self._post = self._drive.post
@@ -266,7 +266,7 @@ class Worker:
         if frame.msg_id == fr.NO_ID:
             raise PeerError("an AssignJob carries the job's id, not zeros")
         self._served = True
-        self._post(ev.Assigned(JobId(frame.msg_id), frame.payload))
+        self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, ms.read_slots(frame.payload)))
 
     def _confirm(self, frame: Frame) -> None:
         self._post(ev.Confirmed(ms.unpack_ids(frame.payload)))

@@ -73,6 +73,12 @@ class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tru
     limits: JobLimits | None = None
     retries: int = 0
     """How often a program that ends with a non-zero exit is run again before that is the job's answer."""
+    key: str = ""
+    """Jobs with the same key go to the same worker, where the leader's policy is sticky."""
+    priority: int = 0
+    """Higher ones go before others of the same client and subject."""
+    slots: int = 1
+    """How many of a worker's slots it takes."""
     broadcast_s: float | None = None
     """It is for every worker that matches, and each has so many seconds for it (S5)."""
 
@@ -101,7 +107,16 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     exec_name: str = ""
     timeout_s: float | None = None
     retries: int = 0
+    key: str = ""
+    priority: int = 0
+    slots: int = 1
     broadcast_s: float | None = None
+
+
+class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobRequest that a worker must know before it starts the job."""
+
+    slots: int = 1
 
 
 class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -127,6 +142,8 @@ class HelloClient(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tr
 class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     name: str = ""
     wants: list[str] = []
+    slots: int = 0
+    """How many it has in all: it may be given jobs that take several of them. 0 if it does not say."""
 
 
 class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -172,6 +189,7 @@ encode: Final = _encoder.encode
 """Any of the records above, or an answer to a question, as JSON."""
 
 _submit_head: Final = msgspec.json.Decoder(SubmitHead)
+_assign_head: Final = msgspec.json.Decoder(AssignHead)
 _ack_head: Final = msgspec.json.Decoder(AckHead)
 _printed: Final = msgspec.json.Decoder(Printed)
 _request: Final = msgspec.json.Decoder(JobRequest)
@@ -194,6 +212,17 @@ def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
     if job_id == NO_ID:
         raise Refused("bad-request", "the job has no id")
     return job_id, head
+
+
+def read_slots(payload: bytes) -> int:
+    """How many slots a job takes. A request that says nothing of them is not decoded for it."""
+    # A name may be written with escapes, and leader and worker must not read it differently.
+    if b"Slots" not in payload and rb"\u00" not in payload:
+        return 1
+    try:
+        return min(max(_assign_head.decode(payload).slots, 1), CREDIT_MAX)
+    except _UNREADABLE:
+        return 1  # It will fail as what it is, a request that cannot be read.
 
 
 def read_ack(payload: bytes) -> AckHead:
@@ -245,14 +274,16 @@ def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
     return ClientId(client_id), cap, frozenset(hello.wants)
 
 
-def read_hello_worker(frame: Frame) -> tuple[str, frozenset[str]]:
-    """Name and wants; an old worker has neither. Raises PeerError."""
+def read_hello_worker(frame: Frame) -> tuple[str, frozenset[str], int]:
+    """Name, wants and slots; an old worker has none of them. Raises PeerError."""
     if not any(frame.msg_id):
         raise PeerError("a worker's hello carries its id, not zeros")
     hello = _read(HelloWorker, frame.payload, "HelloWorker") if frame.payload else HelloWorker()
     if len(hello.name) > WORKER_NAME_CHARS_MAX or (hello.name and not hello.name.isprintable()):
         raise PeerError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters")
-    return hello.name, frozenset(hello.wants)
+    if not 0 <= hello.slots <= CREDIT_MAX:
+        raise PeerError(f"a worker has at most {CREDIT_MAX} slots, not {hello.slots}")
+    return hello.name, frozenset(hello.wants), hello.slots
 
 
 def read_credit(payload: bytes) -> int:

@@ -1,0 +1,366 @@
+"""Which of a client's jobs goes next, and to whom, where that matters to them? (SPEC L1, L2)
+
+A turn without such jobs never comes here: its first job goes to the best worker. Otherwise its jobs are looked at in
+their order, and the first that can go now goes:
+
+    priority    a step is worth PRIORITY_AGE_S of waiting. So the order of two jobs never changes, and nobody starves
+    key         to its home, if that has credit; else it lets others pass. The first one that waits so does not wait
+                longer than STICKY_PATIENCE_S, and none of them for a home that has offered nothing for that long
+    slots       to a worker with so many free; else it lets others pass. After SLOTS_PATIENCE_S a worker is kept free
+                for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
+
+A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Final
+
+from wakugumi.core.homes import Homes
+from wakugumi.core.job import QUEUED
+from wakugumi.core.roster import Roster, Worker, has_room, members_of
+from wakugumi.core.subject import Subject
+from wakugumi.core.wants import Wants
+from wakugumi.limits import (
+    HOMES_SUBJECTS_MAX,
+    LOOK_AHEAD_MAX,
+    PRIORITY_AGE_S,
+    SLOTS_DOUBT_S,
+    SLOTS_PATIENCE_S,
+    STICKY_PATIENCE_S,
+)
+
+if TYPE_CHECKING:
+    from wakugumi.core.queues import Job, Lane, Turn
+
+_NEVER: Final = float("inf")
+_NOTHING: Final = Wants()
+
+
+class Asks:
+    """What the jobs of one turn ask for. A turn whose jobs ask for nothing has none."""
+
+    __slots__ = ("count", "first", "first_at", "idle_at", "kept", "large", "large_at", "picky", "queues", "wake_at")
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[int, int], deque[Job]] = {}
+        """Jobs by priority and slots; those with neither stay in the turn's own deque."""
+        self.count = 0
+        """Jobs of the turn that ask for something; also those that are gone and not yet removed."""
+        self.picky = 0
+        """Those of them that cannot go to just anybody."""
+        self.first: Job | None = None
+        self.first_at = 0.0
+        """The first one that waits for its home, and since when it does so as the first."""
+        self.large: Job | None = None
+        self.large_at = 0.0
+        """The first one that needs more slots than anybody has free, and since when."""
+        self.kept: Worker | None = None
+        """Who is kept free for it."""
+        self.idle_at = _NEVER
+        """Since when that one runs nothing, and still has no room."""
+        self.wake_at = _NEVER
+
+
+def slots_of(job: Job) -> int:
+    return 1 if job.wants is None else job.wants.slots
+
+
+def due_of(job: Job) -> float:
+    """Its place: when it came, or would have come to stand there without its priority. One that comes back has the
+    place of its submit."""
+    came_at = job.submitted_at if job.attempts else job.since
+    return came_at if job.wants is None else came_at - PRIORITY_AGE_S * job.wants.priority
+
+
+def is_picky(job: Job, lane: Lane) -> bool:
+    wants = job.wants
+    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)))
+
+
+# What a turn holds.
+
+
+def add(turn: Turn, job: Job, *, first: bool) -> None:
+    """Queue a job that asks for something."""
+    assert job.wants is not None
+    asks = turn.asks
+    if asks is None:
+        asks = turn.asks = Asks()
+    asks.count += 1
+    asks.picky += is_picky(job, turn.lane)
+    queue = _queue_of(turn, job)
+    if first:
+        queue.appendleft(job)
+    else:
+        queue.append(job)
+
+
+def remove(turn: Turn, job: Job) -> None:
+    """It is not in this turn any more."""
+    _queue_of(turn, job).remove(job)
+    _uncount(turn, job)
+
+
+def size(turn: Turn) -> int:
+    """How many jobs it holds, with those that are gone."""
+    return len(turn.jobs) + (0 if turn.asks is None else sum(len(queue) for queue in turn.asks.queues.values()))
+
+
+def purge(turn: Turn) -> None:
+    """Remove all that are gone."""
+    assert turn.asks is not None
+    queues = turn.asks.queues
+    for queue in (turn.jobs, *queues.values()):
+        for job in [job for job in queue if job.state is not QUEUED]:
+            queue.remove(job)
+            _uncount(turn, job)
+    turn.gone = 0
+
+
+def in_order(turn: Turn, skip: set[tuple[int, int]] | None = None) -> Iterator[Job]:
+    """Those that are queued, the next one first. What is put into `skip` meanwhile, by priority and slots, is left out
+    from there on."""
+    if turn.asks is None or not turn.asks.queues:
+        yield from (job for job in turn.jobs if job.state is QUEUED)
+        return
+    rows = [(_PLAIN, turn.jobs), *turn.asks.queues.items()]
+    heap = []
+    for (priority, slots), queue in rows:
+        jobs = (job for job in queue if job.state is QUEUED)
+        if (job := next(jobs, None)) is not None:
+            heap.append((due_of(job), -priority, -slots, job, jobs))
+    heapify(heap)
+    while heap:
+        _, priority, slots, job, jobs = heap[0]
+        yield job
+        following = None if skip and (-priority, -slots) in skip else next(jobs, None)
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (due_of(following), priority, slots, following, jobs))
+
+
+_PLAIN: Final = (0, 1)
+
+
+def _queue_of(turn: Turn, job: Job) -> deque[Job]:
+    wants = job.wants
+    if wants is None or (wants.priority, wants.slots) == _PLAIN:
+        return turn.jobs
+    assert turn.asks is not None
+    queue = turn.asks.queues.get((wants.priority, wants.slots))
+    if queue is None:
+        queue = turn.asks.queues[wants.priority, wants.slots] = deque()
+    return queue
+
+
+def _uncount(turn: Turn, job: Job) -> None:
+    asks = turn.asks
+    if job.wants is None or asks is None:
+        return
+    asks.count -= 1
+    asks.picky -= is_picky(job, turn.lane)
+    queue = (job.wants.priority, job.wants.slots)
+    if queue in asks.queues and not asks.queues[queue]:
+        del asks.queues[queue]
+    if not asks.count:
+        assert asks.kept is None
+        turn.asks = None
+
+
+class Choice:
+    """Chooses for the turns of one leader whose jobs ask for something."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._homes: OrderedDict[Subject, tuple[Homes, int]] = OrderedDict()
+        """Of each sticky subject, with the era in which they were settled; what was used last stands last."""
+        self._timers: list[tuple[float, int, Turn]] = []
+        self._timer_count = 0
+
+    def wake_at(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def due(self, now: float) -> list[Turn]:
+        """Turns whose time has come: they are to be looked at, if they stand aside."""
+        found = []
+        while self._timers and self._timers[0][0] <= now:
+            at, _, turn = heappop(self._timers)
+            asks = turn.asks
+            if asks is not None and asks.wake_at == at:
+                asks.wake_at = _NEVER
+                found.append(turn)
+                self._look_at_kept(turn)
+        return found
+
+    def pick(self, turn: Turn) -> tuple[Job, Worker] | None:
+        """The job of this turn that goes now, and to whom."""
+        asks, lane, roster = turn.asks, turn.lane, self._roster
+        assert asks is not None
+        kept = self._look_at_kept(turn)
+        if kept is not None:
+            return kept
+        best = roster.best(lane.pools, lane.order)
+        if best is None:
+            return None
+        now = roster.now
+        wake_at = _NEVER
+        too_large = _NEVER
+        first = late = None
+        skip: set[tuple[int, int]] = set()
+        for place, job in enumerate(in_order(turn, skip)):
+            wants = job.wants or _NOTHING
+            home = self.home_of(lane, job)
+            if home is not None and has_room(home, wants.slots):
+                return job, home
+            if wants.slots > 1:
+                roomy = roster.roomy(lane.pools, lane.order, wants.slots) if wants.slots < too_large else None
+                if roomy is not None:
+                    return job, roomy
+                skip.add((wants.priority, wants.slots))
+                if too_large == _NEVER:
+                    wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
+                    best = roster.best(lane.pools, lane.order)
+                    if best is None:
+                        break
+                too_large = min(too_large, wants.slots)
+            elif home is None:
+                return job, best
+            else:
+                if first is None:
+                    first = job
+                    if asks.first is not job:
+                        asks.first, asks.first_at = job, now
+                    if asks.first_at + STICKY_PATIENCE_S <= now:
+                        return job, best
+                    wake_at = min(wake_at, asks.first_at + STICKY_PATIENCE_S)
+                offered_at = max(home.spent_at, home.joined_at)
+                if offered_at + STICKY_PATIENCE_S > now:
+                    wake_at = min(wake_at, offered_at + STICKY_PATIENCE_S)
+                elif late is None:
+                    late = job
+            if place + 1 >= LOOK_AHEAD_MAX:
+                break
+        if late is not None and best is not None:
+            return late, best
+        self._wake(turn, asks, wake_at)
+        return None
+
+    def home_of(self, lane: Lane, job: Job) -> Worker | None:
+        """Who should run it, if that matters. It may be away, if it may still come back."""
+        if not lane.sticky or job.wants is None or not job.wants.key:
+            return None
+        homes, era = self._homes.get(lane.subject) or (Homes(), -1)
+        if era != self._roster.era:
+            self._settle(lane, homes)
+        self._homes.move_to_end(lane.subject)
+        home = homes.home_of(job.wants.key)
+        return None if home is None else self._roster.by_id[home]
+
+    def known_home(self, lane: Lane, job: Job) -> Worker | None:
+        """The same, if it was asked for before. To look changes nothing."""
+        known = self._homes.get(lane.subject)
+        if known is None or not lane.sticky or job.wants is None or not job.wants.key:
+            return None
+        home = known[0].known(job.wants.key)
+        return None if home is None else self._roster.by_id.get(home)
+
+    def forget(self, turn: Turn, job: Job) -> None:
+        """It was cancelled, or runs: what was done for it alone ends."""
+        asks = turn.asks
+        if asks is not None:
+            if asks.large is job:
+                self.let_go(turn)
+                asks.large = None
+            if asks.first is job:
+                asks.first = None
+
+    def let_go(self, turn: Turn) -> None:
+        """Nobody is kept free for this turn any more."""
+        asks = turn.asks
+        if asks is not None and asks.kept is not None:
+            self._roster.let_go(asks.kept)
+            asks.kept = None
+
+    def check(self, turn: Turn) -> None:
+        asks = turn.asks
+        if asks is None:
+            assert all(job.wants is None for job in turn.jobs)
+            return
+        jobs = [*turn.jobs, *(job for queue in asks.queues.values() for job in queue)]
+        assert asks.count == sum(job.wants is not None for job in jobs) > 0
+        assert asks.picky == sum(is_picky(job, turn.lane) for job in jobs)
+        for (priority, slots), queue in asks.queues.items():
+            assert queue
+            assert all(job.wants is not None for job in queue)
+            assert all((job.wants.priority, job.wants.slots) == (priority, slots) for job in queue if job.wants)
+        order = list(in_order(turn))
+        assert sorted(map(id, order)) == sorted(id(job) for job in jobs if job.state is QUEUED)
+        for waiting in (asks.first, asks.large):
+            assert waiting is None or any(job is waiting for job in order), "it waits for one that is not there"
+        if asks.kept is not None:
+            assert asks.kept.kept_for is turn
+            assert asks.large is not None
+            assert asks.large.state is QUEUED
+            assert asks.wake_at < _NEVER, "a worker is kept free, and nobody looks whether it should be"
+
+    def _settle(self, lane: Lane, homes: Homes) -> None:
+        """Other workers serve than before. One that is away and may come back to what it runs keeps its keys."""
+        by_id = self._roster.by_id
+        members = [worker.id for worker in members_of(lane.pools) if worker.serves]
+        away = [it for it in homes.workers if (known := by_id.get(it)) is not None and known.conn is None]
+        homes.settle([*members, *away])
+        self._homes[lane.subject] = homes, self._roster.era
+        if len(self._homes) > HOMES_SUBJECTS_MAX:
+            self._homes.popitem(last=False)
+
+    def _wait_for_room(self, turn: Turn, asks: Asks, job: Job, home: Worker | None) -> float:
+        """Nobody has so many slots free. Returns when this is to be looked at again."""
+        now = self._roster.now
+        if asks.large is not job:
+            self.let_go(turn)
+            asks.large, asks.large_at = job, now
+        if asks.large_at + SLOTS_PATIENCE_S > now:
+            return asks.large_at + SLOTS_PATIENCE_S
+        serving = [worker for worker in members_of(turn.lane.pools) if worker.serves]
+        fit = [worker for worker in serving if worker.slots >= slots_of(job)]
+        if not fit:
+            return _NEVER  # Until one comes that has so many, and that one will offer credit.
+        free = [worker for worker in serving if worker.kept_for is None]
+        fit = [worker for worker in fit if worker.kept_for is None]
+        if asks.kept is None and fit and len(free) >= min(2, len(serving)):
+            asks.kept = max(fit, key=lambda worker: (worker is home, worker.usable_credit, -worker.number))
+            asks.idle_at = _NEVER
+            self._roster.keep_free(asks.kept, turn)
+            self._wake(turn, asks, now + SLOTS_PATIENCE_S)
+        return now + SLOTS_PATIENCE_S
+
+    def _look_at_kept(self, turn: Turn) -> tuple[Job, Worker] | None:
+        """Should the worker that is kept free still be so? Returns it with its job, if it has room by now."""
+        asks, now = turn.asks, self._roster.now
+        assert asks is not None
+        worker = asks.kept
+        if worker is None:
+            return None
+        assert asks.large is not None
+        slots = slots_of(asks.large)
+        asks.idle_at = _NEVER if worker.jobs or worker.credit >= slots else min(asks.idle_at, now)
+        if asks.idle_at + SLOTS_DOUBT_S <= now:
+            worker.slots = worker.credit
+        serving = [member for member in members_of(turn.lane.pools) if member.serves]
+        nobody_else = len(serving) > 1 and all(member.kept_for is not None for member in serving)
+        if worker.slots < slots or worker not in serving or nobody_else:
+            self.let_go(turn)
+            return None
+        self._wake(turn, asks, now + SLOTS_PATIENCE_S)
+        return (asks.large, worker) if worker.usable_credit >= slots else None
+
+    def _wake(self, turn: Turn, asks: Asks, at: float) -> None:
+        if at < asks.wake_at:
+            asks.wake_at = at
+            self._timer_count += 1
+            heappush(self._timers, (at, self._timer_count, turn))

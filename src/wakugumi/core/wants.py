@@ -1,0 +1,37 @@
+"""What may a job ask for besides being run? A home, a place in its client's queue, room.
+
+    key         the same key, the same worker, where the policy is sticky: its caches are warm
+    priority    before or after other jobs of the same client and subject; between clients it changes nothing
+    slots       so many of one worker's slots at once
+
+Most jobs ask for nothing, and have no Wants at all.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from wakugumi.errors import Refused
+from wakugumi.limits import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
+
+
+class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """All that a job asks for. What is not asked for has its default."""
+
+    key: str = ""
+    priority: int = 0
+    slots: int = 1
+
+
+def check_wants(key: str, priority: object, slots: object) -> None:
+    """Raises Refused if nobody could want that."""
+    if key and (len(key) > KEY_CHARS_MAX or not key.isprintable()):
+        raise _bad(f"a key is 1 to {KEY_CHARS_MAX} printable characters, not {key[:80]!r}")
+    if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
+        raise _bad(f"a priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"[:300])
+    if type(slots) is not int or not 1 <= slots <= CREDIT_MAX:
+        raise _bad(f"slots are a whole number from 1 to {CREDIT_MAX}, not {slots!r}"[:300])
+
+
+def _bad(text: str) -> Refused:
+    return Refused("bad-request", text, hint="")
