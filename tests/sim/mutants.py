@@ -116,7 +116,7 @@ MUTANTS: Final = (
         "            job.since = now\n            first = job.attempts > 1\n            if first:\n"
         "                self._lanes.push(job, first=True)",
         "a job whose first worker is lost says that it is queued, and stands in no queue",
-        5,
+        3,
     ),
     Mutant(
         "failure-not-kept",
@@ -140,7 +140,7 @@ MUTANTS: Final = (
         "        held = running | dict.fromkeys(event.finished) | fetched",
         "        held = fetched",
         "a worker comes back and says what it runs, and it is given to others all the same",
-        1,
+        15,
     ),
     Mutant(
         "credit-counted-twice",
@@ -166,7 +166,7 @@ MUTANTS: Final = (
         "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))\n"
         "        if not job.delivered:\n            self._delivered(job, job.since)",
         "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
-        313,
+        16,
     ),
     Mutant(
         "bystander-settles",
@@ -174,7 +174,7 @@ MUTANTS: Final = (
         "            if job is None or job.state is not DONE or job.delivered or job.client is not client:",
         "            if job is None or job.state is not DONE or job.delivered:",
         "whoever else waited for a result and has it settles it: it may be gone when its own client comes back",
-        307,
+        56,
     ),
     Mutant(
         "pending-dropped",
@@ -182,7 +182,7 @@ MUTANTS: Final = (
         "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
         "            elif job.state is DONE:\n                pass\n            else:",
         "results that came while a client did not read are never sent",
-        30,
+        63,
     ),
     Mutant(
         "undelivered-forgotten",
@@ -190,7 +190,7 @@ MUTANTS: Final = (
         "            if job.since + UNDELIVERED_TTL_S > now:",
         "            if job.since + 20.0 > now:",
         "a result that nobody has fetched yet is forgotten after 20 s",
-        17,
+        33,
     ),
     Mutant(
         "late-ack-wins",
@@ -198,7 +198,7 @@ MUTANTS: Final = (
         "        elif job.state is DONE:\n            return\n        elif event.ok:",
         "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
         "an OK that comes after a FAILED result was told replaces it",
-        42,
+        5,
     ),
     Mutant(
         "payload-of-another-leaf",
@@ -206,7 +206,7 @@ MUTANTS: Final = (
         "            if job.leaf != event.leaf:",
         "            if job.leaf < event.leaf:",
         "a job that was moved while its old leaf was read gets the request that was not found there",
-        172,
+        553,
     ),
     Mutant(
         "running-queued-on-recovery",
@@ -222,7 +222,7 @@ MUTANTS: Final = (
         "        leader.crew.expect(worker, now + RECOVERY_GRACE_S)",
         "        leader.crew.expect(worker, now + 0.5)",
         "workers that need more than half a second to find the new leader lose what they run",
-        1,
+        2,
     ),
     Mutant(
         "forgotten-come-back",
@@ -230,7 +230,7 @@ MUTANTS: Final = (
         "            case ev.ForgetJob():\n                self._forget(job)",
         "            case ev.ForgetJob():\n                pass",
         "forgotten jobs come back from the journal, whose leaves they stood in are gone",
-        8,
+        4,
     ),
     Mutant(
         "moved-job-keeps-its-leaf",
@@ -238,7 +238,7 @@ MUTANTS: Final = (
         "    job.leaf = out.leaves.hold(",
         "    out.leaves.hold(",
         "a job that was moved is still looked for in its old leaf",
-        5,
+        15,
     ),
     Mutant(
         "leaves-dropped-too-early",
@@ -246,7 +246,7 @@ MUTANTS: Final = (
         "            if sheaf.live or sheaf is self._open:",
         "            if sheaf.live > 1 or sheaf is self._open:",
         "the journal drops a leaf in which one job still stands",
-        4,
+        5,
     ),
     Mutant(
         "owed-not-sent-again",
@@ -278,7 +278,7 @@ MUTANTS: Final = (
         '_remember_cancel(job)\n                self._give_up(job, "cancelled", "it was cancelled, and',
         '_give_up(job, "cancelled", "it was cancelled, and',
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
-        12,
+        15,
     ),
     Mutant(
         "cancel-repeated-once",
@@ -286,7 +286,7 @@ MUTANTS: Final = (
         "SendCancels(conn.id, list(self._cancels)))\n",
         "SendCancels(conn.id, list(self._cancels)))\n                self._cancels.clear()\n",
         "a cancel that was said again to a leader which died before it had kept it is not said to the next one",
-        37,
+        22,
     ),
     Mutant(
         "unsent-cancel-not-told",
@@ -294,7 +294,7 @@ MUTANTS: Final = (
         "                self._remember_cancel(job)\n                if conn is not None",
         "                if conn is not None",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
-        7,
+        32,
     ),
     Mutant(
         "second-result-delivered",
@@ -312,6 +312,46 @@ MUTANTS: Final = (
         '        elif code == "unknown-job" and record.resend and record.frame and record.stage is _ACCEPTED:\n'
         "            record.resend = False",
         "a submit that a cut connection swallowed is given up as unknown",
+        1,
+    ),
+    Mutant(
+        "kept-free-for-ever",
+        "choice",
+        "            if asks.large is job:\n                self.let_go(turn)",
+        "            if asks.large is job and job.worker is not None:\n                self.let_go(turn)",
+        "a worker that was kept free for a large job stays so when that job is cancelled or goes elsewhere",
+        1,
+    ),
+    Mutant(
+        "one-credit-for-a-large-job",
+        "queues",
+        "        self._roster.assign(worker, job.id, slots_of(job))",
+        "        self._roster.assign(worker, job.id)",
+        "a job that takes several slots is paid for with one credit, and its worker has less room than it seems",
+        1,
+    ),
+    Mutant(
+        "home-without-end",
+        "choice",
+        "                    if asks.first_at + STICKY_PATIENCE_S <= now:\n                        return job, best\n",
+        "",
+        "the first job that waits for its home waits for as long as others of its client have theirs free",
+        6,
+    ),
+    Mutant(
+        "wants-not-kept",
+        "recovery",
+        "            job.requeued,\n            job.wants,\n",
+        "            job.requeued,\n            None,\n",
+        "a job that was moved in the journal has forgotten what it asks for",
+        15,
+    ),
+    Mutant(
+        "slots-of-a-late-end",
+        "slots",
+        "        slots = self._running.pop(job)",
+        "        slots = min(1, self._running.pop(job))",
+        "a worker gives back one slot for a job that took several",
         1,
     ),
 )
