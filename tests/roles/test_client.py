@@ -13,7 +13,7 @@ from time import monotonic
 
 import pytest
 
-from wakugumi.core import failover
+from wakugumi.core import leaders
 from wakugumi.core.job import JobId, job_id_from_name, parse_job_id, show_job_id
 from wakugumi.core.questions import (
     Answer,
@@ -441,8 +441,8 @@ async def test_what_no_leader_would_accept_is_refused_before_it_is_dialled(clien
 async def test_a_leader_that_falls_silent_is_left_and_its_jobs_go_to_the_next_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failover, "SILENCE_MAX_S", 0.3)
-    monkeypatch.setattr(failover, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(leaders, "SILENCE_MAX_S", 0.3)
+    monkeypatch.setattr(leaders, "HEARTBEAT_S", 0.05)
     async with scripted() as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
         async with connect(f"127.0.0.1:{leader.port}") as grid:

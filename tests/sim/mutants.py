@@ -275,42 +275,43 @@ MUTANTS: Final = (
     Mutant(
         "cancel-not-repeated",
         "failover",
-        '_remember_cancel(job)\n                self._give_up(job, "cancelled", "it was cancelled, and',
-        '_give_up(job, "cancelled", "it was cancelled, and',
+        "                if record.cancelled:\n                    self._call_off(job, record.may)\n",
+        "                if record.cancelled:\n",
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
-        15,
+        148,
     ),
     Mutant(
         "cancel-repeated-once",
         "failover",
-        "SendCancels(conn.id, list(self._cancels)))\n",
-        "SendCancels(conn.id, list(self._cancels)))\n                self._cancels.clear()\n",
+        "                do.append(ev.SendCancels(conn.id, cancels))\n            # An id",
+        "                do.append(ev.SendCancels(conn.id, cancels))\n                leader.cancels.clear()\n"
+        "            # An id",
         "a cancel that was said again to a leader which died before it had kept it is not said to the next one",
         22,
     ),
     Mutant(
         "unsent-cancel-not-told",
         "failover",
-        "                self._remember_cancel(job)\n                if conn is not None",
-        "                if conn is not None",
+        "            # A leader may have it all the same: from a connection before this one, or from an earlier life.\n"
+        "            self._call_off(job, self._rows)\n",
+        "            self._call_off(job, [no for no, leader in self._rows.items() if leader.serves])\n",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
         32,
     ),
     Mutant(
         "second-result-delivered",
         "failover",
-        "                if jobs.pop(event.job, None) is not None:\n                    results.append(event)",
-        "                if jobs.pop(event.job, None) is not None or not conn.blocked:\n"
-        "                    results.append(event)",
+        "                if record is not None:\n                    results.append(event)",
+        "                if record is None and not conn.blocked:\n                    results.append(event)\n"
+        "                if record is not None:\n                    results.append(event)",
         "a client hands out the result of a job that has ended for its user",
         23,
     ),
     Mutant(
         "lost-submit-not-sent-again",
         "failover",
-        '        elif code == "unknown-job" and record.resend and record.frame:\n            record.resend = False',
-        '        elif code == "unknown-job" and record.resend and record.frame and record.stage is _ACCEPTED:\n'
-        "            record.resend = False",
+        '        elif code == "unknown-job" and leader.no in record.may:\n',
+        '        elif code == "unknown-job" and leader.no in record.may and record.stage is _ACCEPTED:\n',
         "a submit that a cut connection swallowed is given up as unknown",
         1,
     ),

@@ -302,15 +302,15 @@ class Session:
                 log.info("connected to %s%s", self._leader, " (an old leader)" if effect.old else "")
                 if not self._served_once.done():
                     self._served_once.set_result(None)
-            case ev.Away(why, retry_in_s):
+            case ev.Away(_, why, retry_in_s):
                 self._ready, self._trouble = None, why
                 # Who waits in `connect` is told when its time is over; after that somebody should look.
                 level = logging.WARNING if self._served_once.done() and self._ended is None else logging.DEBUG
                 log.log(level, "no leader: %s; trying again in %.1f s, %d jobs wait", why, retry_in_s, len(self._jobs))
                 self._no_longer_waiting()
-            case ev.Waiting(code, text):
+            case ev.Waiting(_, code, text):
                 self._wait_for_leader(text or code)
-            case ev.WaitingOver(taken):
+            case ev.WaitingOver(_, taken):
                 if taken and self._waiting_told:
                     log.warning("the leader takes jobs again")
                 self._no_longer_waiting()
