@@ -5,8 +5,8 @@
 
 Real processes over loopback, a leader in memory. What is compared is the time from handing in the small client's jobs
 until its last result: alone at half the slots, and at all of them beside somebody who has filled the queue before. The
-workers do not look at the CPU: on a busy machine they would hold their credit back for two seconds (SPEC W2), and nothing
-else would be seen.
+workers do not look at the CPU: on a busy machine they would hold their credit back for two seconds (SPEC W2), and
+nothing else would be seen.
 """
 
 import argparse
