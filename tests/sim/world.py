@@ -196,7 +196,8 @@ class World:
         self._ask(AskResume(worker.name))
 
         def look() -> None:
-            if worker.worker_id in self.leader.machine.crew._drained:
+            # One that is paused may still hear of the drain, and then that its worker left before it was resumed.
+            if self.leader.paused or worker.worker_id in self.leader.machine.crew._drained:
                 self._resume(worker)
 
         self.clock.after(5.0, look)
