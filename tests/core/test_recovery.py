@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import pytest
-from tests.core.leader_world import World, a_world
+from tests.core.leader_world import World, a_world, subject
 
 from wakugumi.core import course
 from wakugumi.core import events as ev
 from wakugumi.core.job import ClientId, ConnId, JobState
 from wakugumi.core.questions import AskCancel, AskJobs, CancelAnswer, JobsAnswer
+from wakugumi.core.wants import Wants
 from wakugumi.limits import KEPT_RESULT_TTL_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 
 pytestmark = pytest.mark.spec("L7")
@@ -467,3 +469,19 @@ def test_what_attempts_printed_has_a_budget(world: World, monkeypatch: pytest.Mo
     worker.fails(one, "timeout", printed="a" * 8)
     worker.fails(two, "timeout", printed="b" * 8)
     assert [world.leader.jobs[job].history[0].output for job in (one, two)] == ["a" * 8, ""]
+
+
+def test_what_a_job_asks_for_survives_its_leader_and_a_journal_from_before_there_was_any_is_read() -> None:
+    with a_world() as world:
+        desk = world.client()
+        (urgent,) = desk.submits(1, wants=(wants := Wants("k", 5, 2)))
+        (plain,) = desk.submits(1)
+        world.restart()
+        assert world.leader.jobs[urgent].wants == wants
+        assert world.leader.jobs[plain].wants is None
+        worker = world.worker("w", credit=3, slots=3)
+        worker.gets(urgent, plain)
+    record = ev.KeepJob(urgent, desk.id, 1, subject("calc"), "calc", 1.0, 0, b"request")
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
+    assert fields[-1] is None
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-1]), type=ev.KeepJob) == record

@@ -43,7 +43,20 @@ _NOTHING: Final = Wants()
 class Asks:
     """What the jobs of one turn ask for. A turn whose jobs ask for nothing has none."""
 
-    __slots__ = ("count", "first", "first_at", "idle_at", "kept", "large", "large_at", "picky", "queues", "wake_at")
+    __slots__ = (
+        "count",
+        "first",
+        "first_at",
+        "homes",
+        "idle_at",
+        "keep_at",
+        "kept",
+        "large",
+        "picky",
+        "queues",
+        "seen",
+        "wake_at",
+    )
 
     def __init__(self) -> None:
         self.queues: dict[tuple[int, int], deque[Job]] = {}
@@ -56,13 +69,17 @@ class Asks:
         self.first_at = 0.0
         """The first one that waits for its home, and since when it does so as the first."""
         self.large: Job | None = None
-        self.large_at = 0.0
-        """The first one that needs more slots than anybody has free, and since when."""
+        self.keep_at = 0.0
+        """The first one that needs more slots than anybody has free, and when a worker may be kept free for it."""
         self.kept: Worker | None = None
         """Who is kept free for it."""
         self.idle_at = _NEVER
         """Since when that one runs nothing, and still has no room."""
         self.wake_at = _NEVER
+        self.homes: list[Worker] | None = None
+        self.seen = (0, 0)
+        """Who was waited for when nothing could go, of how many jobs and in which era: while none of that has changed
+        and none of them has credit, there is no need to look again. None: look."""
 
 
 def slots_of(job: Job) -> int:
@@ -113,12 +130,23 @@ def size(turn: Turn) -> int:
 def purge(turn: Turn) -> None:
     """Remove all that are gone."""
     assert turn.asks is not None
-    queues = turn.asks.queues
-    for queue in (turn.jobs, *queues.values()):
-        for job in [job for job in queue if job.state is not QUEUED]:
-            queue.remove(job)
+    for queue in (turn.jobs, *turn.asks.queues.values()):
+        gone = [job for job in queue if job.state is not QUEUED]
+        left = [job for job in queue if job.state is QUEUED]
+        queue.clear()
+        queue.extend(left)
+        for job in gone:
             _uncount(turn, job)
     turn.gone = 0
+
+
+def _prune(turn: Turn) -> None:
+    """Remove those that are gone and stand first: whoever looks would step over them each time."""
+    assert turn.asks is not None
+    for queue in (turn.jobs, *turn.asks.queues.values()):
+        while queue and queue[0].state is not QUEUED:
+            turn.gone -= 1
+            _uncount(turn, queue.popleft())
 
 
 def in_order(turn: Turn, skip: set[tuple[int, int]] | None = None) -> Iterator[Job]:
@@ -193,6 +221,7 @@ class Choice:
             asks = turn.asks
             if asks is not None and asks.wake_at == at:
                 asks.wake_at = _NEVER
+                asks.homes = None
                 found.append(turn)
                 self._look_at_kept(turn)
         return found
@@ -207,7 +236,13 @@ class Choice:
         best = roster.best(lane.pools, lane.order)
         if best is None:
             return None
+        if asks.homes is not None:
+            if asks.seen == (size(turn), roster.era) and all(home.rank < 0 for home in asks.homes):
+                return None
+            asks.homes = None
+        _prune(turn)
         now = roster.now
+        homes: dict[Worker, None] = {}
         wake_at = _NEVER
         too_large = _NEVER
         first = late = None
@@ -222,15 +257,16 @@ class Choice:
                 if roomy is not None:
                     return job, roomy
                 skip.add((wants.priority, wants.slots))
-                if too_large == _NEVER:
+                is_first, too_large = too_large == _NEVER, min(too_large, wants.slots)
+                if is_first:
                     wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
                     best = roster.best(lane.pools, lane.order)
                     if best is None:
                         break
-                too_large = min(too_large, wants.slots)
             elif home is None:
                 return job, best
             else:
+                homes[home] = None
                 if first is None:
                     first = job
                     if asks.first is not job:
@@ -248,6 +284,8 @@ class Choice:
         if late is not None and best is not None:
             return late, best
         self._wake(turn, asks, wake_at)
+        if too_large == _NEVER:
+            asks.homes, asks.seen = list(homes), (size(turn), roster.era)
         return None
 
     def home_of(self, lane: Lane, job: Job) -> Worker | None:
@@ -273,6 +311,7 @@ class Choice:
         """It was cancelled, or runs: what was done for it alone ends."""
         asks = turn.asks
         if asks is not None:
+            asks.homes = None
             if asks.large is job:
                 self.let_go(turn)
                 asks.large = None
@@ -285,6 +324,7 @@ class Choice:
         if asks is not None and asks.kept is not None:
             self._roster.let_go(asks.kept)
             asks.kept = None
+            asks.keep_at = self._roster.now
 
     def check(self, turn: Turn) -> None:
         asks = turn.asks
@@ -323,9 +363,10 @@ class Choice:
         now = self._roster.now
         if asks.large is not job:
             self.let_go(turn)
-            asks.large, asks.large_at = job, now
-        if asks.large_at + SLOTS_PATIENCE_S > now:
-            return asks.large_at + SLOTS_PATIENCE_S
+            asks.large, asks.keep_at = job, now + SLOTS_PATIENCE_S
+        if asks.keep_at > now:
+            return asks.keep_at
+        asks.keep_at = now + SLOTS_PATIENCE_S
         serving = [worker for worker in members_of(turn.lane.pools) if worker.serves]
         fit = [worker for worker in serving if worker.slots >= slots_of(job)]
         if not fit:
@@ -336,8 +377,8 @@ class Choice:
             asks.kept = max(fit, key=lambda worker: (worker is home, worker.usable_credit, -worker.number))
             asks.idle_at = _NEVER
             self._roster.keep_free(asks.kept, turn)
-            self._wake(turn, asks, now + SLOTS_PATIENCE_S)
-        return now + SLOTS_PATIENCE_S
+            self._wake(turn, asks, asks.keep_at)
+        return asks.keep_at
 
     def _look_at_kept(self, turn: Turn) -> tuple[Job, Worker] | None:
         """Should the worker that is kept free still be so? Returns it with its job, if it has room by now."""

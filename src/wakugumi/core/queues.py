@@ -30,7 +30,7 @@ from wakugumi.core.roster import Pool, Roster, Worker
 from wakugumi.core.stats import Cell
 from wakugumi.core.subject import Pattern, PatternTree, Subject
 from wakugumi.core.wants import Wants
-from wakugumi.limits import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+from wakugumi.limits import LANES_IDLE_MAX, LOOK_AHEAD_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
 _GONE_KEPT: Final = 64
 """Cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
@@ -368,6 +368,9 @@ class Lanes:
                 assert best is None or (lane.refused and not lane.ring), f"{subject} waits although there is credit"
             if aside and not lane.ready and not self._roster.has_changes:
                 assert lane.parked
+                if self._roster.best(lane.pools, lane.order) is not None:
+                    seen = [job for turn in aside for job in islice(choice.in_order(turn), LOOK_AHEAD_MAX)]
+                    assert all(choice.is_picky(job, lane) for job in seen), "one stands aside that could go"
             total += lane.queued
         assert total == self.queued
         assert len(self._idle) <= LANES_IDLE_MAX

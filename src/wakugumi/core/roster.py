@@ -311,7 +311,12 @@ class Roster:
         return None
 
     def roomy(self, pools: list[Pool], order: int, slots: int) -> Worker | None:
-        """The best of those that have so many slots free. It looks at all of them: few jobs ask for this."""
+        """The best of those that have so many slots free. It looks at all of them, unless the first one says no for
+        all: few jobs ask for this."""
+        if not order and self._ranking is most_credit:
+            first = self.best(pools)
+            if first is None or first.credit < slots:
+                return None
         able = [worker for worker in members_of(pools) if has_room(worker, slots)]
         return min(able, key=lambda worker: worker.more[order - 1] if order else worker.rank, default=None)
 
