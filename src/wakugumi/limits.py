@@ -151,6 +151,14 @@ WORKER_PATIENCE_S: Final = 30.0
 """A worker dials twice a second for this long: a leader that was restarted gives work within a second. Then its pauses
 grow like a client's."""
 RECONNECT_MAX_S: Final = 30.0
+ADOPT_GRACE_S: Final = 10.0
+"""What a lost leader has waits this long for it to come back; then the others adopt it (K5)."""
+ADOPT_GRACE_MAX_S: Final = 86_400.0
+"""Longer than a day nobody waits: the leader itself keeps a result no longer."""
+MUTE_MAX_S: Final = 60.0
+"""Of several leaders, one that has never said a word may be an old one with a long job: it has this long to end it."""
+LEADERS_PER_CLIENT_MAX: Final = 64
+"""Leaders of one client: each is a connection, and a look at every job that is handed in."""
 CONNECT_DEADLINE_S: Final = 10.0
 UNFINISHED_PER_CLIENT_MAX: Final = 10_000
 """Jobs a client has submitted and not seen the end of. Further `submit` calls wait: back pressure for the caller."""

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wakugumi.core import failover_events as fo
-from wakugumi.core.failover import SILENT_LEFT, WELCOME_WITHIN_S, Failover
-from wakugumi.core.failover_events import ClientDo, ClientEvent
+from wakugumi.core.failover import Failover
+from wakugumi.core.failover_events import ClientDo, ClientEvent, LeaderNo
 from wakugumi.core.job import ConnId, JobId
+from wakugumi.core.leaders import SILENT_LEFT, WELCOME_WITHIN_S
 from wakugumi.limits import (
+    CLIENT_CAP_DEFAULT,
     FULL_RETRY_FIRST_S,
     FULL_RETRY_MAX_S,
     HEARTBEAT_S,
@@ -21,6 +23,9 @@ from wakugumi.limits import (
 )
 
 ONE, TWO = ConnId(1), ConnId(2)
+HERE = LeaderNo(1)
+"""The only leader."""
+CAP = CLIENT_CAP_DEFAULT
 
 
 def job(number: int) -> JobId:
@@ -45,7 +50,7 @@ class Script:
         self.machine = Failover(lambda: chance, embedded=embedded)
         self.now = 100.0
         assert self.machine.wake_at() is not None
-        assert self.tick() == [fo.Dial(ONE)]
+        assert self.tick() == [fo.Dial(ONE, HERE, CAP)]
 
     def hear(self, *events: ClientEvent) -> list[ClientDo]:
         step = self.machine.handle(events, self.now)
@@ -98,7 +103,7 @@ def script() -> Script:
 @pytest.fixture
 def connected() -> Script:
     script = Script()
-    assert script.connect() == [fo.Ready(ONE, old=False), fo.Gate(True)]
+    assert script.connect() == [fo.Ready(HERE, ONE, old=False), fo.Gate(True)]
     return script
 
 
@@ -132,7 +137,7 @@ def test_jobs_wait_for_the_first_connection(script: Script) -> None:
     assert script.hear(submit(1)) == []
     assert script.hear(fo.Connected(ONE)) == []
     assert script.hear(fo.Welcomed(ONE)) == [
-        fo.Ready(ONE, old=False),
+        fo.Ready(HERE, ONE, old=False),
         fo.SendFrames(ONE, [frame(1)]),
         fo.Gate(True),
     ]
@@ -151,11 +156,11 @@ def test_what_was_sent_is_not_sent_again_while_its_connection_lives(connected: S
 def test_after_a_loss_the_next_leader_is_asked_for_what_was_sent_before_it_is_sent_again(connected: Script) -> None:
     connected.hear(submit(1), submit(2), submit(3), fo.Receipts(ONE, [A]))
     connected.hear(fo.Result(ONE, B, b"done"))
-    assert connected.hear(fo.Disconnected(ONE, "gone")) == [fo.Away("gone", RECONNECT_FIRST_S), fo.Gate(False)]
+    assert connected.hear(fo.Disconnected(ONE, "gone")) == [fo.Away(HERE, "gone", RECONNECT_FIRST_S), fo.Gate(False)]
     assert connected.hear(submit(4)) == []
-    assert connected.wait_until(fo.Dial, RECONNECT_FIRST_S) == [fo.Dial(TWO)]
+    assert connected.wait_until(fo.Dial, RECONNECT_FIRST_S) == [fo.Dial(TWO, HERE, CAP)]
     assert connected.connect(TWO) == [
-        fo.Ready(TWO, old=False),
+        fo.Ready(HERE, TWO, old=False),
         fo.SendConfirms(TWO, [B]),
         fo.SendFrames(TWO, [frame(4)]),
         fo.SendClaims(TWO, [A, C]),
@@ -191,7 +196,7 @@ def test_an_id_that_is_under_way_again_is_not_confirmed_for_what_it_was(connecte
     connected.hear(submit(1))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
-    assert connected.connect(TWO) == [fo.Ready(TWO, old=False), fo.SendClaims(TWO, [A]), fo.Gate(True)]
+    assert connected.connect(TWO) == [fo.Ready(HERE, TWO, old=False), fo.SendClaims(TWO, [A]), fo.Gate(True)]
 
 
 def test_a_second_welcome_changes_nothing(connected: Script) -> None:
@@ -215,7 +220,7 @@ def test_reconnection_backs_off_and_a_good_connection_starts_over(script: Script
     assert delays[:4] == [RECONNECT_FIRST_S, 2 * RECONNECT_FIRST_S, 4 * RECONNECT_FIRST_S, 8 * RECONNECT_FIRST_S]
     assert delays[-1] == RECONNECT_MAX_S
     script.connect(ConnId(12))
-    assert script.hear(fo.Disconnected(ConnId(12), "gone"))[0] == fo.Away("gone", RECONNECT_FIRST_S)
+    assert script.hear(fo.Disconnected(ConnId(12), "gone"))[0] == fo.Away(HERE, "gone", RECONNECT_FIRST_S)
 
 
 @pytest.mark.spec("K6")
@@ -229,15 +234,15 @@ def test_backoff_has_a_jitter_of_a_fifth(chance: float, share: float) -> None:
 
 def test_a_connection_that_ends_before_its_welcome_counts_as_a_failure(script: Script) -> None:
     script.hear(fo.Connected(ONE))
-    assert script.hear(fo.Disconnected(ONE, "it hung up")) == [fo.Away("it hung up", RECONNECT_FIRST_S)]
+    assert script.hear(fo.Disconnected(ONE, "it hung up")) == [fo.Away(HERE, "it hung up", RECONNECT_FIRST_S)]
     script.wait_until(fo.Dial, 1)
     script.hear(fo.Connected(TWO))
-    assert script.hear(fo.Disconnected(TWO, "it hung up")) == [fo.Away("it hung up", 2 * RECONNECT_FIRST_S)]
+    assert script.hear(fo.Disconnected(TWO, "it hung up")) == [fo.Away(HERE, "it hung up", 2 * RECONNECT_FIRST_S)]
 
 
 def test_a_leader_that_never_says_welcome_gets_nothing_but_jobs(script: Script) -> None:
     script.hear(submit(1))
-    assert script.connect_old() == [fo.Ready(ONE, old=True), fo.SendFrames(ONE, [frame(1)]), fo.Gate(True)]
+    assert script.connect_old() == [fo.Ready(HERE, ONE, old=True), fo.SendFrames(ONE, [frame(1)]), fo.Gate(True)]
     result = fo.Result(ONE, A, b"done")
     assert script.hear(result) == [fo.Deliver([result])]
     assert script.machine.wake_at() is None, "no heartbeats, and no deadline for its silence"
@@ -259,7 +264,7 @@ def test_an_old_leader_cannot_be_asked_told_to_cancel_or_claimed_from(script: Sc
 
 def test_a_late_welcome_makes_an_old_leader_an_own_one(script: Script) -> None:
     script.connect_old()
-    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(ONE, old=False)]
+    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(HERE, ONE, old=False)]
     assert script.hear(submit(1), fo.Result(ONE, A, b""))[-1] == fo.SendConfirms(ONE, [A])
 
 
@@ -267,7 +272,7 @@ def test_a_silent_leader_is_left_and_dialled_again(connected: Script) -> None:
     connected.hear(submit(1))
     do = connected.wait_until(fo.HangUp, SILENCE_MAX_S)
     why = f"the leader was silent for {SILENCE_MAX_S:.0f} s"
-    assert do == [fo.HangUp(ONE, why), fo.Away(why, RECONNECT_FIRST_S), fo.Gate(False)]
+    assert do == [fo.HangUp(ONE, why), fo.Away(HERE, why, RECONNECT_FIRST_S), fo.Gate(False)]
     assert connected.hear(fo.Disconnected(ONE, "aborted")) == [], "we know"
     assert connected.hear(fo.Result(ONE, A, b"too late")) == [], "what it says now may be said again by the next"
     connected.wait_until(fo.Dial, 1)
@@ -280,12 +285,12 @@ def test_an_embedded_leader_has_all_the_time_it_needs_and_need_show_no_sign_of_l
     assert script.machine.wake_at() is None
     script.now += 10 * WELCOME_WITHIN_S
     assert script.tick() == [], "it is not taken for an old one"
-    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(ONE, old=False), fo.Gate(True)]
+    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(HERE, ONE, old=False), fo.Gate(True)]
     assert script.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
     assert script.machine.wake_at() is None
     script.now += 10 * SILENCE_MAX_S
     assert script.tick() == []
-    assert script.hear(fo.Refusal(ONE, A, "full", "")) == [fo.Waiting("full", ""), fo.Gate(False)]
+    assert script.hear(fo.Refusal(ONE, A, "full", "")) == [fo.Waiting(HERE, "full", ""), fo.Gate(False)]
     assert script.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
 
 
@@ -319,34 +324,40 @@ def test_a_final_refusal_ends_the_job(connected: Script) -> None:
 @pytest.mark.spec("L9")
 def test_a_full_leader_is_offered_the_job_again_later(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Refusal(ONE, A, "full", "no room")) == [fo.Waiting("full", "no room"), fo.Gate(False)]
+    assert connected.hear(fo.Refusal(ONE, A, "full", "no room")) == [
+        fo.Waiting(HERE, "full", "no room"),
+        fo.Gate(False),
+    ]
     start = connected.now
     assert connected.wait_until(fo.SendFrames, FULL_RETRY_FIRST_S) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.now == pytest.approx(start + FULL_RETRY_FIRST_S)
-    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A]), fo.WaitingOver(taken=True), fo.Gate(True)]
+    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A]), fo.WaitingOver(HERE, taken=True), fo.Gate(True)]
 
 
 def test_the_user_is_told_once_that_a_leader_takes_no_jobs_and_again_for_another_reason(connected: Script) -> None:
     connected.hear(submit(1), submit(2))
     said = connected.hear(fo.Refusal(ONE, A, "disk-full", "no room"), fo.Refusal(ONE, B, "disk-full", "no room"))
-    assert said == [fo.Waiting("disk-full", "no room"), fo.Gate(False)]
+    assert said == [fo.Waiting(HERE, "disk-full", "no room"), fo.Gate(False)]
     for _ in range(3):
         (probe,) = connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
         assert isinstance(probe, fo.SendFrames)
         refused = A if list(probe.frames) == [frame(1)] else B
         assert connected.hear(fo.Refusal(ONE, refused, "disk-full", "no room")) == []
     connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
-    assert connected.hear(fo.Refusal(ONE, B, "stopping", "bye")) == [fo.Waiting("stopping", "bye")]
+    assert connected.hear(fo.Refusal(ONE, B, "stopping", "bye")) == [fo.Waiting(HERE, "stopping", "bye")]
 
 
 def test_a_leader_that_was_not_asked_again_is_not_said_to_take_jobs(connected: Script) -> None:
     connected.hear(submit(1))
     connected.hear(fo.Refusal(ONE, A, "full", "no room"))
     connected.hear(fo.Cancel([A]))
-    assert connected.wait_until(fo.WaitingOver, FULL_RETRY_FIRST_S) == [fo.WaitingOver(taken=False), fo.Gate(True)]
+    assert connected.wait_until(fo.WaitingOver, FULL_RETRY_FIRST_S) == [
+        fo.WaitingOver(HERE, taken=False),
+        fo.Gate(True),
+    ]
     connected.hear(submit(2))
     said = connected.hear(fo.Refusal(ONE, B, "full", "no room"))
-    assert said == [fo.Waiting("full", "no room"), fo.Gate(False)], "that is news again"
+    assert said == [fo.Waiting(HERE, "full", "no room"), fo.Gate(False)], "that is news again"
 
 
 def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script) -> None:
@@ -364,7 +375,7 @@ def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script
 def test_a_full_leader_is_tried_with_one_job_then_twice_as_many_each_time(connected: Script) -> None:
     connected.hear(*(submit(number) for number in range(1, 9)))
     refused = [fo.Refusal(ONE, job(number), "full", "") for number in range(1, 9)]
-    assert connected.hear(*refused) == [fo.Waiting("full", ""), fo.Gate(False)]
+    assert connected.hear(*refused) == [fo.Waiting(HERE, "full", ""), fo.Gate(False)]
     assert connected.hear(submit(9)) == [], "newcomers queue up behind"
     assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.hear(fo.Receipts(ONE, [job(1)])) == [
@@ -382,7 +393,7 @@ def test_a_full_leader_is_tried_with_one_job_then_twice_as_many_each_time(connec
     connected.hear(fo.Receipts(ONE, [job(8)]))
     assert connected.hear(fo.Receipts(ONE, [job(9), job(7)])) == [
         fo.Accepted([job(9), job(7)]),
-        fo.WaitingOver(taken=True),
+        fo.WaitingOver(HERE, taken=True),
         fo.Gate(True),
     ]
 
@@ -406,10 +417,13 @@ def test_a_refusal_of_what_is_not_with_that_leader_is_ignored(connected: Script)
 
 def test_a_leader_that_stops_is_no_reason_to_give_up(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Refusal(ONE, A, "stopping", "bye")) == [fo.Waiting("stopping", "bye"), fo.Gate(False)]
+    assert connected.hear(fo.Refusal(ONE, A, "stopping", "bye")) == [
+        fo.Waiting(HERE, "stopping", "bye"),
+        fo.Gate(False),
+    ]
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 1)
-    assert connected.connect(TWO) == [fo.Ready(TWO, old=False), fo.SendFrames(TWO, [frame(1)]), fo.Gate(True)]
+    assert connected.connect(TWO) == [fo.Ready(HERE, TWO, old=False), fo.SendFrames(TWO, [frame(1)]), fo.Gate(True)]
 
 
 def test_a_probe_that_is_refused_for_good_lets_the_next_one_try(connected: Script) -> None:
@@ -422,7 +436,7 @@ def test_a_probe_that_is_refused_for_good_lets_the_next_one_try(connected: Scrip
     ]
     assert connected.hear(fo.Refusal(ONE, B, "bad-name", "no")) == [
         fo.GiveUp(B, "bad-name", "no"),
-        fo.WaitingOver(taken=False),
+        fo.WaitingOver(HERE, taken=False),
         fo.Gate(True),
     ]
 
@@ -439,7 +453,7 @@ def test_a_job_that_was_not_sent_is_cancelled_here(script: Script) -> None:
     ]
     said = script.connect()
     assert said == [
-        fo.Ready(ONE, old=False),
+        fo.Ready(HERE, ONE, old=False),
         fo.SendCancels(ONE, [A]),  # a leader may have it from an earlier life of this client
         fo.SendFrames(ONE, [frame(2)]),
         fo.Gate(True),
@@ -464,7 +478,7 @@ def test_a_cancelled_job_is_not_sent_again_after_a_loss_but_the_next_connection_
     )
     connected.wait_until(fo.Dial, 1)
     assert connected.connect(TWO) == [
-        fo.Ready(TWO, old=False),
+        fo.Ready(HERE, TWO, old=False),
         fo.SendCancels(TWO, [A]),
         fo.SendClaims(TWO, [B]),
         fo.Gate(True),
@@ -556,7 +570,7 @@ def test_a_question_is_asked_again_if_its_connection_is_lost_before_the_answer(c
 
 def test_a_question_that_nobody_waits_for_is_not_asked(script: Script) -> None:
     assert script.hear(fo.Ask(b"q", b"question"), fo.Forget(b"q")) == []
-    assert script.connect() == [fo.Ready(ONE, old=False), fo.Gate(True)]
+    assert script.connect() == [fo.Ready(HERE, ONE, old=False), fo.Gate(True)]
 
 
 def test_a_connection_that_was_lost_says_nothing_any_more(connected: Script) -> None:
@@ -614,7 +628,7 @@ class AnyLife(RuleBasedStateMachine):
                 case fo.GiveUp(gone):
                     self.wanted.remove(gone)
                     self.at_leader.discard(gone)
-                case fo.Waiting(code):
+                case fo.Waiting(_, code):
                     assert code != self.waiting, "said once"
                     self.waiting = code
                 case fo.WaitingOver():

@@ -1,18 +1,25 @@
-"""What must a client say to its leader, so that every job it wants done is answered exactly once? (SPEC K1–K6)
+"""Which of a client's jobs is with which leader, so that each of them is answered exactly once? (SPEC K1–K6)
 
     UNSENT ──► SENT ──► ACCEPTED ──► (gone: delivered or given up)
-      ▲          │          │
-      └──────────┴──────────┘   its connection was lost, or the leader was full
+      ▲ ▲        │          │
+      │ └────────┴──────────┤   the leader is full, or has forgotten it
+      │                     ▼
+      └─ the grace is ── STRANDED   its connection was lost: it waits for that leader, and is claimed there
+         over: adopted
 
-What a connection carried and nobody answered is sent again over the next one, under the same id and as the same bytes:
-the leader attaches a job it knows and answers one it has finished. So losing a connection costs time and nothing else.
-Connections are a table: with several leaders there will be several rows.
+What was sent stays where it is while its connection lives. After the grace others adopt it, under the same id and as
+the same bytes: a leader attaches a job that it knows and answers one that it has finished. So losing a connection
+costs time and nothing else, and losing a leader at worst a second run. `may` remembers who else may have a job: these
+are claimed from when they come back, and whoever did not bring the first result is told to let it go.
+
+How each leader is, and how many jobs it may get, is the business of `leaders`.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Final
 
@@ -20,34 +27,20 @@ import msgspec
 
 from wakugumi.core import failover_events as ev
 from wakugumi.core.events import Step
-from wakugumi.core.failover_events import ClientDo, ClientEvent, ClientStep, Result, Submit
+from wakugumi.core.failover_events import ANY_LEADER, ClientDo, ClientEvent, ClientStep, LeaderNo, Result, Submit
 from wakugumi.core.job import ConnId, JobId
-from wakugumi.core.policy import with_jitter
-from wakugumi.limits import (
-    FULL_RETRY_FIRST_S,
-    FULL_RETRY_MAX_S,
-    HEARTBEAT_S,
-    RECONNECT_FIRST_S,
-    RECONNECT_MAX_S,
-    SILENCE_MAX_S,
-    UNFINISHED_PER_CLIENT_MAX,
-)
-
-WELCOME_WITHIN_S: Final = 1.0
-"""A leader that has not said welcome by then is an old one: it gets the nine types and nothing else."""
-WELCOME_AGAIN_WITHIN_S: Final = 5.0
-SILENT_LEFT: Final = 3
-"""Where an own leader was, one that says nothing is rather dead than old: after this long it is left and dialled again,
-so often."""
-
-CONFIRMED_MAX: Final = 10_000
-"""Confirms, and cancels, that are remembered in case their connection is lost: more than its buffers hold."""
+from wakugumi.core.leaders import Choice, Conn, Leader, Leaders, taken
+from wakugumi.limits import ADOPT_GRACE_S, CLIENT_CAP_DEFAULT, UNFINISHED_PER_CLIENT_MAX
 
 
 class Stage(IntEnum):
     UNSENT = 0
-    SENT = 1
-    ACCEPTED = 2
+    STRANDED = 1
+    """The leader that has it is away, and may be back in time."""
+    SENT = 2
+    ACCEPTED = 3
+    ASKED = 4
+    """A job of someone else: every leader is asked for it."""
 
 
 class _Unfinished(msgspec.Struct, gc=False, eq=False):
@@ -56,45 +49,38 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     frame: bytes
     """Empty for a claim."""
     stage: Stage = Stage.UNSENT
-    conn: ConnId = ConnId(0)
-    """The connection that carried it; 0 if none did."""
+    leader: LeaderNo = ANY_LEADER
+    """Whom it is with, or waits for."""
     cancelled: bool = False
-    resend: bool = False
-    """A connection that is gone carried it: an own leader is asked for it before it is sent again, because it may have
-    its result, and would run a job anew that failed and is submitted again (L6)."""
+    may: tuple[LeaderNo, ...] = ()
+    """Leaders that may have it from a connection that is gone. They are asked for it before it is sent there again,
+    because they may have its result, and would run a job anew that failed and is submitted again (L6)."""
 
 
-class _Conn(msgspec.Struct, eq=False):
-    """A connection that stands, from its hello on."""
+class _Question(msgspec.Struct, eq=False):
+    frame: bytes
+    wanted: LeaderNo
+    asked: LeaderNo = ANY_LEADER
 
-    id: ConnId
-    greeted_at: float
-    heard_at: float
-    ready: bool = False
-    own: bool = False
-    """The leader said welcome: it speaks our own types."""
-    blocked: bool = False
-    beat_at: float = 0.0
-    frames: list[bytes] = []
-    confirms: list[JobId] = []
-    """What this step has gathered for it."""
-    full: bool = False
-    full_delay_s: float = 0.0
-    """How long it was left alone the last time; 0 if it has since taken all that it was offered."""
-    full_until: float | None = None
-    probes: int = 1
-    """How many jobs a full leader is offered at once: doubled while it takes them all."""
-    probing: set[JobId] = set()
-    waiting: str = ""
-    """Why it is full, as the user was told: the code of a refusal."""
+
+class LeaderState(msgspec.Struct, frozen=True):
+    """How a leader is, for people."""
+
+    leader: LeaderNo
+    share: int
+    in_flight: int
+    adopted: int
+    removed: bool
 
 
 _NOT_NOW: Final = frozenset({"full", "disk-full", "stopping"})
-"""Refusals that say nothing about the job: it is offered again, here or over the next connection."""
+"""Refusals that say nothing about the job: it is offered to others, and here again."""
 
 _UNSENT: Final = Stage.UNSENT
+_STRANDED: Final = Stage.STRANDED
 _SENT: Final = Stage.SENT
 _ACCEPTED: Final = Stage.ACCEPTED
+_ASKED: Final = Stage.ASKED
 
 
 class Failover:
@@ -108,36 +94,33 @@ class Failover:
         self,
         chance: Callable[[], float],
         *,
+        leaders: Iterable[LeaderNo] = (LeaderNo(1),),
+        cap: int = CLIENT_CAP_DEFAULT,
+        choice: Choice = "least",
+        grace_s: float = ADOPT_GRACE_S,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
         embedded: bool = False,
     ) -> None:
-        self._chance = chance
         self._unfinished_max = unfinished_max
-        self._embedded = embedded
+        self._grace_s = grace_s
+        self._leaders = Leaders(chance, leaders, cap=cap, choice=choice, embedded=embedded)
+        self._rows = self._leaders.rows
+        self._conns = self._leaders.conns
         self._jobs: dict[JobId, _Unfinished] = {}
         self._unsent: deque[JobId] = deque()
         """May also name jobs that are sent or gone by now: they are skipped when their turn comes."""
-        self._asks: dict[bytes, bytes] = {}
-        self._cancels: dict[JobId, None] = {}
-        """Given up here while a leader may still have them. It is told over every next connection, and not only once:
-        nothing that it says proves that it has kept it, and it may be another leader by then."""
-        self._confirmed: deque[JobId] = deque(maxlen=CONFIRMED_MAX)
-        """The last confirms. They are said again over the next connection: a leader that missed them, or died before
-        it had kept them, would keep those results for us."""
-        self._conns: dict[ConnId, _Conn] = {}
-        self._last_conn = 0
-        self._dialling: ConnId | None = None
-        self._dial_at: float | None = 0.0
-        self._failures = 0
-        self._silent_left = 0
-        """How many that do not say welcome are still left before one is taken as old."""
+        self._claims: dict[JobId, tuple[str, str] | None] = {}
+        """Jobs of others, and how a leader last said that it does not know them."""
+        self._asks: dict[bytes, _Question] = {}
+        self._removed: set[LeaderNo] = set()
+        """Leaders that are still waited for."""
         self._gate = False
 
     def handle(self, events: Sequence[ClientEvent], now: float) -> ClientStep:
         do: list[ClientDo] = []
         results: list[Result] = []
         jobs, conns = self._jobs, self._conns
-        serving = self._serving()
+        takers = self._leaders.look()
         for event in events:
             # The two busiest stand here in full: a call each would be a tenth of the client's time.
             if type(event) is Result:
@@ -147,133 +130,286 @@ class Failover:
                 conn.heard_at = now
                 if conn.own:
                     conn.confirms.append(event.job)
-                if jobs.pop(event.job, None) is not None:
+                elif not conn.proven:
+                    self._leaders.prove(conn)
+                    takers = self._leaders.look()
+                record = jobs.pop(event.job, None)
+                if record is not None:
                     results.append(event)
+                    if record.may or record.leader != conn.leader.no:
+                        self._ended(event.job, record, conn.leader.no)
+                    else:
+                        conn.leader.in_flight -= 1
                     if conn.full:
-                        self._taken(conn, event.job)
+                        taken(conn, event.job)
             elif type(event) is Submit:
                 assert event.job not in jobs
-                if self._cancels:
-                    self._cancels.pop(event.job, None)
-                if serving is None or serving.blocked or serving.full:
+                leader = takers[0] if len(takers) == 1 else self._leaders.choose()
+                if leader is None:
                     jobs[event.job] = _Unfinished(event.frame)
                     self._unsent.append(event.job)
                 else:
-                    jobs[event.job] = _Unfinished(event.frame, _SENT, serving.id)
-                    serving.frames.append(event.frame)
+                    conn = leader.conn
+                    assert conn is not None
+                    jobs[event.job] = _Unfinished(event.frame, _SENT, leader.no)
+                    conn.frames.append(event.frame)
+                    leader.in_flight += 1
+                    if leader.cancels:
+                        leader.cancels.pop(event.job, None)
+                    if leader.on_trial:
+                        takers.remove(leader)
             else:
                 # What was gathered so far comes first: a job is sent before its cancel.
                 results = self._gathered(results, do)
                 self._handle_rare(event, now, do)
-                serving = self._serving()
-        self._gathered(results, do)
-        self._send_unsent(do)
-        self._set_gate(do)
+                takers = self._leaders.look()
+        self._finish_step(results, now, do)
         return Step(do=do)
 
     def tick(self, now: float) -> ClientStep:
         do: list[ClientDo] = []
-        if self._dial_at is not None and self._dial_at <= now:
-            self._dial_at = None
-            self._last_conn += 1
-            self._dialling = ConnId(self._last_conn)
-            do.append(ev.Dial(self._dialling))
+        self._leaders.dial(now, do)
         for conn in list(self._conns.values()):
-            self._tick_conn(conn, now, do)
-        self._send_unsent(do)
-        self._set_gate(do)
+            why = self._leaders.greeted(conn, now)
+            if why == "":
+                self._ready(conn, now, do)
+            if why or (why := self._leaders.look_after(conn, now, do)):
+                # A leader that was ready and said nothing has had its time: what it has is not waited for any longer.
+                self._hang_up(conn, why, now, do, awaited=conn.own)
+        for leader in self._rows.values():
+            if leader.has_stranded and not self._is_awaited(leader, now):
+                self._grace_over(leader, now)
+        self._finish_step([], now, do)
         return Step(do=do)
 
     def wake_at(self) -> float | None:
-        times = [] if self._dial_at is None else [self._dial_at]
-        for conn in self._conns.values():
-            if not self._embedded:
-                if not conn.ready:
-                    times.append(conn.greeted_at + self._welcome_within_s())
-                elif conn.own:
-                    times.append(min(conn.beat_at, conn.heard_at + SILENCE_MAX_S))
-            if conn.full_until is not None:
-                times.append(conn.full_until)
-        return min(times, default=None)
+        return self._leaders.wake_at(self._grace_s)
 
     @property
     def unfinished(self) -> int:
         return len(self._jobs)
 
+    def states(self) -> list[LeaderState]:
+        return [
+            LeaderState(leader.no, leader.share, leader.in_flight, leader.adopted, leader.removed)
+            for leader in self._rows.values()
+        ]
+
     def check(self) -> None:
+        self._leaders.check()
         assert len(self._jobs) <= self._unfinished_max
-        assert len(self._cancels) <= CONFIRMED_MAX
-        assert not self._cancels.keys() & self._jobs.keys()
         unsent = set(self._unsent)
+        in_flight = dict.fromkeys(self._rows, 0)
         for job, record in self._jobs.items():
-            if record.stage is _UNSENT:
-                assert record.conn == 0
-                assert not record.cancelled
-                assert job in unsent
-            else:
-                assert self._conns[record.conn].ready
-        assert len(self._conns) + (self._dialling is not None) + (self._dial_at is not None) == 1
-        for conn_id, conn in self._conns.items():
-            assert conn.id == conn_id
-            assert conn.ready or not (conn.own or conn.full)
-            assert conn.full or not (conn.probing or conn.full_until is not None)
-            assert conn.full == bool(conn.waiting)
-            assert all(self._jobs[job].conn == conn_id for job in conn.probing)
-        assert self._gate == self._may_submit()
+            leader = self._rows.get(record.leader)
+            assert all(no in self._rows for no in record.may)
+            assert len(set(record.may)) == len(record.may)
+            match record.stage:
+                case Stage.UNSENT:
+                    assert leader is None
+                    assert not record.cancelled
+                    assert job in unsent
+                case Stage.STRANDED:
+                    assert leader is not None
+                    assert not leader.serves
+                    assert leader.has_stranded
+                    assert leader.no in record.may
+                    assert not record.cancelled
+                case Stage.ASKED:
+                    assert not record.frame
+                    assert job in self._claims
+                    assert not record.cancelled or any(job in conn.claimed for conn in self._conns.values())
+                case _:
+                    assert leader is not None
+                    assert leader.serves
+                    assert job not in leader.cancels
+                    in_flight[leader.no] += 1
+        assert in_flight == {leader.no: leader.in_flight for leader in self._rows.values()}
+        assert set(self._claims) == {job for job, record in self._jobs.items() if record.stage is _ASKED}
+        assert self._removed == {leader.no for leader in self._rows.values() if leader.removed}
+        for conn in self._conns.values():
+            assert all(self._jobs[job].leader == conn.leader.no for job in conn.probing)
+            for job in conn.claimed:
+                record = self._jobs[job]
+                assert conn.own
+                assert record.stage is _ASKED or (record.leader != conn.leader.no and conn.leader.no in record.may)
+        assert self._gate == bool(self._leaders.takers)
         if self._gate:
             assert not any(record.stage is _UNSENT for record in self._jobs.values())
 
-    def _serving(self) -> _Conn | None:
-        """The connection that takes jobs now."""
-        for conn in self._conns.values():
-            if conn.ready:
-                return conn
-        return None
+    # A step.
 
     def _gathered(self, results: list[Result], do: list[ClientDo]) -> list[Result]:
         """Ask for what this step has gathered; gives the list for the next results."""
         for conn in self._conns.values():
+            # Frames that were gathered after a cancel may be of the same job, which is wanted again.
+            if conn.cancels:
+                do.append(ev.SendCancels(conn.id, conn.cancels))
+                conn.cancels = []
             if conn.frames:
                 do.append(ev.SendFrames(conn.id, conn.frames))
                 conn.frames = []
+            if conn.claims:
+                do.append(ev.SendClaims(conn.id, conn.claims))
+                conn.claims = []
         if results:
             do.append(ev.Deliver(results))
             results = []
         for conn in self._conns.values():
             if conn.confirms:
                 do.append(ev.SendConfirms(conn.id, conn.confirms))
-                self._confirmed.extend(conn.confirms)
+                conn.leader.confirmed.extend(conn.confirms)
                 conn.confirms = []
         return results
+
+    def _finish_step(self, results: list[Result], now: float, do: list[ClientDo]) -> None:
+        self._send_unsent(do)
+        self._gathered(results, do)
+        if len(self._rows) > 1:
+            self._leaders.watch_trials(now)
+        if self._removed:
+            for no in list(self._removed):
+                if not self._rows[no].in_flight:
+                    self._part(self._rows[no], now, do)
+            self._send_unsent(do)
+            self._gathered([], do)
+        may = bool(self._leaders.look())
+        if may != self._gate:
+            self._gate = may
+            do.append(ev.Gate(may))
+
+    def _send_unsent(self, do: list[ClientDo]) -> None:
+        probed = self._leaders.to_probe()
+        if not (self._unsent or probed):
+            return
+        takers = self._leaders.look()
+        takers += [conn.leader for conn in probed]
+        takers.sort(key=lambda leader: leader.no)
+        while self._unsent:
+            record = self._jobs.get(self._unsent[0])
+            if record is None or record.stage is not _UNSENT:
+                self._unsent.popleft()
+                continue
+            leader = self._leaders.choose()
+            if leader is None:
+                break
+            conn = leader.conn
+            assert conn is not None
+            job = self._unsent.popleft()
+            self._send(job, record, conn)
+            if conn.full:
+                conn.probing.add(job)
+            if leader.on_trial or (conn.full and len(conn.probing) == conn.probes):
+                takers.remove(leader)
+        for conn in probed:
+            if not conn.probing:
+                self._leaders.full_over(conn, do)
+
+    def _send(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
+        """Submit it there."""
+        leader = conn.leader
+        self._give(job, record, leader)
+        conn.frames.append(record.frame)
+        if record.may and leader.no not in record.may:
+            leader.adopted += 1
+
+    def _give(self, job: JobId, record: _Unfinished, leader: Leader) -> None:
+        """It is with this leader from now on."""
+        record.stage = _SENT
+        record.leader = leader.no
+        leader.in_flight += 1
+        leader.cancels.pop(job, None)
+
+    # What the user wants.
 
     def _handle_rare(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         match event:
             case ev.Claim(job):
                 assert job not in self._jobs
-                self._cancels.pop(job, None)
-                self._jobs[job] = _Unfinished(b"")
-                self._unsent.append(job)
+                self._jobs[job] = _Unfinished(b"", _ASKED)
+                self._claims[job] = None
+                for leader in self._rows.values():
+                    leader.cancels.pop(job, None)
+                    if (line := leader.line) is not None:
+                        line.claims.append(job)
+                        line.claimed.add(job)
+                self._judge_claims(do)
             case ev.Cancel(jobs):
-                self._cancel(jobs, do)
-            case ev.Ask(ask, frame):
-                self._asks[ask] = frame
-                conn = self._serving()
-                if conn is not None:
-                    self._send_asks(conn, [ask], do)
+                for job in jobs:
+                    self._cancel(job, do)
+            case ev.Ask(ask, frame, wanted):
+                self._asks[ask] = _Question(frame, wanted)
+                self._send_asks(do)
             case ev.Forget(forgotten):
                 self._asks.pop(forgotten, None)
-                self._jobs.pop(JobId(forgotten), None)
+                if (record := self._jobs.get(JobId(forgotten))) is not None:
+                    self._leave(JobId(forgotten), record)
             case ev.Connected(conn_id):
-                assert conn_id == self._dialling
-                self._dialling = None
-                self._conns[conn_id] = _Conn(conn_id, greeted_at=now, heard_at=now)
+                self._leaders.connected(conn_id, now, do)
             case ev.Disconnected(conn_id, why):
                 self._lost(conn_id, why, now, do)
+            case ev.LeaderAdded(no):
+                self._leaders.add(no, now)
+                self._removed.discard(no)
+                self._leaders.divide(do)
+            case ev.LeaderRemoved(no):
+                self._remove(no, now, do)
             case _:
                 self._handle_from(event, now, do)
 
+    def _cancel(self, job: JobId, do: list[ClientDo]) -> None:
+        record = self._jobs.get(job)
+        if record is None or record.cancelled:
+            return
+        if record.stage is _ASKED:
+            asked = [conn for conn in self._conns.values() if job in conn.claimed]
+            if asked:
+                record.cancelled = True
+                for conn in asked:
+                    conn.cancels.append(job)
+                return
+        if record.stage is _SENT or record.stage is _ACCEPTED:
+            self._call_off(job, [no for no in record.may if no != record.leader])
+            home = self._rows[record.leader]
+            if (line := home.line) is not None:
+                record.cancelled = True
+                line.cancels.append(job)
+            else:  # It may turn out to be one of ours, whose welcome was slow.
+                self._call_off(job, [home.no])
+                self._give_up(job, "cancelled", "it was cancelled here; an old leader cannot be told", do)
+        else:
+            # A leader may have it all the same: from a connection before this one, or from an earlier life.
+            self._call_off(job, self._rows)
+            self._give_up(job, "cancelled", "it was cancelled before it was sent", do)
+
+    def _call_off(self, job: JobId, leaders: Iterable[LeaderNo]) -> None:
+        """Nobody wants it from these any more; those who are away are told when they come back."""
+        for no in leaders:
+            leader = self._rows[no]
+            leader.remember_cancel(job)
+            if (line := leader.line) is not None:
+                line.cancels.append(job)
+
+    def _send_asks(self, do: list[ClientDo]) -> None:
+        """The questions that nobody was asked yet."""
+        for ask, question in list(self._asks.items()):
+            if question.asked:
+                continue
+            whom = [self._rows[question.wanted]] if question.wanted in self._rows else list(self._rows.values())
+            if question.wanted and question.wanted not in self._rows:
+                del self._asks[ask]
+                do.append(ev.NoAnswer(ask, "no-leader", "the leader was removed"))
+            elif (line := next((leader.line for leader in whom if leader.line is not None), None)) is not None:
+                question.asked = line.leader.no
+                do.append(ev.SendFrames(line.id, [question.frame]))
+            elif whom and all(leader.serves for leader in whom):
+                del self._asks[ask]
+                do.append(ev.NoAnswer(ask, "not-supported", "the leader is an old one and answers no questions"))
+
+    # What the leaders say and do.
+
     def _handle_from(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
-        """Something a leader said or did. What a connection says after it was hung up is nobody's any more."""
+        """What a connection says after it was hung up is nobody's any more."""
         assert isinstance(event, ev.Welcomed | ev.Heard | ev.Blocked | ev.Receipts | ev.Refusal | ev.Answered)
         conn = self._conns.get(event.conn)
         if conn is None:
@@ -283,18 +419,14 @@ class Failover:
             return
         conn.heard_at = now
         match event:
-            case ev.Welcomed() if not conn.own:
+            case ev.Welcomed(takes_cap=takes_cap) if not conn.own:
                 conn.own = True
-                conn.beat_at = now + HEARTBEAT_S
-                self._ready(conn, do)
+                conn.takes_cap = takes_cap
+                self._ready(conn, now, do)
             case ev.Receipts(jobs=jobs):
                 do.append(ev.Accepted(jobs))
                 for job in jobs:
-                    record = self._jobs.get(job)
-                    if record is not None and record.stage is _SENT:
-                        record.stage = _ACCEPTED
-                    if conn.full:
-                        self._taken(conn, job)
+                    self._accepted(conn, job)
             case ev.Refusal(job=job, code=code, text=text):
                 self._refused(conn, job, code, text, now, do)
             case ev.Answered(ask=ask, refused=refused, payload=payload):
@@ -303,187 +435,235 @@ class Failover:
             case _:
                 pass
 
-    def _tick_conn(self, conn: _Conn, now: float, do: list[ClientDo]) -> None:
-        if conn.full_until is not None and conn.full_until <= now:
-            conn.full_until = None
-        if self._embedded:
-            return
-        if not conn.ready:
-            if conn.greeted_at + self._welcome_within_s() > now:
-                return
-            if self._silent_left:
-                self._silent_left -= 1
-                self._hang_up(conn, f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s", now, do)
-            else:
-                self._ready(conn, do)
-        elif conn.own and conn.heard_at + SILENCE_MAX_S <= now:
-            self._hang_up(conn, f"the leader was silent for {SILENCE_MAX_S:.0f} s", now, do)
-        elif conn.own and conn.beat_at <= now:
-            conn.beat_at = now + HEARTBEAT_S
-            do.append(ev.SendHeartbeat(conn.id))
-
-    def _ready(self, conn: _Conn, do: list[ClientDo]) -> None:
-        """The greeting is over. A welcome that comes late makes an old leader an own one."""
-        conn.ready = True
-        self._failures = 0
-        do.append(ev.Ready(conn.id, not conn.own))
-        if conn.own:
-            self._silent_left = SILENT_LEFT
-            if self._cancels:
-                do.append(ev.SendCancels(conn.id, list(self._cancels)))
-            # An id that is under way again must not be confirmed for what it was before.
-            if confirmed := [job for job in self._confirmed if job not in self._jobs]:
-                do.append(ev.SendConfirms(conn.id, confirmed))
-        self._send_asks(conn, list(self._asks), do)
-
-    def _welcome_within_s(self) -> float:
-        return WELCOME_AGAIN_WITHIN_S if self._silent_left else WELCOME_WITHIN_S
-
-    def _hang_up(self, conn: _Conn, why: str, now: float, do: list[ClientDo]) -> None:
-        do.append(ev.HangUp(conn.id, why))
-        self._lost(conn.id, why, now, do)
-
-    def _lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]) -> None:
-        if conn_id == self._dialling:
-            self._dialling = None
-        elif self._conns.pop(conn_id, None) is None:
-            return
-        for job, record in list(self._jobs.items()):
-            if record.conn != conn_id:
-                continue
-            if record.cancelled:
-                self._remember_cancel(job)
-                self._give_up(job, "cancelled", "it was cancelled, and its connection was lost", do)
-            else:
-                record.stage = _UNSENT
-                record.conn = ConnId(0)
-                record.resend = True
-        # In the order in which they were handed in, and without those that are gone.
-        self._unsent = deque(job for job, record in self._jobs.items() if record.stage is _UNSENT)
-        delay_s = with_jitter(min(RECONNECT_FIRST_S * 2 ** min(self._failures, 16), RECONNECT_MAX_S), self._chance())
-        self._failures += 1
-        self._dial_at = now + delay_s
-        do.append(ev.Away(why, delay_s))
-
-    def _send_unsent(self, do: list[ClientDo]) -> None:
-        conn = self._serving()
-        if conn is None or conn.blocked or not (self._unsent or conn.full):
-            return
-        room = len(self._unsent)
-        if conn.full:
-            if conn.full_until is not None or conn.probing:
-                return
-            room = conn.probes
-        frames: list[bytes] = []
-        claims: list[JobId] = []
-        while self._unsent and len(frames) < room:
-            job = self._unsent.popleft()
-            record = self._jobs.get(job)
-            if record is None or record.stage is not _UNSENT:
-                continue
-            if not record.frame and not conn.own:
-                self._give_up(job, "not-supported", "an old leader cannot be asked for a job of someone else", do)
-                continue
-            record.stage = _SENT
-            record.conn = conn.id
-            if not record.frame or (record.resend and conn.own):
-                claims.append(job)
-                continue
-            frames.append(record.frame)
-            if conn.full:
-                conn.probing.add(job)
-        if conn.full and not conn.probing:
-            conn.full = False
-            conn.waiting = ""
-            do.append(ev.WaitingOver(taken=not conn.full_delay_s))
-        if frames:
-            do.append(ev.SendFrames(conn.id, frames))
-        if claims:
-            do.append(ev.SendClaims(conn.id, claims))
-
-    def _send_asks(self, conn: _Conn, asks: Sequence[bytes], do: list[ClientDo]) -> None:
-        if conn.own:
-            if asks:
-                do.append(ev.SendFrames(conn.id, [self._asks[ask] for ask in asks]))
-            return
-        for ask in asks:
-            del self._asks[ask]
-            do.append(ev.NoAnswer(ask, "not-supported", "the leader is an old one and answers no questions"))
-
-    def _refused(self, conn: _Conn, job: JobId, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+    def _accepted(self, conn: Conn, job: JobId) -> None:
         record = self._jobs.get(job)
-        if record is None or record.conn != conn.id:
+        if record is not None:
+            if record.stage is _SENT and record.leader == conn.leader.no:
+                record.stage = _ACCEPTED
+            elif job in conn.claimed and record.stage in {_UNSENT, _STRANDED}:
+                # It had the job all the time, and the one that adopted it is gone.
+                conn.claimed.remove(job)
+                self._give(job, record, conn.leader)
+                record.stage = _ACCEPTED
+        if conn.full:
+            taken(conn, job)
+
+    def _refused(self, conn: Conn, job: JobId, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+        record = self._jobs.get(job)
+        leader = conn.leader
+        if record is None:
+            return
+        if job in conn.claimed:
+            conn.claimed.remove(job)
+            record.may = _without(record.may, leader.no)
+            if record.stage is _ASKED:
+                self._claims[job] = code, text
+                self._judge_claims(do)
+            return
+        if record.leader != leader.no or record.stage is _STRANDED:
             return
         if record.cancelled:
+            self._call_off(job, [no for no in record.may if no != leader.no])
             self._give_up(job, "cancelled", "it was cancelled before the leader took it", do)
-        elif code == "unknown-job" and record.resend and record.frame:
-            record.resend = False
-            record.stage = _UNSENT
-            record.conn = ConnId(0)
-            self._unsent.append(job)
+        elif code == "unknown-job" and leader.no in record.may:
+            record.may = _without(record.may, leader.no)
+            self._find_place(job, record, now)
         elif code not in _NOT_NOW:
+            self._call_off(job, [no for no in record.may if no != leader.no])
             self._give_up(job, code, text, do)
         else:
-            record.stage = _UNSENT
-            record.conn = ConnId(0)
-            self._unsent.append(job)
-            conn.full = True
-            if conn.waiting != code:  # Said once, and not for every job and every probe.
-                conn.waiting = code
-                do.append(ev.Waiting(code, text))
-            if conn.full_until is None:  # The first refusal of this round; the others only follow it.
-                conn.full_delay_s = min(max(2 * conn.full_delay_s, FULL_RETRY_FIRST_S), FULL_RETRY_MAX_S)
-                conn.full_until = now + with_jitter(conn.full_delay_s, self._chance())
-                conn.probes = 1
+            self._find_place(job, record, now)
+            self._leaders.refused(conn, code, text, now, do)
         conn.probing.discard(job)
 
-    def _taken(self, conn: _Conn, job: JobId) -> None:
-        """A leader that was full took a job. When it took all it was offered, it is offered twice as many."""
-        if job in conn.probing:
-            conn.probing.remove(job)
-            if not conn.probing and conn.full_until is None:
-                conn.probes *= 2
-                conn.full_delay_s = 0.0
+    def _ready(self, conn: Conn, now: float, do: list[ClientDo]) -> None:
+        """It serves from now on. What it may have is asked for; to an old one that cannot be said, it is sent again."""
+        leader = conn.leader
+        self._leaders.ready(conn, now, do)
+        leader.has_stranded = False
+        if conn.own:
+            if cancels := [job for job in leader.cancels if not self._is_wanted_from(leader, job)]:
+                do.append(ev.SendCancels(conn.id, cancels))
+            # An id that is under way again must not be confirmed for what it was before.
+            if confirmed := [job for job in leader.confirmed if not self._is_wanted_from(leader, job)]:
+                do.append(ev.SendConfirms(conn.id, confirmed))
+        for job, record in self._jobs.items():
+            if record.stage is _STRANDED and record.leader == leader.no:
+                self._give(job, record, leader)
+                if conn.own:
+                    conn.claims.append(job)
+                else:
+                    conn.frames.append(record.frame)
+            elif conn.own and (record.stage is _ASKED or leader.no in record.may):
+                self._claim_beside(job, record, conn)
+        self._send_asks(do)
+        self._judge_claims(do)
 
-    def _remember_cancel(self, job: JobId) -> None:
-        self._cancels[job] = None
-        if len(self._cancels) > CONFIRMED_MAX:
-            del self._cancels[next(iter(self._cancels))]
+    def _claim_beside(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
+        """Others have it, or nobody knows who; this one may have it as well, and its result already."""
+        if record.leader == conn.leader.no or job in conn.claimed:
+            return
+        if record.stage is _UNSENT:
+            self._give(job, record, conn.leader)
+        else:
+            conn.claimed.add(job)
+            conn.leader.cancels.pop(job, None)
+        conn.claims.append(job)
 
-    def _cancel(self, jobs: Sequence[JobId], do: list[ClientDo]) -> None:
-        told: list[JobId] = []
-        conn = self._serving()
-        for job in jobs:
-            record = self._jobs.get(job)
-            if record is None or record.cancelled:
+    def _is_wanted_from(self, leader: Leader, job: JobId) -> bool:
+        """May what was called off there before be wanted from it again?"""
+        record = self._jobs.get(job)
+        if record is None:
+            return False
+        return record.stage in {_UNSENT, _ASKED} or record.leader == leader.no or leader.no in record.may
+
+    def _judge_claims(self, do: list[ClientDo]) -> None:
+        """Give up those that all who serve do not know, once nobody else is about to be asked."""
+        if not self._claims or any(leader.is_coming for leader in self._rows.values()):
+            return
+        only_old = bool(self._rows) and all(leader.serves and leader.line is None for leader in self._rows.values())
+        for job, no in list(self._claims.items()):
+            if any(job in conn.claimed for conn in self._conns.values()):
                 continue
-            if record.stage is _UNSENT:
-                # A leader may have it all the same: from a connection before this one, or from an earlier life.
-                self._remember_cancel(job)
-                if conn is not None and conn.own:
-                    told.append(job)
-                self._give_up(job, "cancelled", "it was cancelled before it was sent", do)
-            elif conn is None or not conn.own:
-                self._remember_cancel(job)  # It may turn out to be one of ours, whose welcome was slow.
-                self._give_up(job, "cancelled", "it was cancelled here; an old leader cannot be told", do)
+            if no is not None and self._jobs[job].cancelled:
+                self._give_up(job, "cancelled", "it was cancelled before the leader took it", do)
+            elif no is not None:
+                self._give_up(job, *no, do)
+            elif only_old:
+                self._give_up(job, "not-supported", "an old leader cannot be asked for a job of someone else", do)
+
+    # They are lost.
+
+    def _hang_up(self, conn: Conn, why: str, now: float, do: list[ClientDo], *, awaited: bool) -> None:
+        do.append(ev.HangUp(conn.id, why))
+        self._lost(conn.id, why, now, do, awaited=awaited)
+
+    def _lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo], *, awaited: bool = True) -> None:
+        told: list[ClientDo] = []
+        lost = self._leaders.lost(conn_id, why, now, told)
+        if lost is None:
+            return
+        leader, conn = lost
+        if conn is not None and conn.ready:
+            if not awaited or leader.removed:
+                leader.lost_at = -math.inf
+            self._strand(conn, now, do)
+        do += told
+        if leader.removed:
+            self._part(leader, now, do)
+        else:
+            self._no_answer_from(leader, do)
+
+    def _strand(self, lost: Conn, now: float, do: list[ClientDo]) -> None:
+        """What this connection carried waits for its leader, or for another one that has it as well."""
+        leader = lost.leader
+        for job, record in list(self._jobs.items()):
+            if record.leader == leader.no:
+                if leader.no not in record.may:
+                    record.may = (*record.may, leader.no)
+                if record.cancelled:
+                    self._call_off(job, record.may)
+                    self._give_up(job, "cancelled", "it was cancelled, and its connection was lost", do)
+                else:
+                    self._find_place(job, record, now)
+            elif record.cancelled and job in lost.claimed:
+                leader.remember_cancel(job)
+                if record.stage is _ASKED and not any(job in conn.claimed for conn in self._conns.values()):
+                    self._give_up(job, "cancelled", "it was cancelled, and its connection was lost", do)
+
+    def _find_place(self, job: JobId, record: _Unfinished, now: float) -> None:
+        """It is with nobody any more: another one may have it all the same, or be back with it in time."""
+        rows = self._rows
+        if (home := rows.get(record.leader)) is not None and home.serves:
+            home.in_flight -= 1
+        for no in record.may:
+            conn = rows[no].conn
+            if conn is not None and job in conn.claimed:
+                conn.claimed.remove(job)
+                self._give(job, record, rows[no])
+                return
+        for no in record.may:
+            if not rows[no].serves and self._is_awaited(rows[no], now):
+                record.stage = _STRANDED
+                record.leader = no
+                rows[no].has_stranded = True
+                return
+        record.stage = _UNSENT
+        record.leader = ANY_LEADER
+        self._unsent.append(job)
+
+    def _is_awaited(self, leader: Leader, now: float) -> bool:
+        """Is there still time for it to come back to what it has? Without others there is all the time it needs."""
+        return now < leader.lost_at + self._grace_s or len(self._rows) == 1
+
+    def _grace_over(self, leader: Leader, now: float) -> None:
+        """What waits for it goes to whoever serves first (SPEC K5)."""
+        leader.has_stranded = False
+        for job, record in self._jobs.items():
+            if record.stage is _STRANDED and record.leader == leader.no:
+                self._find_place(job, record, now)
+
+    def _remove(self, no: LeaderNo, now: float, do: list[ClientDo]) -> None:
+        leader = self._rows.get(no)
+        if leader is None:
+            return
+        leader.removed = True
+        self._removed.add(no)
+        self._leaders.divide(do)
+        if not leader.serves:
+            self._part(leader, now, do)
+
+    def _part(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
+        """It has nothing of ours any more, or is not there: it is no longer waited for."""
+        conn = leader.conn
+        self._removed.discard(leader.no)
+        self._leaders.drop(leader)
+        do.append(ev.Parted(leader.no, conn.id if conn is not None else leader.dialling or ConnId(0)))
+        for job, record in self._jobs.items():
+            if leader.no in record.may:
+                record.may = _without(record.may, leader.no)
+            if record.leader == leader.no:
+                self._find_place(job, record, now)
+        self._no_answer_from(leader, do)
+
+    def _no_answer_from(self, leader: Leader, do: list[ClientDo]) -> None:
+        """Whatever it was asked, others have to be asked, or there is nobody left to wait for."""
+        for question in self._asks.values():
+            if question.asked == leader.no:
+                question.asked = ANY_LEADER
+        self._send_asks(do)
+        self._judge_claims(do)
+
+    # A job ends.
+
+    def _ended(self, job: JobId, record: _Unfinished, by: LeaderNo) -> None:
+        """Its result came, and not from the only leader that may have it: the others are told to let it go."""
+        self._leave(job, record)
+        if record.stage is _ASKED:
+            return
+        for no in {record.leader, *record.may} - {by, ANY_LEADER}:
+            self._call_off(job, [no])
+            leader = self._rows[no]
+            if (line := leader.line) is not None:
+                line.confirms.append(job)
             else:
-                record.cancelled = True
-                told.append(job)
-        if conn is not None and told:
-            do.append(ev.SendCancels(conn.id, told))
+                leader.confirmed.append(job)
+
+    def _leave(self, job: JobId, record: _Unfinished) -> None:
+        """It is nobody's any more."""
+        self._jobs.pop(job, None)
+        self._claims.pop(job, None)
+        home = self._rows.get(record.leader)
+        if home is not None and home.serves:
+            home.in_flight -= 1
+        for conn in self._conns.values():
+            conn.claimed.discard(job)
+            conn.probing.discard(job)  # A full leader that is waited for on its account would be waited for for ever.
 
     def _give_up(self, job: JobId, code: str, text: str, do: list[ClientDo]) -> None:
-        for conn in self._conns.values():
-            conn.probing.discard(job)  # A full leader that is waited for on its account would be waited for for ever.
-        del self._jobs[job]
+        self._leave(job, self._jobs[job])
         do.append(ev.GiveUp(job, code, text))
 
-    def _may_submit(self) -> bool:
-        conn = self._serving()
-        return conn is not None and not conn.blocked and not conn.full
 
-    def _set_gate(self, do: list[ClientDo]) -> None:
-        may = self._may_submit()
-        if may != self._gate:
-            self._gate = may
-            do.append(ev.Gate(may))
+def _without(leaders: tuple[LeaderNo, ...], gone: LeaderNo) -> tuple[LeaderNo, ...]:
+    return tuple(no for no in leaders if no != gone)

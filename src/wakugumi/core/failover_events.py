@@ -7,14 +7,30 @@ wants it to outlive that gives it an id of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NewType, TypeAlias
 
 import msgspec
 
 from wakugumi.core.events import Step
 from wakugumi.core.job import ConnId, JobId
 
+LeaderNo = NewType("LeaderNo", int)
+"""Which of a client's leaders: a number from 1 on, of whoever knows the addresses."""
+ANY_LEADER = LeaderNo(0)
+
 # What a client hears: first from its user, then from the world.
+
+
+class LeaderAdded(msgspec.Struct, frozen=True, gc=False):
+    """One more leader, or one that was to be removed and still has jobs: it gets new ones again."""
+
+    leader: LeaderNo
+
+
+class LeaderRemoved(msgspec.Struct, frozen=True, gc=False):
+    """It gets no further jobs; `Parted` follows when it has none left."""
+
+    leader: LeaderNo
 
 
 class Submit(msgspec.Struct, frozen=True, gc=False):
@@ -25,7 +41,7 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Someone submitted this job before; we wait for its result."""
+    """Someone submitted this job before, nobody says to which leader; we wait for its result."""
 
     job: JobId
 
@@ -39,6 +55,8 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
     ask: bytes
     frame: bytes
+    leader: LeaderNo = ANY_LEADER
+    """Whom to ask; whoever serves if none is named."""
 
 
 class Forget(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +80,8 @@ class Disconnected(msgspec.Struct, frozen=True, gc=False):
 
 class Welcomed(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
+    takes_cap: bool = False
+    """It may be told another cap than the one of the hello."""
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
@@ -103,7 +123,9 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 ClientEvent: TypeAlias = (
-    Submit
+    LeaderAdded
+    | LeaderRemoved
+    | Submit
     | Claim
     | Cancel
     | Ask
@@ -123,9 +145,11 @@ ClientEvent: TypeAlias = (
 
 
 class Dial(msgspec.Struct, frozen=True, gc=False):
-    """Connect, say hello, and report as Connected or Disconnected under this number."""
+    """Connect, say hello with this cap, and report as Connected or Disconnected under this number."""
 
     conn: ConnId
+    leader: LeaderNo
+    cap: int
 
 
 class HangUp(msgspec.Struct, frozen=True, gc=False):
@@ -159,8 +183,15 @@ class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
 
+class SendCap(msgspec.Struct, frozen=True, gc=False):
+    """The client's cap at this leader is another one from now on."""
+
+    conn: ConnId
+    cap: int
+
+
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The leader has these for good."""
+    """A leader has these for good."""
 
     jobs: Sequence[JobId]
 
@@ -194,34 +225,47 @@ class NoAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ready(msgspec.Struct, frozen=True, gc=False):
-    """A leader serves us. An `old` one gives no receipts and answers no questions."""
+    """This leader serves us. An `old` one gives no receipts and answers no questions."""
 
+    leader: LeaderNo
     conn: ConnId
     old: bool
 
 
 class Away(msgspec.Struct, frozen=True, gc=False):
-    """No leader serves us, and why; it is dialled again in so many seconds."""
+    """This leader does not serve us, and why; it is dialled again in so many seconds."""
 
+    leader: LeaderNo
     why: str
     retry_in_s: float
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """The leader takes no jobs now, and why: what it refused is offered again until it takes it."""
+    """This leader takes no jobs now, and why: what it refused is offered to others, and to it again."""
 
+    leader: LeaderNo
     code: str
     text: str
 
 
 class WaitingOver(msgspec.Struct, frozen=True, gc=False):
-    """The leader has `taken` all that it was offered; or nothing is left to offer, and it may be as full as before."""
+    """It has `taken` all that it was offered; or nothing is left to offer, and it may be as full as before."""
 
+    leader: LeaderNo
     taken: bool
 
 
+class Parted(msgspec.Struct, frozen=True, gc=False):
+    """A removed leader has none of our jobs any more: say what is still to be said to it, and hang up. Its number is
+    nobody's from now on."""
+
+    leader: LeaderNo
+    conn: ConnId
+    """0 if there is no connection."""
+
+
 class Gate(msgspec.Struct, frozen=True, gc=False):
-    """May further jobs be handed in? Not while there is no leader, or it is full, or it does not read."""
+    """May further jobs be handed in? Not while no leader serves, or all that do are full or do not read."""
 
     open: bool
 
@@ -234,6 +278,7 @@ ClientDo: TypeAlias = (
     | SendCancels
     | SendConfirms
     | SendHeartbeat
+    | SendCap
     | Accepted
     | Deliver
     | GiveUp
@@ -243,6 +288,7 @@ ClientDo: TypeAlias = (
     | Away
     | Waiting
     | WaitingOver
+    | Parted
     | Gate
 )
 
