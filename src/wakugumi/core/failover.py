@@ -507,7 +507,10 @@ class Failover:
             self._give(job, record, conn.leader)
         else:
             conn.claimed.add(job)
-            conn.leader.cancels.pop(job, None)
+            if record.cancelled:
+                self._call_off(job, [conn.leader.no])
+            else:
+                conn.leader.cancels.pop(job, None)
         conn.claims.append(job)
 
     def _is_wanted_from(self, leader: Leader, job: JobId) -> bool:
@@ -519,15 +522,17 @@ class Failover:
 
     def _judge_claims(self, do: list[ClientDo]) -> None:
         """Give up those that all who serve do not know, once nobody else is about to be asked."""
-        if not self._claims or any(leader.is_coming for leader in self._rows.values()):
+        if not self._claims:
             return
+        some_come = any(leader.is_coming for leader in self._rows.values())
         only_old = bool(self._rows) and all(leader.serves and leader.line is None for leader in self._rows.values())
         for job, no in list(self._claims.items()):
             if any(job in conn.claimed for conn in self._conns.values()):
                 continue
-            if no is not None and self._jobs[job].cancelled:
-                self._give_up(job, "cancelled", "it was cancelled before the leader took it", do)
-            elif no is not None:
+            if self._jobs[job].cancelled:
+                self._call_off(job, self._rows)
+                self._give_up(job, "cancelled", "it was cancelled before a leader was found that knows it", do)
+            elif no is not None and not some_come:
                 self._give_up(job, *no, do)
             elif only_old:
                 self._give_up(job, "not-supported", "an old leader cannot be asked for a job of someone else", do)
@@ -568,8 +573,6 @@ class Failover:
                     self._find_place(job, record, now)
             elif record.cancelled and job in lost.claimed:
                 leader.remember_cancel(job)
-                if record.stage is _ASKED and not any(job in conn.claimed for conn in self._conns.values()):
-                    self._give_up(job, "cancelled", "it was cancelled, and its connection was lost", do)
 
     def _find_place(self, job: JobId, record: _Unfinished, now: float) -> None:
         """It is with nobody any more: another one may have it all the same, or be back with it in time."""
