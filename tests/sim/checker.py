@@ -141,6 +141,15 @@ class Checker:
         for line in client.lines.values():
             if line.greeted and line.lost_at is None and line.leader in accepted_by:
                 self.broken(job, f"{client.name} hears that it is unknown, and is connected to {line.leader.name}")
+        for leader in accepted_by:
+            for_s = world.clock.now - client.left_at.get(leader.name, -1.0)
+            if (
+                for_s < client.settings.grace_s
+                and client.removed_at.get(leader.name, -1.0) < client.left_at[leader.name]
+            ):
+                self.broken(
+                    job, f"{client.name} hears that it is unknown, and {leader.name} was there {for_s:.1f} s before"
+                )
 
     def complained(self, who: str, text: str) -> None:
         if not who.startswith("leader") or "credit" in text:
@@ -256,9 +265,12 @@ class Checker:
         )
         raise AssertionError
 
-    def _stale(self, client: Client, job: JobId, execution: Execution) -> None:
+    def _stale(self, job: JobId, execution: Execution, before: float) -> None:
         """A worker that could not hear that its failure was taken may tell it again, and cannot know that the job was
         opened again meanwhile; without such trouble it must not happen."""
+        place = (execution.leader, job)
+        if execution.opened == self._opened[place] and self._opened_at[place] > before:
+            return  # A person requeued it before it was submitted again, which found it running.
         self.counts.stale += 1
         at, _ = max(self._trouble.get(execution.worker, (-1.0, "")), self._trouble.get(execution.leader, (-1.0, "")))
         if max(at, self._leader_died_at.get(execution.leader, -1.0)) < execution.started_at:
@@ -291,6 +303,7 @@ class Checker:
 
     def delivered(self, client: Client, want: Want, result: bytes) -> None:
         job = want.request.job
+        before = self._delivered_at.get(job, -1.0)
         self._delivered_at[job] = self._world.clock.now
         ok, reason = read_result(result)
         number = result.rsplit(b"|", 1)[1]
@@ -299,7 +312,7 @@ class Checker:
             if execution is None or execution.ended_at is None:
                 self.broken(job, f"{client.name} was given the result of a program that never ended: {result!r}")
             elif not ok and execution.started_at < want.fresh_from and not self._is_old(execution.worker):
-                self._stale(client, job, execution)
+                self._stale(job, execution, before)
         if reason == "cancelled" and not want.cancelled:
             self.broken(job, "its result says cancelled, and nobody wanted that")
         if reason == "input-lost":

@@ -66,6 +66,8 @@ class Client(Process):
         """Those of them that its user has not removed."""
         self.removed_at: dict[str, float] = {}
         """When its user removed each of them last, in any life."""
+        self.left_at: dict[str, float] = {}
+        """When it lost each of them last, after a welcome, in this life."""
         self.places = Places(self)
         self._parted: set[LeaderNo] = set()
         self._queue: deque[JobId] = deque()
@@ -111,6 +113,7 @@ class Client(Process):
         settings = self.settings
         self.leaders = {LeaderNo(at): self.world.leaders[which] for at, which in enumerate(settings.leaders, 1)}
         self.present = dict.fromkeys(self.leaders)
+        self.left_at = {}
         self._parted = set()
         self.machine = Failover(
             self.random.random,
@@ -189,6 +192,7 @@ class Client(Process):
     def _submit(self, want: Want) -> None:
         want.status = Status.ASKED
         want.life = self.life
+        want.asked_at = self.clock.now
         want.claimed = False
         want.submitted_at = self.clock.now
         self._unfinished += 1
@@ -200,6 +204,7 @@ class Client(Process):
     def _claim(self, want: Want) -> None:
         want.status = Status.ASKED
         want.life = self.life
+        want.asked_at = self.clock.now
         want.claimed = True
         self._unfinished += 1
         self.post(ev.Claim(want.request.job))
@@ -470,6 +475,8 @@ class Line:
     def _is_lost(self) -> None:
         if self.lost_at is None:
             self.lost_at = self.client.clock.now
+            if self.greeted:
+                self.client.left_at[self.leader.name] = self.lost_at
             self.client.places.lost(self)
 
     def _lives(self) -> bool:

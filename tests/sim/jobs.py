@@ -55,6 +55,8 @@ class Want(msgspec.Struct, eq=False):
     """It was handed in as a claim."""
     accepted: bool = False
     """A receipt was seen since it was submitted last."""
+    asked_at: float = 0.0
+    """When it was handed in last."""
     submitted_at: float = 0.0
     submitted_by: int = 0
     """How many connections the client had lost when it submitted this."""

@@ -54,8 +54,8 @@ class Places:
         """Why more than one leader was given the job, for one wish."""
         self._answered: dict[tuple[JobId, int], str] = {}
         """Who brought the first result."""
-        self._shared: dict[JobId, None] = {}
-        """More than one leader had it, at some time."""
+        self._first_life: dict[tuple[JobId, str], int] = {}
+        """In which life each leader was given each job first."""
 
     def wanted_anew(self, job: JobId) -> None:
         self._visits.pop(job, None)
@@ -69,9 +69,9 @@ class Places:
         for other, visit in visits.items():
             if other != name and not visit.refused:
                 self._reasons[job, wish] = self._why_elsewhere(job, visit, line)
-                self._shared[job] = None
         visits[name] = Visit(line, self._clock.now)
         self._wishes[job, name] = wish
+        self._first_life.setdefault((job, name), line.life)
 
     def claimed(self, job: JobId, line: Line) -> None:
         """It is with this leader again, if it was in this life: a job of an earlier life is only looked for."""
@@ -123,14 +123,11 @@ class Places:
         """Empty if there is no reason."""
         return self._reasons.get((job, wish), "")
 
-    def was_shared(self, job: JobId) -> bool:
-        return job in self._shared
-
     def is_told(self, job: JobId, leader: str) -> bool:
         """Must this leader have heard that nobody waits for its result any more? Not if the client died since the
         leader was given the job, or has removed it: nobody knows of it then, and its time will end it."""
         visit = self._visits.get(job, {}).get(leader)
-        if visit is None or visit.line.life != self._client.life:
+        if visit is None or visit.refused or self._first_life[job, leader] != self._client.life:
             return False
         return self._client.removed_at.get(leader, -1.0) < visit.at
 

@@ -98,7 +98,7 @@ def draw_plan(random: Random, jobs: int | None) -> Plan:
             ("disk", failing / 8),
         ),
         cancel_share=random.choice([0.0, 0.05, 0.15]),
-        endless_share=0.0 if any(worker.old for worker in workers) else random.choice([0.0, 0.03]),
+        endless_share=0.0 if any(worker.old for worker in workers) else random.choice([0.0, 0.03, 0.03 * several]),
         watch_share=random.choice([0.0, 0.1, 0.5]),
         looks=random.choice([0, 2, 4]),
         words=words,

@@ -232,7 +232,7 @@ class World:
                 client = self._clients[job.client.id]
                 want = client.wants[job.id]
                 is_over = want.status is Status.CANCELLED and job.state is not DONE and want.request.endless
-                if is_over and not client.places.is_told(job.id, leader.name):
+                if is_over and (want.life != client.life or client.removed_at.get(leader.name, -1.0) > want.asked_at):
                     left.append(show_job_id(job.id))
             if left:
                 self.checker.counts.left_behind += len(left)
@@ -295,12 +295,13 @@ class World:
         self.compare_with_disk()
 
     def _look_for_owed_results(self) -> None:
-        """A leader that ran a job in vain knows that: it does not keep a result for who has one."""
+        """A leader that ran a job in vain knows that: it does not keep a result for who has one. What a person requeued
+        is kept for who asks for it again."""
         for leader in self.leaders:
             for job in leader.machine.jobs.values():
                 client = self._clients[job.client.id]
                 has_it = client.wants[job.id].status is Status.DONE
-                if has_it and not job.delivered and client.places.is_told(job.id, leader.name):
+                if has_it and not (job.delivered or job.requeued) and client.places.is_told(job.id, leader.name):
                     raise Broken(job.id, f"{leader.name} keeps a result for {client.name}, which has one")
 
     def _look_at_caps(self) -> None:
