@@ -139,7 +139,7 @@ class Checker:
             self.counts.lost += 1
             self.broken(job, f"LOST: it was accepted, and {client.name}, who asked for it, hears that it is unknown")
         for line in client.lines.values():
-            if line.greeted and line.lost_at is None and line.leader in accepted_by:
+            if line.own and line.lost_at is None and line.leader in accepted_by:
                 self.broken(job, f"{client.name} hears that it is unknown, and is connected to {line.leader.name}")
         for leader in accepted_by:
             for_s = world.clock.now - client.left_at.get(leader.name, -1.0)

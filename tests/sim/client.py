@@ -268,9 +268,10 @@ class Client(Process):
             case ev.HangUp(conn):
                 if (line := self.lines.get(conn)) is not None:
                     line.hang_up()
-            case ev.Ready(_, conn):
+            case ev.Ready(_, conn, old):
                 if (line := self.lines.get(conn)) is not None:
                     line.ready = True
+                    line.own = not old
             case ev.SendCap(conn, cap):
                 if (line := self.lines.get(conn)) is not None:
                     line.cap = cap
@@ -391,13 +392,13 @@ class Line:
         "conn",
         "deaf",
         "ended",
-        "greeted",
         "heard_at",
         "leader",
         "life",
         "link",
         "lost_at",
         "no",
+        "own",
         "ready",
     )
 
@@ -409,8 +410,8 @@ class Line:
         self.cap = cap
         """What the leader was told last."""
         self.ready = False
-        self.greeted = False
-        """The leader said welcome."""
+        self.own = False
+        """The client has heard the leader's welcome."""
         self.heard_at = client.clock.now
         self.lost_at: float | None = None
         """When the client heard of its end, or ended it."""
@@ -463,8 +464,6 @@ class Line:
         self.heard_at = client.clock.now
         if isinstance(message, ev.Result) and message.job in client.wants:
             client.places.answered(message.job, self)
-        elif isinstance(message, ev.Welcomed):
-            self.greeted = True
         elif isinstance(message, ev.Refusal):
             client.places.refused(message.job, self)
         elif isinstance(message, ev.Receipts):
@@ -475,7 +474,7 @@ class Line:
     def _is_lost(self) -> None:
         if self.lost_at is None:
             self.lost_at = self.client.clock.now
-            if self.greeted:
+            if self.own:
                 self.client.left_at[self.leader.name] = self.lost_at
             self.client.places.lost(self)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HELLO_DEADLINE_S: Final = 10.0
 LOAD_S: Final = 0.01
 LOAD_SLOW_S: Final = 3.0
-LOAD_SLOW_SHARE: Final = 0.05
+LOAD_SLOW_SHARE: Final = 0.1
 """Of the reads: meanwhile the leaf may be dropped, because its jobs were moved."""
 
 

@@ -116,7 +116,7 @@ MUTANTS: Final = (
         "            job.since = now\n            first = job.attempts > 1\n            if first:\n"
         "                self._lanes.push(job, first=True)",
         "a job whose first worker is lost says that it is queued, and stands in no queue",
-        5,
+        1,
     ),
     Mutant(
         "failure-not-kept",
@@ -124,7 +124,7 @@ MUTANTS: Final = (
         "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "            if ok:\n                out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "a FAILED result is told and confirmed, and the disk does not have it",
-        2,
+        1,
     ),
     Mutant(
         "others-not-called-off",
@@ -140,7 +140,7 @@ MUTANTS: Final = (
         "        held = running | dict.fromkeys(event.finished) | fetched",
         "        held = fetched",
         "a worker comes back and says what it runs, and it is given to others all the same",
-        1,
+        12,
     ),
     Mutant(
         "credit-counted-twice",
@@ -157,7 +157,7 @@ MUTANTS: Final = (
         "            if job is None or job.state is DONE:\n"
         '                self._out.refuse(door, job_id, "unknown-job"',
         "who claims a job that finished meanwhile hears that it is unknown",
-        2,
+        1,
     ),
     Mutant(
         "sent-is-delivered",
@@ -166,7 +166,7 @@ MUTANTS: Final = (
         "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))\n"
         "        if not job.delivered:\n            self._delivered(job, job.since)",
         "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
-        313,
+        4,
     ),
     Mutant(
         "bystander-settles",
@@ -174,7 +174,7 @@ MUTANTS: Final = (
         "            if job is None or job.state is not DONE or job.delivered or job.client is not client:",
         "            if job is None or job.state is not DONE or job.delivered:",
         "whoever else waited for a result and has it settles it: it may be gone when its own client comes back",
-        307,
+        142,
     ),
     Mutant(
         "pending-dropped",
@@ -182,7 +182,7 @@ MUTANTS: Final = (
         "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
         "            elif job.state is DONE:\n                pass\n            else:",
         "results that came while a client did not read are never sent",
-        30,
+        150,
     ),
     Mutant(
         "undelivered-forgotten",
@@ -198,7 +198,7 @@ MUTANTS: Final = (
         "        elif job.state is DONE:\n            return\n        elif event.ok:",
         "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
         "an OK that comes after a FAILED result was told replaces it",
-        42,
+        15,
     ),
     Mutant(
         "payload-of-another-leaf",
@@ -206,7 +206,7 @@ MUTANTS: Final = (
         "            if job.leaf != event.leaf:",
         "            if job.leaf < event.leaf:",
         "a job that was moved while its old leaf was read gets the request that was not found there",
-        172,
+        941,
     ),
     Mutant(
         "running-queued-on-recovery",
@@ -214,7 +214,7 @@ MUTANTS: Final = (
         "        if attempt is not None:\n            _expect_back(leader, job, attempt, now)",
         "        if attempt is not None and attempt.number > 1:\n            _expect_back(leader, job, attempt, now)",
         "what ran when the leader died is given to others at once",
-        2,
+        5,
     ),
     Mutant(
         "no-grace-on-recovery",
@@ -222,7 +222,7 @@ MUTANTS: Final = (
         "        leader.crew.expect(worker, now + RECOVERY_GRACE_S)",
         "        leader.crew.expect(worker, now + 0.5)",
         "workers that need more than half a second to find the new leader lose what they run",
-        1,
+        12,
     ),
     Mutant(
         "forgotten-come-back",
@@ -230,7 +230,7 @@ MUTANTS: Final = (
         "            case ev.ForgetJob():\n                self._forget(job)",
         "            case ev.ForgetJob():\n                pass",
         "forgotten jobs come back from the journal, whose leaves they stood in are gone",
-        8,
+        4,
     ),
     Mutant(
         "moved-job-keeps-its-leaf",
@@ -238,7 +238,7 @@ MUTANTS: Final = (
         "    job.leaf = out.leaves.hold(",
         "    out.leaves.hold(",
         "a job that was moved is still looked for in its old leaf",
-        5,
+        11,
     ),
     Mutant(
         "leaves-dropped-too-early",
@@ -246,7 +246,7 @@ MUTANTS: Final = (
         "            if sheaf.live or sheaf is self._open:",
         "            if sheaf.live > 1 or sheaf is self._open:",
         "the journal drops a leaf in which one job still stands",
-        4,
+        2,
     ),
     Mutant(
         "owed-not-sent-again",
@@ -254,7 +254,7 @@ MUTANTS: Final = (
         "        self._resend.extend(self._kept.owed)\n",
         "",
         "a result that could not be told over a lost connection is never told",
-        2,
+        1,
     ),
     Mutant(
         "finished-not-told",
@@ -278,7 +278,7 @@ MUTANTS: Final = (
         "                if record.cancelled:\n                    self._call_off(job, record.may)\n",
         "                if record.cancelled:\n",
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
-        148,
+        22,
     ),
     Mutant(
         "cancel-repeated-once",
@@ -287,7 +287,7 @@ MUTANTS: Final = (
         "                do.append(ev.SendCancels(conn.id, cancels))\n                leader.cancels.clear()\n"
         "            # An id",
         "a cancel that was said again to a leader which died before it had kept it is not said to the next one",
-        37,
+        20,
     ),
     Mutant(
         "unsent-cancel-not-told",
@@ -320,7 +320,7 @@ MUTANTS: Final = (
         "        return now < leader.lost_at + self._grace_s or",
         "        return now < leader.lost_at + 0.7 * self._grace_s or",
         "jobs are given to others before the grace is over",
-        1,
+        4,
     ),
     Mutant(
         "sent-elsewhere-while-connected",
@@ -330,7 +330,7 @@ MUTANTS: Final = (
         "                if record.leader == conn.leader.no and record.stage is _SENT:\n"
         "                    self._find_place(job, record, now)\n            return",
         "what a leader that does not read was sent is sent to others as well, while its connection lives",
-        1,
+        74,
     ),
     Mutant(
         "losers-result-delivered",
@@ -340,7 +340,7 @@ MUTANTS: Final = (
         "                    results.append(event)\n"
         "                if record is not None:\n                    results.append(event)",
         "a result that comes from a second leader is delivered as well",
-        1,
+        15,
     ),
     Mutant(
         "loser-not-told",
@@ -348,7 +348,7 @@ MUTANTS: Final = (
         "            self._call_off(job, [no])\n            leader = self._rows[no]",
         "            leader = self._rows[no]",
         "a leader goes on with a job that another one has done",
-        1,
+        38,
     ),
     Mutant(
         "loser-told-only-if-there",
@@ -356,7 +356,7 @@ MUTANTS: Final = (
         "            leader.remember_cancel(job)\n            if (line := leader.line) is not None:",
         "            if (line := leader.line) is not None:\n                leader.remember_cancel(job)",
         "a leader that is away when another one has done its job is not told when it comes back",
-        1,
+        14,
     ),
     Mutant(
         "loser-not-confirmed",
@@ -364,7 +364,7 @@ MUTANTS: Final = (
         "                leader.confirmed.append(job)",
         "                pass",
         "a leader that comes back with a result which another one has brought keeps it for a day",
-        1,
+        4,
     ),
     Mutant(
         "two-never-adopt",
@@ -372,7 +372,7 @@ MUTANTS: Final = (
         " + self._grace_s or len(self._rows) == 1",
         " + self._grace_s or len(self._rows) <= 2",
         "of two leaders, the one that is left does not adopt what the other one had",
-        1,
+        15,
     ),
     Mutant(
         "adopted-too-late",
@@ -380,7 +380,7 @@ MUTANTS: Final = (
         "            if leader.has_stranded and len(self.rows) > 1:",
         "            if leader.has_stranded and len(self.rows) > 9:",
         "the end of the grace wakes nobody: jobs are adopted when something else happens",
-        1,
+        4,
     ),
     Mutant(
         "returned-leader-not-claimed-from",
@@ -389,7 +389,7 @@ MUTANTS: Final = (
         "                if conn.own and len(self._rows) > 1:\n                    pass\n"
         "                elif conn.own:\n                    conn.claims.append(job)",
         "a leader is back in time, and is not asked for what it has",
-        1,
+        2,
     ),
     Mutant(
         "smaller-cap-not-told",
@@ -397,7 +397,7 @@ MUTANTS: Final = (
         "leader.share and leader.share != conn.told_cap:",
         "leader.share and leader.share > conn.told_cap:",
         "when a leader returns, the others are not told that their share is smaller: the cap is exceeded",
-        1,
+        2,
     ),
     Mutant(
         "cap-not-divided-anew",
@@ -415,7 +415,7 @@ MUTANTS: Final = (
         "            if record.leader == leader.no:\n                record.leader = ANY_LEADER\n"
         "        self._no_answer",
         "what a removed leader had when it was lost is given to nobody",
-        1,
+        20,
     ),
     Mutant(
         "removed-leader-left-at-once",
@@ -423,6 +423,6 @@ MUTANTS: Final = (
         "        if not leader.serves:\n            self._part(leader, now, do)",
         "        if not leader.serves or leader.in_flight < 3:\n            self._part(leader, now, do)",
         "a removed leader is left while it has jobs",
-        1,
+        2,
     ),
 )

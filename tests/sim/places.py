@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from tests.sim.jobs import Status
+from tests.sim.jobs import Status, Want
 
 from wakugumi.core.job import JobId
 from wakugumi.limits import MUTE_MAX_S
@@ -131,6 +131,14 @@ class Places:
             return False
         return self._client.removed_at.get(leader, -1.0) < visit.at
 
+    def is_left_behind(self, want: Want, leader: str) -> bool:
+        """Was its end wanted in a life that does not know of this leader's share in it? A client that claims
+        a job asks all its leaders; one that submits it again knows of those that it gave it to."""
+        client = self._client
+        if want.life != client.life or client.removed_at.get(leader, -1.0) > want.asked_at:
+            return True
+        return not want.claimed and self._first_life.get((want.request.job, leader)) != client.life
+
     def _why_elsewhere(self, job: JobId, visit: Visit, line: Line) -> str:
         """Why is it not with the leader of that visit any more? Broken, if it should be."""
         checker = self._client.world.checker
@@ -158,6 +166,8 @@ class Places:
         client = self._client
         if line.life != client.life or not client.takes_jobs or len(client.present) < 2:
             return
+        if line.lost_at is None or client.resumed_at >= line.lost_at:
+            return  # It was paused, and has heard of the loss only now.
         now, grace_s = self._clock.now, client.settings.grace_s
         for job, visits in self._visits.items():
             want = client.wants[job]

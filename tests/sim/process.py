@@ -35,6 +35,7 @@ class Process:
         self.name = name
         self.alive = False
         self.paused = False
+        self.resumed_at = -1.0
         self.life = 0
         self.doom: str | None = None
         self.slow_s = 0.0
@@ -85,6 +86,7 @@ class Process:
     def resume(self) -> None:
         if self.paused:
             self.paused = False
+            self.resumed_at = self.clock.now
             if self.alive:
                 waits, self._waits = self._waits, []
                 for call in waits:

@@ -232,7 +232,7 @@ class World:
                 client = self._clients[job.client.id]
                 want = client.wants[job.id]
                 is_over = want.status is Status.CANCELLED and job.state is not DONE and want.request.endless
-                if is_over and (want.life != client.life or client.removed_at.get(leader.name, -1.0) > want.asked_at):
+                if is_over and client.places.is_left_behind(want, leader.name):
                     left.append(show_job_id(job.id))
             if left:
                 self.checker.counts.left_behind += len(left)
