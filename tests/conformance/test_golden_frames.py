@@ -95,6 +95,7 @@ REWRITE: dict[int, Callable[[Frame], bytes]] = {
     fr.ASSIGN_JOB: lambda frame: ms.encode(ms.read_request(frame.payload)),
     fr.ACK_JOB: a_result,
     fr.CREDIT: lambda frame: ms.write_credit(ms.read_credit(frame.payload)),
+    fr.CAP: lambda frame: ms.write_cap(ms.read_cap(frame.payload)),
     fr.RESULT: a_result,
     fr.CACHE_ACK: again(ms.CachePutResult),
     fr.HELLO_CLIENT: again(ms.HelloClient),

@@ -55,6 +55,31 @@ def test_a_place_under_the_cap_comes_free_however_an_attempt_ends(world: World, 
         world.worker("v", credit=9).gets(one)  # it comes back at the head of the queue
 
 
+@pytest.mark.spec("L5", "K2")
+def test_a_client_may_declare_another_cap_and_what_waits_under_it_goes_on(world: World) -> None:
+    desk, worker = world.client(cap=1), world.worker("w", credit=9)
+    a, b, c = desk.submits(3)
+    worker.gets(a)
+    world.hear(ev.CapChanged(desk.conn, 2))
+    worker.gets(b)
+    world.hear(ev.CapChanged(desk.conn, 1))
+    worker.acks(a)
+    desk.gets_result(a)
+    worker.gets_nothing()
+    worker.acks(b)
+    desk.gets_result(b)
+    worker.gets(c)
+
+
+def test_the_largest_cap_of_a_clients_connections_holds_also_when_one_changes(world: World) -> None:
+    worker = world.worker("w", credit=9)
+    one, _other = world.client(cap=1), world.client(cap=2)
+    a, b, _c = one.submits(3)
+    worker.gets(a, b)
+    world.hear(ev.CapChanged(one.conn, 1))
+    assert world.leader.callers.clients[one.id].cap == 2
+
+
 @pytest.mark.spec("F5", "L5")
 def test_several_connections_share_the_cap_of_their_client(world: World) -> None:
     worker = world.worker("w", credit=9)

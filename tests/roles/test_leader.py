@@ -66,7 +66,9 @@ async def test_a_peer_that_wants_something_is_welcomed_first(leader: Running) ->
     ):
         async with OwnPeer(leader.port) as peer:
             await peer.say(hello)
-            assert ms.read_welcome((await peer.expect(fr.WELCOME)).payload).version == __version__
+            welcome = ms.read_welcome((await peer.expect(fr.WELCOME)).payload)
+            assert welcome.version == __version__
+            assert welcome.wants == ([ms.CAPS] if hello[4] == fr.HELLO_CLIENT else [])
 
 
 @pytest.mark.spec("F4", "F9", "W7")

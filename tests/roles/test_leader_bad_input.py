@@ -22,7 +22,7 @@ from tests.roles.a_leader import OwnPeer, Running, Stranger, a_leader
 
 from wakugumi.core import events as ev
 from wakugumi.core.job import JobId
-from wakugumi.limits import CREDIT_MAX, FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, MIB
+from wakugumi.limits import CLIENT_CAP_MAX, CREDIT_MAX, FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, MIB
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -402,6 +402,20 @@ async def test_a_credit_that_cannot_be_is_refused_and_a_good_one_still_counts(
         await client.submit()
         assert (await worker.assigned()).msg_id == first
         await leader.until(lambda machine: machine.lanes.queued == 1)
+
+
+@pytest.mark.parametrize(
+    "payload", [*(struct.pack("<i", cap) for cap in (0, -1, -(2**31), CLIENT_CAP_MAX + 1)), b"", b"\x01", b"seven"]
+)
+async def test_a_cap_that_cannot_be_is_refused_and_a_good_one_still_counts(
+    leader: Running, caplog: pytest.LogCaptureFixture, payload: bytes
+) -> None:
+    async with said_once(leader, caplog, "a cap of", "is refused"), OwnPeer(leader.port) as client:
+        await client.hello_client("stranger", cap=3)
+        for _ in range(50):
+            await client.say(fr.encode(fr.CAP, payload=payload))
+        await client.say(fr.encode(fr.CAP, payload=ms.write_cap(7)))
+        await leader.until(lambda machine: [one.cap for one in machine.callers.clients.values()] == [7])
 
 
 @pytest.mark.spec("F7")

@@ -303,6 +303,17 @@ def test_unknown_fields_are_ignored() -> None:
     assert ms.read_result(JOB_ID, b'{"JobId":"x","Status":"OK","Later":null}') == ms.JobResult("x")
 
 
+@pytest.mark.parametrize("cap", [1, 4, 100_000])
+def test_a_cap_is_an_int32(cap: int) -> None:
+    assert ms.write_cap(cap) == cap.to_bytes(4, "little")
+    assert ms.read_cap(ms.write_cap(cap)) == cap
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x01", b"\x01\x00\x00\x00\x00", b"\xff\xff\xff\xff"])
+def test_a_cap_that_cannot_be_read_is_never_above_zero(payload: bytes) -> None:
+    assert ms.read_cap(payload) <= 0
+
+
 @pytest.mark.spec("F7")
 @pytest.mark.parametrize("amount", [1, 4, 4096])
 def test_credit_is_an_int32(amount: int) -> None:

@@ -14,7 +14,7 @@ from wakugumi.core.delivery import Delivery, Door
 from wakugumi.core.job import DONE, ClientId, ConnId, JobId, Verdict
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Client, Job, Lanes
-from wakugumi.limits import CLIENTS_MAX, SILENCE_MAX_S, UNDELIVERED_BYTES_MAX
+from wakugumi.limits import CLIENT_CAP_MAX, CLIENTS_MAX, SILENCE_MAX_S, UNDELIVERED_BYTES_MAX
 
 _UNHEARD: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-lost"})
 """The outcomes of attempts of whose end their worker has said nothing."""
@@ -60,6 +60,16 @@ class Callers:
                 for job in [job for job in self.delivery.undelivered.values() if job.client is client]:
                     if not any(conn in self.doors for conn in job.waiters):
                         self.send_result(job, door)
+
+    def cap_changed(self, door: Door, cap: int) -> None:
+        """The largest cap of a client's connections holds, as in their hellos."""
+        if not 1 <= cap <= CLIENT_CAP_MAX:
+            self._out.complain(door.conn, f"a cap of {cap} is refused: 1 to {CLIENT_CAP_MAX}")
+            return
+        client = door.client
+        client.conns[door.conn] = cap
+        client.cap = max(client.conns.values())
+        self._lanes.room_came(client)
 
     def left(self, door: Door) -> None:
         del self.doors[door.conn]

@@ -119,6 +119,7 @@ class Dispatch:
             ev.Held: self._held,
             ev.Confirmed: self._confirmed,
             ev.Claimed: self._claimed,
+            ev.CapChanged: self._cap_changed,
             ev.CancelWanted: self._cancel_wanted,
             ev.Heard: self._heard,
             ev.Leaving: self._leaving,
@@ -329,6 +330,12 @@ class Dispatch:
         door = self._doors.get(event.conn)
         if door is not None:
             self.callers.claimed(door, event)
+
+    def _cap_changed(self, event: ev.CapChanged, now: float) -> None:
+        door = self._doors.get(event.conn)
+        if door is not None:
+            door.seen_at = now
+            self.callers.cap_changed(door, event.cap)
 
     def _confirmed(self, event: ev.Confirmed, now: float) -> None:
         door = self._doors.get(event.conn)

@@ -154,6 +154,13 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
+class CapChanged(msgspec.Struct, frozen=True, gc=False):
+    """A client declares another cap than in its hello: it has divided its own over several leaders, and anew."""
+
+    conn: ConnId
+    cap: int
+
+
 class CancelWanted(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     jobs: Sequence[JobId]
@@ -223,6 +230,7 @@ LeaderEvent: TypeAlias = (
     | Held
     | Confirmed
     | Claimed
+    | CapChanged
     | CancelWanted
     | Heard
     | Leaving

@@ -277,6 +277,10 @@ class Peer:
             log.info("%s %s left", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
 
+    @property
+    def is_client(self) -> bool:
+        return self._role == "client"
+
     def set_reading(self) -> None:
         self.link.pause(self.paused or self.leader.behind)
 
@@ -298,6 +302,7 @@ class Peer:
                 fr.CONFIRM: self._confirm,
                 fr.CANCEL: self._cancel,
                 fr.CLAIM: self._claim,
+                fr.CAP: self._cap,
                 fr.ASK: self._ask,
                 fr.HEARTBEAT: self._heartbeat,
             },
@@ -387,6 +392,9 @@ class Peer:
     def _claim(self, frame: Frame) -> None:
         self._post(ev.Claimed(self.conn, ms.unpack_ids(frame.payload)))
 
+    def _cap(self, frame: Frame) -> None:
+        self._post(ev.CapChanged(self.conn, ms.read_cap(frame.payload)))
+
     def _ask(self, frame: Frame) -> None:
         try:
             question = ms.read_question(frame.payload)
@@ -456,7 +464,8 @@ def _ignore(_frame: Frame) -> None:
 
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
-    peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome(__version__))))
+    welcome = ms.Welcome(__version__, [ms.CAPS] if peer.is_client else [])
+    peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(welcome)))
 
 
 def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:

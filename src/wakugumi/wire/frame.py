@@ -39,6 +39,7 @@ LEAVING: Final = 23
 ASK: Final = 24
 CLAIM: Final = 25
 FETCH: Final = 26
+CAP: Final = 27
 
 NAMES: Final[dict[int, str]] = {
     SUBMIT_JOB: "SubmitJob",
@@ -61,6 +62,7 @@ NAMES: Final[dict[int, str]] = {
     ASK: "Ask",
     CLAIM: "Claim",
     FETCH: "Fetch",
+    CAP: "Cap",
 }
 
 NO_ID: Final = bytes(16)

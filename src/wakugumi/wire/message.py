@@ -40,6 +40,7 @@ RECEIPTS: Final = "receipts"
 HEARTBEATS: Final = "heartbeats"
 REATTACH: Final = "reattach"
 CANCELS: Final = "cancels"
+CAPS: Final = "caps"
 WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS)
 WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS)
 
@@ -134,6 +135,7 @@ class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
 
     version: str
     wants: list[str] = []
+    """What the leader takes beyond what every leader with a Welcome does: `caps` from a client."""
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="pascal"):
@@ -263,6 +265,16 @@ def read_credit(payload: bytes) -> int:
 def write_credit(amount: int) -> bytes:
     assert 0 < amount <= CREDIT_MAX
     return amount.to_bytes(4, "little", signed=True)
+
+
+def read_cap(payload: bytes) -> int:
+    """The int32 of a Cap frame; 0, which the core refuses, for anything malformed."""
+    return int.from_bytes(payload, "little", signed=True) if len(payload) == 4 else 0
+
+
+def write_cap(cap: int) -> bytes:
+    assert 0 < cap <= CLIENT_CAP_MAX
+    return cap.to_bytes(4, "little", signed=True)
 
 
 def read_welcome(payload: bytes) -> Welcome:
