@@ -265,13 +265,16 @@ class Checker:
         )
         raise AssertionError
 
-    def _stale(self, job: JobId, execution: Execution, before: float) -> None:
+    def _stale(self, client: Client, want: Want, execution: Execution, before: float) -> None:
         """A worker that could not hear that its failure was taken may tell it again, and cannot know that the job was
         opened again meanwhile; without such trouble it must not happen."""
+        job = want.request.job
         place = (execution.leader, job)
         if execution.opened == self._opened[place] and self._opened_at[place] > before:
             return  # A person requeued it before it was submitted again, which found it running.
         self.counts.stale += 1
+        if want.claimed and len(client.all_leaders) > 1:
+            return  # A claim asks all leaders, and one of them has kept the failure of an earlier submit.
         at, _ = max(self._trouble.get(execution.worker, (-1.0, "")), self._trouble.get(execution.leader, (-1.0, "")))
         if max(at, self._leader_died_at.get(execution.leader, -1.0)) < execution.started_at:
             self.broken(job, "it was submitted again, and its client was given the failure of before")
@@ -312,7 +315,7 @@ class Checker:
             if execution is None or execution.ended_at is None:
                 self.broken(job, f"{client.name} was given the result of a program that never ended: {result!r}")
             elif not ok and execution.started_at < want.fresh_from and not self._is_old(execution.worker):
-                self._stale(job, execution, before)
+                self._stale(client, want, execution, before)
         if reason == "cancelled" and not want.cancelled:
             self.broken(job, "its result says cancelled, and nobody wanted that")
         if reason == "input-lost":

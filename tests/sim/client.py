@@ -89,12 +89,14 @@ class Client(Process):
 
     def is_served(self) -> bool:
         """By all of its leaders, and not only in its own eyes."""
-        served = {
-            line.no
-            for line in self.lines.values()
-            if line.ready and line.link is not None and line.link.number in self.world.net.links
-        }
-        return served == set(self.present)
+        links = self._links()
+        return set(links) == set(self.present) and all(link.number in self.world.net.links for link in links.values())
+
+    def link_to(self, no: LeaderNo) -> Link:
+        return self._links()[no]
+
+    def _links(self) -> dict[LeaderNo, Link]:
+        return {line.no: line.link for line in self.lines.values() if line.ready and line.link is not None}
 
     def has_work(self) -> bool:
         return self.alive and self._unfinished > 0
@@ -121,7 +123,8 @@ class Client(Process):
             cap=settings.cap,
             choice=settings.choice,
             grace_s=settings.grace_s,
-            unfinished_max=settings.unfinished_max,
+            # What an earlier life handed in may be cancelled beyond that, for the sake of the others.
+            unfinished_max=settings.unfinished_max + len(self.undone()),
         )
         for want in self.wants.values():
             if want.status is Status.NEW:
@@ -273,8 +276,7 @@ class Client(Process):
                     line.ready = True
                     line.own = not old
             case ev.SendCap(conn, cap):
-                if (line := self.lines.get(conn)) is not None:
-                    line.cap = cap
+                self._send(conn, lambda to: lev.CapChanged(to, cap))
             case ev.Parted(no, conn):
                 self._parted.add(no)
                 if (line := self.lines.get(conn)) is not None:
@@ -408,7 +410,7 @@ class Line:
         self.no = no
         self.leader = client.leaders[no]
         self.cap = cap
-        """What the leader was told last."""
+        """What the hello says."""
         self.ready = False
         self.own = False
         """The client has heard the leader's welcome."""

@@ -308,12 +308,13 @@ class World:
         """The leaders of a client know its cap's share, and all of it is shared out."""
         for client in self.clients:
             shares = {state.leader: state.share for state in client.machine.states()}
-            told = {line.no: line.cap for line in client.lines.values()}
             if sum(shares.values()) != client.settings.cap:
                 raise Broken(None, f"{client.name} divides {client.settings.cap} into {shares}")
             for no, share in shares.items():
-                if share and told[no] != share:
-                    raise Broken(None, f"{client.name} has told {client.leaders[no].name} {told[no]}, not {share}")
+                leader = client.leaders[no]
+                known = leader.machine.callers.clients[client.client_id].conns[ConnId(client.link_to(no).number)]
+                if share and known != share:
+                    raise Broken(None, f"{client.name} has a share of {share} at {leader.name}, which knows {known}")
 
     def compare_with_disk(self) -> None:
         """What the disks would bring back is what the leaders hold."""
