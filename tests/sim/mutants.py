@@ -166,7 +166,7 @@ MUTANTS: Final = (
         "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))\n"
         "        if not job.delivered:\n            self._delivered(job, job.since)",
         "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
-        4,
+        29,
     ),
     Mutant(
         "bystander-settles",
@@ -182,7 +182,7 @@ MUTANTS: Final = (
         "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
         "            elif job.state is DONE:\n                pass\n            else:",
         "results that came while a client did not read are never sent",
-        150,
+        330,
     ),
     Mutant(
         "undelivered-forgotten",
@@ -190,7 +190,7 @@ MUTANTS: Final = (
         "            if job.since + UNDELIVERED_TTL_S > now:",
         "            if job.since + 20.0 > now:",
         "a result that nobody has fetched yet is forgotten after 20 s",
-        17,
+        8,
     ),
     Mutant(
         "late-ack-wins",
@@ -198,7 +198,7 @@ MUTANTS: Final = (
         "        elif job.state is DONE:\n            return\n        elif event.ok:",
         "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
         "an OK that comes after a FAILED result was told replaces it",
-        15,
+        20,
     ),
     Mutant(
         "payload-of-another-leaf",
@@ -287,15 +287,16 @@ MUTANTS: Final = (
         "                do.append(ev.SendCancels(conn.id, cancels))\n                leader.cancels.clear()\n"
         "            # An id",
         "a cancel that was said again to a leader which died before it had kept it is not said to the next one",
-        20,
+        22,
     ),
     Mutant(
         "unsent-cancel-not-told",
         "failover",
+        "            # A leader may have it all the same: from a connection before this one, or from an earlier life.\n"
         "            self._call_off(job, self._rows)\n",
         "            self._call_off(job, [no for no, leader in self._rows.items() if leader.serves])\n",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
-        7,
+        22,
     ),
     Mutant(
         "second-result-delivered",
@@ -304,7 +305,7 @@ MUTANTS: Final = (
         "                if record is None and not conn.blocked:\n                    results.append(event)\n"
         "                if record is not None:\n                    results.append(event)",
         "a client hands out the result of a job that has ended for its user",
-        23,
+        1,
     ),
     Mutant(
         "lost-submit-not-sent-again",
@@ -320,7 +321,7 @@ MUTANTS: Final = (
         "        return now < leader.lost_at + self._grace_s or",
         "        return now < leader.lost_at + 0.7 * self._grace_s or",
         "jobs are given to others before the grace is over",
-        4,
+        15,
     ),
     Mutant(
         "sent-elsewhere-while-connected",
@@ -364,7 +365,7 @@ MUTANTS: Final = (
         "                leader.confirmed.append(job)",
         "                pass",
         "a leader that comes back with a result which another one has brought keeps it for a day",
-        4,
+        15,
     ),
     Mutant(
         "two-never-adopt",
@@ -380,7 +381,7 @@ MUTANTS: Final = (
         "            if leader.has_stranded and len(self.rows) > 1:",
         "            if leader.has_stranded and len(self.rows) > 9:",
         "the end of the grace wakes nobody: jobs are adopted when something else happens",
-        4,
+        15,
     ),
     Mutant(
         "returned-leader-not-claimed-from",
