@@ -158,6 +158,7 @@ class Client(Process):
         if want.status is Status.NEW:
             want.status = Status.CANCELLED
             want.told = True
+            want.life = 0
         elif want.status is Status.ASKED and self.alive:
             self.post(ev.Cancel([job]))
 
@@ -467,7 +468,7 @@ class Line:
         if isinstance(message, ev.Result) and message.job in client.wants:
             client.places.answered(message.job, self)
         elif isinstance(message, ev.Refusal):
-            client.places.refused(message.job, self)
+            client.places.refused(message.job, self, message.code)
         elif isinstance(message, ev.Receipts):
             for job in message.jobs:
                 if (want := client.wants.get(job)) is not None:

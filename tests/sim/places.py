@@ -37,6 +37,8 @@ class Visit(msgspec.Struct, eq=False):
 
     line: Line
     at: float
+    lingers: bool = False
+    """An earlier life of the client gave it the job as well: even if it refuses it now, it may have done it."""
     refused: bool = False
 
 
@@ -69,7 +71,11 @@ class Places:
         for other, visit in visits.items():
             if other != name and not visit.refused:
                 self._reasons[job, wish] = self._why_elsewhere(job, visit, line)
-        visits[name] = Visit(line, self._clock.now)
+            elif other != name and visit.lingers:
+                self._reasons[job, wish] = _CLIENT_DIED
+        before = visits.get(name)
+        lingers = before is not None and (before.lingers or (before.line.life != line.life and not before.refused))
+        visits[name] = Visit(line, self._clock.now, lingers)
         self._wishes[job, name] = wish
         self._first_life.setdefault((job, name), line.life)
 
@@ -80,10 +86,12 @@ class Places:
             visit.line = line
             visit.at = self._clock.now
 
-    def refused(self, job: JobId, line: Line) -> None:
+    def refused(self, job: JobId, line: Line, code: str) -> None:
         visit = self._visits.get(job, {}).get(line.leader.name)
         if visit is not None and (visit.line is line or visit.line.life != line.life):
             visit.refused = True
+            if code == "unknown-job":
+                visit.lingers = False
 
     def answered(self, job: JobId, line: Line) -> None:
         wish = self._client.wants[job].wish
