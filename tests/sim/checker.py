@@ -7,6 +7,7 @@ the grid promises:
     one opening of a job has one result, whoever is told it and however often
     a program runs again only for a reason: an attempt that failed and may be tried again, or trouble of its worker or
     its worker's connection; that the leader died is no reason
+    a second leader runs it only if it was right to give it to one: see `places`
 
 Broken is raised at once, so that the story ends where it went wrong.
 """
@@ -15,10 +16,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 from tests.sim.jobs import Execution, Request, Want
+from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
 from wakugumi.core import events as ev
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 _ENDLESS_S: Final = 100_000.0
+
+Place: TypeAlias = tuple[str, JobId]
+"""A job at a leader, by its name."""
 
 
 class Broken(Exception):
@@ -55,6 +60,15 @@ class Counts(msgspec.Struct):
     cancelled: int = 0
     lost: int = 0
     duplicated: int = 0
+    adopted: int = 0
+    """Jobs that were given to another leader because theirs was lost for longer than the grace."""
+    from_two_leaders: int = 0
+    """Results that a second leader brought as well."""
+    losers_told: int = 0
+    """Cancels that told a leader that another one was first."""
+    left_behind: int = 0
+    """Endless programs that nobody but a person could end, because the client that knew of them had died or removed
+    their leader."""
     recovered: int = 0
     """Finished although a process that held them had died."""
     stale: int = 0
@@ -88,17 +102,17 @@ class Checker:
         self._world = world
         self.counts = Counts()
         self._executions: dict[JobId, list[Execution]] = {}
-        self._opened: Counter[JobId] = Counter()
-        """How often the leader opened each job, as far as that was kept."""
-        self._opened_at: dict[JobId, float] = {}
-        self._results: dict[JobId, bytes] = {}
+        self._opened: Counter[Place] = Counter()
+        """How often each leader opened each job, as far as that was kept."""
+        self._opened_at: dict[Place, float] = {}
+        self._results: dict[Place, bytes] = {}
         """What was said of each since it was opened."""
-        self._finished: dict[JobId, None] = {}
+        self._finished: dict[Place, None] = {}
         self._delivered_at: dict[JobId, float] = {}
         self._trouble: dict[str, tuple[float, str]] = {}
         """The latest trouble of a worker, or of its connection."""
         self._held_by_dead: dict[JobId, None] = {}
-        self._leader_died_at = -1.0
+        self._leader_died_at: dict[str, float] = {}
 
     # What must not be.
 
@@ -113,50 +127,75 @@ class Checker:
         self.counts.duplicated += 1
         self.broken(job, f"DUPLICATED: {what}")
 
-    def unknown_to_a_watcher(self, job: JobId, who: str) -> None:
-        if job not in self._delivered_at:
-            self.broken(job, f"LOST: it was accepted, and {who}, who waits for it too, hears that it is unknown")
+    def unknown_to(self, client: Client, job: JobId) -> None:
+        """A client asked for a job that had been accepted, and gave it up because all that it could ask do not know it.
+        A leader that accepted it must know it. If it was there for this client, it cannot be unknown."""
+        world = self._world
+        owner = world.client_called(world.requests[job].client)
+        if client is not owner and job in self._delivered_at:
+            return
+        accepted_by = [leader for leader in world.leaders if leader.name in owner.wants[job].accepted_by]
+        if not any(leader.knows(job) for leader in accepted_by):
+            self.counts.lost += 1
+            self.broken(job, f"LOST: it was accepted, and {client.name}, who asked for it, hears that it is unknown")
+        for line in client.lines.values():
+            if line.own and line.lost_at is None and line.leader in accepted_by:
+                self.broken(job, f"{client.name} hears that it is unknown, and is connected to {line.leader.name}")
+        for leader in accepted_by:
+            for_s = world.clock.now - client.left_at.get(leader.name, -1.0)
+            if (
+                for_s < client.settings.grace_s
+                and client.removed_at.get(leader.name, -1.0) < client.left_at[leader.name]
+            ):
+                self.broken(
+                    job, f"{client.name} hears that it is unknown, and {leader.name} was there {for_s:.1f} s before"
+                )
 
     def complained(self, who: str, text: str) -> None:
-        if who != "leader" or "credit" in text:
+        if not who.startswith("leader") or "credit" in text:
             self.broken(None, f"{who} complains: {text}")
         tally(self.counts.complaints, " ".join(word for word in text.split() if not word.startswith("worker")))
 
-    # What the leader does.
+    # What leaders do.
 
-    def opened(self, records: Sequence[LeaderKeep]) -> list[JobId]:
+    def opened(self, leader: Leader, records: Sequence[LeaderKeep]) -> list[JobId]:
         """A step that kept these is performed next: it may tell results of before and after an opening. Returns the
         jobs that it leaves open: what it tells of them is of before."""
         left: dict[JobId, None] = {}
         for record in records:
             if isinstance(record, ev.KeepJob) or (
                 # A dead job that someone requeued is told whole again, without its result.
-                isinstance(record, ev.KeepWhole) and record.result is None and record.job in self._finished
+                isinstance(record, ev.KeepWhole)
+                and record.result is None
+                and (leader.name, record.job) in self._finished
             ):
-                self._opened[record.job] += 1
-                self._opened_at[record.job] = self._world.clock.now
-                self._results.pop(record.job, None)
-                self._finished.pop(record.job, None)
+                place = (leader.name, record.job)
+                self._opened[place] += 1
+                self._opened_at[place] = self._world.clock.now
+                self._results.pop(place, None)
+                self._finished.pop(place, None)
                 left[record.job] = None
             elif isinstance(record, ev.KeepResult):
-                self._finished[record.job] = None
+                self._finished[leader.name, record.job] = None
                 left.pop(record.job, None)
         return list(left)
 
-    def open_again(self, jobs: Sequence[JobId]) -> None:
+    def open_again(self, leader: Leader, jobs: Sequence[JobId]) -> None:
         for job in jobs:
-            self._results.pop(job, None)
+            self._results.pop((leader.name, job), None)
 
-    def leader_recovers(self, leaves: Sequence[tuple[int, float, Sequence[LeaderKeep]]], performed_leaf: int) -> None:
+    def leader_recovers(
+        self, leader: Leader, leaves: Sequence[tuple[int, float, Sequence[LeaderKeep]]], performed_leaf: int
+    ) -> None:
         """Steps that were kept and never performed count as well: they are what the new leader goes on from."""
         for number, _, records in leaves:
             if number > performed_leaf:
-                self.open_again(self.opened(records))
+                self.open_again(leader, self.opened(leader, records))
 
-    def result_sent(self, job: JobId, result: bytes) -> None:
-        known = self._results.setdefault(job, result)
+    def result_sent(self, leader: Leader, job: JobId, result: bytes) -> None:
+        known = self._results.setdefault((leader.name, job), result)
         if known != result:
-            self.broken(job, f"it has two results: {known!r} and {result!r}")
+            self.broken(job, f"at {leader.name} it has two results: {known!r} and {result!r}")
 
     # What programs do.
 
@@ -165,13 +204,21 @@ class Checker:
         if payload != request.payload:
             self.broken(job, f"{worker.name} was given another request: {payload!r} instead of {request.payload!r}")
         before = self._executions.setdefault(job, [])
-        opened = self._opened[job]
-        reasons = [self._why_again(request, earlier, worker) for earlier in before if earlier.opened == opened]
+        leader = worker.leader.name
+        opened = self._opened[leader, job]
+        wish = self._world.client_called(request.client).places.wish_at(job, leader)
+        reasons = [
+            self._why_again(request, earlier, worker) if earlier.leader == leader else self._why_here(earlier, worker)
+            for earlier in before
+            if (earlier.opened == opened if earlier.leader == leader else earlier.wish == wish)
+        ]
         if reasons:
             tally(self.counts.again, reasons[-1])
         self.counts.executions += 1
         takes_s, reason = self._fate(request)
-        execution = Execution(self.counts.executions, job, worker.name, opened, self._world.clock.now, takes_s, reason)
+        execution = Execution(
+            self.counts.executions, job, worker.name, leader, wish, opened, self._world.clock.now, takes_s, reason
+        )
         before.append(execution)
         return execution
 
@@ -189,6 +236,14 @@ class Checker:
             return request.timeout_s, "timeout"
         return takes_s, ""
 
+    def _why_here(self, earlier: Execution, worker: Worker) -> str:
+        """Why does another leader run it as well? Broken, if it was not right to give it to that one."""
+        owner = self._world.client_called(self._world.requests[earlier.job].client)
+        reason = owner.places.why_two_leaders(earlier.job, earlier.wish)
+        if not reason:
+            self.broken(earlier.job, f"{worker.leader.name} runs it, and {earlier.leader} did for no reason")
+        return reason
+
     def _why_again(self, request: Request, earlier: Execution, worker: Worker) -> str:
         """Why was that execution not enough? Broken, if it should have been."""
         code = CODES.get(earlier.outcome)
@@ -196,12 +251,12 @@ class Checker:
             return f"it ended by {earlier.outcome}"
         if self._is_old(earlier.worker):
             return "an old worker's connection was lost"
-        at, what = max(self._trouble.get(earlier.worker, (-1.0, "")), self._trouble.get("leader", (-1.0, "")))
+        at, what = max(self._trouble.get(earlier.worker, (-1.0, "")), self._trouble.get(earlier.leader, (-1.0, "")))
         if at >= earlier.started_at:
             return what
         if self._world.worker_called(earlier.worker).is_cut_off():
             return "its connection was cut"
-        if self._trouble.get(worker.name, (-1.0, ""))[0] >= self._opened_at.get(request.job, 0.0):
+        if self._trouble.get(worker.name, (-1.0, ""))[0] >= self._opened_at.get((earlier.leader, request.job), 0.0):
             return "an assignment was late, and the job was given to others meanwhile"
         if self._world.clock.now - self._delivered_at.get(request.job, self._world.clock.now) > 600.0:
             return "its result was forgotten"
@@ -210,12 +265,18 @@ class Checker:
         )
         raise AssertionError
 
-    def _stale(self, job: JobId, execution: Execution) -> None:
+    def _stale(self, client: Client, want: Want, execution: Execution, before: float) -> None:
         """A worker that could not hear that its failure was taken may tell it again, and cannot know that the job was
         opened again meanwhile; without such trouble it must not happen."""
+        job = want.request.job
+        place = (execution.leader, job)
+        if execution.opened == self._opened[place] and self._opened_at[place] > before:
+            return  # A person requeued it before it was submitted again, which found it running.
         self.counts.stale += 1
-        at, _ = max(self._trouble.get(execution.worker, (-1.0, "")), self._trouble.get("leader", (-1.0, "")))
-        if max(at, self._leader_died_at) < execution.started_at:
+        if want.claimed and len(client.all_leaders) > 1:
+            return  # A claim asks all leaders, and one of them has kept the failure of an earlier submit.
+        at, _ = max(self._trouble.get(execution.worker, (-1.0, "")), self._trouble.get(execution.leader, (-1.0, "")))
+        if max(at, self._leader_died_at.get(execution.leader, -1.0)) < execution.started_at:
             self.broken(job, "it was submitted again, and its client was given the failure of before")
 
     def _is_old(self, worker: str) -> bool:
@@ -228,10 +289,13 @@ class Checker:
 
     def process_died(self, process: Process) -> None:
         world = self._world
-        if process is world.leader:
-            self._leader_died_at = world.clock.now
+        if isinstance(process, Leader):
+            self._leader_died_at[process.name] = world.clock.now
             self._held_by_dead.update(
-                (job, None) for client in world.clients for job in client.wants if client.wants[job].accepted
+                (job, None)
+                for client in world.clients
+                for job, want in client.wants.items()
+                if want.accepted and process.name in want.accepted_by
             )
             return
         if isinstance(process, Worker):
@@ -242,6 +306,7 @@ class Checker:
 
     def delivered(self, client: Client, want: Want, result: bytes) -> None:
         job = want.request.job
+        before = self._delivered_at.get(job, -1.0)
         self._delivered_at[job] = self._world.clock.now
         ok, reason = read_result(result)
         number = result.rsplit(b"|", 1)[1]
@@ -250,7 +315,7 @@ class Checker:
             if execution is None or execution.ended_at is None:
                 self.broken(job, f"{client.name} was given the result of a program that never ended: {result!r}")
             elif not ok and execution.started_at < want.fresh_from and not self._is_old(execution.worker):
-                self._stale(job, execution)
+                self._stale(client, want, execution, before)
         if reason == "cancelled" and not want.cancelled:
             self.broken(job, "its result says cancelled, and nobody wanted that")
         if reason == "input-lost":

@@ -1,8 +1,9 @@
 """A client as a simulated process: the real `failover` between a wire and a user who wants jobs done.
 
 The user's notes (`Want`) outlive the process: after a restart under the same client id, the user claims or submits
-again whatever has no end yet. Users also cancel, submit again what FAILED, and wait for jobs of others. An old client
-is the same machine that asks for none of our own types.
+again whatever has no end yet. It has one leader or several, which its user may remove and add again while it runs.
+Users also cancel, submit again what FAILED, and wait for jobs of others. An old client is the same machine that asks
+for none of our own types.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 from tests.sim.jobs import OPEN, Request, Status, Want
-from tests.sim.leader import Hello
+from tests.sim.leader import Hello, Leader
 from tests.sim.net import Link
+from tests.sim.places import Places
 from tests.sim.process import Process
 from tests.sim.worker import read_result
 
 from wakugumi.core import events as lev
 from wakugumi.core import failover_events as ev
 from wakugumi.core.failover import Failover
-from wakugumi.core.failover_events import ClientDo
+from wakugumi.core.failover_events import ClientDo, LeaderNo
 from wakugumi.core.job import ClientId, ConnId, JobId
+from wakugumi.core.leaders import Choice
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -37,7 +40,11 @@ class ClientSettings(msgspec.Struct, frozen=True):
     """What differs from client to client."""
 
     old: bool
+    leaders: tuple[int, ...]
+    """Which of the world's leaders it has, counted from 0; an old one has a single one."""
     cap: int
+    grace_s: float
+    choice: Choice
     unfinished_max: int
 
 
@@ -53,6 +60,16 @@ class Client(Process):
         self.client_id = ClientId(self.name)
         self.wants: dict[JobId, Want] = {}
         self.lines: dict[ConnId, Line] = {}
+        self.leaders: dict[LeaderNo, Leader] = {}
+        """By the numbers that its machine knows them by, in this life."""
+        self.present: dict[LeaderNo, None] = {}
+        """Those of them that its user has not removed."""
+        self.removed_at: dict[str, float] = {}
+        """When its user removed each of them last, in any life."""
+        self.left_at: dict[str, float] = {}
+        """When it lost each of them last, after a welcome, in this life."""
+        self.places = Places(self)
+        self._parted: set[LeaderNo] = set()
         self._queue: deque[JobId] = deque()
         """Wants that wait for room."""
         self._watching: dict[JobId, bool] = {}
@@ -62,8 +79,24 @@ class Client(Process):
         self.lines_lost = 0
 
     @property
-    def connected(self) -> bool:
-        return self.alive and self._gate
+    def takes_jobs(self) -> bool:
+        """It lives, and a leader takes jobs from it."""
+        return self.alive and not self.paused and self._gate
+
+    @property
+    def all_leaders(self) -> list[Leader]:
+        return [self.world.leaders[which] for which in self.settings.leaders]
+
+    def is_served(self) -> bool:
+        """By all of its leaders, and not only in its own eyes."""
+        links = self._links()
+        return set(links) == set(self.present) and all(link.number in self.world.net.links for link in links.values())
+
+    def link_to(self, no: LeaderNo) -> Link:
+        return self._links()[no]
+
+    def _links(self) -> dict[LeaderNo, Link]:
+        return {line.no: line.link for line in self.lines.values() if line.ready and line.link is not None}
 
     def has_work(self) -> bool:
         return self.alive and self._unfinished > 0
@@ -79,7 +112,20 @@ class Client(Process):
         self._queue.clear()
         self._gate = False
         self._unfinished = 0
-        self.machine = Failover(self.random.random, unfinished_max=self.settings.unfinished_max)
+        settings = self.settings
+        self.leaders = {LeaderNo(at): self.world.leaders[which] for at, which in enumerate(settings.leaders, 1)}
+        self.present = dict.fromkeys(self.leaders)
+        self.left_at = {}
+        self._parted = set()
+        self.machine = Failover(
+            self.random.random,
+            leaders=self.leaders,
+            cap=settings.cap,
+            choice=settings.choice,
+            grace_s=settings.grace_s,
+            # What an earlier life handed in may be cancelled beyond that, for the sake of the others.
+            unfinished_max=settings.unfinished_max + len(self.undone()),
+        )
         for want in self.wants.values():
             if want.status is Status.NEW:
                 self._queue.append(want.request.job)
@@ -112,6 +158,7 @@ class Client(Process):
         if want.status is Status.NEW:
             want.status = Status.CANCELLED
             want.told = True
+            want.life = 0
         elif want.status is Status.ASKED and self.alive:
             self.post(ev.Cancel([job]))
 
@@ -121,6 +168,20 @@ class Client(Process):
             self._watching[job] = accepted
             self._unfinished += 1
             self.post(ev.Claim(job))
+
+    def remove_leader(self, no: LeaderNo) -> None:
+        del self.present[no]
+        self.removed_at[self.leaders[no].name] = self.clock.now
+        self.post(ev.LeaderRemoved(no))
+
+    def add_leader(self, no: LeaderNo) -> None:
+        """The one that had this number: it is another one if the client has parted from it."""
+        leader = self.leaders[no]
+        if no in self._parted:
+            no = LeaderNo(max(self.leaders) + 1)
+            self.leaders[no] = leader
+        self.present[no] = None
+        self.post(ev.LeaderAdded(no))
 
     def _hand_in(self) -> None:
         while self._queue and self._gate and self._has_room():
@@ -135,6 +196,7 @@ class Client(Process):
     def _submit(self, want: Want) -> None:
         want.status = Status.ASKED
         want.life = self.life
+        want.asked_at = self.clock.now
         want.claimed = False
         want.submitted_at = self.clock.now
         self._unfinished += 1
@@ -146,6 +208,7 @@ class Client(Process):
     def _claim(self, want: Want) -> None:
         want.status = Status.ASKED
         want.life = self.life
+        want.asked_at = self.clock.now
         want.claimed = True
         self._unfinished += 1
         self.post(ev.Claim(want.request.job))
@@ -177,6 +240,8 @@ class Client(Process):
         match effect:
             case ev.SendFrames(conn, frames):
                 for frame in frames:
+                    if (line := self.lines.get(conn)) is not None:
+                        self.places.sent(JobId(frame[:16]), line)
                     self._send(conn, self._submitted(frame))
             case ev.Deliver(results):
                 for result in results:
@@ -184,8 +249,13 @@ class Client(Process):
             case ev.SendConfirms(conn, jobs):
                 self._send(conn, lambda to: lev.Confirmed(to, tuple(jobs)))
             case ev.SendClaims(conn, jobs):
+                if (line := self.lines.get(conn)) is not None:
+                    for job in jobs:
+                        self.places.claimed(job, line)
                 self._send(conn, lambda to: lev.Claimed(to, tuple(jobs)))
             case ev.SendCancels(conn, jobs):
+                for job in jobs:
+                    self.places.called_off(job)
                 self._send(conn, lambda to: lev.CancelWanted(to, tuple(jobs)))
             case ev.SendHeartbeat(conn):
                 self._send(conn, lambda to: lev.Heard(to, 0.0))
@@ -196,12 +266,23 @@ class Client(Process):
             case ev.Gate(is_open):
                 self._gate = is_open
                 self._hand_in()
-            case ev.Dial(conn):
-                line = self.lines[conn] = Line(self, conn)
-                self.world.net.dial(self.name, line, self.world.leader)
+            case ev.Dial(conn, no, cap):
+                line = self.lines[conn] = Line(self, conn, no, cap)
+                self.world.net.dial(self.name, line, line.leader)
             case ev.HangUp(conn):
-                if (known := self.lines.get(conn)) is not None:
-                    known.hang_up()
+                if (line := self.lines.get(conn)) is not None:
+                    line.hang_up()
+            case ev.Ready(_, conn, old):
+                if (line := self.lines.get(conn)) is not None:
+                    line.ready = True
+                    line.own = not old
+            case ev.SendCap(conn, cap):
+                self._send(conn, lambda to: lev.CapChanged(to, cap))
+            case ev.Parted(no, conn):
+                self._parted.add(no)
+                if (line := self.lines.get(conn)) is not None:
+                    self.places.parted(line)
+                    line.hang_up()
             case _:
                 pass
 
@@ -265,7 +346,10 @@ class Client(Process):
     def _want_again(self, want: Want) -> None:
         want.status = Status.NEW
         want.accepted = False
+        want.accepted_by = set()
+        want.wish += 1
         job = want.request.job
+        self.places.wanted_anew(job)
         life = self.life
 
         def again() -> None:
@@ -281,7 +365,7 @@ class Client(Process):
             accepted = self._watching.pop(job)
             self._unfinished -= 1
             if accepted and code == "unknown-job":
-                checker.unknown_to_a_watcher(job, self.name)
+                checker.unknown_to(self, job)
             self._hand_in()
             return
         want = self.wants[job]
@@ -299,7 +383,7 @@ class Client(Process):
             want.told = True
         elif code == "unknown-job":
             if want.accepted:
-                checker.lost(want, "the leader had accepted it and does not know it")
+                checker.unknown_to(self, job)
             want.status = Status.NEW
             self._queue.append(job)
         elif code == "not-supported":
@@ -312,11 +396,35 @@ class Client(Process):
 class Line:
     """One connection of a client, from the dial on."""
 
-    __slots__ = ("client", "conn", "deaf", "ended", "life", "link")
+    __slots__ = (
+        "cap",
+        "client",
+        "conn",
+        "deaf",
+        "ended",
+        "heard_at",
+        "leader",
+        "life",
+        "link",
+        "lost_at",
+        "no",
+        "own",
+        "ready",
+    )
 
-    def __init__(self, client: Client, conn: ConnId) -> None:
+    def __init__(self, client: Client, conn: ConnId, no: LeaderNo, cap: int) -> None:
         self.client = client
         self.conn = conn
+        self.no = no
+        self.leader = client.leaders[no]
+        self.cap = cap
+        """What the hello says."""
+        self.ready = False
+        self.own = False
+        """The client has heard the leader's welcome."""
+        self.heard_at = client.clock.now
+        self.lost_at: float | None = None
+        """When the client heard of its end, or ended it."""
         self.life = client.life
         self.link: Link | None = None
         self.deaf = False
@@ -332,12 +440,13 @@ class Line:
             return
         self.link = link
         own = not client.settings.old
-        joined = lev.ClientJoined(ConnId(link.number), client.client_id, client.settings.cap, own, own)
+        joined = lev.ClientJoined(ConnId(link.number), client.client_id, self.cap, own, own)
         link.up.send((Hello(joined, self.conn, client.name),))
         client.post(ev.Connected(self.conn))
 
     def on_message(self, message: object) -> None:
         if self._lives() and not self.deaf:
+            self._note(message)
             self.client.post(message)
 
     def on_blocked(self, blocked: bool) -> None:
@@ -349,13 +458,35 @@ class Line:
             self.ended = True
             if self.link is not None:
                 self.link.close(self, lose=True)
+            self._is_lost()
             self.client.lines_lost += 1
             del self.client.lines[self.conn]
             self.client.post(ev.Disconnected(self.conn, why))
 
     def hang_up(self) -> None:
         self.deaf = True
+        self._is_lost()
         self.client.clock.after(0.0, lambda: self.on_lost("hung up"))
+
+    def _note(self, message: object) -> None:
+        """For the judge."""
+        client = self.client
+        self.heard_at = client.clock.now
+        if isinstance(message, ev.Result) and message.job in client.wants:
+            client.places.answered(message.job, self)
+        elif isinstance(message, ev.Refusal):
+            client.places.refused(message.job, self, message.code)
+        elif isinstance(message, ev.Receipts):
+            for job in message.jobs:
+                if (want := client.wants.get(job)) is not None:
+                    want.accepted_by.add(self.leader.name)
+
+    def _is_lost(self) -> None:
+        if self.lost_at is None:
+            self.lost_at = self.client.clock.now
+            if self.own:
+                self.client.left_at[self.leader.name] = self.lost_at
+            self.client.places.lost(self)
 
     def _lives(self) -> bool:
         return not self.ended and self.client.life == self.life and self.client.alive

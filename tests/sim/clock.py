@@ -16,18 +16,12 @@ EVENTS_MAX: Final = 3_000_000
 class Clock:
     """The time of one world, in seconds since it began."""
 
-    __slots__ = ("_heap", "_made", "now", "skew_s")
+    __slots__ = ("_heap", "_made", "now")
 
     def __init__(self) -> None:
         self.now = 1_000.0
-        self.skew_s = 0.0
-        """How far the wall clock has been stepped; monotonic time knows nothing of it."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._made = 0
-
-    @property
-    def wall(self) -> float:
-        return self.now + self.skew_s
 
     def at(self, time: float, call: Callable[[], None]) -> None:
         self._made += 1

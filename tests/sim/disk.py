@@ -91,7 +91,7 @@ class Disk:
 
     def read_all(self) -> list[tuple[int, float, list[LeaderKeep]]]:
         """All leaves in order: number, age by the wall clock (which may have been stepped), records."""
-        wall = self._clock.wall
+        wall = self._leader.wall
         return [(number, wall - leaf.written_at, _decode(leaf.records)) for number, leaf in self.leaves.items()]
 
     def payloads(self, number: int, jobs: Sequence[JobId]) -> dict[JobId, bytes]:
@@ -162,7 +162,7 @@ class Disk:
             if not number:
                 continue
             records = [self._with_payload(record) for record in step.keep]
-            self.leaves[number] = Leaf(self._clock.wall, _encode(records))
+            self.leaves[number] = Leaf(self._leader.wall, _encode(records))
             self.last_leaf = number
             for record in records:
                 if isinstance(record, ev.DropLeaves):

@@ -72,20 +72,85 @@ def isolate_a_peer(world: World) -> bool | None:
     return met
 
 
+def part_two(world: World) -> bool | None:
+    """A peer and a leader that it has cannot hear each other, or only one of them the other."""
+    pairs = [(worker, worker.leader) for worker in world.workers]
+    pairs += [(client, leader) for client in world.clients for leader in client.all_leaders]
+    busy = [pair for pair in pairs if pair[0].has_work()]
+    peer, leader = world.random.choice(busy if busy and world.random.random() < 0.8 else pairs)
+    way = world.random.choice(["to", "from", "to and from"])
+    _part(world, peer, leader, way, _some_time(world, 12.0, 60.0))
+    return peer.has_work()
+
+
+def cut_off_a_leader(world: World) -> bool | None:
+    """Nobody hears it, and it hears nobody."""
+    leader = _one_of(world, world.leaders)
+    seconds = _some_time(world, 12.0, 60.0)
+    for process in (*world.workers, *world.clients):
+        _part(world, process, leader, "to and from", seconds)
+    return leader.has_work()
+
+
+def remove_a_leader(world: World) -> bool | None:
+    """From the leaders of a client, which goes on; it is added again after a while."""
+    client = _one_of(world, world.clients)
+    if not client.alive or len(client.present) < (1 if world.random.random() < 0.05 else 2):
+        return None
+    no = world.random.choice(list(client.present))
+    seconds = _some_time(world, 5.0, 40.0)
+    world.tell(client.name, f"is told to leave {client.leaders[no].name} for {seconds:.1f} s", None)
+    met = client.has_work()
+    life = client.life
+    client.remove_leader(no)
+
+    def add() -> None:
+        if client.life == life and client.alive:
+            client.add_leader(no)
+
+    world.lasts(seconds, add)
+    return met
+
+
 def kill_the_leader(world: World) -> bool | None:
-    return _kill(world.leader, power=False)
+    return _kill(_one_of(world, world.leaders), power=False)
+
+
+def kill_all_leaders(world: World) -> bool | None:
+    """Those that are several; each comes back in its own time."""
+    if len(world.leaders) == 1:
+        return None
+    met = [_kill(leader, power=world.random.random() < 0.3) for leader in world.leaders]
+    return any(met)
 
 
 def cut_the_leaders_power(world: World) -> bool | None:
-    return _kill(world.leader, power=True)
+    return _kill(_one_of(world, world.leaders), power=True)
 
 
 def kill_the_leader_in_a_step(world: World) -> bool | None:
-    return _doom(world, world.leader)
+    return _doom(world, _one_of(world, world.leaders))
+
+
+def slow_the_leader(world: World) -> bool | None:
+    leader = _one_of(world, world.leaders)
+    if leader.slow_s:
+        return None
+    leader.slow_s = _some_time(world, 1.0, 8.0)
+    seconds = _some_time(world, 5.0, 60.0)
+    world.tell(leader.name, f"is slow by {leader.slow_s:.1f} s, for {seconds:.1f} s", None)
+    world.checker.trouble(leader.name, "the leader was slow")
+
+    def recover() -> None:
+        world.checker.trouble(leader.name, "the leader was slow")
+        leader.slow_s = 0.0
+
+    world.lasts(seconds, recover)
+    return leader.has_work()
 
 
 def stop_the_leader(world: World) -> bool | None:
-    leader = world.leader
+    leader = _one_of(world, world.leaders)
     if not leader.alive or leader.machine.stopping:
         return None
     met = leader.has_work()
@@ -131,7 +196,7 @@ def kill_a_client_in_a_step(world: World) -> bool | None:
 
 
 def pause_the_leader(world: World) -> bool | None:
-    return _pause(world, world.leader)
+    return _pause(world, _one_of(world, world.leaders))
 
 
 def pause_a_worker(world: World) -> bool | None:
@@ -143,24 +208,26 @@ def pause_a_client(world: World) -> bool | None:
 
 
 def slow_the_disk(world: World) -> bool | None:
-    disk = world.leader.disk
+    leader = _one_of(world, world.leaders)
+    disk = leader.disk
     disk.slow_s = 0.2 * world.random.random()
 
     def recover() -> None:
         disk.slow_s = 0.0
 
     world.lasts(_some_time(world, 2.0, 20.0), recover)
-    return world.leader.has_work()
+    return leader.has_work()
 
 
 def fill_the_disk(world: World) -> bool | None:
     """First it is low, and the leader is told; then, maybe, nothing more can be written."""
-    leader, disk = world.leader, world.leader.disk
+    leader = _one_of(world, world.leaders)
+    disk = leader.disk
     if leader.disk_low:
         return None
     met = leader.has_work()
     leader.disk_low = True
-    world.tell("disk", "is low", None)
+    world.tell(leader.name, "has little room on its disk", None)
     if leader.alive:
         leader.post(lev.DiskLow(True))
     seconds = _some_time(world, 3.0, 20.0)
@@ -168,16 +235,16 @@ def fill_the_disk(world: World) -> bool | None:
 
         def full() -> None:
             if leader.disk_low:
-                world.tell("disk", "is full", None)
+                world.tell(leader.name, "has no room on its disk", None)
                 disk.full = True
 
         world.clock.after(0.5 * seconds * world.random.random(), full)
 
     def room() -> None:
         leader.disk_low = False
-        world.tell("disk", "has room", None)
+        world.tell(leader.name, "has room on its disk", None)
         if disk.full:
-            world.checker.trouble("leader", "its leader's disk was full")
+            world.checker.trouble(leader.name, "its leader's disk was full")
             disk.room_came()
         if leader.alive:
             leader.post(lev.DiskLow(False))
@@ -187,26 +254,33 @@ def fill_the_disk(world: World) -> bool | None:
 
 
 def fail_a_sync(world: World) -> bool | None:
-    world.leader.disk.fails = True
-    return world.leader.has_work()
+    leader = _one_of(world, world.leaders)
+    leader.disk.fails = True
+    return leader.has_work()
 
 
 def step_the_clock(world: World) -> bool | None:
-    """Of the wall: an hour, or a day, ahead or back."""
+    """Of one leader's wall: an hour, or a day, ahead or back."""
+    leader = _one_of(world, world.leaders)
     step_s = world.random.choice([-DAY_S, -3_600.0, -1.0, 1.0, 3_600.0, DAY_S, 30 * DAY_S])
-    world.clock.skew_s += step_s
-    world.tell("clock", f"steps by {step_s:.0f} s", None)
-    return world.leader.has_work()
+    leader.skew_s += step_s
+    world.tell(leader.name, f"has its clock set by {step_s:.0f} s", None)
+    return leader.has_work()
 
 
 KINDS: Final[dict[str, Fault]] = {
     "connection cut": cut_a_link,
     "connection stalled": stall_a_pipe,
     "peer isolated": isolate_a_peer,
+    "two parted": part_two,
+    "leader cut off": cut_off_a_leader,
+    "leader removed": remove_a_leader,
     "leader killed": kill_the_leader,
     "leader killed in a step": kill_the_leader_in_a_step,
+    "all leaders killed": kill_all_leaders,
     "leader power lost": cut_the_leaders_power,
     "leader stopped": stop_the_leader,
+    "leader slow": slow_the_leader,
     "leader paused": pause_the_leader,
     "worker killed": kill_a_worker,
     "worker killed in a step": kill_a_worker_in_a_step,
@@ -225,11 +299,32 @@ KINDS: Final[dict[str, Fault]] = {
 LEADER_ONLY: Final = (
     "leader killed",
     "leader killed in a step",
+    "all leaders killed",
     "leader power lost",
     "sync failed",
     "clock stepped",
 )
-"""With these alone, no program may run twice."""
+"""With these alone, no program may run twice, unless its job is adopted."""
+
+
+def _part(world: World, peer: Process, leader: Process, way: str, seconds: float) -> None:
+    world.tell("network", f"loses what goes {way} {leader.name}, from or to {peer.name}, for {seconds:.1f} s", None)
+    ends = (peer.name, leader.name)
+    links = [link for link in world.net.links.values() if link.ends == ends]
+
+    def harm() -> None:
+        world.checker.trouble(peer.name, "it was parted from its leader")
+        for link in links:
+            link.harm = "it was parted from its leader"
+
+    harm()
+    join = world.net.part(ends, up="to" in way, down="from" in way)
+
+    def heal() -> None:
+        harm()
+        join()
+
+    world.lasts(seconds, heal)
 
 
 def _kill(process: Process, *, power: bool) -> bool | None:

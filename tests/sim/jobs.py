@@ -57,6 +57,8 @@ class Want(msgspec.Struct, eq=False):
     """It was handed in as a claim."""
     accepted: bool = False
     """A receipt was seen since it was submitted last."""
+    asked_at: float = 0.0
+    """When it was handed in last."""
     submitted_at: float = 0.0
     submitted_by: int = 0
     """How many connections the client had lost when it submitted this."""
@@ -68,6 +70,10 @@ class Want(msgspec.Struct, eq=False):
     told: bool = False
     """The leader itself said that it is cancelled."""
     results: list[bytes] = []
+    wish: int = 1
+    """How often its user has wanted it from the beginning: a FAILED result may be answered by a new submit."""
+    accepted_by: set[str] = set()
+    """The leaders whose receipts came since then."""
 
 
 class Execution(msgspec.Struct, eq=False):
@@ -76,8 +82,11 @@ class Execution(msgspec.Struct, eq=False):
     number: int
     job: JobId
     worker: str
+    leader: str
+    wish: int
+    """Which of its user's wishes it serves."""
     opened: int
-    """Which opening of the job it belongs to: a FAILED job that is submitted again is opened again."""
+    """Which opening of the job at that leader it belongs to: a FAILED job that is submitted again is opened again."""
     started_at: float
     takes_s: float
     reason: str

@@ -1,4 +1,4 @@
-"""The leader as a simulated process: the real `dispatch` between wires and a disk.
+"""A leader as a simulated process: the real `dispatch` between wires and a disk.
 
 Like `roles/leader.py` with other hands: wires bring events, effects become messages. A new life begins with what the
 disk has.
@@ -19,7 +19,7 @@ from wakugumi.core import failover_events as fev
 from wakugumi.core import slots_events as sev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderKeep, Step
-from wakugumi.core.job import DONE, ConnId, Verdict
+from wakugumi.core.job import DONE, ConnId, JobId, Verdict
 from wakugumi.core.policy import parse_policies
 
 if TYPE_CHECKING:
@@ -28,28 +28,31 @@ if TYPE_CHECKING:
 HELLO_DEADLINE_S: Final = 10.0
 LOAD_S: Final = 0.01
 LOAD_SLOW_S: Final = 3.0
-LOAD_SLOW_SHARE: Final = 0.05
+LOAD_SLOW_SHARE: Final = 0.1
 """Of the reads: meanwhile the leaf may be dropped, because its jobs were moved."""
 
 
 class LeaderSettings(msgspec.Struct, frozen=True):
-    """What differs from world to world."""
+    """What differs from leader to leader."""
 
     policies: str
     queue_jobs_max: int
     attempts_max: int
     payload_memory_bytes: int
+    skew_s: float
+    """How far its wall clock is from the others'."""
 
 
 class Leader(Process):
-    """The one leader of a world."""
+    """One leader with its disk, over all its lives."""
 
     kind = "leader"
     machine: Dispatch
 
-    def __init__(self, world: World, settings: LeaderSettings) -> None:
-        super().__init__(world, "leader")
+    def __init__(self, world: World, number: int, settings: LeaderSettings) -> None:
+        super().__init__(world, f"leader{number}")
         self.settings = settings
+        self.skew_s = settings.skew_s
         self.disk = Disk(self)
         self.disk_low = False
         self.peers: dict[ConnId, Peer] = {}
@@ -82,6 +85,18 @@ class Leader(Process):
     def has_work(self) -> bool:
         return self.alive and any(job.state is not DONE or not job.delivered for job in self.machine.jobs.values())
 
+    def knows(self, job: JobId) -> bool:
+        """Or would, if it began a life now."""
+        if self.alive:
+            return job in self.machine.jobs
+        return job in self.twin().jobs
+
+    def twin(self) -> Dispatch:
+        """What its disk would bring back."""
+        twin = Dispatch(lambda: 0.5, now=self.clock.now, keeps=True)
+        twin.recover(self.disk.read_all(), self.clock.now)
+        return twin
+
     # Its life.
 
     def born(self) -> None:
@@ -98,7 +113,7 @@ class Leader(Process):
             keeps=True,
         )
         leaves = self.disk.read_all()
-        self.world.checker.leader_recovers(leaves, self.disk.performed_leaf)
+        self.world.checker.leader_recovers(self, leaves, self.disk.performed_leaf)
         self.machine.recover(leaves, self.clock.now)
         if self.world.looks_closely():
             self.machine.check()
@@ -130,9 +145,9 @@ class Leader(Process):
             return
         if leaf:
             self.disk.performed_leaf = leaf
-        opened = self.world.checker.opened(step.keep)
+        opened = self.world.checker.opened(self, step.keep)
         self.perform(step.do)
-        self.world.checker.open_again(opened)
+        self.world.checker.open_again(self, opened)
 
     def do(self, effect: LeaderDo) -> None:
         if isinstance(effect, ev.LoadPayloads):
@@ -140,7 +155,7 @@ class Leader(Process):
             longest_s = LOAD_SLOW_S if self.random.random() < LOAD_SLOW_SHARE else LOAD_S
             self.clock.after(longest_s * self.random.random(), lambda: self._load(effect, life))
         elif isinstance(effect, ev.Stopped):
-            self.world.leader_stopped()
+            self.die(power=False, why="it was asked to stop, and nothing ran any more")
         elif not isinstance(effect, ev.SendAnswer | ev.SendNo):
             peer = self.peers.get(effect.conn)
             if peer is not None:
@@ -239,7 +254,7 @@ def show_result(result: bytes | Verdict) -> bytes:
 
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
-    peer.send(sev.Welcomed() if peer.is_worker else fev.Welcomed(peer.their_conn))
+    peer.send(sev.Welcomed() if peer.is_worker else fev.Welcomed(peer.their_conn, takes_cap=True))
 
 
 def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
@@ -258,7 +273,7 @@ def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
 def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     result = show_result(effect.result)
     if not effect.is_refusal:
-        peer.leader.world.checker.result_sent(effect.job, result)
+        peer.leader.world.checker.result_sent(peer.leader, effect.job, result)
     peer.send(fev.Result(peer.their_conn, effect.job, result))
     if not peer.receipts and not effect.is_refusal:
         # Old clients say nothing: written is delivered (SPEC F9).
@@ -294,7 +309,7 @@ def _resume_reading(peer: Peer, _effect: ev.ResumeReading) -> None:
 
 
 def _complain(peer: Peer, effect: ev.Complain) -> None:
-    peer.leader.world.checker.complained("leader", effect.text)
+    peer.leader.world.checker.complained(peer.leader.name, effect.text)
 
 
 def _close(peer: Peer, _effect: ev.Close) -> None:

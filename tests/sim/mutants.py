@@ -116,7 +116,7 @@ MUTANTS: Final = (
         "            job.since = now\n            first = job.attempts > 1\n            if first:\n"
         "                self._lanes.push(job, first=True)",
         "a job whose first worker is lost says that it is queued, and stands in no queue",
-        3,
+        1,
     ),
     Mutant(
         "failure-not-kept",
@@ -124,7 +124,7 @@ MUTANTS: Final = (
         "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "            if ok:\n                out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "a FAILED result is told and confirmed, and the disk does not have it",
-        2,
+        1,
     ),
     Mutant(
         "others-not-called-off",
@@ -140,7 +140,7 @@ MUTANTS: Final = (
         "        held = running | dict.fromkeys(event.finished) | fetched",
         "        held = fetched",
         "a worker comes back and says what it runs, and it is given to others all the same",
-        15,
+        12,
     ),
     Mutant(
         "credit-counted-twice",
@@ -157,7 +157,7 @@ MUTANTS: Final = (
         "            if job is None or job.state is DONE:\n"
         '                self._out.refuse(door, job_id, "unknown-job"',
         "who claims a job that finished meanwhile hears that it is unknown",
-        2,
+        5,
     ),
     Mutant(
         "sent-is-delivered",
@@ -166,7 +166,7 @@ MUTANTS: Final = (
         "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))\n"
         "        if not job.delivered:\n            self._delivered(job, job.since)",
         "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
-        16,
+        29,
     ),
     Mutant(
         "bystander-settles",
@@ -174,7 +174,7 @@ MUTANTS: Final = (
         "            if job is None or job.state is not DONE or job.delivered or job.client is not client:",
         "            if job is None or job.state is not DONE or job.delivered:",
         "whoever else waited for a result and has it settles it: it may be gone when its own client comes back",
-        56,
+        388,
     ),
     Mutant(
         "pending-dropped",
@@ -182,7 +182,7 @@ MUTANTS: Final = (
         "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
         "            elif job.state is DONE:\n                pass\n            else:",
         "results that came while a client did not read are never sent",
-        63,
+        61,
     ),
     Mutant(
         "undelivered-forgotten",
@@ -190,7 +190,7 @@ MUTANTS: Final = (
         "            if job.since + UNDELIVERED_TTL_S > now:",
         "            if job.since + 20.0 > now:",
         "a result that nobody has fetched yet is forgotten after 20 s",
-        33,
+        5,
     ),
     Mutant(
         "late-ack-wins",
@@ -198,7 +198,7 @@ MUTANTS: Final = (
         "        elif job.state is DONE:\n            return\n        elif event.ok:",
         "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
         "an OK that comes after a FAILED result was told replaces it",
-        5,
+        20,
     ),
     Mutant(
         "payload-of-another-leaf",
@@ -206,7 +206,7 @@ MUTANTS: Final = (
         "            if job.leaf != event.leaf:",
         "            if job.leaf < event.leaf:",
         "a job that was moved while its old leaf was read gets the request that was not found there",
-        553,
+        435,
     ),
     Mutant(
         "running-queued-on-recovery",
@@ -214,7 +214,7 @@ MUTANTS: Final = (
         "        if attempt is not None:\n            _expect_back(leader, job, attempt, now)",
         "        if attempt is not None and attempt.number > 1:\n            _expect_back(leader, job, attempt, now)",
         "what ran when the leader died is given to others at once",
-        2,
+        1,
     ),
     Mutant(
         "no-grace-on-recovery",
@@ -222,7 +222,7 @@ MUTANTS: Final = (
         "        leader.crew.expect(worker, now + RECOVERY_GRACE_S)",
         "        leader.crew.expect(worker, now + 0.5)",
         "workers that need more than half a second to find the new leader lose what they run",
-        2,
+        15,
     ),
     Mutant(
         "forgotten-come-back",
@@ -238,7 +238,7 @@ MUTANTS: Final = (
         "    job.leaf = out.leaves.hold(",
         "    out.leaves.hold(",
         "a job that was moved is still looked for in its old leaf",
-        15,
+        2,
     ),
     Mutant(
         "leaves-dropped-too-early",
@@ -246,7 +246,7 @@ MUTANTS: Final = (
         "            if sheaf.live or sheaf is self._open:",
         "            if sheaf.live > 1 or sheaf is self._open:",
         "the journal drops a leaf in which one job still stands",
-        5,
+        2,
     ),
     Mutant(
         "owed-not-sent-again",
@@ -278,7 +278,7 @@ MUTANTS: Final = (
         "                if record.cancelled:\n                    self._call_off(job, record.may)\n",
         "                if record.cancelled:\n",
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
-        148,
+        38,
     ),
     Mutant(
         "cancel-repeated-once",
@@ -287,7 +287,7 @@ MUTANTS: Final = (
         "                do.append(ev.SendCancels(conn.id, cancels))\n                leader.cancels.clear()\n"
         "            # An id",
         "a cancel that was said again to a leader which died before it had kept it is not said to the next one",
-        22,
+        42,
     ),
     Mutant(
         "unsent-cancel-not-told",
@@ -296,16 +296,16 @@ MUTANTS: Final = (
         "            self._call_off(job, self._rows)\n",
         "            self._call_off(job, [no for no, leader in self._rows.items() if leader.serves])\n",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
-        32,
+        22,
     ),
     Mutant(
         "second-result-delivered",
         "failover",
-        "                if record is not None:\n                    results.append(event)",
-        "                if record is None and not conn.blocked:\n                    results.append(event)\n"
-        "                if record is not None:\n                    results.append(event)",
+        "                record = jobs.pop(event.job, None)\n",
+        "                record = jobs.pop(event.job, None)\n"
+        "                if record is None and not conn.blocked:\n                    results.append(event)\n",
         "a client hands out the result of a job that has ended for its user",
-        23,
+        1,
     ),
     Mutant(
         "lost-submit-not-sent-again",
@@ -313,7 +313,7 @@ MUTANTS: Final = (
         '        elif code == "unknown-job" and leader.no in record.may:\n',
         '        elif code == "unknown-job" and leader.no in record.may and record.stage is _ACCEPTED:\n',
         "a submit that a cut connection swallowed is given up as unknown",
-        1,
+        2,
     ),
     Mutant(
         "kept-free-for-ever",
@@ -321,7 +321,7 @@ MUTANTS: Final = (
         "            if asks.large is job:\n                self.let_go(turn)",
         "            if asks.large is job and job.worker is not None:\n                self.let_go(turn)",
         "a worker that was kept free for a large job stays so when that job is cancelled or goes elsewhere",
-        1,
+        6,
     ),
     Mutant(
         "one-credit-for-a-large-job",
@@ -329,7 +329,7 @@ MUTANTS: Final = (
         "        self._roster.assign(worker, job.id, slots_of(job))",
         "        self._roster.assign(worker, job.id)",
         "a job that takes several slots is paid for with one credit, and its worker has less room than it seems",
-        1,
+        6,
     ),
     Mutant(
         "home-without-end",
@@ -337,7 +337,7 @@ MUTANTS: Final = (
         "                    if asks.first_at + STICKY_PATIENCE_S <= now:\n                        return job, best\n",
         "",
         "the first job that waits for its home waits for as long as others of its client have theirs free",
-        6,
+        240,
     ),
     Mutant(
         "wants-not-kept",
@@ -345,7 +345,7 @@ MUTANTS: Final = (
         "            job.requeued,\n            job.wants,\n",
         "            job.requeued,\n            None,\n",
         "a job that was moved in the journal has forgotten what it asks for",
-        15,
+        6,
     ),
     Mutant(
         "slots-of-a-late-end",
@@ -353,6 +353,117 @@ MUTANTS: Final = (
         "        slots = self._running.pop(job)",
         "        slots = min(1, self._running.pop(job))",
         "a worker gives back one slot for a job that took several",
+        6,
+    ),
+    Mutant(
+        "adopted-too-early",
+        "failover",
+        "        return now < leader.lost_at + self._grace_s or",
+        "        return now < leader.lost_at + 0.7 * self._grace_s or",
+        "jobs are given to others before the grace is over",
+        15,
+    ),
+    Mutant(
+        "sent-elsewhere-while-connected",
+        "failover",
+        "            conn.blocked = event.on\n            return",
+        "            conn.blocked = event.on\n            for job, record in self._jobs.items() if event.on else ():\n"
+        "                if record.leader == conn.leader.no and record.stage is _SENT:\n"
+        "                    self._find_place(job, record, now)\n            return",
+        "what a leader that does not read was sent is sent to others as well, while its connection lives",
+        74,
+    ),
+    Mutant(
+        "losers-result-delivered",
+        "failover",
+        "                record = jobs.pop(event.job, None)\n",
+        "                record = jobs.pop(event.job, None)\n"
+        "                if record is None and event.job in conn.leader.cancels:\n"
+        "                    results.append(event)\n",
+        "a result that comes from a second leader is delivered as well",
+        15,
+    ),
+    Mutant(
+        "loser-not-told",
+        "failover",
+        "            self._call_off(job, [no])\n            leader = self._rows[no]",
+        "            leader = self._rows[no]",
+        "a leader goes on with a job that another one has done",
+        15,
+    ),
+    Mutant(
+        "loser-told-only-if-there",
+        "failover",
+        "            leader.remember_cancel(job)\n            if (line := leader.line) is not None:",
+        "            if (line := leader.line) is not None:\n                leader.remember_cancel(job)",
+        "a leader that is away when another one has done its job is not told when it comes back",
+        6,
+    ),
+    Mutant(
+        "loser-not-confirmed",
+        "failover",
+        "                leader.confirmed.append(job)",
+        "                pass",
+        "a leader that comes back with a result which another one has brought keeps it for a day",
+        15,
+    ),
+    Mutant(
+        "two-never-adopt",
+        "failover",
+        " + self._grace_s or len(self._rows) == 1",
+        " + self._grace_s or len(self._rows) <= 2",
+        "of two leaders, the one that is left does not adopt what the other one had",
+        15,
+    ),
+    Mutant(
+        "adopted-too-late",
+        "leaders",
+        "            if leader.has_stranded and len(self.rows) > 1:",
+        "            if leader.has_stranded and len(self.rows) > 9:",
+        "the end of the grace wakes nobody: jobs are adopted when something else happens",
+        6,
+    ),
+    Mutant(
+        "returned-leader-not-claimed-from",
+        "failover",
+        "                if conn.own:\n                    conn.claims.append(job)",
+        "                if conn.own and len(self._rows) > 1:\n                    pass\n"
+        "                elif conn.own:\n                    conn.claims.append(job)",
+        "a leader is back in time, and is not asked for what it has",
+        2,
+    ),
+    Mutant(
+        "smaller-cap-not-told",
+        "leaders",
+        "leader.share and leader.share != conn.told_cap:",
+        "leader.share and leader.share > conn.told_cap:",
+        "when a leader returns, the others are not told that their share is smaller: the cap is exceeded",
+        2,
+    ),
+    Mutant(
+        "cap-not-divided-anew",
+        "leaders",
+        "                leader.lost_at = now\n                self.divide(do)",
+        "                leader.lost_at = now",
+        "the share of a leader that is lost goes to nobody",
         1,
+    ),
+    Mutant(
+        "removed-leaders-jobs-forgotten",
+        "failover",
+        "            if record.leader == leader.no:\n                self._find_place(job, record, now)\n"
+        "        self._no_answer",
+        "            if record.leader == leader.no:\n                record.leader = ANY_LEADER\n"
+        "        self._no_answer",
+        "what a removed leader had when it was lost is given to nobody",
+        20,
+    ),
+    Mutant(
+        "removed-leader-left-at-once",
+        "failover",
+        "        if not leader.serves:\n            self._part(leader, now, do)",
+        "        if not leader.serves or leader.in_flight < 3:\n            self._part(leader, now, do)",
+        "a removed leader is left while it has jobs",
+        6,
     ),
 )

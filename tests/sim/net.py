@@ -3,8 +3,9 @@
 A Link is a connection: two Pipes of ordered messages, one each way. A message is the event that the other side's
 state machine will hear; a frame that was torn by a cut never becomes an event, so a cut loses a suffix of the messages
 that are under way, and that is the whole of what a cut at any byte can do. Each message is delayed by chance and none
-overtakes another; a pipe may stall; a link may be cut so that the two sides hear of it at different times, or so late
-that silence tells them first. What a side says after its link was cut goes nowhere.
+overtakes another; a pipe may stall; two processes may be parted, one way or both; a link may be cut so that the two
+sides hear of it at different times, or so late that silence tells them first. What a side says after its link was cut
+goes nowhere.
 
     Wire ──► Pipe up ──► Wire      a Wire is one side's end: `on_open`, `on_message`, `on_blocked`, `on_lost`
          ◄── Pipe down ◄──
@@ -13,9 +14,9 @@ that silence tells them first. What a side says after its link was cut goes nowh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from tests.sim.clock import Clock
@@ -26,6 +27,10 @@ KEEPALIVE_S: Final = 60.0
 BLOCKED_AT: Final = 24
 """Messages under way beyond which the sender is told that its peer does not read."""
 UNBLOCKED_AT: Final = 4
+
+
+Ends: TypeAlias = tuple[str, str]
+"""The names of who dialled and who listened."""
 
 
 class Wire(Protocol):
@@ -39,6 +44,8 @@ class Wire(Protocol):
 
 class Listener(Protocol):
     """Who takes connections."""
+
+    name: str
 
     @property
     def listening(self) -> bool: ...
@@ -55,7 +62,19 @@ _FIN: Final = _Fin()
 class Pipe:
     """One direction of a link."""
 
-    __slots__ = ("_clock", "_due", "_last_at", "_net", "blocked", "closed", "held", "receiver", "sender", "under_way")
+    __slots__ = (
+        "_clock",
+        "_due",
+        "_last_at",
+        "_net",
+        "blocked",
+        "closed",
+        "held",
+        "parted",
+        "receiver",
+        "sender",
+        "under_way",
+    )
 
     def __init__(self, net: Net, sender: Wire, receiver: Wire) -> None:
         self._net = net
@@ -67,6 +86,8 @@ class Pipe:
         self._due = False
         self.held = 0
         """How many reasons there are not to deliver: stalls, a reader that pauses."""
+        self.parted = 0
+        """How many partitions lie in its way: not even its end comes through."""
         self.blocked = False
         self.closed = False
         """Nothing that is sent from now on arrives."""
@@ -106,15 +127,22 @@ class Pipe:
         self.held = max(0, self.held - 1)
         self._wake()
 
+    def part(self) -> None:
+        self.parted += 1
+
+    def join(self) -> None:
+        self.parted -= 1
+        self._wake()
+
     def _wake(self) -> None:
-        if not self._due and not self.held and self.under_way:
+        if not self._due and not self.held and not self.parted and self.under_way:
             self._due = True
             self._clock.at(self.under_way[0][0], self._deliver)
 
     def _deliver(self) -> None:
         self._due = False
         now, under_way = self._clock.now, self.under_way
-        while under_way and under_way[0][0] <= now and not self.held:
+        while under_way and under_way[0][0] <= now and not self.held and not self.parted:
             message = under_way.popleft()[1]
             if message is _FIN:
                 self.receiver.on_lost("the connection ended")
@@ -130,11 +158,12 @@ class Pipe:
 class Link:
     """One connection. `up` leads from who dialled to who listened."""
 
-    __slots__ = ("down", "harm", "net", "number", "up")
+    __slots__ = ("down", "ends", "harm", "net", "number", "up")
 
-    def __init__(self, net: Net, number: int, dialler: Wire, listener: Wire) -> None:
+    def __init__(self, net: Net, number: int, ends: Ends, dialler: Wire, listener: Wire) -> None:
         self.net = net
         self.number = number
+        self.ends = ends
         self.harm = ""
         """What the network did to it: whoever loses it later loses it because of this."""
         self.up = Pipe(net, dialler, listener)
@@ -171,6 +200,8 @@ class Net:
         self.links: dict[int, Link] = {}
         self.unreachable: dict[str, int] = {}
         """Names of those whose packets go nowhere, and for how many reasons."""
+        self.parted: dict[Ends, int] = {}
+        """Pairs that a partition lies between, and how many."""
         self._delay_max_s = delay_max_s
         self._numbers = 0
 
@@ -184,14 +215,15 @@ class Net:
         self.clock.after(2 * self.delay_s(), lambda: self._dialled(name, wire, listener))
 
     def _dialled(self, name: str, wire: Wire, listener: Listener) -> None:
-        if name in self.unreachable:
+        ends = (name, listener.name)
+        if name in self.unreachable or ends in self.parted:
             self.clock.after(CONNECT_DEADLINE_S, lambda: wire.on_lost("nobody answers"))
         elif not listener.listening:
             wire.on_lost("connection refused")
         else:
             self._numbers += 1
             other = listener.accept()
-            link = self.links[self._numbers] = Link(self, self._numbers, wire, other)
+            link = self.links[self._numbers] = Link(self, self._numbers, ends, wire, other)
             other.on_open(link)
             wire.on_open(link)
 
@@ -204,3 +236,21 @@ class Net:
             self.unreachable[name] = count
         else:
             self.unreachable.pop(name, None)
+
+    def part(self, ends: Ends, *, up: bool, down: bool) -> Callable[[], None]:
+        """A partition between the two, in one direction or both: what is said waits, and nobody can dial, for that
+        takes both. Gives what ends it."""
+        self.parted[ends] = self.parted.get(ends, 0) + 1
+        links = [link for link in self.links.values() if link.ends == ends]
+        pipes = [link.up for link in links if up] + [link.down for link in links if down]
+        for pipe in pipes:
+            pipe.part()
+
+        def join() -> None:
+            self.parted[ends] -= 1
+            if not self.parted[ends]:
+                del self.parted[ends]
+            for pipe in pipes:
+                pipe.join()
+
+        return join

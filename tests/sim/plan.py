@@ -1,6 +1,6 @@
 """What kind of world is it? Drawn from the seed before anything happens, so that worlds differ in kind and not only in
-luck: some are small and looked at closely, some have only faults of the leader, some know old peers, some have a quiet
-night in the middle, after which results are forgotten and the journal is tidied."""
+luck: some are small and looked at closely, some have only faults of leaders, some know old peers, a third has several
+leaders, some have a quiet night in the middle, after which results are forgotten and the journal is tidied."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from wakugumi.core.wants import Wants
 from wakugumi.limits import JOURNAL_SLACK_BYTES, PAYLOAD_MEMORY_BYTES, QUEUE_JOBS_MAX
 
 _WORK_S: Final = 100.0
-"""What a world's jobs would take if its first worker, which takes all of them, had to do them for the client with the
+"""What a world's jobs would take if the smallest worker that takes all of them had to do them for the client with the
 smallest cap: the world must come to an end."""
+SEVERAL_SHARE: Final = 1 / 3
+"""Of the worlds have more than one leader."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -47,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
     """How often an operator and an auditor come by."""
     words: tuple[str, ...]
     journal_slack_bytes: int
-    leader: LeaderSettings
+    leaders: tuple[LeaderSettings, ...]
     workers: tuple[WorkerSettings, ...]
     clients: tuple[ClientSettings, ...]
 
@@ -87,9 +89,12 @@ def draw_plan(random: Random, jobs: int | None) -> Plan:
     night_s = 700.0 if random.random() < 0.2 else 0.0
     if jobs is None:
         jobs = random.randrange(5, 40) if small else random.randrange(60, 200)
-    workers = tuple(_draw_worker(random, number, old_share) for number in range(random.randrange(1, 6)))
-    clients = tuple(_draw_client(random, old_share) for _ in range(random.randrange(1, 5)))
-    work_s = _WORK_S * min(workers[0].slots, *(client.cap for client in clients)) / jobs
+    several = random.choice([2, 3]) if random.random() < SEVERAL_SHARE else 1
+    number_of_workers = several - 1 + random.randrange(1, 6 if several == 1 else 4)
+    workers = tuple(_draw_worker(random, number, several, old_share) for number in range(number_of_workers))
+    clients = tuple(_draw_client(random, several, old_share) for _ in range(random.randrange(1, 5)))
+    least = min(worker.slots for worker in workers[:several])
+    work_s = _WORK_S * min(least, *(max(1, client.cap // len(client.leaders)) for client in clients)) / jobs
     return Plan(
         jobs=jobs,
         lasts_s=30.0 + random.random() * (60.0 if small else 150.0),
@@ -108,27 +113,34 @@ def draw_plan(random: Random, jobs: int | None) -> Plan:
             ("disk", failing / 8),
         ),
         cancel_share=random.choice([0.0, 0.05, 0.15]),
-        endless_share=0.0 if any(worker.old for worker in workers) else random.choice([0.0, 0.03]),
+        endless_share=0.0 if any(worker.old for worker in workers) else random.choice([0.0, 0.03, 0.03 * several]),
         watch_share=random.choice([0.0, 0.1, 0.5]),
         asking_share=random.choice([0.0, 0.3, 1.0]),
-        slots_max=1 if workers[0].old else workers[0].slots,
+        slots_max=1 if any(worker.old for worker in workers[:several]) else least,
         looks=random.choice([0, 2, 4]),
         words=words,
         journal_slack_bytes=random.choice([1_000, 20_000, JOURNAL_SLACK_BYTES]),
-        leader=LeaderSettings(
-            policies=random.choice(["most-credit", "round-robin", "sticky", "score,a=sticky"]),
-            queue_jobs_max=random.choice([6, 20, QUEUE_JOBS_MAX, QUEUE_JOBS_MAX]),
-            attempts_max=random.choice([3, 5, 5]),
-            payload_memory_bytes=random.choice([0, 500, PAYLOAD_MEMORY_BYTES]),
-        ),
+        leaders=tuple(_draw_leader(random) for _ in range(several)),
         workers=workers,
         clients=clients,
     )
 
 
-def _draw_worker(random: Random, number: int, old_share: float) -> WorkerSettings:
-    patterns = ">" if number == 0 else random.choice([">", "job.assign.a", "job.assign.b.>", "job.assign.*"])
+def _draw_leader(random: Random) -> LeaderSettings:
+    return LeaderSettings(
+        policies=random.choice(["most-credit", "round-robin", "sticky", "score,a=sticky"]),
+        queue_jobs_max=random.choice([6, 20, QUEUE_JOBS_MAX, QUEUE_JOBS_MAX]),
+        attempts_max=random.choice([3, 5, 5]),
+        payload_memory_bytes=random.choice([0, 500, PAYLOAD_MEMORY_BYTES]),
+        skew_s=random.choice([0.0, -40.0, 3_600.0, 1e8]),
+    )
+
+
+def _draw_worker(random: Random, number: int, leaders: int, old_share: float) -> WorkerSettings:
+    """The first ones are one for each leader, and take everything."""
+    patterns = ">" if number < leaders else random.choice([">", "job.assign.a", "job.assign.b.>", "job.assign.*"])
     return WorkerSettings(
+        leader=number if number < leaders else random.randrange(leaders),
         old=random.random() < old_share,
         slots=random.choice([1, 2, 4, 8]),
         patterns=(parse_pattern(patterns),),
@@ -136,9 +148,14 @@ def _draw_worker(random: Random, number: int, old_share: float) -> WorkerSetting
     )
 
 
-def _draw_client(random: Random, old_share: float) -> ClientSettings:
+def _draw_client(random: Random, leaders: int, old_share: float) -> ClientSettings:
+    old = random.random() < old_share
+    order = random.sample(range(leaders), leaders)
     return ClientSettings(
-        old=random.random() < old_share,
+        old=old,
+        leaders=tuple(order[:1] if old or random.random() < 0.2 else order),
         cap=random.choice([1, 4, 64]),
+        grace_s=random.choice([1.0, 4.0, 10.0, 10.0]),
+        choice=random.choice(["least", "round-robin"]),
         unfinished_max=random.choice([4, 1_000]),
     )

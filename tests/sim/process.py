@@ -1,9 +1,9 @@
 """How does a state machine live in a simulated process? By `drive`'s rule, and it may die at every boundary.
 
 Events that arrive during a turn are handed over as one bounded batch, and the effects of a step are performed in order.
-A process may be paused (it hears later what came meanwhile, and its connections stay open), it may end, and it may be
-doomed: to end in the middle of its next step, after the machine has decided and before, between or after its effects.
-A life is one run of the process; whatever belongs to an earlier life says nothing any more.
+A process may be paused (it hears later what came meanwhile, and its connections stay open) or slow, it may end, and it
+may be doomed: to end in the middle of its next step, after the machine has decided and before, between or after its
+effects. A life is one run of the process; whatever belongs to an earlier life says nothing any more.
 """
 
 from __future__ import annotations
@@ -35,13 +35,22 @@ class Process:
         self.name = name
         self.alive = False
         self.paused = False
+        self.resumed_at = -1.0
         self.life = 0
         self.doom: str | None = None
+        self.slow_s = 0.0
+        """How late it may begin a turn."""
+        self.skew_s = 0.0
+        """How far its wall clock is from the others'; monotonic time knows nothing of it."""
         self.machine: Machine[Any, Any, Any]
         self._inbox: list[object] = []
         self._waits: list[Callable[[], None]] = []
         self._turn_set = False
         self._timer_at = _NEVER
+
+    @property
+    def wall(self) -> float:
+        return self.clock.now + self.skew_s
 
     # Its life.
 
@@ -77,6 +86,7 @@ class Process:
     def resume(self) -> None:
         if self.paused:
             self.paused = False
+            self.resumed_at = self.clock.now
             if self.alive:
                 waits, self._waits = self._waits, []
                 for call in waits:
@@ -113,7 +123,8 @@ class Process:
         if self._inbox and not self._turn_set:
             self._turn_set = True
             life = self.life
-            self.clock.after(self.world.turn_s * self.random.random(), lambda: self._turn(life))
+            late_s = (self.world.turn_s + self.slow_s) * self.random.random()
+            self.clock.after(late_s, lambda: self._turn(life))
 
     def _turn(self, life: int) -> None:
         if life != self.life or not self.alive:

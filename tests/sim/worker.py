@@ -33,6 +33,8 @@ UNSYNCED_S: Final = 30.0
 class WorkerSettings(msgspec.Struct, frozen=True):
     """What differs from worker to worker."""
 
+    leader: int
+    """Which of the world's leaders it serves, counted from 0."""
     old: bool
     slots: int
     patterns: tuple[Pattern, ...]
@@ -58,6 +60,7 @@ class Worker(Process):
     def __init__(self, world: World, number: int, settings: WorkerSettings) -> None:
         super().__init__(world, f"worker{number}")
         self.settings = settings
+        self.leader = world.leaders[settings.leader]
         self.worker_id = WorkerId(bytes([0xA0 + number]) * 16)
         self.folder: dict[JobId, Done] = {}
         self.running: dict[JobId, Execution] = {}
@@ -104,7 +107,7 @@ class Worker(Process):
 
     def _dial(self) -> None:
         self.line = Line(self)
-        self.world.net.dial(self.name, self.line, self.world.leader)
+        self.world.net.dial(self.name, self.line, self.leader)
 
     def lost(self, line: Line, why: str) -> None:
         """Its line is gone, or could not be had: again, after a pause that grows while no leader serves us."""

@@ -1,9 +1,9 @@
-"""One seed, one world: a leader, its workers and clients, their network and disks, and what befalls them.
+"""One seed, one world: leaders, their workers and clients, the network and disks, and what befalls them.
 
     plan ──► live through it: jobs come, faults come ──► heal ──► drain ──► nothing is owed, lost or left
 
 All chance comes from one generator, all time from one clock: the same seed is the same world, to the last step. The
-seed also draws how large the world is, which faults it knows, and how small the leader's bounds are.
+seed also draws how large the world is, which faults it knows, and how small the leaders' bounds are.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from tests.sim.worker import Worker
 
 from wakugumi.core import events as ev
 from wakugumi.core import leaves
-from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.job import DONE, ConnId, JobId, show_job_id
-from wakugumi.core.questions import AskDrain, AskRequeue, AskResume, Question
+from wakugumi.core.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
 from wakugumi.core.queues import Job
 
 DRAIN_S: Final = 900.0
@@ -55,10 +54,12 @@ class World:
         self._undone = 0
         self._steps = 0
         self._healing = False
-        self.leader = Leader(self, plan.leader)
+        self.leaders = [Leader(self, number, settings) for number, settings in enumerate(plan.leaders)]
         self.workers = [Worker(self, number, settings) for number, settings in enumerate(plan.workers)]
         self.clients = [Client(self, number, settings) for number, settings in enumerate(plan.clients)]
+        self.processes: tuple[Process, ...] = (*self.leaders, *self.workers, *self.clients)
         self._workers = {worker.name: worker for worker in self.workers}
+        self._clients = {client.name: client for client in self.clients}
 
     def run(self) -> Counts:
         """All of it."""
@@ -79,6 +80,9 @@ class World:
 
     def worker_called(self, name: str) -> Worker:
         return self._workers[name]
+
+    def client_called(self, name: str) -> Client:
+        return self._clients[name]
 
     def tell(self, who: str, what: str, about: Any) -> None:
         if self.story is not None:
@@ -103,20 +107,17 @@ class World:
 
     def process_died(self, process: Process) -> None:
         """It will be started again, sooner or later."""
-        usual_s, long_s = (1.0, 15.0) if process is self.leader else (3.0, 40.0)
+        usual_s, long_s = (1.0, 15.0) if process.kind == "leader" and len(self.leaders) == 1 else (3.0, 40.0)
         seconds = 0.05 + self.random.random() * (usual_s if self.random.random() < 0.8 else long_s)
         if process.kind == "client" and self.random.random() < 0.5:
             seconds += self.plan.night_s  # Longer than a delivered result is kept.
         self.clock.after(0.05 if self._healing else seconds, lambda: self._start(process))
 
-    def leader_stopped(self) -> None:
-        self.leader.die(power=False, why="it was asked to stop, and nothing ran any more")
-
     # It lives.
 
     def _live(self) -> None:
         random, plan = self.random, self.plan
-        for process in (self.leader, *self.workers, *self.clients):
+        for process in self.processes:
             self.clock.after(0.2 * random.random(), self._starter(process))
         for number in range(1, plan.jobs + 1):
             self.clock.after(plan.when(random), self._arrival(number))
@@ -182,42 +183,64 @@ class World:
     def _someone_looks(self) -> None:
         """An operator: takes a worker out for a while, or requeues what is dead; and an auditor: reads the disk."""
         self.compare_with_disk()
-        letters = self.leader.machine.callers.dead.letters if self.leader.alive else ()
+        leader = self.random.choice(self.leaders)
+        letters = leader.machine.callers.dead.letters if leader.alive else ()
         dead = [show_job_id(job) for job in letters if not self.requests[job].endless]
         question: Question = AskRequeue(jobs=dead)
         if not dead or self.random.random() < 0.5:
             worker = self.random.choice(self.workers)
+            leader = worker.leader
             question = AskDrain(worker.name)
             self.lasts(10.0 * self.random.random(), lambda: self._resume(worker))
-        self._ask(question)
+        self._ask(leader, question)
 
     def _resume(self, worker: Worker) -> None:
         """Again until it is: a worker that is away cannot be resumed, and a leader that is away, or paused with the
         drain still to be heard, does not listen."""
-        self._ask(AskResume(worker.name))
+        leader = worker.leader
+        self._ask(leader, AskResume(worker.name))
 
         def look() -> None:
-            if self.leader.paused or worker.worker_id in self.leader.machine.crew._drained:
+            if leader.paused or worker.worker_id in leader.machine.crew._drained:
                 self._resume(worker)
 
         self.clock.after(5.0, look)
 
-    def _ask(self, question: Question) -> None:
-        if self.leader.alive:
-            self.leader.post(ev.Asked(ConnId(0), b"", question))
+    def _ask(self, leader: Leader, question: Question) -> None:
+        if leader.alive:
+            leader.post(ev.Asked(ConnId(0), b"", question))
 
     # It heals, and drains.
 
     def _heal(self) -> None:
         self.tell("world", "heals", None)
         self._healing = True
-        self.leader.disk.fails = False
+        for leader in self.leaders:
+            leader.disk.fails = False
         for end in list(self.undo.values()):
             end()
         self.undo.clear()
-        for process in (self.leader, *self.workers, *self.clients):
+        for process in self.processes:
             process.doom = None
             self.clock.after(0.05, self._starter(process))
+        self._end_what_was_left_behind()
+
+    def _end_what_was_left_behind(self) -> None:
+        """Endless programs that a dead client's earlier life was to end, at leaders that the next one does not ask, or
+        that a client has removed. Nobody knows of them but a person who looks."""
+        for leader in self.leaders:
+            jobs = leader.machine.jobs.values() if leader.alive else ()
+            left = []
+            for job in jobs:
+                client = self._clients[job.client.id]
+                want = client.wants[job.id]
+                is_over = want.status is Status.CANCELLED and job.state is not DONE and want.request.endless
+                if is_over and client.places.is_left_behind(want, leader.name):
+                    left.append(show_job_id(job.id))
+            if left:
+                self.checker.counts.left_behind += len(left)
+                self._ask(leader, AskCancel(jobs=left))
+        self.clock.after(30.0, self._end_what_was_left_behind)
 
     def _drain(self) -> None:
         deadline = self.clock.now + DRAIN_S
@@ -230,16 +253,17 @@ class World:
         return not self._what_is_left()[1]
 
     def _what_is_left(self) -> tuple[JobId | None, str]:
-        for process in (self.leader, *self.workers, *self.clients):
+        for process in self.processes:
             if not process.alive:
                 return None, f"{process.name} is down"
         for client in self.clients:
             for want in client.wants.values():
                 if want.status in OPEN:
                     return want.request.job, f"{client.name} still waits for it"
-        for job in self.leader.machine.jobs.values():
-            if job.state is not DONE:
-                return job.id, f"the leader has not done {show_job_id(job.id)}: {job.state.name.lower()}"
+        for leader in self.leaders:
+            for job in leader.machine.jobs.values():
+                if job.state is not DONE:
+                    return job.id, f"{leader.name} has not done {show_job_id(job.id)}: {job.state.name.lower()}"
         for worker in self.workers:
             for running in worker.running:
                 return running, f"{worker.name} still runs it"
@@ -247,39 +271,65 @@ class World:
                 return None, f"{worker.name} has results that nobody confirmed"
             if not self._is_connected(worker):
                 return None, f"{worker.name} is not connected"
+        for client in self.clients:
+            if not client.is_served():
+                return None, f"{client.name} is not served by all its leaders"
         return None, ""
 
     def _is_connected(self, worker: Worker) -> bool:
         """Both sides think so, and it is true."""
         link = None if worker.line is None else worker.line.link
-        known = self.leader.machine.roster.by_id.get(worker.worker_id)
+        known = worker.leader.machine.roster.by_id.get(worker.worker_id)
         return link is not None and link.number in self.net.links and known is not None and known.conn == link.number
 
     def _look_at_the_end(self) -> None:
         """Nothing is owed: both sides agree on credit, and a leader that began now would know what this one knows."""
         self.clock.run_until(self.clock.now + SETTLE_S)
-        for process in (self.leader, *self.workers, *self.clients):
+        for process in self.processes:
             process.machine.check()
         for worker in self.workers:
-            known = self.leader.machine.roster.by_id.get(worker.worker_id)
+            known = worker.leader.machine.roster.by_id.get(worker.worker_id)
             credit = worker.machine._credit
             if known is None or known.credit != credit:
                 theirs = "does not know it" if known is None else f"thinks of {known.credit}"
                 raise Broken(None, f"{worker.name} offers a credit of {credit}, and the leader {theirs}")
+        self._look_for_owed_results()
+        self._look_at_caps()
         self.compare_with_disk()
 
+    def _look_for_owed_results(self) -> None:
+        """A leader that ran a job in vain knows that: it does not keep a result for who has one. What a person requeued
+        is kept for who asks for it again."""
+        for leader in self.leaders:
+            for job in leader.machine.jobs.values():
+                client = self._clients[job.client.id]
+                has_it = client.wants[job.id].status is Status.DONE
+                if has_it and not (job.delivered or job.requeued) and client.places.is_told(job.id, leader.name):
+                    raise Broken(job.id, f"{leader.name} keeps a result for {client.name}, which has one")
+
+    def _look_at_caps(self) -> None:
+        """The leaders of a client know its cap's share, and all of it is shared out."""
+        for client in self.clients:
+            shares = {state.leader: state.share for state in client.machine.states()}
+            if sum(shares.values()) != client.settings.cap:
+                raise Broken(None, f"{client.name} divides {client.settings.cap} into {shares}")
+            for no, share in shares.items():
+                leader = client.leaders[no]
+                known = leader.machine.callers.clients[client.client_id].conns[ConnId(client.link_to(no).number)]
+                if share and known != share:
+                    raise Broken(None, f"{client.name} has a share of {share} at {leader.name}, which knows {known}")
+
     def compare_with_disk(self) -> None:
-        """What the disk would bring back is what the leader holds."""
-        leader = self.leader
-        if leader.disk.busy or not leader.alive:
-            return
-        twin = Dispatch(lambda: 0.5, now=self.clock.now, keeps=True)
-        twin.recover(leader.disk.read_all(), self.clock.now)
-        twin.check()
-        for job_id in {**twin.jobs, **leader.machine.jobs}:
-            mine, its = leader.machine.jobs.get(job_id), twin.jobs.get(job_id)
-            if _gist(mine) != _gist(its):
-                raise Broken(job_id, f"the disk has {_gist(its)}, and the leader {_gist(mine)}")
+        """What the disks would bring back is what the leaders hold."""
+        for leader in self.leaders:
+            if leader.disk.busy or not leader.alive:
+                continue
+            twin = leader.twin()
+            twin.check()
+            for job_id in {**twin.jobs, **leader.machine.jobs}:
+                mine, its = leader.machine.jobs.get(job_id), twin.jobs.get(job_id)
+                if _gist(mine) != _gist(its):
+                    raise Broken(job_id, f"its disk has {_gist(its)}, and {leader.name} {_gist(mine)}")
 
 
 def _gist(job: Job | None) -> tuple[object, ...] | None:

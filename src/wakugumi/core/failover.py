@@ -55,6 +55,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     may: tuple[LeaderNo, ...] = ()
     """Leaders that may have it from a connection that is gone. They are asked for it before it is sent there again,
     because they may have its result, and would run a job anew that failed and is submitted again (L6)."""
+    doubted: bool = False
+    """Its leader was told to let an earlier run of it go: a result that comes before the receipt may be of that one."""
 
 
 class _Question(msgspec.Struct, eq=False):
@@ -135,11 +137,14 @@ class Failover:
                     takers = self._leaders.look()
                 record = jobs.pop(event.job, None)
                 if record is not None:
-                    results.append(event)
-                    if record.may or record.leader != conn.leader.no:
+                    if record.doubted or record.may or record.leader != conn.leader.no:
+                        if not self._is_answer(event.job, record, conn):
+                            jobs[event.job] = record
+                            continue
                         self._ended(event.job, record, conn.leader.no)
                     else:
                         conn.leader.in_flight -= 1
+                    results.append(event)
                     if conn.full:
                         taken(conn, event.job)
             elif type(event) is Submit:
@@ -151,11 +156,12 @@ class Failover:
                 else:
                     conn = leader.conn
                     assert conn is not None
-                    jobs[event.job] = _Unfinished(event.frame, _SENT, leader.no)
+                    jobs[event.job] = record = _Unfinished(event.frame, _SENT, leader.no)
                     conn.frames.append(event.frame)
                     leader.in_flight += 1
-                    if leader.cancels:
-                        leader.cancels.pop(event.job, None)
+                    if event.job in leader.cancels:
+                        del leader.cancels[event.job]
+                        record.doubted = conn.own
                     if leader.on_trial:
                         takers.remove(leader)
             else:
@@ -178,7 +184,7 @@ class Failover:
                 self._hang_up(conn, why, now, do, awaited=conn.own)
         for leader in self._rows.values():
             if leader.has_stranded and not self._is_awaited(leader, now):
-                self._grace_over(leader, now)
+                self._grace_over(leader, now, do)
         self._finish_step([], now, do)
         return Step(do=do)
 
@@ -269,7 +275,7 @@ class Failover:
             self._leaders.watch_trials(now)
         if self._removed:
             for no in list(self._removed):
-                if not self._rows[no].in_flight:
+                if not self._has_work(self._rows[no]):
                     self._part(self._rows[no], now, do)
             self._send_unsent(do)
             self._gathered([], do)
@@ -318,6 +324,7 @@ class Failover:
         record.stage = _SENT
         record.leader = leader.no
         leader.in_flight += 1
+        record.doubted = job in leader.cancels and leader.line is not None
         leader.cancels.pop(job, None)
 
     # What the user wants.
@@ -330,10 +337,10 @@ class Failover:
                 self._claims[job] = None
                 for leader in self._rows.values():
                     leader.cancels.pop(job, None)
-                    if (line := leader.line) is not None:
+                    if (line := leader.line) is not None and not leader.removed:
                         line.claims.append(job)
                         line.claimed.add(job)
-                self._judge_claims(do)
+                self._judge_claims(now, do)
             case ev.Cancel(jobs):
                 for job in jobs:
                     self._cancel(job, do)
@@ -458,7 +465,7 @@ class Failover:
             record.may = _without(record.may, leader.no)
             if record.stage is _ASKED:
                 self._claims[job] = code, text
-                self._judge_claims(do)
+                self._judge_claims(now, do)
             return
         if record.leader != leader.no or record.stage is _STRANDED:
             return
@@ -497,7 +504,7 @@ class Failover:
             elif conn.own and (record.stage is _ASKED or leader.no in record.may):
                 self._claim_beside(job, record, conn)
         self._send_asks(do)
-        self._judge_claims(do)
+        self._judge_claims(now, do)
 
     def _claim_beside(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
         """Others have it, or nobody knows who; this one may have it as well, and its result already."""
@@ -520,21 +527,27 @@ class Failover:
             return False
         return record.stage in {_UNSENT, _ASKED} or record.leader == leader.no or leader.no in record.may
 
-    def _judge_claims(self, do: list[ClientDo]) -> None:
-        """Give up those that all who serve do not know, once nobody else is about to be asked."""
+    def _judge_claims(self, now: float, do: list[ClientDo]) -> None:
+        """Give up those that all who serve do not know, once nobody else is about to be asked: one that is away has its
+        grace here too, for it may well be the one that has the job."""
         if not self._claims:
             return
-        some_come = any(leader.is_coming for leader in self._rows.values())
-        only_old = bool(self._rows) and all(leader.serves and leader.line is None for leader in self._rows.values())
+        some_come = False
+        for leader in self._rows.values():
+            if not leader.serves and not leader.removed and now < leader.lost_at + self._grace_s:
+                leader.has_stranded = some_come = True
+            some_come |= leader.is_coming
+        old = [leader for leader in self._rows.values() if leader.serves and leader.line is None]
+        only_old = bool(old) and len(old) == len(self._rows)
         for job, no in list(self._claims.items()):
             if any(job in conn.claimed for conn in self._conns.values()):
                 continue
             if self._jobs[job].cancelled:
                 self._call_off(job, self._rows)
                 self._give_up(job, "cancelled", "it was cancelled before a leader was found that knows it", do)
-            elif no is not None and not some_come:
+            elif no is not None and not some_come and not old:
                 self._give_up(job, *no, do)
-            elif only_old:
+            elif only_old or (no is not None and not some_come):
                 self._give_up(job, "not-supported", "an old leader cannot be asked for a job of someone else", do)
 
     # They are lost.
@@ -557,7 +570,7 @@ class Failover:
         if leader.removed:
             self._part(leader, now, do)
         else:
-            self._no_answer_from(leader, do)
+            self._no_answer_from(leader, now, do)
 
     def _strand(self, lost: Conn, now: float, do: list[ClientDo]) -> None:
         """What this connection carried waits for its leader, or for another one that has it as well."""
@@ -599,12 +612,13 @@ class Failover:
         """Is there still time for it to come back to what it has? Without others there is all the time it needs."""
         return now < leader.lost_at + self._grace_s or len(self._rows) == 1
 
-    def _grace_over(self, leader: Leader, now: float) -> None:
+    def _grace_over(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
         """What waits for it goes to whoever serves first (SPEC K5)."""
         leader.has_stranded = False
         for job, record in self._jobs.items():
             if record.stage is _STRANDED and record.leader == leader.no:
                 self._find_place(job, record, now)
+        self._judge_claims(now, do)
 
     def _remove(self, no: LeaderNo, now: float, do: list[ClientDo]) -> None:
         leader = self._rows.get(no)
@@ -615,6 +629,12 @@ class Failover:
         self._leaders.divide(do)
         if not leader.serves:
             self._part(leader, now, do)
+
+    def _has_work(self, leader: Leader) -> bool:
+        """Does it have a job that we wait for, or has it not said yet that it does not know it?"""
+        if leader.in_flight or leader.conn is None:
+            return bool(leader.in_flight)
+        return any(self._jobs[job].stage is _ASKED for job in leader.conn.claimed)
 
     def _part(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
         """It has nothing of ours any more, or is not there: it is no longer waited for."""
@@ -627,17 +647,29 @@ class Failover:
                 record.may = _without(record.may, leader.no)
             if record.leader == leader.no:
                 self._find_place(job, record, now)
-        self._no_answer_from(leader, do)
+        self._no_answer_from(leader, now, do)
 
-    def _no_answer_from(self, leader: Leader, do: list[ClientDo]) -> None:
+    def _no_answer_from(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
         """Whatever it was asked, others have to be asked, or there is nobody left to wait for."""
         for question in self._asks.values():
             if question.asked == leader.no:
                 question.asked = ANY_LEADER
         self._send_asks(do)
-        self._judge_claims(do)
+        self._judge_claims(now, do)
 
     # A job ends.
+
+    def _is_answer(self, job: JobId, record: _Unfinished, conn: Conn) -> bool:
+        """Is a result from there what we wait for? It may be of an earlier run under the same id: from a leader that
+        has nothing to do with this one, or that was told to let the earlier one go. That one is asked again."""
+        no = conn.leader.no
+        if record.leader != no:
+            return no in record.may or job in conn.claimed
+        if record.doubted and record.stage is _SENT:
+            record.doubted = False
+            conn.claims.append(job)
+            return False
+        return True
 
     def _ended(self, job: JobId, record: _Unfinished, by: LeaderNo) -> None:
         """Its result came, and not from the only leader that may have it: the others are told to let it go."""

@@ -1,0 +1,190 @@
+"""Where has each of a client's jobs been, and was it right to give it to another leader? (SPEC K4, K5)
+
+The judge's notes on one client, over all its lives. They come from its lines alone, from what was said over which of
+them and when each of them ended, and know nothing of what `failover` thinks:
+
+    a job that was given to one leader is given to another one only if the first refused it, or was lost for longer than
+    the grace, or was removed and lost, or said nothing for a long time; or if the client died and knows nothing of it
+    a job whose leader is lost for longer than the grace waits no longer, if another one takes jobs
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from tests.sim.jobs import Status, Want
+
+from wakugumi.core.job import JobId
+from wakugumi.limits import MUTE_MAX_S
+
+if TYPE_CHECKING:
+    from tests.sim.client import Client, Line
+
+ADOPTED: Final = "it was adopted: its leader was unreachable for longer than the grace"
+_REMOVED: Final = "its leader was removed, and lost with it"
+_MUTE: Final = "its leader had said nothing for a long time"
+_CLIENT_DIED: Final = "its client died, and asked another leader"
+
+_LATE_S: Final = 2.0
+"""A client that is not paused has adopted what is to be adopted by then."""
+_NEARLY_S: Final = 1e-6
+"""Sums of times are not exact."""
+
+
+class Visit(msgspec.Struct, eq=False):
+    """A leader was given the job, or asked for what it had been given before."""
+
+    line: Line
+    at: float
+    lingers: bool = False
+    """An earlier life of the client gave it the job as well: even if it refuses it now, it may have done it."""
+    refused: bool = False
+
+
+class Places:
+    """The notes on one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._visits: dict[JobId, dict[str, Visit]] = {}
+        """By the leader's name, since its user wanted it last from the beginning."""
+        self._wishes: dict[tuple[JobId, str], int] = {}
+        """Which wish of its user each leader was told last."""
+        self._reasons: dict[tuple[JobId, int], str] = {}
+        """Why more than one leader was given the job, for one wish."""
+        self._answered: dict[tuple[JobId, int], str] = {}
+        """Who brought the first result."""
+        self._first_life: dict[tuple[JobId, str], int] = {}
+        """In which life each leader was given each job first."""
+
+    def wanted_anew(self, job: JobId) -> None:
+        self._visits.pop(job, None)
+
+    # What is said.
+
+    def sent(self, job: JobId, line: Line) -> None:
+        wish = self._client.wants[job].wish
+        name = line.leader.name
+        visits = self._visits.setdefault(job, {})
+        for other, visit in visits.items():
+            if other != name and not visit.refused:
+                self._reasons[job, wish] = self._why_elsewhere(job, visit, line)
+            elif other != name and visit.lingers:
+                self._reasons[job, wish] = _CLIENT_DIED
+        before = visits.get(name)
+        lingers = before is not None and (before.lingers or (before.line.life != line.life and not before.refused))
+        visits[name] = Visit(line, self._clock.now, lingers)
+        self._wishes[job, name] = wish
+        self._first_life.setdefault((job, name), line.life)
+
+    def claimed(self, job: JobId, line: Line) -> None:
+        """It is with this leader again, if it was in this life: a job of an earlier life is only looked for."""
+        visit = self._visits.get(job, {}).get(line.leader.name)
+        if visit is not None and visit.line.life == line.life and not visit.refused:
+            visit.line = line
+            visit.at = self._clock.now
+
+    def refused(self, job: JobId, line: Line, code: str) -> None:
+        visit = self._visits.get(job, {}).get(line.leader.name)
+        if visit is not None and (visit.line is line or visit.line.life != line.life):
+            visit.refused = True
+            if code == "unknown-job":
+                visit.lingers = False
+
+    def answered(self, job: JobId, line: Line) -> None:
+        wish = self._client.wants[job].wish
+        counts = self._client.world.checker.counts
+        first = self._answered.setdefault((job, wish), line.leader.name)
+        if first not in {line.leader.name, ""}:
+            self._answered[job, wish] = ""
+            counts.from_two_leaders += 1
+
+    def called_off(self, job: JobId) -> None:
+        """A leader is told to cancel it. If its user did not want that, another leader has done it."""
+        want = self._client.wants.get(job)
+        if want is not None and not want.cancelled:
+            self._client.world.checker.counts.losers_told += 1
+
+    # Lines end.
+
+    def lost(self, line: Line) -> None:
+        client = self._client
+        if line.ready and len(client.present) > 1:
+            self._clock.after(client.settings.grace_s + _LATE_S, lambda: self._look_for_stranded(line))
+
+    def parted(self, line: Line) -> None:
+        """The client leaves a leader that was removed. It may still have jobs that others have as well."""
+        for job, visits in self._visits.items():
+            want = self._client.wants[job]
+            here = [visit for visit in visits.values() if not visit.refused and visit.line.life == line.life]
+            if want.status is Status.ASKED and len(here) == 1 and here[0].line is line and line.lost_at is None:
+                self._client.world.checker.broken(job, f"{line.leader.name} is left, which has it and is there")
+
+    # What the judge wants to know.
+
+    def wish_at(self, job: JobId, leader: str) -> int:
+        return self._wishes.get((job, leader), 0)
+
+    def why_two_leaders(self, job: JobId, wish: int) -> str:
+        """Empty if there is no reason."""
+        return self._reasons.get((job, wish), "")
+
+    def is_told(self, job: JobId, leader: str) -> bool:
+        """Must this leader have heard that nobody waits for its result any more? Not if the client died since the
+        leader was given the job, or has removed it: nobody knows of it then, and its time will end it."""
+        visit = self._visits.get(job, {}).get(leader)
+        if visit is None or visit.refused or self._first_life[job, leader] != self._client.life:
+            return False
+        return self._client.removed_at.get(leader, -1.0) < visit.at
+
+    def is_left_behind(self, want: Want, leader: str) -> bool:
+        """Was its end wanted in a life that does not know of this leader's share in it? A client that claims
+        a job asks all its leaders; one that submits it again knows of those that it gave it to."""
+        client = self._client
+        if want.life != client.life or client.removed_at.get(leader, -1.0) > want.asked_at:
+            return True
+        return not want.claimed and self._first_life.get((want.request.job, leader)) != client.life
+
+    def _why_elsewhere(self, job: JobId, visit: Visit, line: Line) -> str:
+        """Why is it not with the leader of that visit any more? Broken, if it should be."""
+        checker = self._client.world.checker
+        before, name = visit.line, visit.line.leader.name
+        if before.life != line.life:
+            return _CLIENT_DIED
+        if before.lost_at is None:
+            checker.broken(job, f"{line.leader.name} is given it, and {name}, which has it, is still connected")
+            raise AssertionError
+        if self._client.removed_at.get(name, -1.0) >= visit.at:
+            return _REMOVED
+        for_s, grace_s = self._clock.now - before.lost_at, self._client.settings.grace_s
+        if for_s >= grace_s - _NEARLY_S:
+            checker.counts.adopted += 1
+            return ADOPTED
+        if before.lost_at - before.heard_at >= MUTE_MAX_S - _NEARLY_S:
+            return _MUTE
+        checker.broken(
+            job,
+            f"{line.leader.name} adopts it {for_s:.1f} s after {name} was lost, and the grace is {grace_s:.0f} s",
+        )
+        raise AssertionError
+
+    def _look_for_stranded(self, line: Line) -> None:
+        client = self._client
+        if line.life != client.life or not client.takes_jobs or len(client.present) < 2:
+            return
+        if line.lost_at is None or client.resumed_at >= line.lost_at:
+            return  # It was paused, and has heard of the loss only now.
+        now, grace_s = self._clock.now, client.settings.grace_s
+        for job, visits in self._visits.items():
+            want = client.wants[job]
+            here = [visit for visit in visits.values() if not visit.refused and visit.line.life == line.life]
+            if want.status is not Status.ASKED or want.life != client.life:
+                continue
+            if want.cancelled or all(visit.line is not line for visit in here):
+                continue
+            if all(visit.line.lost_at is not None and visit.line.lost_at + grace_s < now for visit in here):
+                client.world.checker.broken(
+                    job, f"it is not adopted, and {line.leader.name} is lost since {line.lost_at}"
+                )
