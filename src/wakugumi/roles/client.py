@@ -45,6 +45,9 @@ from wakugumi.wire import message as ms
 LEADER_PORT: Final = 5000
 _TURN_AFTER_BYTES: Final = 256 * KIB
 """Submitted in a row before the loop gets a turn: the jobs of a long plain loop leave while it still submits."""
+_ALL_COME_WITHIN_S: Final = 0.5
+"""When the first of several leaders serves, the others have this long to join it: otherwise it would get all of the
+first jobs, which stay with it however many it has."""
 _ALL_TRIED_WITHIN_S: Final = 2.0
 """Before each of several leaders is asked: an old one is known as such after a second."""
 _BYTES_BESIDE: Final = KIB
@@ -100,6 +103,7 @@ async def connect(
     )
     try:
         await grid.served(connect_timeout_s)
+        await grid.all_tried(_ALL_COME_WITHIN_S)
         yield grid
     finally:
         await grid.close()
@@ -261,8 +265,7 @@ class Grid:
 
     async def ask_each(self, question: qu.Question) -> dict[str, qu.Answer | Refused]:
         """Ask every leader that serves, by its address. With one leader, wait for it if it is away."""
-        if len(self.leaders) > 1:
-            await self._session.all_tried(_ALL_TRIED_WITHIN_S)
+        await self.all_tried(_ALL_TRIED_WITHIN_S)
         there = [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
         answers = await asyncio.gather(*(self._ask(question, name) for name in there), return_exceptions=True)
         for answer in answers:
@@ -312,6 +315,11 @@ class Grid:
         adopt them. Raises ConfigError if it is none of them, or the only one.
         """
         await self._session.remove_leader(str(parse_address(url, LEADER_PORT)))
+
+    async def all_tried(self, deadline_s: float) -> None:
+        """Returns once each of several leaders serves or could not be reached, or the time is over."""
+        if len(self.leaders) > 1:
+            await self._session.all_tried(deadline_s)
 
     async def served(self, deadline_s: float) -> None:
         """Returns once a leader serves us. Raises Refused("no-leader") if none does in time."""
