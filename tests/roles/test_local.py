@@ -22,6 +22,7 @@ from wakugumi import ConfigError, Refused, local
 from wakugumi.adapters.net import adopt
 from wakugumi.core.questions import AskExplain, AskStatus, ExplainAnswer, StatusAnswer
 from wakugumi.roles.client import Grid
+from wakugumi.roles.endpoints import Endpoint
 from wakugumi.roles.request import Task
 
 DEADLINE_S = 30.0
@@ -254,7 +255,8 @@ def test_a_suspended_parent_is_not_taken_for_dead(tmp_path: Path) -> None:
     with ours, theirs:
 
         async def hello() -> bytes:
-            grid = Grid(lambda owner: adopt(theirs, owner, trusted=True), "x", client_id="me", cap=1, embedded=True)
+            here = Endpoint("x", lambda owner: adopt(theirs, owner, trusted=True))
+            grid = Grid([here], client_id="me", cap=1, embedded=True)
             data = await asyncio.to_thread(ours.recv, 4096)
             await grid.close()
             return data

@@ -67,6 +67,8 @@ class Link(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self.peer = "?"
         """Who it is, for people."""
+        self.why_closed = ""
+        """What the peer did that it was cut off for."""
 
     # What the owner calls.
 
@@ -102,6 +104,7 @@ class Link(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         if why:
+            self.why_closed = why
             log.warning("closing %s: %s", self.peer, why)
         self._ended_by_us = True
         self._flush()
@@ -234,6 +237,20 @@ def parse_address(text: str, default_port: int | None = None) -> Address:
     if parts.scheme not in {"waku", "tcp"} or not host or not host.isprintable() or " " in host or port is None or more:
         raise ConfigError(f"{text!r} is not a leader's address", hint)
     return Address(host, port)
+
+
+def parse_addresses(text: str, default_port: int | None = None) -> list[Address]:
+    """Several addresses with commas between them, optionally with `waku://` before the first or before each. Raises
+    ConfigError, also if one of them is named twice."""
+    addresses: list[Address] = []
+    for part in text.split(","):
+        if not part.strip():
+            raise ConfigError(f"{text!r} names no leader beside a comma", "write host:port,host:port")
+        address = parse_address(part.strip(), default_port)
+        if address in addresses:
+            raise ConfigError(f"the leader {address} is named twice", "name each leader once")
+        addresses.append(address)
+    return addresses
 
 
 def check_binding(host: str, *, allow_open: bool) -> None:

@@ -1,18 +1,19 @@
 """`waku status`, `waku jobs …`, `waku workers …`: what does a leader know, and what may be asked of it?
 
-Each command is one question of `core.questions` and one way to show its answer.
+Each command is one question of `core.questions` and one way to show its answer; lists are asked of each leader.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from functools import reduce
 from typing import Annotated, Final
 
 from cyclopts import Parameter
 
 from wakugumi.app import config, logs
-from wakugumi.app.asking import ask, id_of
+from wakugumi.app.asking import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.grids import connected
 from wakugumi.app.options import ASKING, Asking
 from wakugumi.app.outfolder import OutFolder, Record
@@ -34,14 +35,8 @@ Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose su
 
 def status(*, asking: Asking = ASKING) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = ask(qu.AskStatus(), qu.StatusAnswer, asking)
-    match config.OUTPUT.value(asking.output):
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out(["full" if answer.full else "ok"])
-        case _:
-            _show_status(answer)
+    told = ask_each(qu.AskStatus(), qu.StatusAnswer, asking)
+    show_each(told, asking, _show_status, lambda answer: ["full" if answer.full else "ok"])
     return 0
 
 
@@ -54,16 +49,8 @@ def jobs_list(
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = ask(qu.AskJobs(state, client, pattern, limit), qu.JobsAnswer, asking)
-    match config.OUTPUT.value(asking.output):
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out([row.job for row in answer.jobs])
-        case _:
-            _show_jobs(answer.jobs)
-            if answer.total > len(answer.jobs):
-                say(f"the newest {len(answer.jobs)} of {one(answer.total, 'job')}: --limit shows more")
+    told = ask_each(qu.AskJobs(state, client, pattern, limit), qu.JobsAnswer, asking)
+    show_each(told, asking, _show_newest_jobs, lambda answer: [row.job for row in answer.jobs])
     return 0
 
 
@@ -175,14 +162,13 @@ def jobs_wait(
 
 def workers_list(*, asking: Asking = ASKING) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
-    answer = ask(qu.AskWorkers(), qu.WorkersAnswer, asking)
-    match config.OUTPUT.value(asking.output):
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out([row.worker for row in answer.workers])
-        case _:
-            _show_workers(answer.workers)
+    told = ask_each(qu.AskWorkers(), qu.WorkersAnswer, asking)
+    show_each(
+        told,
+        asking,
+        lambda answer: _show_workers(answer.workers),
+        lambda answer: [row.worker for row in answer.workers],
+    )
     return 0
 
 
@@ -213,7 +199,7 @@ def _cancel(ids: list[str], client: str, pattern: str, forget: bool, asking: Ask
         question = qu.AskCancel(ids[at : at + IDS_AT_ONCE], client, pattern, forget)
         later = len(ids[at + IDS_AT_ONCE :])
         while True:
-            part = ask(question, qu.CancelAnswer, asking)
+            part = reduce(qu.CancelAnswer.beside, answers(ask_each(question, qu.CancelAnswer, asking)))
             whole = qu.CancelAnswer(
                 whole.cancelled + part.cancelled,
                 whole.finished + part.finished,
@@ -324,6 +310,12 @@ def _how_durable(answer: qu.StatusAnswer) -> str:
     if not answer.durable:
         return "in memory only"
     return "its disk is nearly full: nothing is accepted" if answer.disk_low else "with a journal"
+
+
+def _show_newest_jobs(answer: qu.JobsAnswer) -> None:
+    _show_jobs(answer.jobs)
+    if answer.total > len(answer.jobs):
+        say(f"the newest {len(answer.jobs)} of {one(answer.total, 'job')}: --limit shows more")
 
 
 def _show_jobs(rows: list[qu.JobRow]) -> None:

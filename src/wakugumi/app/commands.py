@@ -28,7 +28,7 @@ ABOUT: Final = """\
 Run a program many times, on this machine or on many, with nothing lost.
 
 Without a leader, `waku run` and `waku map` work right here, with no set-up. With --leader HOST:PORT (or WAKU_LEADER) \
-they hand their jobs to a grid.
+they hand their jobs to a grid; with several leaders, HOST:PORT,HOST:PORT, one may be lost.
 
 Settings: flag > WAKU_* environment > waku.toml > default. stdout is data, stderr is talk.
 Exit codes: 0 ok, 1 job failed, 2 usage, 3 not found, 4 denied, 5 no leader, 6 timed out."""
@@ -86,7 +86,8 @@ Examples:
   waku map gzip logs/*.txt --out packed -- -9 {}
   waku map convert photos/ -- {} -resize 50% small.png
   find . -name '*.csv' | waku map ./load.sh --inputs-from -
-  waku map calcA inputs/ --leader grid:5000 --cap 200""",
+  waku map calcA inputs/ --leader grid:5000 --cap 200
+  waku map calcA inputs/ --leader a:5000,b:5000,c:5000""",
         ),
         Command(
             "run",
@@ -221,12 +222,14 @@ Examples:
             "wakugumi.app.samples:clientx",
             "CLIENT_ID HOST:PORT… [DESIRED_TOTAL] [OPTIONS] [-- ARG…]",
             """\
-The same, in the form that names the client first.
+The same with several leaders at once.
 
-It takes one leader; several leaders come with a later version.""",
+DESIRED_TOTAL is how many jobs may run at once over all of them: each leader that serves has an even share. If one is \
+lost for longer than 10 s (WAKU_GRACE), the others adopt its jobs.""",
             """\
-Example:
-  waku clientx desk-1 127.0.0.1:5000 12""",
+Examples:
+  waku clientx desk-1 127.0.0.1:5000 12
+  waku clientx desk-1 a:5000 b:5000 c:5000 12 --count 100""",
         ),
     ),
     LOOK: (
@@ -235,7 +238,9 @@ Example:
             "wakugumi.app.admin:status",
             "[--leader HOST:PORT] [-o table|json|quiet]",
             """\
-How the leader is, and what is queued where.""",
+How the leader is, and what is queued where.
+
+Of several leaders each is asked; what they say stands one below the other, in JSON as a list.""",
             """\
 Examples:
   waku status

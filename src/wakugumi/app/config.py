@@ -2,7 +2,7 @@
 
 `waku.toml` lies in the current folder, or where WAKU_CONFIG says, and calls a setting what its flag is called:
 
-    leader = "grid.example:5000"
+    leader = "grid.example:5000,grid2.example:5000"
     slots = 8
 """
 
@@ -16,6 +16,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from wakugumi.errors import ConfigError
 from wakugumi.limits import (
+    ADOPT_GRACE_MAX_S,
+    ADOPT_GRACE_S,
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
@@ -118,6 +120,10 @@ LOCAL_SLOTS: Final = Setting("slots", cpu_count(), least=1, most=CREDIT_MAX)
 """The embedded grid is alone with its user: it takes all CPUs, where a worker on a shared machine takes four."""
 CPU_CAP_SHARE: Final = Setting("cpu-cap", CPU_CAP, "WORKER_CPU_CAP", least=CPU_CAP_MIN, most=CPU_CAP_MAX)
 CAP: Final = Setting("cap", CLIENT_CAP_DEFAULT, least=1, most=CLIENT_CAP_MAX)
+GRACE_S: Final = Setting("grace", ADOPT_GRACE_S, least=0.001, most=ADOPT_GRACE_MAX_S)
+"""With several leaders: how long what a lost one has waits for it."""
+CHOICE: Final = Setting("choice", "least", choices=("least", "round-robin"))
+"""With several leaders: who gets the next job."""
 DESIRED: Final = Setting("desired", CLIENT_CAP_OLD, "CLIENT_DESIRED_PAR", least=1, most=CLIENT_CAP_MAX)
 TIMEOUT_S: Final = Setting("timeout", JOB_TIMEOUT_S, least=0.001, most=JOB_TIMEOUT_MAX_S)
 PROGRAMS: Final = Setting("programs", "/opt/grid/exe")
@@ -141,6 +147,8 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     LOCAL_SLOTS,
     CPU_CAP_SHARE,
     CAP,
+    GRACE_S,
+    CHOICE,
     DESIRED,
     TIMEOUT_S,
     PROGRAMS,

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from wakugumi.app import config, logs
-from wakugumi.app.asking import ask, id_of
+from wakugumi.app.asking import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.options import ASKING, Asking
 from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, table_out
 from wakugumi.core import questions as qu
@@ -35,19 +35,11 @@ def dead_list(
     logs.start(asking.log_level, asking.log_json, quiet=True)
     ids = {id_of(job): job for job in jobs}
     question = qu.AskDead(list(ids), pattern, reason, max(limit, len(ids)))
-    answer = ask(question, qu.DeadAnswer, asking)
-    match config.OUTPUT.value(asking.output):
-        case "json":
-            json_out(answer)
-        case "quiet":
-            lines_out([row.job for row in answer.dead])
-        case _:
-            _show_dead(answer.dead)
-            if answer.total > len(answer.dead):
-                say(f"the newest {len(answer.dead)} of {one(answer.total, 'dead job')}: --limit shows more")
-    if answer.total > len(answer.dead):  # Then one that is not shown may be there all the same.
-        return 0
-    shown = {row.job for row in answer.dead}
+    told = ask_each(question, qu.DeadAnswer, asking)
+    show_each(told, asking, _show_newest_dead, lambda answer: [row.job for row in answer.dead])
+    if any(answer.total > len(answer.dead) for answer in answers(told)):
+        return 0  # One that is not shown may be there all the same.
+    shown = {row.job for answer in answers(told) for row in answer.dead}
     return _say_unknown([name for job, name in ids.items() if job not in shown])
 
 
@@ -112,13 +104,19 @@ def _chosen(jobs: Sequence[str], pattern: str, reason: str, every: bool, what: s
 
 def _do(question: qu.AskRequeue | qu.AskDrop, done: str, asking: Asking) -> qu.DeadDoneAnswer:
     """Ask until nothing is left of it: the leader does only so much at once."""
-    answer = ask(question, qu.DeadDoneAnswer, asking)
+    answer = _together(answers(ask_each(question, qu.DeadDoneAnswer, asking)))
     while answer.left:
         say(f"{one(answer.done, 'job')} {done}, {answer.left:,} to go")
-        more = ask(question, qu.DeadDoneAnswer, asking)
+        more = _together(answers(ask_each(question, qu.DeadDoneAnswer, asking)))
         # The first answer names all that are unknown; to the others those that are done are unknown, too.
         answer = qu.DeadDoneAnswer(answer.done + more.done, answer.unknown, more.left)
     return answer
+
+
+def _together(said: Sequence[qu.DeadDoneAnswer]) -> qu.DeadDoneAnswer:
+    """What several leaders did: a job is unknown if none of them knows it."""
+    unknown = [job for job in said[0].unknown if all(job in set(each.unknown) for each in said)]
+    return qu.DeadDoneAnswer(sum(each.done for each in said), unknown, sum(each.left for each in said))
 
 
 def _show_done(answer: qu.DeadDoneAnswer, ids: dict[str, str], done: str, asking: Asking) -> int:
@@ -137,6 +135,12 @@ def _say_unknown(names: Sequence[str]) -> int:
     for name in names:
         say(f"not among the dead: {name}")
     return EXIT_NOT_FOUND if names else 0
+
+
+def _show_newest_dead(answer: qu.DeadAnswer) -> None:
+    _show_dead(answer.dead)
+    if answer.total > len(answer.dead):
+        say(f"the newest {len(answer.dead)} of {one(answer.total, 'dead job')}: --limit shows more")
 
 
 def _show_dead(rows: Sequence[qu.DeadRow]) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from wakugumi.app import config, early
 from wakugumi.app.programs import exec_name, find
+from wakugumi.core.leaders import Choice
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import UNFINISHED_PER_CLIENT_MAX
@@ -25,7 +26,7 @@ class Place(NamedTuple):
     """Where, and what: all that is decided before the first job."""
 
     leader: str
-    """Its address; empty if the jobs run here."""
+    """Its address, or several with commas; empty if the jobs run here."""
     program: str
     """What the jobs call it."""
     path: str
@@ -67,11 +68,13 @@ async def connected(
     cap: int | None = None,
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
 ) -> AsyncIterator[Grid]:
-    """A grid's leader: the one that is named, or the one on this machine. Raises Refused("no-leader")."""
+    """A grid's leaders: those that are named, or the one on this machine. Raises Refused("no-leader")."""
     async with connect(
         config.LEADER.value(leader) or config.LEADER_HERE,
         client_id=config.CLIENT_ID.value(client_id) or None,
         cap=config.CAP.value(cap),
+        choice=cast(Choice, config.CHOICE.value()),
+        grace_s=config.GRACE_S.value(),
         connect_timeout_s=CONNECT_WITHIN_S,
         unfinished_max=unfinished_max,
     ) as grid:

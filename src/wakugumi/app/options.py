@@ -12,7 +12,9 @@ from wakugumi.limits import CREDIT_MAX, PRIORITY_MAX, RETRIES_MAX
 Program = Annotated[
     str, Parameter(help="A path, or a name on PATH. With a leader: the name of a program that its workers have.")
 ]
-Leader = Annotated[str | None, Parameter(help="The leader's address, host:port. [WAKU_LEADER]")]
+Leader = Annotated[
+    str | None, Parameter(help="The leader's address, host:port; several with commas between them. [WAKU_LEADER]")
+]
 Files = Annotated[
     tuple[str, ...],
     Parameter(

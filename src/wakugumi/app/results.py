@@ -8,23 +8,27 @@ from wakugumi.app.output import duration, json_out, lines_out, table_out
 from wakugumi.roles.result import Result
 
 
-def show_results(results: Sequence[Result], how: str) -> None:
+def show_results(results: Sequence[Result], how: str, *, with_leader: bool = False) -> None:
+    """With several leaders, each result tells whose it is."""
     match how:
         case "json":
-            json_out([_record(result) for result in results])
+            leaders = [{"leader": result.leader} if with_leader else {} for result in results]
+            json_out([_record(result) | leader for result, leader in zip(results, leaders)])
         case "quiet":
             lines_out([result.job_id for result in results])
         case _:
-            table_out(("job", "status", "#exit", "#time", "output"), [_row(result) for result in results])
+            titles = ("job", "status", "#exit", "#time", *(("leader",) if with_leader else ()), "output")
+            table_out(titles, [_row(result, with_leader) for result in results])
 
 
-def _row(result: Result) -> tuple[str, ...]:
+def _row(result: Result, with_leader: bool) -> tuple[str, ...]:
     text = result.stdout if result.ok else result.stderr or result.reason
     return (
         result.job_id,
         result.status.lower(),
         "-" if result.exit_code is None else str(result.exit_code),
         "-" if result.run_s is None else duration(result.run_s),
+        *((result.leader or "-",) if with_leader else ()),
         text.strip().partition("\n")[0][:200],
     )
 

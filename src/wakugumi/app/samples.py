@@ -1,4 +1,4 @@
-"""`waku client` and `waku clientx`: do a leader and its workers work? A few jobs, and their results. (SPEC K7)"""
+"""`waku client` and `waku clientx`: do leaders and their workers work? A few jobs, and their results. (SPEC K7)"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from wakugumi.adapters.net import Address, parse_address
+from wakugumi.adapters.net import Address, parse_addresses
 from wakugumi.app import config, logs
 from wakugumi.app.grids import connected
 from wakugumi.app.one import named_files
@@ -42,22 +42,8 @@ def client(
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
-    if count < 1:
-        raise ConfigError(f"--count is {count}, and must be 1 or more")
-    cap = config.DESIRED.value(desired)
-    how = config.OUTPUT.value(output)
-    timeout_s = config.TIMEOUT_S.value(timeout)
     tasks = _tasks(count, file, program_args)
-    turn = {id(task): number for number, task in enumerate(tasks)}
-
-    async def work() -> list[Result]:
-        async with connected(str(Address(host, port)), client_id=client_id, cap=cap) as grid:
-            done = [result async for result in grid.map(program, tasks, subject=subject, timeout_s=timeout_s)]
-        return sorted(done, key=lambda result: turn[id(result.item)])
-
-    results = run(work())
-    show_results(results, how)
-    return 0 if all(result.ok for result in results) else EXIT_JOB_FAILED
+    return _run([Address(host, port)], client_id, desired, program, tasks, subject, timeout, output)
 
 
 def clientx(
@@ -73,34 +59,46 @@ def clientx(
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
     leaders, total = list(words), None
     if leaders and leaders[-1].isdecimal():
         total = int(leaders.pop())
     if not leaders:
-        raise ConfigError("clientx needs a leader's address", "write: waku clientx CLIENT_ID HOST:PORT [DESIRED_TOTAL]")
-    if len(leaders) > 1:
         raise ConfigError(
-            f"{len(leaders)} leaders are named, and this version speaks with one: several come with a later version",
-            "name one of them",
+            "clientx needs a leader's address", "write: waku clientx CLIENT_ID HOST:PORT… [DESIRED_TOTAL]"
         )
-    address = parse_address(leaders[0])
-    return client(
-        address.host,
-        address.port,
-        client_id,
-        total,
-        program=program,
-        file=file,
-        count=count,
-        subject=subject,
-        timeout=timeout,
-        output=output,
-        logged=logged,
-        program_args=program_args,
-    )
+    tasks = _tasks(count, file, program_args)
+    return _run(parse_addresses(",".join(leaders)), client_id, total, program, tasks, subject, timeout, output)
+
+
+def _run(
+    leaders: Sequence[Address],
+    client_id: str,
+    desired: int | None,
+    program: str,
+    tasks: Sequence[Task],
+    subject: str,
+    timeout: float | None,
+    output: str | None,
+) -> int:
+    cap = config.DESIRED.value(desired)
+    how = config.OUTPUT.value(output)
+    timeout_s = config.TIMEOUT_S.value(timeout)
+    turn = {id(task): number for number, task in enumerate(tasks)}
+
+    async def work() -> list[Result]:
+        async with connected(",".join(map(str, leaders)), client_id=client_id, cap=cap) as grid:
+            done = [result async for result in grid.map(program, tasks, subject=subject, timeout_s=timeout_s)]
+        return sorted(done, key=lambda result: turn[id(result.item)])
+
+    results = run(work())
+    show_results(results, how, with_leader=len(leaders) > 1)
+    return 0 if all(result.ok for result in results) else EXIT_JOB_FAILED
 
 
 def _tasks(count: int, words: Sequence[str], args: Sequence[str]) -> list[Task]:
     """Told apart by their last argument, 1 to the number of them, unless the arguments were given."""
+    if count < 1:
+        raise ConfigError(f"--count is {count}, and must be 1 or more")
     files = named_files(words)
     return [Task(args=args or (str(number),), files=files) for number in range(1, count + 1)]

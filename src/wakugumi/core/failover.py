@@ -55,6 +55,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     may: tuple[LeaderNo, ...] = ()
     """Leaders that may have it from a connection that is gone. They are asked for it before it is sent there again,
     because they may have its result, and would run a job anew that failed and is submitted again (L6)."""
+    only: bool = False
+    """It is meant for the leader that it was given to first, and for no other."""
     doubted: bool = False
     """Its leader was told to let an earlier run of it go: a result that comes before the receipt may be of that one."""
 
@@ -116,6 +118,8 @@ class Failover:
         self._asks: dict[bytes, _Question] = {}
         self._removed: set[LeaderNo] = set()
         """Leaders that are still waited for."""
+        self._homeless: list[JobId] = []
+        """In this step: meant for a leader that does not take them."""
         self._gate = False
 
     def handle(self, events: Sequence[ClientEvent], now: float) -> ClientStep:
@@ -147,7 +151,7 @@ class Failover:
                     results.append(event)
                     if conn.full:
                         taken(conn, event.job)
-            elif type(event) is Submit:
+            elif type(event) is Submit and not event.only:
                 assert event.job not in jobs
                 leader = takers[0] if len(takers) == 1 else self._leaders.choose()
                 if leader is None:
@@ -269,6 +273,7 @@ class Failover:
         return results
 
     def _finish_step(self, results: list[Result], now: float, do: list[ClientDo]) -> None:
+        self._give_up_homeless(do)
         self._send_unsent(do)
         self._gathered(results, do)
         if len(self._rows) > 1:
@@ -277,12 +282,19 @@ class Failover:
             for no in list(self._removed):
                 if not self._has_work(self._rows[no]):
                     self._part(self._rows[no], now, do)
+            self._give_up_homeless(do)
             self._send_unsent(do)
             self._gathered([], do)
         may = bool(self._leaders.look())
         if may != self._gate:
             self._gate = may
             do.append(ev.Gate(may))
+
+    def _give_up_homeless(self, do: list[ClientDo]) -> None:
+        while self._homeless:
+            job = self._homeless.pop()
+            if job in self._jobs:
+                self._give_up(job, "no-leader", "the leader that it was meant for does not take it", do)
 
     def _send_unsent(self, do: list[ClientDo]) -> None:
         probed = self._leaders.to_probe()
@@ -341,6 +353,8 @@ class Failover:
                         line.claims.append(job)
                         line.claimed.add(job)
                 self._judge_claims(now, do)
+            case Submit(job, frame, no):
+                self._submit_to(job, frame, no, do)
             case ev.Cancel(jobs):
                 for job in jobs:
                     self._cancel(job, do)
@@ -363,6 +377,15 @@ class Failover:
                 self._remove(no, now, do)
             case _:
                 self._handle_from(event, now, do)
+
+    def _submit_to(self, job: JobId, frame: bytes, no: LeaderNo, do: list[ClientDo]) -> None:
+        assert job not in self._jobs
+        leader = self._rows.get(no)
+        if leader is None or leader.line is None or leader.removed:
+            do.append(ev.GiveUp(job, "no-leader", "the leader that it was meant for does not serve"))
+            return
+        self._jobs[job] = record = _Unfinished(frame, only=True)
+        self._send(job, record, leader.line)
 
     def _cancel(self, job: JobId, do: list[ClientDo]) -> None:
         record = self._jobs.get(job)
@@ -606,7 +629,7 @@ class Failover:
                 return
         record.stage = _UNSENT
         record.leader = ANY_LEADER
-        self._unsent.append(job)
+        (self._homeless if record.only else self._unsent).append(job)
 
     def _is_awaited(self, leader: Leader, now: float) -> bool:
         """Is there still time for it to come back to what it has? Without others there is all the time it needs."""

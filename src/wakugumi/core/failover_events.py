@@ -34,10 +34,12 @@ class LeaderRemoved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Submit(msgspec.Struct, frozen=True, gc=False):
-    """A new job. `frame` is what asks for it, kept to be sent again: the same bytes each time."""
+    """A new job. `frame` is what asks for it, kept to be sent again: the same bytes each time. What is meant for one
+    leader `only` is never given to another, and is given up when that one is lost for longer than the grace."""
 
     job: JobId
     frame: bytes
+    only: LeaderNo = ANY_LEADER
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):

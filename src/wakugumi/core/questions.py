@@ -289,6 +289,16 @@ class CancelAnswer(msgspec.Struct, frozen=True):
     left: int = 0
     """Further jobs that the filters match: a step takes only so many. Ask again."""
 
+    def beside(self, other: CancelAnswer) -> CancelAnswer:
+        """What two leaders did, together: a job is unknown if neither knows it."""
+        return CancelAnswer(
+            self.cancelled + other.cancelled,
+            self.finished + other.finished,
+            [job for job in self.unknown if job in set(other.unknown)],
+            self.forgotten + other.forgotten,
+            self.left + other.left,
+        )
+
 
 class WorkerRow(msgspec.Struct, frozen=True):
     worker: str

@@ -3,8 +3,9 @@
     Grid.submit ─► Request (`request`) ─► Session (`session`) ─► leader … result ─► Job (`job`) ─► whoever awaits it
     Grid.map    ─► Window (`window`): so many at once, and no more
 
-The connection may come and go: jobs wait for it and are sent again. `submit` waits while the leader can take nothing
-(back pressure). All of this lives in one loop; `plain` is the same for programs without one.
+Connections may come and go: jobs wait for them and are sent again, and of several leaders one may be lost. `submit`
+waits while no leader can take anything (back pressure). All of this lives in one loop; `plain` is the same for programs
+without one.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
+from uuid import UUID, uuid4, uuid5
 
 import msgspec
 
-from wakugumi.adapters.net import dial, parse_address
+from wakugumi.adapters.net import Address, dial, parse_address, parse_addresses
 from wakugumi.core import questions as qu
 from wakugumi.core.job import JobId, job_id_from_name, show_job_id
+from wakugumi.core.leaders import Choice
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits import (
+    ADOPT_GRACE_MAX_S,
+    ADOPT_GRACE_S,
     BROADCAST_DEADLINE_S,
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
@@ -32,10 +37,11 @@ from wakugumi.limits import (
     UNFINISHED_PER_CLIENT_MAX,
 )
 from wakugumi.roles.broadcast import Broadcast
+from wakugumi.roles.endpoints import Endpoint, Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Arg, Content, Plan, Requests, must_wait_for_disk, read_files
 from wakugumi.roles.result import Result
-from wakugumi.roles.session import Dialler, Session, Status
+from wakugumi.roles.session import Session
 from wakugumi.roles.window import Results, Window
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -43,6 +49,11 @@ from wakugumi.wire import message as ms
 LEADER_PORT: Final = 5000
 _TURN_AFTER_BYTES: Final = 256 * KIB
 """Submitted in a row before the loop gets a turn: the jobs of a long plain loop leave while it still submits."""
+_ALL_COME_WITHIN_S: Final = 0.5
+"""When the first of several leaders serves, the others have this long to join it: otherwise it would get all of the
+first jobs, which stay with it however many it has."""
+_ALL_TRIED_WITHIN_S: Final = 2.0
+"""Before each of several leaders is asked: an old one is known as such after a second."""
 _BYTES_BESIDE: Final = KIB
 """What a job counts for in that, besides its own bytes."""
 
@@ -64,58 +75,75 @@ _ANSWERS: Final[dict[type[object], type[qu.Answer]]] = {
 }
 
 
+_ABOUT_ONE: Final = (qu.AskJob, qu.AskStory, qu.AskExplain, qu.AskLetter, qu.AskDrain, qu.AskResume)
+"""Questions about one job or worker, which one of several leaders has."""
+_UNKNOWN: Final = frozenset({"unknown-job", "unknown-worker"})
+
+
 @asynccontextmanager
 async def connect(
     url: str,
     *,
     client_id: str | None = None,
     cap: int = CLIENT_CAP_DEFAULT,
+    choice: Choice = "least",
+    grace_s: float = ADOPT_GRACE_S,
     connect_timeout_s: float = CONNECT_DEADLINE_S,
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
 ) -> AsyncIterator[Grid]:
-    """A Grid over the leader at `url` (`waku://host:port`, or just `host:port`).
+    """A Grid over the leader at `url` (`waku://host:port`, or just `host:port`), or over several: `waku://a:5000,b:5000`.
 
-    `cap` is how many of this client's jobs the leader may run at once. Raises Refused("no-leader") if none answers
-    within `connect_timeout_s`; later the connection is made anew whenever it is lost, and jobs wait for it.
+    `cap` is how many of this client's jobs may run at once, over all leaders, which have an even share each. A job goes
+    to the leader with the least of its share in flight, or with the `choice` "round-robin" to each in turn. What a lost
+    leader has waits `grace_s` for it; then others adopt it. Raises Refused("no-leader") if none answers within
+    `connect_timeout_s`; later connections are made anew whenever they are lost, and jobs wait for them.
     """
-    address = parse_address(url, LEADER_PORT)
     grid = Grid(
-        lambda owner: dial(address, owner),
-        str(address),
+        [_endpoint(address) for address in parse_addresses(url, LEADER_PORT)],
         client_id=client_id or default_client_id(),
         cap=cap,
+        choice=choice,
+        grace_s=grace_s,
         unfinished_max=unfinished_max,
     )
     try:
         await grid.served(connect_timeout_s)
+        await grid.all_tried(_ALL_COME_WITHIN_S)
         yield grid
     finally:
         await grid.close()
 
 
 class Grid:
-    """A connection to a leader that heals itself. Made by `connect`."""
+    """Connections to one or several leaders that heal themselves. Made by `connect`."""
 
     def __init__(
         self,
-        dialler: Dialler,
-        leader: str,
+        leaders: Sequence[Endpoint],
         *,
         client_id: str,
         cap: int,
+        choice: Choice = "least",
+        grace_s: float = ADOPT_GRACE_S,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
         embedded: bool = False,
     ) -> None:
-        _check(client_id, cap)
+        _check(client_id, cap, choice, grace_s)
         self.client_id = client_id
         self.cap = cap
         self._requests = Requests(client_id)
         wants = [want for want in ms.WANTS_CLIENT if not embedded or want != ms.HEARTBEATS]
-        hello = ms.HelloClient(client_id, cap, wants)
+
+        def hello(share: int) -> bytes:
+            said = ms.HelloClient(client_id, share, wants)
+            return fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=ms.encode(said))
+
         self._session = Session(
-            dialler,
-            leader,
-            fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=ms.encode(hello)),
+            leaders,
+            hello,
+            cap=cap,
+            choice=choice,
+            grace_s=grace_s,
             unfinished_max=unfinished_max,
             embedded=embedded,
         )
@@ -250,14 +278,21 @@ class Grid:
 
         async def begin() -> list[Result]:
             loaded = await _load(files) if files else ()
-            request = self._requests.make(
-                program, args, loaded, job_id, subject, timeout_s, limits, retries, broadcast_s=within_s
-            )
             if self._session.must_wait:
                 await self._session.admission()
-            if self.status().old_leader:
+            await self.all_tried(_ALL_TRIED_WITHIN_S)
+            leaders = self._session.serving()
+            if not leaders:
                 raise Refused("not-supported", "the leader is an old one and knows no broadcast")
-            return [await self._session.start(request, None)[0]]
+            base = job_id or str(uuid4())
+            jobs = []
+            for name, number in leaders:
+                one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
+                request = self._requests.make(
+                    program, args, loaded, one, subject, timeout_s, limits, retries, broadcast_s=within_s
+                )
+                jobs.append(self._session.start(request, None, number)[0])
+            return [await job for job in jobs]
 
         return Broadcast(self._session, begin)
 
@@ -271,18 +306,53 @@ class Grid:
         own = [job for key in keys if (job := self._session.find(key)) is not None]
         others = [show_job_id(key) for key in keys if self._session.find(key) is None]
         self._session.cancel(own)
-        answer = await self.ask(qu.AskCancel(others)) if others else qu.CancelAnswer(0, 0, [])
-        assert isinstance(answer, qu.CancelAnswer)
-        return msgspec.structs.replace(answer, cancelled=answer.cancelled + len(own))
+        whole = qu.CancelAnswer(len(own), 0, others)
+        if others:
+            answers = list((await self.ask_each(qu.AskCancel(others))).values())
+            for answer in answers:
+                if isinstance(answer, qu.CancelAnswer):
+                    whole = whole.beside(answer)
+                elif isinstance(answer, Refused) and all(isinstance(each, Refused) for each in answers):
+                    raise answer
+        return whole
 
-    async def ask(self, question: qu.Question) -> qu.Answer:
-        """Ask the leader something. Waits for it if it is away. Raises Refused."""
+    async def ask(self, question: qu.Question, leader: str | None = None) -> qu.Answer:
+        """Ask this leader something, or else whoever serves. Waits if it is away. Raises Refused.
+
+        Without a leader's address, what is asked about one job or one worker is asked of each until one knows it.
+        """
+        if leader is not None:
+            return await self._ask(question, str(parse_address(leader, LEADER_PORT)))
+        if len(self.leaders) > 1 and isinstance(question, _ABOUT_ONE):
+            return await self._ask_who_knows(question)
+        return await self._ask(question, "")
+
+    async def ask_each(self, question: qu.Question) -> dict[str, qu.Answer | Refused]:
+        """Ask every leader that serves, by its address. With one leader, wait for it if it is away."""
+        await self.all_tried(_ALL_TRIED_WITHIN_S)
+        there = [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
+        answers = await asyncio.gather(*(self._ask(question, name) for name in there), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Refused):
+                raise answer
+        return dict(zip(there, answers))  # type: ignore[arg-type]
+
+    async def _ask_who_knows(self, question: qu.Question) -> qu.Answer:
+        answers = await self.ask_each(question)
+        known = [answer for answer in answers.values() if not isinstance(answer, Refused)]
+        if known:
+            return known[0]
+        refusals = [answer for answer in answers.values() if isinstance(answer, Refused)]
+        # One that knows the job and cannot do what was asked says more than one that does not know it.
+        raise min(refusals, key=lambda no: no.code in _UNKNOWN)
+
+    async def _ask(self, question: qu.Question, leader: str) -> qu.Answer:
         if isinstance(question, qu.AskJob | qu.AskStory | qu.AskExplain | qu.AskLetter):
             question = msgspec.structs.replace(question, job=show_job_id(_key(question.job)))
         elif isinstance(question, qu.AskDead | qu.AskRequeue | qu.AskDrop):
             question = msgspec.structs.replace(question, jobs=[show_job_id(_key(job)) for job in question.jobs])
         ask = os.urandom(16)
-        answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=ms.encode(question)))
+        answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=ms.encode(question)), leader)
         if answer.refused:
             no = ms.read_refusal(answer.payload)
             raise Refused(no.code, no.message)
@@ -292,8 +362,28 @@ class Grid:
             raise PeerError(f"the leader's answer cannot be read: {error}") from None
 
     def status(self) -> Status:
-        """How the connection is."""
+        """How the connections are."""
         return self._session.status()
+
+    @property
+    def leaders(self) -> list[str]:
+        """Their addresses."""
+        return self._session.leaders
+
+    def add_leader(self, url: str) -> None:
+        """One more leader: it gets its share as soon as it serves. Raises ConfigError if it is one of them already."""
+        self._session.add_leader(_endpoint(parse_address(url, LEADER_PORT)))
+
+    async def remove_leader(self, url: str) -> None:
+        """Give a leader no further jobs, wait for those that it has, and leave it. If it is lost meanwhile, the others
+        adopt them. Raises ConfigError if it is none of them, or the only one.
+        """
+        await self._session.remove_leader(str(parse_address(url, LEADER_PORT)))
+
+    async def all_tried(self, deadline_s: float) -> None:
+        """Returns once each of several leaders serves or could not be reached, or the time is over."""
+        if len(self.leaders) > 1:
+            await self._session.all_tried(deadline_s)
 
     async def served(self, deadline_s: float) -> None:
         """Returns once a leader serves us. Raises Refused("no-leader") if none does in time."""
@@ -327,11 +417,26 @@ def default_client_id() -> str:
     return "".join(char if char.isprintable() else "_" for char in text)[:CLIENT_ID_CHARS_MAX]
 
 
-def _check(client_id: str, cap: int) -> None:
+def _endpoint(address: Address) -> Endpoint:
+    return Endpoint(str(address), lambda owner: dial(address, owner))
+
+
+def _check(client_id: str, cap: int, choice: str, grace_s: float) -> None:
     if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not client_id.isprintable():
         raise ConfigError(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {client_id[:80]!r}")
     if not 1 <= cap <= CLIENT_CAP_MAX:
         raise ConfigError(f"a client's cap is 1 to {CLIENT_CAP_MAX} jobs at once, not {cap}")
+    if choice not in {"least", "round-robin"}:
+        raise ConfigError(f"the choice of a leader is 'least' or 'round-robin', not {choice!r}")
+    if not 0 < grace_s <= ADOPT_GRACE_MAX_S:  # NaN is neither
+        raise ConfigError(
+            f"the grace for a lost leader is above 0 and at most {ADOPT_GRACE_MAX_S:.0f} s, not {grace_s:g}"
+        )
+
+
+def _broadcast_id(job_id: str, leader: str) -> str:
+    """Each leader has its own part of a broadcast, under an id that is the same each time."""
+    return str(uuid5(UUID(bytes_le=_key(job_id)), leader))
 
 
 def _key(job_id: str) -> JobId:

@@ -128,12 +128,14 @@ class Local:
     @asynccontextmanager
     async def _open(self, child: Child) -> AsyncIterator[Grid]:
         from wakugumi.roles.client import Grid, default_client_id
+        from wakugumi.roles.endpoints import Endpoint
 
         try:
             child.listen_to_stderr()
             client_id = self._client_id or default_client_id()
             # Embedded also means without heartbeats: suspended with Ctrl-Z for an hour, all goes on as it was.
-            grid = Grid(child.dial, "the embedded grid", client_id=client_id, cap=self._cap, embedded=True)
+            here = Endpoint("the embedded grid", child.dial)
+            grid = Grid([here], client_id=client_id, cap=self._cap, embedded=True)
             try:
                 await grid.served(START_DEADLINE_S)
                 yield grid

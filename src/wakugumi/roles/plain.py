@@ -17,15 +17,22 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from wakugumi.adapters.loop import new_loop
+from wakugumi.core.leaders import Choice
 from wakugumi.core.questions import Answer, CancelAnswer, Question
 from wakugumi.errors import Refused
-from wakugumi.limits import BROADCAST_DEADLINE_S, CLIENT_CAP_DEFAULT, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.limits import (
+    ADOPT_GRACE_S,
+    BROADCAST_DEADLINE_S,
+    CLIENT_CAP_DEFAULT,
+    CONNECT_DEADLINE_S,
+    UNFINISHED_PER_CLIENT_MAX,
+)
 from wakugumi.roles.broadcast import Summary
 from wakugumi.roles.client import Grid, connect
+from wakugumi.roles.endpoints import Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Arg, Content, Plan, Requests, read_files
 from wakugumi.roles.result import Result
-from wakugumi.roles.session import Status
 from wakugumi.roles.window import FILL_S, Entry, Window, entry_for
 from wakugumi.wire.message import JobLimits
 
@@ -82,6 +89,8 @@ class Client:
         *,
         client_id: str | None = None,
         cap: int = CLIENT_CAP_DEFAULT,
+        choice: Choice = "least",
+        grace_s: float = ADOPT_GRACE_S,
         connect_timeout_s: float = CONNECT_DEADLINE_S,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
     ) -> None:
@@ -90,6 +99,8 @@ class Client:
                 url,
                 client_id=client_id,
                 cap=cap,
+                choice=choice,
+                grace_s=grace_s,
                 connect_timeout_s=connect_timeout_s,
                 unfinished_max=unfinished_max,
             )
@@ -224,9 +235,21 @@ class Client:
         """Cancel jobs, whoever submitted them, and tell what became of them."""
         return self.call(self.grid.cancel(*job_ids))
 
-    def ask(self, question: Question) -> Answer:
-        """Ask the leader something. Waits for it if it is away. Raises Refused."""
-        return self.call(self.grid.ask(question))
+    def ask(self, question: Question, leader: str | None = None) -> Answer:
+        """Ask this leader something, or else whoever serves. Waits if it is away. Raises Refused."""
+        return self.call(self.grid.ask(question, leader))
+
+    def ask_each(self, question: Question) -> dict[str, Answer | Refused]:
+        """Ask every leader that serves, by its address."""
+        return self.call(self.grid.ask_each(question))
+
+    def add_leader(self, url: str) -> None:
+        """One more leader: it gets its share as soon as it serves. Raises ConfigError if it is one of them already."""
+        self.call(_add_leader(self.grid, url))
+
+    def remove_leader(self, url: str) -> None:
+        """Give a leader no further jobs, wait for those that it has, and leave it. Raises ConfigError."""
+        self.call(self.grid.remove_leader(url))
 
     def status(self) -> Status:
         return self.grid.status()
@@ -358,6 +381,10 @@ class Client:
         with self._lock:
             if not self._closing:
                 self._loop.call_soon_threadsafe(push)
+
+
+async def _add_leader(grid: Grid, url: str) -> None:
+    grid.add_leader(url)
 
 
 async def _new_window(grid: Grid, size: int | None) -> Window:

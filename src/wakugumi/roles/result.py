@@ -32,14 +32,16 @@ _COPY_BYTES: Final = 1 << 20
 class Result:
     """How a job ended. `item` is what `map` was given for it."""
 
-    __slots__ = ("_files", "_record", "item", "job_id")
+    __slots__ = ("_files", "_record", "item", "job_id", "leader")
 
-    def __init__(self, record: JobResult, job_id: str, item: object = None) -> None:
+    def __init__(self, record: JobResult, job_id: str, item: object = None, leader: str = "") -> None:
         self._record = record
         self._files: Mapping[str, bytes] | None = None
         self.job_id = job_id
         """As it was given: a name stays a name."""
         self.item = item
+        self.leader = leader
+        """Whose answer it is; empty if it is the client's own."""
 
     @property
     def ok(self) -> bool:
@@ -107,7 +109,7 @@ class Result:
 
     def for_item(self, item: object) -> Result:
         """The same result, as the answer to another item."""
-        return Result(self._record, self.job_id, item)
+        return Result(self._record, self.job_id, item, self.leader)
 
     def check(self) -> Result:
         """This result, if it is OK. Raises JobFailed, with the reason and the end of stderr."""

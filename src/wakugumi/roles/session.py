@@ -1,7 +1,7 @@
 """How are a client's jobs kept alive over connections that come and go? `failover` decides; this is its hands.
 
     Grid, Window ── start, claim, ask, cancel ──► Session ◄── events, effects ──► failover
-                                                     └── Line ◄── frames ──► leader
+                                                     └── a Line for each connection ◄── frames ──► leader
 
 It knows every unfinished job by its id, and ends each of them exactly once: with a result, with a refusal, or, when the
 session itself ends, with the reason for that.
@@ -13,20 +13,21 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeAlias
-
-import msgspec
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final
 
 from wakugumi.adapters.drive import Drive
-from wakugumi.adapters.net import Link, Owner
+from wakugumi.adapters.net import Link
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core import failover_events as ev
 from wakugumi.core.failover import Failover
-from wakugumi.core.failover_events import ClientDo, ClientEvent
+from wakugumi.core.failover_events import ANY_LEADER, ClientDo, ClientEvent, LeaderNo
 from wakugumi.core.job import ConnId, JobId
-from wakugumi.errors import Lost, PeerError, Refused, WakugumiError
-from wakugumi.limits import CLOSE_DEADLINE_S, MIB, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.core.leaders import Choice
+from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
+from wakugumi.limits import ADOPT_GRACE_S, CLOSE_DEADLINE_S, MIB, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.roles.endpoints import Endpoint, Endpoints, Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Request
 from wakugumi.roles.result import Result
@@ -40,42 +41,27 @@ log = logging.getLogger("wakugumi.client")
 UNFINISHED_BYTES_MAX: Final = 256 * MIB
 """Requests of unfinished jobs are kept to be sent again; beyond this `submit` waits."""
 
-WAITING_TOLD_AFTER_S: Final = 1.0
-"""A leader that takes no jobs for a moment is nothing to speak of."""
-
-Dialler: TypeAlias = Callable[[Owner], Awaitable[Link]]
-"""Makes a connection. Raises Lost if it may succeed later, another WakugumiError if it never will."""
-
-
-class Status(msgspec.Struct, frozen=True):
-    """How a client is connected."""
-
-    leader: str
-    connected: bool
-    old_leader: bool
-    """It gives no receipts, cancels nothing and answers no questions."""
-    unfinished: int
-    trouble: str
-    """Why it is not connected; empty if it is."""
-
 
 class Session:
-    """Make it inside a running loop: it dials at once, and until it is closed."""
+    """Make it inside a running loop: it dials at once, and until it is closed. `hello` makes one for a cap."""
 
     def __init__(
         self,
-        dialler: Dialler,
-        leader: str,
-        hello: bytes,
+        endpoints: Sequence[Endpoint],
+        hello: Callable[[int], bytes],
         *,
+        cap: int,
+        choice: Choice = "least",
+        grace_s: float = ADOPT_GRACE_S,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
         embedded: bool = False,
     ) -> None:
         self.tasks = Tasks()
         self.unfinished_max = unfinished_max
-        self._dialler = dialler
-        self._leader = leader
+        self._endpoints = Endpoints(endpoints)
         self._hello = hello
+        self._names: dict[ConnId, str] = {}
+        """Whose connection it is."""
         self._links: dict[ConnId, Link] = {}
         self._no_links = asyncio.Event()
         self._no_links.set()
@@ -88,15 +74,18 @@ class Session:
         self._waiting: deque[Callable[[], int]] = deque()
         """Whoever waits for room: each call tells how many jobs will be started because of it, later."""
         self._gate = False
-        self._ready: ev.Ready | None = None
-        self._trouble = "not connected yet"
-        self._waiting_told = False
-        """Somebody was told that the leader takes no jobs; until then a timer waits to do so."""
-        self._waiting_timer: asyncio.TimerHandle | None = None
         self._ended: WakugumiError | None = None
         self._served_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        machine = Failover(random.random, unfinished_max=unfinished_max, embedded=embedded)
-        self._drive: Drive[ClientEvent, object, ClientDo] = Drive(machine, self._perform, name="client")
+        self._machine = Failover(
+            random.random,
+            leaders=self._endpoints.numbers,
+            cap=cap,
+            choice=choice,
+            grace_s=grace_s,
+            unfinished_max=unfinished_max,
+            embedded=embedded,
+        )
+        self._drive: Drive[ClientEvent, object, ClientDo] = Drive(self._machine, self._perform, name="client")
         self._drive.failed.add_done_callback(self._drive_failed)
         self._post = self._drive.post
 
@@ -106,7 +95,7 @@ class Session:
             async with asyncio.timeout(deadline_s):
                 await asyncio.shield(self._served_once)
         except TimeoutError:
-            why = f"no leader at {self._leader} within {deadline_s:g} s: {self._trouble}"
+            why = f"no leader at {self._endpoints.name} within {deadline_s:g} s: {self._endpoints.trouble}"
             raise Refused("no-leader", why) from None
 
     async def close(self) -> None:
@@ -129,13 +118,55 @@ class Session:
         await self.tasks.close()
 
     def status(self) -> Status:
+        leaders = self._endpoints.states(self._machine.states())
+        serving = [leader for leader in leaders if leader.connected]
         return Status(
-            leader=self._leader,
-            connected=self._ready is not None,
-            old_leader=self._ready is not None and self._ready.old,
+            leader=self._endpoints.name,
+            connected=bool(serving),
+            old_leader=bool(serving) and all(leader.old_leader for leader in serving),
             unfinished=len(self._jobs),
-            trouble=self._trouble,
+            trouble="" if serving else self._endpoints.trouble,
+            leaders=leaders,
         )
+
+    # Its leaders.
+
+    @property
+    def leaders(self) -> list[str]:
+        return self._endpoints.names
+
+    async def all_tried(self, deadline_s: float) -> None:
+        """Returns once each leader has served or could not be reached, or the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self._endpoints.tried()
+
+    def add_leader(self, endpoint: Endpoint) -> None:
+        """Raises ConfigError if it is one of ours already."""
+        if self._ended is not None:
+            raise self._ended
+        self._post(ev.LeaderAdded(self._endpoints.add(endpoint)))
+
+    async def remove_leader(self, name: str) -> None:
+        """It gets no further jobs; returns when it has none left, or is lost. Raises ConfigError."""
+        endpoint = self._endpoints.find(name)
+        if endpoint is None:
+            raise ConfigError(f"{name} is none of the leaders", f"they are {self._endpoints.name}")
+        if endpoint.parted is None:
+            if not self._endpoints.would_stay(endpoint):
+                raise ConfigError(f"{name} is the only leader", "add another one first")
+            endpoint.parted = asyncio.get_running_loop().create_future()
+            self._post(ev.LeaderRemoved(endpoint.no))
+        try:
+            await asyncio.shield(endpoint.parted)
+        except asyncio.CancelledError:
+            if not endpoint.parted.cancelled():
+                raise
+            raise Refused("closed", f"{name} was added again, or the client was closed") from None
+
+    def serving(self) -> list[tuple[str, LeaderNo]]:
+        """Those that speak our own types, by their names."""
+        return self._endpoints.serving()
 
     # Jobs and questions.
 
@@ -172,7 +203,7 @@ class Session:
     def on_room(self, call: Callable[[], int]) -> None:
         self._waiting.append(call)
 
-    def start(self, request: Request, item: object) -> tuple[Job, bool]:
+    def start(self, request: Request, item: object, leader: LeaderNo = ANY_LEADER) -> tuple[Job, bool]:
         """The job, and whether it is a new one. Raises Refused if its id is under way for another request."""
         if self._ended is not None:
             raise self._ended
@@ -185,7 +216,7 @@ class Session:
         job = Job(request, item, self)
         self._jobs[request.job] = job
         self._bytes += len(request.frame)
-        self._post(ev.Submit(request.job, request.frame))
+        self._post(ev.Submit(request.job, request.frame, leader))
         return job, True
 
     async def claim(self, key: JobId, name: str) -> Result:
@@ -221,13 +252,16 @@ class Session:
         if keys:
             self._post(ev.Cancel(keys))
 
-    async def ask(self, ask: bytes, frame: bytes) -> ev.Answer:
-        """Raises Refused if the leader is one that cannot be asked."""
+    async def ask(self, ask: bytes, frame: bytes, leader: str = "") -> ev.Answer:
+        """Ask this leader, or whoever serves. Raises Refused if it is one that cannot be asked, or ConfigError."""
         if self._ended is not None:
             raise self._ended
+        endpoint = self._endpoints.find(leader) if leader else None
+        if leader and endpoint is None:
+            raise ConfigError(f"{leader} is none of the leaders", f"they are {self._endpoints.name}")
         future: asyncio.Future[ev.Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask] = future
-        self._post(ev.Ask(ask, frame))
+        self._post(ev.Ask(ask, frame, endpoint.no if endpoint is not None else ANY_LEADER))
         try:
             return await future
         finally:
@@ -247,14 +281,15 @@ class Session:
 
     # What the lines call.
 
-    def opened(self, conn: ConnId, link: Link) -> None:
+    def opened(self, conn: ConnId, link: Link, name: str) -> None:
         self._links[conn] = link
+        self._names[conn] = name
         self._no_links.clear()
-        link.send(self._hello)
         self._post(ev.Connected(conn))
 
     def lost(self, conn: ConnId, why: str) -> None:
         del self._links[conn]
+        del self._names[conn]
         if not self._links:
             self._no_links.set()
         self._post(ev.Disconnected(conn, why))
@@ -278,6 +313,8 @@ class Session:
                     self._send(conn, fr.encode(fr.CANCEL, payload=ms.pack_ids(jobs)))
                 case ev.SendHeartbeat(conn):
                     self._send(conn, fr.encode(fr.HEARTBEAT))
+                case ev.SendCap(conn, cap):
+                    self._send(conn, fr.encode(fr.CAP, payload=ms.write_cap(cap)))
                 case ev.GiveUp(key, code, text):
                     self._give_up(key, code, text)
                 case ev.Gate(is_open):
@@ -291,52 +328,37 @@ class Session:
 
     def _connection_changed(self, effect: ClientDo) -> None:
         match effect:
-            case ev.Dial(conn):
-                self.tasks.start(self._dial(conn), name=f"dial {self._leader}")
+            case ev.Dial(conn, leader, cap):
+                endpoint = self._endpoints.get(leader)
+                assert endpoint is not None
+                self.tasks.start(self._dial(conn, endpoint, cap), name=f"dial {endpoint.name}")
             case ev.HangUp(conn, why):
-                log.warning("leaving %s: %s", self._leader, why)
                 if (link := self._links.get(conn)) is not None:
+                    log.warning("leaving %s: %s", self._names[conn], why)
                     link.abort()
             case ev.Ready():
-                self._ready, self._trouble = effect, ""
-                log.info("connected to %s%s", self._leader, " (an old leader)" if effect.old else "")
+                self._endpoints.came(effect)
                 if not self._served_once.done():
                     self._served_once.set_result(None)
-            case ev.Away(_, why, retry_in_s):
-                self._ready, self._trouble = None, why
+            case ev.Away():
                 # Who waits in `connect` is told when its time is over; after that somebody should look.
-                level = logging.WARNING if self._served_once.done() and self._ended is None else logging.DEBUG
-                log.log(level, "no leader: %s; trying again in %.1f s, %d jobs wait", why, retry_in_s, len(self._jobs))
-                self._no_longer_waiting()
-            case ev.Waiting(_, code, text):
-                self._wait_for_leader(text or code)
-            case ev.WaitingOver(_, taken):
-                if taken and self._waiting_told:
-                    log.warning("the leader takes jobs again")
-                self._no_longer_waiting()
+                told = self._served_once.done() and self._ended is None
+                self._endpoints.went(effect, told=told, unfinished=len(self._jobs))
+            case ev.Waiting():
+                if self._ended is None:
+                    self._endpoints.waits(effect)
+            case ev.WaitingOver():
+                self._endpoints.wait_over(effect)
+            case ev.Parted(leader, conn):
+                self._endpoints.parted(leader)
+                if (link := self._links.get(conn)) is not None:
+                    link.close()
             case _:
                 raise AssertionError(effect)
 
-    def _wait_for_leader(self, why: str) -> None:
-        """It takes no jobs. If it was already known to take none, the reason is a new one, and told at once."""
-        after_s = 0.0 if self._waiting_told else WAITING_TOLD_AFTER_S
-        self._no_longer_waiting()
-        if self._ended is None:
-            self._waiting_timer = asyncio.get_running_loop().call_later(after_s, self._tell_waiting, why)
-
-    def _tell_waiting(self, why: str) -> None:
-        self._waiting_told = True
-        log.warning("the leader takes no jobs now: %s; waiting", why)
-
-    def _no_longer_waiting(self) -> None:
-        self._waiting_told = False
-        if self._waiting_timer is not None:
-            self._waiting_timer.cancel()
-            self._waiting_timer = None
-
-    async def _dial(self, conn: ConnId) -> None:
+    async def _dial(self, conn: ConnId, endpoint: Endpoint, cap: int) -> None:
         try:
-            await self._dialler(Line(self, conn, self._post))
+            await endpoint.dialler(Line(self, conn, endpoint.name, self._hello(cap), self._post))
         except Lost as error:
             self._post(ev.Disconnected(conn, str(error)))
         except WakugumiError as error:
@@ -358,7 +380,7 @@ class Session:
                 record = ms.read_result(event.job, event.payload)
             except PeerError as error:
                 record = ms.JobResult(job.id, status=ms.FAILED, stderr=str(error), reason="bad-result")
-            job.end(Result(record, job.request.id, job.item))
+            job.end(Result(record, job.request.id, job.item, self._names.get(event.conn, "")))
 
     def _accepted(self, keys: Sequence[JobId]) -> None:
         jobs = self._jobs
@@ -402,8 +424,7 @@ class Session:
             return
         self._ended = error
         self._gate = False
-        self._ready, self._trouble = None, str(error)
-        self._no_longer_waiting()
+        self._endpoints.end(str(error))
         for window in list(self._windows):
             window.fail(error)
         jobs, self._jobs = self._jobs, {}
@@ -421,14 +442,19 @@ class Session:
 class Line:
     """One connection of a client: frames in, events out."""
 
-    def __init__(self, session: Session, conn: ConnId, post: Callable[[ClientEvent], None]) -> None:
+    def __init__(
+        self, session: Session, conn: ConnId, name: str, hello: bytes, post: Callable[[ClientEvent], None]
+    ) -> None:
         self._session = session
         self._conn = conn
+        self._name = name
+        self._hello = hello
         self._post = post
         self._ignored_one = False
 
     def on_open(self, link: Link) -> None:
-        self._session.opened(self._conn, link)
+        link.send(self._hello)
+        self._session.opened(self._conn, link, self._name)
 
     def on_frame(self, link: Link, frame: Frame) -> None:
         kind = frame.type
@@ -445,8 +471,7 @@ class Line:
         elif kind == fr.ASK:
             self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.WELCOME:
-            ms.read_welcome(frame.payload)
-            self._post(ev.Welcomed(self._conn))
+            self._post(ev.Welcomed(self._conn, ms.CAPS in ms.read_welcome(frame.payload).wants))
         elif not self._ignored_one:
             self._ignored_one = True
             log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)
@@ -454,8 +479,8 @@ class Line:
     def on_blocked(self, _link: Link, blocked: bool) -> None:
         self._post(ev.Blocked(self._conn, blocked))
 
-    def on_lost(self, _link: Link) -> None:
-        self._session.lost(self._conn, "the connection ended")
+    def on_lost(self, link: Link) -> None:
+        self._session.lost(self._conn, link.why_closed or "the connection ended")
 
 
 def _give(turn: asyncio.Future[None]) -> int:

@@ -184,6 +184,8 @@ def _subject(data: bytes, payload_at: int, stop: int, size: int) -> tuple[str, i
 
 
 def _why_length(start: bytes, length: int, limit: int) -> str:
+    if start == b"HTTP":
+        return "not a frame: it speaks HTTP, so it is a web server and no leader"
     if start.isalpha() or start in {b"GET ", b"PUT ", b"JOB "}:
         return f"not a frame: it begins with {start!r}, which looks like another protocol"
     if start.startswith(b"\x16\x03"):
