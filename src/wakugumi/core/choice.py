@@ -241,15 +241,22 @@ class Choice:
                 return None
             asks.homes = None
         _prune(turn)
-        now = roster.now
+        return self._look_through(turn, asks, best)
+
+    def _look_through(self, turn: Turn, asks: Asks, best: Worker) -> tuple[Job, Worker] | None:
+        """The first of its jobs that can go now; if there is none, remember what they wait for."""
+        lane, roster = turn.lane, self._roster
+        now, by_id = roster.now, roster.by_id
+        keys = self._homes_in(lane)
         homes: dict[Worker, None] = {}
-        wake_at = _NEVER
-        too_large = _NEVER
-        first = late = None
+        """Of those that wait for theirs."""
+        late: Job | None = None
+        wake_at = too_large = _NEVER
         skip: set[tuple[int, int]] = set()
         for place, job in enumerate(in_order(turn, skip)):
             wants = job.wants or _NOTHING
-            home = self.home_of(lane, job)
+            at = keys.home_of(wants.key) if keys is not None and wants.key else None
+            home = None if at is None else by_id[at]
             if home is not None and has_room(home, wants.slots):
                 return job, home
             if wants.slots > 1:
@@ -260,28 +267,29 @@ class Choice:
                 is_first, too_large = too_large == _NEVER, min(too_large, wants.slots)
                 if is_first:
                     wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
-                    best = roster.best(lane.pools, lane.order)
-                    if best is None:
+                    left = roster.best(lane.pools, lane.order)
+                    if left is None:
+                        late = None
                         break
+                    best = left
             elif home is None:
                 return job, best
             else:
-                homes[home] = None
-                if first is None:
-                    first = job
+                if not homes:
                     if asks.first is not job:
                         asks.first, asks.first_at = job, now
                     if asks.first_at + STICKY_PATIENCE_S <= now:
                         return job, best
                     wake_at = min(wake_at, asks.first_at + STICKY_PATIENCE_S)
-                offered_at = max(home.spent_at, home.joined_at)
-                if offered_at + STICKY_PATIENCE_S > now:
-                    wake_at = min(wake_at, offered_at + STICKY_PATIENCE_S)
+                homes[home] = None
+                given_up_at = max(home.spent_at, home.joined_at) + STICKY_PATIENCE_S
+                if given_up_at > now:
+                    wake_at = min(wake_at, given_up_at)
                 elif late is None:
                     late = job
             if place + 1 >= LOOK_AHEAD_MAX:
                 break
-        if late is not None and best is not None:
+        if late is not None:
             return late, best
         self._wake(turn, asks, wake_at)
         if too_large == _NEVER:
@@ -290,13 +298,10 @@ class Choice:
 
     def home_of(self, lane: Lane, job: Job) -> Worker | None:
         """Who should run it, if that matters. It may be away, if it may still come back."""
-        if not lane.sticky or job.wants is None or not job.wants.key:
+        keys = self._homes_in(lane)
+        if keys is None or job.wants is None or not job.wants.key:
             return None
-        homes, era = self._homes.get(lane.subject) or (Homes(), -1)
-        if era != self._roster.era:
-            self._settle(lane, homes)
-        self._homes.move_to_end(lane.subject)
-        home = homes.home_of(job.wants.key)
+        home = keys.home_of(job.wants.key)
         return None if home is None else self._roster.by_id[home]
 
     def known_home(self, lane: Lane, job: Job) -> Worker | None:
@@ -347,6 +352,16 @@ class Choice:
             assert asks.large is not None
             assert asks.large.state is QUEUED
             assert asks.wake_at < _NEVER, "a worker is kept free, and nobody looks whether it should be"
+
+    def _homes_in(self, lane: Lane) -> Homes | None:
+        """The homes of this lane's keys, among those who serve it now; None if it is not sticky."""
+        if not lane.sticky:
+            return None
+        homes, era = self._homes.get(lane.subject) or (Homes(), -1)
+        if era != self._roster.era:
+            self._settle(lane, homes)
+        self._homes.move_to_end(lane.subject)
+        return homes
 
     def _settle(self, lane: Lane, homes: Homes) -> None:
         """Other workers serve than before. One that is away and may come back to what it runs keeps its keys."""

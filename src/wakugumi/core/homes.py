@@ -30,6 +30,8 @@ class Homes:
         """What was asked for last stands last. None: its worker was lost, and nobody asked since."""
         self._counts: dict[WorkerId, int] = {}
         self._seeds: dict[WorkerId, int] = {}
+        self._bound = 0
+        """How many keys a worker may have."""
 
     def __len__(self) -> int:
         return len(self._home)
@@ -53,6 +55,7 @@ class Homes:
             if worker not in self._counts:
                 self._counts[worker] = 0
                 self._seeds[worker] = _hash(worker)
+        self._reckon()
 
     def known(self, key: str) -> WorkerId | None:
         """Where it was at home when it was asked for last, if that is remembered. To look changes nothing."""
@@ -65,7 +68,7 @@ class Homes:
         home = self._home.get(key)
         if home is not None:
             self._home.move_to_end(key)
-            if self._counts[home] <= self._bound():
+            if self._counts[home] <= self._bound:
                 return home
             self._counts[home] -= 1
         elif key not in self._home:
@@ -74,6 +77,7 @@ class Homes:
                 if oldest is not None:
                     self._counts[oldest] -= 1
             self._home[key] = None
+            self._reckon()
         home = self._home[key] = self._choose(key)
         self._counts[home] += 1
         return home
@@ -87,13 +91,13 @@ class Homes:
         assert self._seeds.keys() == self._counts.keys()
         assert len(self._home) <= self._keys_max
 
-    def _bound(self) -> int:
-        keys, workers = len(self._home), len(self._counts)
-        return max(5 * keys // (4 * workers), -(-keys // workers))
+    def _reckon(self) -> None:
+        keys, workers = len(self._home), len(self._counts) or 1
+        self._bound = max(5 * keys // (4 * workers), -(-keys // workers))
 
     def _choose(self, key: str) -> WorkerId:
         """The first of the key's own order that is below the bound: somebody is, for the bound is at least the mean."""
-        bound, word, counts = self._bound(), _hash(key.encode()), self._counts
+        bound, word, counts = self._bound, _hash(key.encode()), self._counts
         return max((_mix(word ^ seed), worker) for worker, seed in self._seeds.items() if counts[worker] < bound)[1]
 
 
