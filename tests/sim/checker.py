@@ -142,11 +142,9 @@ class Checker:
             if line.own and line.lost_at is None and line.leader in accepted_by:
                 self.broken(job, f"{client.name} hears that it is unknown, and is connected to {line.leader.name}")
         for leader in accepted_by:
-            for_s = world.clock.now - client.left_at.get(leader.name, -1.0)
-            if (
-                for_s < client.settings.grace_s
-                and client.removed_at.get(leader.name, -1.0) < client.left_at[leader.name]
-            ):
+            now, grace_s = world.clock.now, client.settings.grace_s
+            for_s = now - client.left_at.get(leader.name, -1.0)
+            if for_s < grace_s and client.removed_at.get(leader.name, -1.0) < now - grace_s:
                 self.broken(
                     job, f"{client.name} hears that it is unknown, and {leader.name} was there {for_s:.1f} s before"
                 )
