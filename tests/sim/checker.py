@@ -127,9 +127,10 @@ class Checker:
         self.counts.duplicated += 1
         self.broken(job, f"DUPLICATED: {what}")
 
-    def unknown_to(self, client: Client, job: JobId) -> None:
+    def unknown_to(self, client: Client, job: JobId, asked_at: float) -> None:
         """A client asked for a job that had been accepted, and gave it up because all that it could ask do not know it.
-        A leader that accepted it must know it. If it was there for this client, it cannot be unknown."""
+        A leader that accepted it must know it. If it had it then, and was there for this client, it cannot be
+        unknown."""
         world = self._world
         owner = world.client_called(world.requests[job].client)
         if client is not owner and job in self._delivered_at:
@@ -138,15 +139,14 @@ class Checker:
         if not any(leader.knows(job) for leader in accepted_by):
             self.counts.lost += 1
             self.broken(job, f"LOST: it was accepted, and {client.name}, who asked for it, hears that it is unknown")
+        accepted_by = [leader for leader in accepted_by if owner.wants[job].accepted_by[leader.name] < asked_at]
         for line in client.lines.values():
             if line.own and line.lost_at is None and line.leader in accepted_by:
                 self.broken(job, f"{client.name} hears that it is unknown, and is connected to {line.leader.name}")
         for leader in accepted_by:
-            for_s = world.clock.now - client.left_at.get(leader.name, -1.0)
-            if (
-                for_s < client.settings.grace_s
-                and client.removed_at.get(leader.name, -1.0) < client.left_at[leader.name]
-            ):
+            now, grace_s = world.clock.now, client.settings.grace_s
+            for_s = now - client.left_at.get(leader.name, -1.0)
+            if for_s < grace_s and client.removed_at.get(leader.name, -1.0) < now - grace_s:
                 self.broken(
                     job, f"{client.name} hears that it is unknown, and {leader.name} was there {for_s:.1f} s before"
                 )

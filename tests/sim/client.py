@@ -72,8 +72,8 @@ class Client(Process):
         self._parted: set[LeaderNo] = set()
         self._queue: deque[JobId] = deque()
         """Wants that wait for room."""
-        self._watching: dict[JobId, bool] = {}
-        """Jobs of others that are waited for in this life; True if they were accepted before."""
+        self._watching: dict[JobId, float | None] = {}
+        """Jobs of others that are waited for in this life, and since when if they were accepted before."""
         self._gate = False
         self._unfinished = 0
         self.lines_lost = 0
@@ -165,7 +165,7 @@ class Client(Process):
     def watch(self, job: JobId, accepted: bool) -> None:
         """Wait for a job of someone else."""
         if self.alive and job not in self.wants and job not in self._watching and self._has_room():
-            self._watching[job] = accepted
+            self._watching[job] = self.clock.now if accepted else None
             self._unfinished += 1
             self.post(ev.Claim(job))
 
@@ -346,7 +346,7 @@ class Client(Process):
     def _want_again(self, want: Want) -> None:
         want.status = Status.NEW
         want.accepted = False
-        want.accepted_by = set()
+        want.accepted_by = {}
         want.wish += 1
         job = want.request.job
         self.places.wanted_anew(job)
@@ -362,10 +362,10 @@ class Client(Process):
     def _given_up(self, job: JobId, code: str) -> None:
         checker = self.world.checker
         if job in self._watching:
-            accepted = self._watching.pop(job)
+            since = self._watching.pop(job)
             self._unfinished -= 1
-            if accepted and code == "unknown-job":
-                checker.unknown_to(self, job)
+            if since is not None and code == "unknown-job":
+                checker.unknown_to(self, job, since)
             self._hand_in()
             return
         want = self.wants[job]
@@ -383,7 +383,7 @@ class Client(Process):
             want.told = True
         elif code == "unknown-job":
             if want.accepted:
-                checker.unknown_to(self, job)
+                checker.unknown_to(self, job, want.asked_at)
             want.status = Status.NEW
             self._queue.append(job)
         elif code == "not-supported":
@@ -479,7 +479,7 @@ class Line:
         elif isinstance(message, ev.Receipts):
             for job in message.jobs:
                 if (want := client.wants.get(job)) is not None:
-                    want.accepted_by.add(self.leader.name)
+                    want.accepted_by.setdefault(self.leader.name, client.clock.now)
 
     def _is_lost(self) -> None:
         if self.lost_at is None:

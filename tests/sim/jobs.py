@@ -72,8 +72,8 @@ class Want(msgspec.Struct, eq=False):
     results: list[bytes] = []
     wish: int = 1
     """How often its user has wanted it from the beginning: a FAILED result may be answered by a new submit."""
-    accepted_by: set[str] = set()
-    """The leaders whose receipts came since then."""
+    accepted_by: dict[str, float] = {}
+    """The leaders whose receipts came since then, and when."""
 
 
 class Execution(msgspec.Struct, eq=False):
