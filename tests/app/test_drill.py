@@ -14,7 +14,7 @@ import pytest
 from wakugumi.app import drill_marks as dm
 from wakugumi.app.cli import call
 from wakugumi.app.drill_client import job_id
-from wakugumi.app.drill_fleet import free_port, unfinished_in
+from wakugumi.app.drill_fleet import free_port, leader_of, unfinished_in
 from wakugumi.app.drill_marks import Mark, Marks, write_program
 from wakugumi.app.drill_plan import Wanted, ahead, plan
 from wakugumi.app.drill_tally import Cause, Count, count, rows
@@ -34,12 +34,12 @@ ONE_JOB = """
 def told(tmp_path: Path) -> Told:
     """Counts what was written down."""
 
-    def tell(text: str, jobs: int = 1, kills: int = 0) -> Count:
+    def tell(text: str, jobs: int = 1, kills: int = 0, leaders: int = 1) -> Count:
         path = tmp_path / "marks"
         path.write_text("".join(line.strip() + "\n" for line in text.splitlines() if line.strip()))
         marks = Marks(path)
         try:
-            return count(marks.new(), jobs, kills)
+            return count(marks.new(), jobs, kills, leaders)
         finally:
             marks.close()
 
@@ -131,6 +131,50 @@ def test_every_run_beyond_the_first_has_its_cause(between: str, cause: Cause, is
     assert {why: number for why, number in found.why.items() if number} == {cause: 1}
     assert found.again == {1: cause}
     assert (found.wrong == []) is is_needed
+
+
+ADOPTED = """
+    1.00 up leader-1.1 0
+    1.00 up leader-2.1 0
+    1.10 accepted client.1 1
+    1.20 start worker-1.1 1 700
+    1.30 {fault} leader-1.1 0
+    {back:.2f} {returns} leader-1.{life} 0
+    {again:.2f} start worker-{worker}.1 1 701
+    60.00 end worker-{worker}.1 1 701
+    60.10 result client.1 1 OK
+"""
+
+
+@pytest.mark.spec("K5")
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({}, Cause.ADOPTED),
+        ({"fault": "freeze", "returns": "go", "life": 1}, Cause.ADOPTED),
+        ({"again": 10.0}, Cause.LEADER),
+        ({"back": 3.0}, Cause.LEADER),
+        ({"worker": 3}, Cause.LEADER),
+    ],
+    ids=["away for long", "frozen for long", "adopted too early", "back in time", "run again by the same leader"],
+)
+def test_a_job_is_adopted_only_if_its_leader_was_away_for_as_long_as_the_client_waits(
+    changed: dict[str, object], cause: Cause, told: Told
+) -> None:
+    words = {"fault": "kill", "returns": "up", "back": 20.0, "life": 2, "again": 12.0, "worker": 2} | changed
+    found = told(ADOPTED.format(**words), kills=words["fault"] == "kill", leaders=2)
+    assert found.again == {1: cause}
+    assert (found.wrong == []) == (cause is Cause.ADOPTED)
+
+
+def test_what_the_others_did_while_one_was_frozen_is_compared_with_before(told: Told) -> None:
+    results = [(90 + number / 10, number) for number in range(100)]
+    results += [(100 + number / 5, 100 + number) for number in range(75)]
+    lines = [f"{at:.2f} result client.1 {number + 1} OK" for at, number in results]
+    found = told("\n".join([*lines[:100], "100.00 freeze leader-2.1 0", *lines[100:], "130.00 go leader-2.1 0"]), 175)
+    assert found.through_freeze is not None
+    assert (found.through_freeze.before, found.through_freeze.after, found.through_freeze.for_s) == (10, 5, 30)
+    assert ("others while one was frozen", "50%") in {row[:2] for row in rows(found)}
 
 
 def test_a_kill_after_the_second_run_explains_nothing(told: Told) -> None:
@@ -290,11 +334,13 @@ def test_the_leaders_port_is_none_that_a_connection_could_be_given_while_it_is_a
 
 WANTED = Wanted(
     jobs=1000,
+    leaders=1,
     workers=3,
     slots=4,
     kinds=("leader", "worker"),
     times=40,
     stops=8,
+    freeze_s=0,
     away_s=0.5,
     job_ms=20,
     seed=1,
@@ -319,6 +365,24 @@ def test_the_faults_are_as_many_as_wanted_and_meet_work_to_the_end() -> None:
     assert after == sorted(after)
     assert after[0] < 50
     assert 800 < after[-1] <= WANTED.jobs - ahead(WANTED)
+
+
+def test_a_leader_is_frozen_half_way() -> None:
+    faults = plan(msgspec.structs.replace(WANTED, leaders=3, freeze_s=30), random.Random(3))
+    (freeze,) = [fault for fault in faults if fault.freeze]
+    assert (freeze.kind, freeze.kill, freeze.away_s) == ("leader", False, 30)
+    assert 300 < freeze.after < 700
+    assert [fault.after for fault in faults] == sorted(fault.after for fault in faults)
+
+
+def test_workers_are_dealt_out_to_leaders_in_turn() -> None:
+    assert [leader_of(f"worker-{number}", 3) for number in (1, 2, 3, 4)] == [
+        "leader-1",
+        "leader-2",
+        "leader-3",
+        "leader-1",
+    ]
+    assert leader_of("worker-2", 1) == "leader"
 
 
 def test_only_workers_have_guardians_to_be_killed() -> None:

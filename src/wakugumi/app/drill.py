@@ -15,6 +15,7 @@ import random
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -25,7 +26,7 @@ from cyclopts import Parameter
 from wakugumi.app import EXIT_INTERRUPTED, config, logs
 from wakugumi.app import drill_marks as dm
 from wakugumi.app.drill_client import Orders
-from wakugumi.app.drill_fleet import KINDS, Fleet, Member, State
+from wakugumi.app.drill_fleet import KINDS, LEADER, Fleet, Member, State
 from wakugumi.app.drill_marks import Mark, Marks, now
 from wakugumi.app.drill_plan import Fault, Wanted, ahead, plan
 from wakugumi.app.drill_tally import OK, Count, count, rows
@@ -49,6 +50,7 @@ PATIENCE_S: Final = 120.0
 """Twice the time for which a restarted leader waits for the workers it knew."""
 JOBS_MAX: Final = 1_000_000
 WORKERS_MAX: Final = 100
+LEADERS_MAX: Final = 10
 
 _LOOK_EVERY_S: Final = 0.01
 _STOPS_PER_KILL: Final = 0.2
@@ -69,13 +71,18 @@ class Report(msgspec.Struct, frozen=True):
 def drill(
     *,
     jobs: Annotated[int, Parameter(help="How many jobs.")] = JOBS,
-    workers: Annotated[int, Parameter(help="How many workers.")] = WORKERS,
+    leaders: Annotated[int, Parameter(help="How many leaders; the client has all of them.")] = 1,
+    workers: Annotated[int, Parameter(help="How many workers, dealt out to the leaders in turn.")] = WORKERS,
     slots: Annotated[int, Parameter(help="Jobs that each worker runs at once.")] = SLOTS,
     kill: Annotated[str, Parameter(help="Who is killed: any of leader, worker, client.")] = ",".join(KINDS),
     times: Annotated[int, Parameter(help="How often, all kinds together.")] = TIMES,
     stops: Annotated[
         int | None, Parameter(help="How often one of them is only stopped for a while; a fifth of --times.")
     ] = None,
+    freeze: Annotated[
+        float,
+        Parameter(help="Seconds for which one of several leaders is stopped half-way, as if it were cut off."),
+    ] = 0.0,
     away: Annotated[float, Parameter(help="Seconds after which the killed are back, at most.")] = AWAY_S,
     job_ms: Annotated[float, Parameter(help="Milliseconds that each program takes, give or take half.")] = JOB_MS,
     seed: Annotated[int | None, Parameter(help="Repeats the plan of a drill; a new one if nothing is said.")] = None,
@@ -92,11 +99,13 @@ def drill(
     logs.start(logged.log_level, logged.log_json, quiet=True)
     wanted = Wanted(
         jobs=_within("jobs", jobs, 1, JOBS_MAX),
-        workers=_within("workers", workers, 1, WORKERS_MAX),
+        leaders=_within("leaders", leaders, 1, LEADERS_MAX),
+        workers=_within("workers", workers, leaders, WORKERS_MAX),
         slots=_within("slots", slots, 1, CREDIT_MAX),
         kinds=_kinds(kill),
         times=_within("times", times, 0, JOBS_MAX),
         stops=_within("stops", round(_STOPS_PER_KILL * times) if stops is None else stops, 0, JOBS_MAX),
+        freeze_s=_within("freeze", freeze, 0.0, 3600.0),
         away_s=_within("away", away, 0.0, 3600.0),
         job_ms=_within("job-ms", job_ms, 0.0, 3_600_000.0),
         seed=random.SystemRandom().randrange(1_000_000) if seed is None else _within("seed", seed, 0, 2**63 - 1),
@@ -105,6 +114,8 @@ def drill(
         memory=leader_memory,
         output=config.OUTPUT.value(output),
     )
+    if freeze and leaders == 1:
+        raise ConfigError("--freeze needs --leaders 2 or more: with one, nobody is left to go on meanwhile")
     if sys.platform != "linux":
         raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
     folder = Path(tempfile.mkdtemp(prefix="waku-drill-"))
@@ -148,17 +159,20 @@ class _Drill:
         self._allowed = 0
         self._last_at = now()
         """When something last went on: a result, or a fault."""
+        self._struck: Counter[str] = Counter()
+        self._frozen_until = 0.0
 
     def found(self) -> Count:
         """Run it, and count. Raises Stopped."""
         wanted = self._wanted
         say(
-            f"{one(wanted.jobs, 'job')} on {one(wanted.workers, 'worker')} with {one(wanted.slots, 'slot')} each; "
+            f"{one(wanted.jobs, 'job')} on {one(wanted.workers, 'worker')} with {one(wanted.slots, 'slot')} each"
+            f"{'' if wanted.leaders == 1 else f', of {wanted.leaders} leaders'}; "
             f"{one(wanted.times, 'kill')} of {', '.join(wanted.kinds)} and {one(wanted.stops, 'stop')}; "
             f"repeat it with --seed {wanted.seed}"
         )
         run(self._run())
-        return count(self._seen, wanted.jobs, wanted.times)
+        return count(self._seen, wanted.jobs, wanted.times, wanted.leaders)
 
     async def _run(self) -> None:
         wanted = self._wanted
@@ -166,7 +180,15 @@ class _Drill:
         marks = Marks(path)
         dm.write_program(self._folder, path)
         tally = Tally(wanted.jobs)
-        fleet = Fleet(self._folder, marks, wanted.workers, wanted.slots, self._orders(path), memory=wanted.memory)
+        fleet = Fleet(
+            self._folder,
+            marks,
+            wanted.leaders,
+            wanted.workers,
+            wanted.slots,
+            self._orders(path),
+            memory=wanted.memory,
+        )
         drawn = progress(tally)
         try:
             while fleet.client.state is not State.ENDED:
@@ -206,6 +228,8 @@ class _Drill:
         if not self._open and len(self._done) < self._wanted.jobs - 1:
             return
         time = now()
+        if time < self._frozen_until:
+            return
         for fault in self._faults:
             if len(self._done) < fault.after:
                 return
@@ -216,15 +240,23 @@ class _Drill:
             ]
             if targets:
                 self._faults.remove(fault)
-                self._do(fault, self._chance.choice(targets), time, tell)
+                # Leaders come in turn, so that each of several is struck.
+                fewest = min(self._struck[member.name] for member in targets)
+                in_turn = [member for member in targets if self._struck[member.name] == fewest]
+                target = self._chance.choice(in_turn if fault.kind == LEADER else targets)
+                self._struck[target.name] += 1
+                self._do(fault, target, time, tell)
                 return
 
     def _allow(self, marks: Marks) -> None:
-        """The last job waits for the last fault; and if all that was allowed is done, a fault needs more to meet."""
+        """The last job waits for the last fault; if all that was allowed is done, a fault needs more to meet; and while
+        a leader is frozen, the others shall have all the work that they can do."""
         allowed = self._wanted.jobs
         if self._faults:
             most = self._faults[0].after + ahead(self._wanted)
-            if not self._open:
+            if now() < self._frozen_until:
+                most = max(most, len(self._done) + ahead(self._wanted))
+            elif not self._open:
                 most = max(most, len(self._done) + self._wanted.slots)
             allowed = max(self._allowed, min(allowed - 1, most))
         if allowed != self._allowed:
@@ -235,7 +267,9 @@ class _Drill:
         if fault.kill:
             target.kill(fault.away_s, guardian=fault.guardian)
         else:
-            target.stop(fault.away_s, time)
+            target.stop(fault.away_s, time, freeze=fault.freeze)
+            if fault.freeze:
+                self._frozen_until = time + fault.away_s
         self._last_at = time
         what = ("killed the guardian of" if fault.guardian else "killed") if fault.kill else "stopped"
         since = duration(time - self._seen[0].at)

@@ -39,6 +39,10 @@ HELD_AT_ONCE: Final = 200
 LEFT_AT_ONCE: Final = 25
 """What one connection hands in before it is closed."""
 LEAVING_AT_ONCE: Final = 4
+LEFT_EVERY: Final = 2
+LEFT_EVERY_OF_SEVERAL: Final = 10
+"""Which jobs are left. To leave one is to wait for its receipt, and one of several leaders may be frozen: what the others
+do meanwhile shall not depend on that."""
 _LOOK_EVERY_S: Final = 0.02
 CONNECT_WITHIN_S: Final = 60.0
 """Longer than anybody stays away: a client that finds no leader would only be started again."""
@@ -82,8 +86,9 @@ class Client:
         done = {mark.job for mark in before if mark.what == dm.RESULT}
         accepted = {mark.job for mark in before if mark.what == dm.ACCEPTED} - done
         new = [number for number in range(1, self._orders.jobs + 1) if number not in done | accepted]
-        held = deque(number for number in new if number % 2)
-        left = deque(number for number in new if not number % 2)
+        every = LEFT_EVERY if "," not in self._orders.leader else LEFT_EVERY_OF_SEVERAL
+        held = deque(number for number in new if number % every)
+        left = deque(number for number in new if not number % every)
         async with self._connect() as grid:
             watching = self._tasks.start(self._watch(), name="what is allowed")
             await self._all(

@@ -1,6 +1,7 @@
 """The processes of a drill: how are they started, killed, stopped, and brought back?
 
     leader ── one process           worker-1 … ── a guardian, and the worker below it           client ── one process
+    (leader-1 … if there are several: each has its own state, and workers are dealt out to them in turn)
 
 Each of them is a Member with one life after the other, `worker-1.1`, `worker-1.2`, and a folder that its lives share.
 Nothing here waits: `look` is called again and again, and does what is due. All that happens is marked.
@@ -123,9 +124,9 @@ class Member:
         self._dying = [outer, inner]
         self.state, self._away_s = State.DYING, away_s
 
-    def stop(self, for_s: float, time: float) -> None:
+    def stop(self, for_s: float, time: float, *, freeze: bool = False) -> None:
         """SIGSTOP, and SIGCONT after this time."""
-        self._marks.put(dm.STOP, self.life)
+        self._marks.put(dm.FREEZE if freeze else dm.STOP, self.life)
         self._signal(signal.SIGSTOP)
         self.state, self._due_at = State.STOPPED, time + for_s
 
@@ -176,39 +177,43 @@ class Member:
 
 
 class Fleet:
-    """A leader, its workers and a client, in one folder."""
+    """Leaders, their workers and a client, in one folder."""
 
-    def __init__(self, folder: Path, marks: Marks, workers: int, slots: int, orders: Orders, *, memory: bool) -> None:
+    def __init__(
+        self, folder: Path, marks: Marks, leaders: int, workers: int, slots: int, orders: Orders, *, memory: bool
+    ) -> None:
         (folder / "logs").mkdir()
-        port = str(free_port())
-        journal = ("--memory",) if memory else ("--state", "state")
-        leader = ("wakugumi", "leader", port, *journal)
-        worker = ("wakugumi", "worker", HOST, port, "--programs", dm.FOLDER_PROGRAMS)
+        ports: list[str] = []
+        while len(ports) < leaders:
+            ports = list(dict.fromkeys([*ports, str(free_port())]))
+        self.leaders = []
+        for number, port in enumerate(ports, 1):
+            name = leader_name(number, leaders)
+            journal = ("--memory",) if memory else ("--state", f"state-{name}")
+            self.leaders.append(Member(name, ("wakugumi", "leader", port, *journal), folder, marks))
         limits = ("--slots", str(slots), "--cpu-cap", _CPU_CAP)
-        orders = msgspec.structs.replace(orders, leader=f"{HOST}:{port}")
+        orders = msgspec.structs.replace(orders, leader=",".join(f"{HOST}:{port}" for port in ports))
         client = ("wakugumi.app.drill_client", msgspec.json.encode(orders).decode())
-        names = [f"{WORKER}-{number}" for number in range(1, workers + 1)]
-        self.leader = Member(LEADER, leader, folder, marks)
         self.client = Member(CLIENT, client, folder, marks)
-        self.members = [
-            self.leader,
-            *[Member(name, (*worker, *limits, "--jobs", name, "--name", name), folder, marks) for name in names],
-            self.client,
-        ]
+        self.members = [*self.leaders]
+        for number in range(1, workers + 1):
+            name = f"{WORKER}-{number}"
+            worker = ("wakugumi", "worker", HOST, ports[(number - 1) % leaders], "--programs", dm.FOLDER_PROGRAMS)
+            self.members.append(Member(name, (*worker, *limits, "--jobs", name, "--name", name), folder, marks))
+        self.members.append(self.client)
 
     def look(self) -> None:
-        """Do what is due; the others start when the leader listens. Raises ConfigError if it never does."""
+        """Do what is due; the others start when all leaders listen. Raises ConfigError if one never does."""
         time = now()
-        leader = self.leader
-        for member in self.members if leader.seen_up else (leader,):
+        starting = [leader for leader in self.leaders if not leader.seen_up]
+        for member in self.leaders if starting else self.members:
             member.look(time)
             member.look_whether_up()
-        if leader.seen_up:
-            return
-        if leader.state is State.AWAY:
-            raise ConfigError(f"the leader cannot be started: {_last_line(leader.log)}")
-        if time - leader.started_at > _FIRST_START_WITHIN_S:
-            raise ConfigError(f"the leader did not listen within {_FIRST_START_WITHIN_S:g} s")
+        for leader in starting:
+            if leader.state is State.AWAY:
+                raise ConfigError(f"the {leader.name} cannot be started: {_last_line(leader.log)}")
+            if not leader.seen_up and time - leader.started_at > _FIRST_START_WITHIN_S:
+                raise ConfigError(f"the {leader.name} did not listen within {_FIRST_START_WITHIN_S:g} s")
 
     def of(self, kind: str) -> list[Member]:
         return [member for member in self.members if member.kind == kind]
@@ -217,6 +222,15 @@ class Fleet:
         """Nothing of it runs afterwards."""
         for member in reversed(self.members):
             member.end()
+
+
+def leader_name(number: int, leaders: int) -> str:
+    return LEADER if leaders == 1 else f"{LEADER}-{number}"
+
+
+def leader_of(worker: str, leaders: int) -> str:
+    """Whose worker it is: `leader-2` for `worker-5` of three leaders."""
+    return leader_name((int(worker.rpartition("-")[2]) - 1) % leaders + 1, leaders)
 
 
 def free_port() -> int:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.app.drill_fleet import WORKER
+from wakugumi.app.drill_fleet import LEADER, WORKER
 
 _AHEAD_PER_SLOT: Final = 4
 _AHEAD_SHARE: Final = 0.1
@@ -39,17 +39,23 @@ class Fault(msgspec.Struct, frozen=True):
     away_s: float
     alive_s: float
     """Its target has lived at least this long."""
+    freeze: bool = False
+    """A long stop, as of a machine that is cut off. Until it is over nobody else is struck, so that what the others do
+    meanwhile can be measured."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
     """What the options say."""
 
     jobs: int
+    leaders: int
     workers: int
     slots: int
     kinds: tuple[str, ...]
     times: int
     stops: int
+    freeze_s: float
+    """How long one leader is stopped in the middle of the drill; 0: none is."""
     away_s: float
     job_ms: float
     seed: int
@@ -73,6 +79,10 @@ def plan(wanted: Wanted, chance: random.Random) -> list[Fault]:
         guardian = kind == WORKER and kill and chance.random() < _GUARDIANS
         alive_s = chance.uniform(0, _ALIVE_S) if kill else _STOPPED_ALIVE_S
         faults.append(Fault(after, kind, kill, guardian, chance.uniform(0, wanted.away_s), alive_s))
+    if wanted.freeze_s:
+        freeze = Fault(spread // 2, LEADER, False, False, wanted.freeze_s, _STOPPED_ALIVE_S, freeze=True)
+        faults.append(freeze)
+        faults.sort(key=lambda fault: fault.after)
     return faults
 
 

@@ -1,7 +1,8 @@
 """What do a drill's marks say? What became of every job, how often its program ran, and why more than once.
 
-A program may run again for two reasons: its worker was killed before it was done there, or it was done, but the killed
-worker was not back when the leader had waited for as long as it does (SPEC L4). For every other run beyond the first
+A program may run again for three reasons: its worker was killed before it was done there; or it was done, but the
+killed worker was not back when the leader had waited for as long as it does (SPEC L4); or its leader was away for
+longer than the client waits, and another one adopted the job (SPEC K5). For every other run beyond the first
 the nearest thing to blame is named, in this order: its worker was killed after it was done, the leader was killed
 between the two runs, the client was, somebody was stopped for a while; or nothing at all happened.
 """
@@ -18,11 +19,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from wakugumi.app import drill_marks as dm
+from wakugumi.app.drill_fleet import leader_of
 from wakugumi.app.drill_marks import Mark
 from wakugumi.app.output import duration, one
-from wakugumi.limits import REATTACH_GRACE_S
+from wakugumi.limits import ADOPT_GRACE_S, REATTACH_GRACE_S, RECONNECT_MAX_S
 
 OK: Final = "OK"
+FREEZE_LOOK_S: Final = 5.0
 _CLOCK_S: Final = 0.02
 """How far apart two marks of one moment may be: programs tell the time to a hundredth of a second."""
 
@@ -32,6 +35,7 @@ class Cause(StrEnum):
 
     WORKER = "worker"
     AWAY = "away"
+    ADOPTED = "adopted"
     WORKER_LATER = "worker-later"
     LEADER = "leader"
     CLIENT = "client"
@@ -44,6 +48,10 @@ _SAID: Final = {
     Cause.AWAY: (
         "its killed worker was away for too long",
         f"allowed: it was done there, and after {REATTACH_GRACE_S:g} s the leader gives it to others",
+    ),
+    Cause.ADOPTED: (
+        "its leader was away for longer than the grace",
+        f"allowed: after {ADOPT_GRACE_S:g} s the client gives it to another leader",
     ),
     Cause.WORKER_LATER: ("its worker was killed after it was done", "must not be: a worker's results outlive it"),
     Cause.LEADER: ("a leader was killed", "must not be: programs outlive their leader"),
@@ -60,6 +68,17 @@ class Spread(msgspec.Struct, frozen=True):
     least: float
     median: float
     most: float
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Results per second around a freeze."""
+
+    before: float
+    """In the last FREEZE_LOOK_S before it."""
+    after: float
+    """In the same time that begins as long after it: by then the others must have taken over."""
+    share: float
+    for_s: float
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -97,6 +116,8 @@ class Count(msgspec.Struct, frozen=True):
     to_assignment: Spread | None
     """From a restarted leader's listening to the next start of a program."""
     took_s: float
+    through_freeze: Rates | None = None
+    """How the others did while a leader was frozen."""
 
     @property
     def wrong(self) -> list[str]:
@@ -141,7 +162,7 @@ class _Run(NamedTuple):
     life: str
 
 
-def count(marks: Sequence[Mark], jobs: int, kills_planned: int) -> Count:
+def count(marks: Sequence[Mark], jobs: int, kills_planned: int, leaders: int = 1) -> Count:
     """Read the marks of a whole drill, in the order in which they were made."""
     by_what: defaultdict[str, list[Mark]] = defaultdict(list)
     for mark in marks:
@@ -152,7 +173,7 @@ def count(marks: Sequence[Mark], jobs: int, kills_planned: int) -> Count:
     deliveries = Counter((mark.life, mark.job) for mark in by_what[dm.RESULT])
     cut = {(mark.life, mark.job) for mark in by_what[dm.CUT]}
     began = {(run.life, job) for job, of_job in runs.items() for run in of_job}
-    blame = _Blame(marks, cut)
+    blame = _Blame(marks, cut, leaders)
     causes = {job: [blame.cause(job, *two) for two in pairwise(of_job)] for job, of_job in runs.items()}
     why = Counter(cause for of_job in causes.values() for cause in of_job)
     worst = list(Cause)
@@ -179,6 +200,7 @@ def count(marks: Sequence[Mark], jobs: int, kills_planned: int) -> Count:
         longest_pause_s=_longest_pause(marks),
         to_assignment=_to_assignment(marks),
         took_s=marks[-1].at - marks[0].at if marks else 0.0,
+        through_freeze=_through_freeze(marks),
     )
 
 
@@ -212,6 +234,10 @@ def rows(count: Count) -> list[tuple[str, str, str]]:
         bounds = f"{duration(spread.least)} to {duration(spread.most)}, {one(spread.count, 'time')}"
         meaning = f"from a restarted leader's listening to its first job; median, of {bounds}"
         shown.append(("restart to work", duration(spread.median), meaning))
+    if (rates := count.through_freeze) is not None:
+        rate = f"{rates.after:.1f} of {rates.before:.1f} results/s"
+        meaning = f"{rate}, from {FREEZE_LOOK_S:g} s after the freeze on; it took {duration(rates.for_s)}"
+        shown.append(("others while one was frozen", f"{rates.share:.0%}", meaning))
     if count.died:
         shown.append(("ended by themselves", f"{len(count.died):,}", "processes that nobody had killed"))
     return shown
@@ -220,11 +246,13 @@ def rows(count: Count) -> list[tuple[str, str, str]]:
 class _Blame:
     """Finds what happened between two runs of a job."""
 
-    def __init__(self, marks: Sequence[Mark], cut: set[tuple[str, int]]) -> None:
+    def __init__(self, marks: Sequence[Mark], cut: set[tuple[str, int]], leaders: int) -> None:
+        self._leaders = leaders
+        self._absences = _absences(marks) if leaders > 1 else {}
         self._marks = marks
         self._cut = cut
         self._killed = {mark.life: at for at, mark in enumerate(marks) if mark.what == dm.KILL}
-        self._faults = [(at, mark) for at, mark in enumerate(marks) if mark.what in {dm.KILL, dm.STOP}]
+        self._faults = [(at, mark) for at, mark in enumerate(marks) if mark.what in {dm.KILL, dm.STOP, dm.FREEZE}]
 
     def cause(self, job: int, first: _Run, second: _Run) -> Cause:
         killed_at = self._killed.get(first.life)
@@ -232,11 +260,24 @@ class _Blame:
             if (first.life, job) in self._cut:
                 return Cause.WORKER
             return Cause.AWAY if self._was_away(first.life, killed_at, second.at) else Cause.WORKER_LATER
+        if self._was_adopted(first, second):
+            return Cause.ADOPTED
         between = [mark for at, mark in self._faults if first.at < at < second.at]
         for cause, kind in ((Cause.LEADER, "leader"), (Cause.CLIENT, "client")):
             if any(mark.what == dm.KILL and mark.kind == kind for mark in between):
                 return cause
-        return Cause.STOPPED if any(mark.what == dm.STOP for mark in between) else Cause.NOTHING
+        return Cause.STOPPED if any(mark.what in {dm.STOP, dm.FREEZE} for mark in between) else Cause.NOTHING
+
+    def _was_adopted(self, first: _Run, second: _Run) -> bool:
+        """Was its leader away for as long as a client waits, before the second run, and was that another leader's?"""
+        if self._leaders == 1:
+            return False
+        one_leader, other = (leader_of(run.life.partition(".")[0], self._leaders) for run in (first, second))
+        began, until = self._marks[first.at].at, self._marks[second.at].at
+        return one_leader != other and any(
+            min(back, until) - max(away, began) >= ADOPT_GRACE_S - _CLOCK_S
+            for away, back in self._absences.get(one_leader, ())
+        )
 
     def _was_away(self, life: str, killed_at: int, until: int) -> bool:
         """Did its worker stay away for as long as a leader waits? Only a welcome that came later, or none, shows it."""
@@ -247,6 +288,35 @@ class _Blame:
             mark.what in {dm.UP, dm.START} and mark.life != life and mark.life.partition(".")[0] == name
             for mark in self._marks[killed_at:until]
         )
+
+
+def _absences(marks: Sequence[Mark]) -> dict[str, list[tuple[float, float]]]:
+    """From when to when each leader was out of its client's reach, which tries again after pauses that double."""
+    absences: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    since: dict[str, float] = {}
+    for mark in marks:
+        name = mark.life.partition(".")[0]
+        if mark.kind != "leader":
+            continue
+        if mark.what in {dm.KILL, dm.DIED, dm.STOP, dm.FREEZE}:
+            since.setdefault(name, mark.at)
+        elif mark.what in {dm.UP, dm.GO} and name in since:
+            away_at = since.pop(name)
+            absences[name].append((away_at, mark.at + min(RECONNECT_MAX_S, max(1.0, mark.at - away_at))))
+    for name, at in since.items():
+        absences[name].append((at, float("inf")))
+    return dict(absences)
+
+
+def _through_freeze(marks: Sequence[Mark]) -> Rates | None:
+    began = next((mark.at for mark in marks if mark.what == dm.FREEZE), None)
+    if began is None:
+        return None
+    ended = next((mark.at for mark in marks if mark.what == dm.GO and mark.at > began), marks[-1].at)
+    results = [mark.at for mark in marks if mark.what == dm.RESULT]
+    before = sum(began - FREEZE_LOOK_S <= at < began for at in results) / FREEZE_LOOK_S
+    after = sum(began + FREEZE_LOOK_S <= at < began + 2 * FREEZE_LOOK_S for at in results) / FREEZE_LOOK_S
+    return Rates(before, after, after / before if before else 0.0, ended - began)
 
 
 def _runs(marks: Iterable[Mark]) -> dict[int, list[_Run]]:
