@@ -205,8 +205,9 @@ class Endpoints:
         endpoint.tried.set()
         log.info("connected to %s%s", endpoint.name, " (an old leader)" if effect.old else "")
 
-    def went(self, effect: ev.Away, *, told: bool, unfinished: int) -> None:
-        """`told`: somebody should hear of it. Of several leaders each is told of once, until there is news."""
+    def went(self, effect: ev.Away, *, served_once: bool, unfinished: int) -> None:
+        """Who waits in `connect` for one leader is told when its time is over; after that somebody should look. Of
+        several leaders each is told of once, until there is news."""
         endpoint = self._rows[effect.leader]
         is_news = endpoint.ready is not None or endpoint.trouble != effect.why
         had_one = self.serve
@@ -214,14 +215,14 @@ class Endpoints:
         endpoint.tried.set()
         endpoint.wait_no_longer()
         if not self.are_several:
-            level = logging.WARNING if told else logging.DEBUG
+            level = logging.WARNING if served_once else logging.DEBUG
             log.log(
                 level, "no leader: %s; trying again in %.1f s, %d jobs wait", effect.why, effect.retry_in_s, unfinished
             )
             return
         level = logging.WARNING if is_news else logging.DEBUG
         log.log(level, "no leader at %s: %s; trying again in %.1f s", endpoint.name, effect.why, effect.retry_in_s)
-        if had_one and not self.serve and told:
+        if had_one and not self.serve:
             log.warning("no leader serves: %s; %d jobs wait", self.trouble, unfinished)
 
     def waits(self, effect: ev.Waiting) -> None:

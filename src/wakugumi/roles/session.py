@@ -340,13 +340,12 @@ class Session:
                 self._endpoints.came(effect)
                 if not self._served_once.done():
                     self._served_once.set_result(None)
+            case ev.Away() | ev.Waiting() if self._ended is not None:
+                pass  # That is what leaving is.
             case ev.Away():
-                # Who waits in `connect` is told when its time is over; after that somebody should look.
-                told = self._served_once.done() and self._ended is None
-                self._endpoints.went(effect, told=told, unfinished=len(self._jobs))
+                self._endpoints.went(effect, served_once=self._served_once.done(), unfinished=len(self._jobs))
             case ev.Waiting():
-                if self._ended is None:
-                    self._endpoints.waits(effect)
+                self._endpoints.waits(effect)
             case ev.WaitingOver():
                 self._endpoints.wait_over(effect)
             case ev.Parted(leader, conn):
