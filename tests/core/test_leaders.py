@@ -455,6 +455,90 @@ def test_a_claim_that_all_who_serve_do_not_know_is_given_up_when_the_others_cann
     assert fo.GiveUp(A, "unknown-job", "no") in script.hear(fo.Disconnected(TWO, "refused"))
 
 
+def test_a_claim_waits_out_the_grace_of_a_leader_that_is_lost(three: Script) -> None:
+    """It may be the one that has the job: whoever hears "unknown" would submit it again, and run it twice."""
+    three.hear(fo.Claim(A))
+    three.hear(fo.Refusal(ONE, A, "unknown-job", ""), fo.Refusal(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A]))
+    assert not of(fo.GiveUp, three.lose(THIRD))
+    assert not of(fo.GiveUp, three.passes(GRACE_S - 1))
+    assert of(fo.GiveUp, three.passes(2)) == [fo.GiveUp(A, "unknown-job", "")]
+
+
+def test_a_claim_that_a_silent_leader_may_know_is_not_called_unknown() -> None:
+    script = Script(leaders=2)
+    script.connect(FIRST)
+    script.hear(fo.Connected(script.dials[SECOND]), fo.Claim(A))
+    script.passes(WELCOME_WITHIN_S)
+    assert [give.code for give in of(fo.GiveUp, script.hear(fo.Refusal(ONE, A, "unknown-job", "")))] == [
+        "not-supported"
+    ]
+
+
+def test_a_removed_leader_that_has_a_job_of_someone_else_for_us_is_waited_for(three: Script) -> None:
+    three.hear(fo.Claim(A))
+    three.hear(fo.Refusal(ONE, A, "unknown-job", ""), fo.Refusal(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A]))
+    assert not of(fo.Parted, three.hear(fo.LeaderRemoved(THIRD)))
+    result = fo.Result(THREE, A, b"done")
+    said = three.hear(result)
+    assert of(fo.Deliver, said) == [fo.Deliver([result])]
+    assert of(fo.Parted, said) == [fo.Parted(THIRD, THREE)]
+
+
+def test_a_result_of_an_earlier_run_is_no_answer_to_a_new_submit_and_its_leader_is_asked_again() -> None:
+    script = three_with(1)  # the first has it
+    script.lose(FIRST)
+    script.passes(GRACE_S)  # … and another one adopts it
+    script.return_(FIRST)
+    first = script.dials[FIRST]
+    adopter = next(no for no in (SECOND, THIRD) if script.in_flight()[no - 1])
+    failed = fo.Result(script.dials[adopter], A, b"failed")
+    assert of(fo.Deliver, script.hear(failed)) == [fo.Deliver([failed])]
+    said = script.hear(*(submit(number) for number in range(1, 5)))  # each of the others gets some, too
+    given = next(effect.conn for effect in of(fo.SendFrames, said) if frame(1) in effect.frames)
+    others = [conn for conn in script.dials.values() if conn != given]
+    for conn in others:
+        assert not of(fo.Deliver, script.hear(fo.Result(conn, A, b"of another leader")))
+    if given == first:
+        said = script.hear(fo.Result(first, A, b"cancelled"))
+        assert not of(fo.Deliver, said)
+        assert fo.SendClaims(first, [A]) in said
+    answer = fo.Result(given, A, b"done")
+    assert of(fo.Deliver, script.hear(fo.Receipts(given, [A]), answer)) == [fo.Deliver([answer])]
+
+
+# What is meant for one leader only.
+
+
+@pytest.mark.spec("S5")
+def test_what_is_meant_for_one_leader_is_given_to_no_other(three: Script) -> None:
+    assert three.hear(fo.Submit(A, frame(1), SECOND)) == [fo.SendFrames(TWO, [frame(1)])]
+    said = three.lose(SECOND)
+    assert not of(fo.SendFrames, said)
+    said = three.passes(GRACE_S + 1)
+    assert not of(fo.SendFrames, said)
+    assert [(give.job, give.code) for give in of(fo.GiveUp, said)] == [(A, "no-leader")]
+
+
+@pytest.mark.spec("S5")
+def test_what_is_meant_for_one_leader_is_claimed_there_when_it_is_back(three: Script) -> None:
+    three.hear(fo.Submit(A, frame(1), SECOND))
+    three.lose(SECOND)
+    said = three.return_(SECOND)
+    assert of(fo.SendClaims, said) == [fo.SendClaims(three.dials[SECOND], [A])]
+
+
+@pytest.mark.parametrize("how", ["away", "removed", "full", "nobody"])
+def test_what_is_meant_for_a_leader_that_takes_nothing_is_given_up(three: Script, how: str) -> None:
+    if how == "away":
+        three.lose(SECOND)
+    elif how == "removed":
+        three.hear(fo.LeaderRemoved(SECOND))
+    said = three.hear(fo.Submit(A, frame(1), LeaderNo(9) if how == "nobody" else SECOND))
+    if how == "full":
+        said = three.hear(fo.Refusal(TWO, A, "full", ""))
+    assert [(give.job, give.code) for give in of(fo.GiveUp, said)] == [(A, "no-leader")]
+
+
 def test_someone_elses_job_that_is_done_is_not_called_off_elsewhere(three: Script) -> None:
     three.hear(fo.Claim(A))
     said = three.hear(fo.Result(TWO, A, b"done"))

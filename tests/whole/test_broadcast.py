@@ -72,6 +72,22 @@ def test_a_time_that_is_none_is_refused(grid, waku, within: str) -> None:
     assert waku("broadcast", "calcA", "--within", within).returncode == 2
 
 
+def test_each_of_several_leaders_asks_its_own_workers(grid, start: Callable[..., object], programs: Path, waku) -> None:
+    other = start("leader", "0", "--memory")
+    address = other.line()  # type: ignore[attr-defined]
+    words = ["--programs", programs, "--jobs", programs.parent / "jobs-x", "--cpu-cap", "0.95", "--name", "far"]
+    worker = start("worker", *address.rsplit(":", 1), *words)
+    worker.until(lambda text: "the leader speaks version" in text)  # type: ignore[attr-defined]
+    done = waku("broadcast", "calcA", "--leader", f"{grid.address},{address}", "-o", "quiet")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["far", "w1"]
+    with wakugumi.Client(f"{grid.address},{address}") as client:
+        for _ in range(2):
+            results, summary = client.broadcast("calcA", job_id="both")
+            assert (summary.sent, summary.ok) == (2, 2)
+            assert {result.item for result in results} == {"far", "w1"}
+
+
 @pytest.mark.usefixtures("two_more")
 def test_python_gets_each_result_and_the_summary(grid) -> None:
     with wakugumi.Client(grid.address) as client:

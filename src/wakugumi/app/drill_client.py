@@ -41,8 +41,8 @@ LEFT_AT_ONCE: Final = 25
 LEAVING_AT_ONCE: Final = 4
 LEFT_EVERY: Final = 2
 LEFT_EVERY_OF_SEVERAL: Final = 10
-"""Which jobs are left. To leave one is to wait for its receipt, and one of several leaders may be frozen: what the others
-do meanwhile shall not depend on that."""
+"""Which jobs are left. To leave one is to wait for its receipt, and one of several leaders may be frozen: this shall
+not hold up what the others do."""
 _LOOK_EVERY_S: Final = 0.02
 CONNECT_WITHIN_S: Final = 60.0
 """Longer than anybody stays away: a client that finds no leader would only be started again."""
