@@ -65,7 +65,7 @@ class Client(Process):
         self.present: dict[LeaderNo, None] = {}
         """Those of them that its user has not removed."""
         self.removed_at: dict[str, float] = {}
-        """When its user removed each of them last, in any life."""
+        """When its user removed each of them last, or it parted from it, in any life."""
         self.left_at: dict[str, float] = {}
         """When it lost each of them last, after a welcome, in this life."""
         self.places = Places(self)
@@ -280,9 +280,10 @@ class Client(Process):
                 self._send(conn, lambda to: lev.CapChanged(to, cap))
             case ev.Parted(no, conn):
                 self._parted.add(no)
+                self.removed_at[self.leaders[no].name] = self.clock.now
                 if (line := self.lines.get(conn)) is not None:
                     self.places.parted(line)
-                    line.hang_up()
+                    line.hang_up(lose=False)
             case _:
                 pass
 
@@ -446,20 +447,20 @@ class Line:
         if self._lives():
             self.client.post(ev.Blocked(self.conn, blocked))
 
-    def on_lost(self, why: str) -> None:
+    def on_lost(self, why: str, *, lose: bool = True) -> None:
         if self._lives():
             self.ended = True
             if self.link is not None:
-                self.link.close(self, lose=True)
+                self.link.close(self, lose=lose)
             self._is_lost()
             self.client.lines_lost += 1
             del self.client.lines[self.conn]
             self.client.post(ev.Disconnected(self.conn, why))
 
-    def hang_up(self) -> None:
+    def hang_up(self, *, lose: bool = True) -> None:
         self.deaf = True
         self._is_lost()
-        self.client.clock.after(0.0, lambda: self.on_lost("hung up"))
+        self.client.clock.after(0.0, lambda: self.on_lost("hung up", lose=lose))
 
     def _note(self, message: object) -> None:
         """For the judge."""

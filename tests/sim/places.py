@@ -82,9 +82,10 @@ class Places:
     def claimed(self, job: JobId, line: Line) -> None:
         """It is with this leader again, if it was in this life: a job of an earlier life is only looked for."""
         visit = self._visits.get(job, {}).get(line.leader.name)
-        if visit is not None and visit.line.life == line.life and not visit.refused:
+        if visit is not None and visit.line.life == line.life:
             visit.line = line
             visit.at = self._clock.now
+            visit.refused = False
 
     def refused(self, job: JobId, line: Line, code: str) -> None:
         visit = self._visits.get(job, {}).get(line.leader.name)
