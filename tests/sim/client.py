@@ -60,6 +60,8 @@ class Client(Process):
         self.client_id = ClientId(self.name)
         self.wants: dict[JobId, Want] = {}
         self.lines: dict[ConnId, Line] = {}
+        self._gone: dict[ConnId, Line] = {}
+        """Lines of this life that have ended: the machine may not have heard of that yet."""
         self.leaders: dict[LeaderNo, Leader] = {}
         """By the numbers that its machine knows them by, in this life."""
         self.present: dict[LeaderNo, None] = {}
@@ -108,6 +110,7 @@ class Client(Process):
 
     def born(self) -> None:
         self.lines = {}
+        self._gone = {}
         self._watching = {}
         self._queue.clear()
         self._gate = False
@@ -239,9 +242,9 @@ class Client(Process):
     def do(self, effect: ClientDo) -> None:
         match effect:
             case ev.SendFrames(conn, frames):
+                line = self.lines[conn] if conn in self.lines else self._gone[conn]
                 for frame in frames:
-                    if (line := self.lines.get(conn)) is not None:
-                        self.places.sent(JobId(frame[:16]), line)
+                    self.places.sent(JobId(frame[:16]), line)
                     self._send(conn, self._submitted(frame))
             case ev.Deliver(results):
                 for result in results:
@@ -249,9 +252,9 @@ class Client(Process):
             case ev.SendConfirms(conn, jobs):
                 self._send(conn, lambda to: lev.Confirmed(to, tuple(jobs)))
             case ev.SendClaims(conn, jobs):
-                if (line := self.lines.get(conn)) is not None:
-                    for job in jobs:
-                        self.places.claimed(job, line)
+                line = self.lines[conn] if conn in self.lines else self._gone[conn]
+                for job in jobs:
+                    self.places.claimed(job, line)
                 self._send(conn, lambda to: lev.Claimed(to, tuple(jobs)))
             case ev.SendCancels(conn, jobs):
                 for job in jobs:
@@ -455,6 +458,7 @@ class Line:
             self._is_lost()
             self.client.lines_lost += 1
             del self.client.lines[self.conn]
+            self.client._gone[self.conn] = self
             self.client.post(ev.Disconnected(self.conn, why))
 
     def hang_up(self, *, lose: bool = True) -> None:

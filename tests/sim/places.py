@@ -82,16 +82,11 @@ class Places:
 
     def claimed(self, job: JobId, line: Line) -> None:
         """It is with this leader again, if it was in this life: a job of an earlier life is only looked for."""
-        visits = self._visits.get(job, {})
-        visit = visits.get(line.leader.name)
+        visit = self._visits.get(job, {}).get(line.leader.name)
         if visit is not None and visit.line.life == line.life:
             visit.line = line
             visit.at = self._clock.now
             visit.refused = False
-        elif visit is None and visits and not self._client.wants[job].claimed:
-            # What was sent over a line that was gone by then was not seen here.
-            visits[line.leader.name] = Visit(line, self._clock.now)
-            self._first_life.setdefault((job, line.leader.name), line.life)
 
     def refused(self, job: JobId, line: Line, code: str) -> None:
         visit = self._visits.get(job, {}).get(line.leader.name)
