@@ -60,12 +60,14 @@ class Client(Process):
         self.client_id = ClientId(self.name)
         self.wants: dict[JobId, Want] = {}
         self.lines: dict[ConnId, Line] = {}
+        self._gone: dict[ConnId, Line] = {}
+        """Lines of this life that have ended: the machine may not have heard of that yet."""
         self.leaders: dict[LeaderNo, Leader] = {}
         """By the numbers that its machine knows them by, in this life."""
         self.present: dict[LeaderNo, None] = {}
         """Those of them that its user has not removed."""
         self.removed_at: dict[str, float] = {}
-        """When its user removed each of them last, in any life."""
+        """When its user removed each of them last, or it parted from it, in any life."""
         self.left_at: dict[str, float] = {}
         """When it lost each of them last, after a welcome, in this life."""
         self.places = Places(self)
@@ -108,6 +110,7 @@ class Client(Process):
 
     def born(self) -> None:
         self.lines = {}
+        self._gone = {}
         self._watching = {}
         self._queue.clear()
         self._gate = False
@@ -239,9 +242,9 @@ class Client(Process):
     def do(self, effect: ClientDo) -> None:
         match effect:
             case ev.SendFrames(conn, frames):
+                line = self.lines[conn] if conn in self.lines else self._gone[conn]
                 for frame in frames:
-                    if (line := self.lines.get(conn)) is not None:
-                        self.places.sent(JobId(frame[:16]), line)
+                    self.places.sent(JobId(frame[:16]), line)
                     self._send(conn, self._submitted(frame))
             case ev.Deliver(results):
                 for result in results:
@@ -249,9 +252,9 @@ class Client(Process):
             case ev.SendConfirms(conn, jobs):
                 self._send(conn, lambda to: lev.Confirmed(to, tuple(jobs)))
             case ev.SendClaims(conn, jobs):
-                if (line := self.lines.get(conn)) is not None:
-                    for job in jobs:
-                        self.places.claimed(job, line)
+                line = self.lines[conn] if conn in self.lines else self._gone[conn]
+                for job in jobs:
+                    self.places.claimed(job, line)
                 self._send(conn, lambda to: lev.Claimed(to, tuple(jobs)))
             case ev.SendCancels(conn, jobs):
                 for job in jobs:
@@ -280,9 +283,10 @@ class Client(Process):
                 self._send(conn, lambda to: lev.CapChanged(to, cap))
             case ev.Parted(no, conn):
                 self._parted.add(no)
+                self.removed_at[self.leaders[no].name] = self.clock.now
                 if (line := self.lines.get(conn)) is not None:
                     self.places.parted(line)
-                    line.hang_up()
+                    line.hang_up(lose=False)
             case _:
                 pass
 
@@ -453,20 +457,21 @@ class Line:
         if self._lives():
             self.client.post(ev.Blocked(self.conn, blocked))
 
-    def on_lost(self, why: str) -> None:
+    def on_lost(self, why: str, *, lose: bool = True) -> None:
         if self._lives():
             self.ended = True
             if self.link is not None:
-                self.link.close(self, lose=True)
+                self.link.close(self, lose=lose)
             self._is_lost()
             self.client.lines_lost += 1
             del self.client.lines[self.conn]
+            self.client._gone[self.conn] = self
             self.client.post(ev.Disconnected(self.conn, why))
 
-    def hang_up(self) -> None:
+    def hang_up(self, *, lose: bool = True) -> None:
         self.deaf = True
         self._is_lost()
-        self.client.clock.after(0.0, lambda: self.on_lost("hung up"))
+        self.client.clock.after(0.0, lambda: self.on_lost("hung up", lose=lose))
 
     def _note(self, message: object) -> None:
         """For the judge."""

@@ -40,6 +40,7 @@ class Visit(msgspec.Struct, eq=False):
     lingers: bool = False
     """An earlier life of the client gave it the job as well: even if it refuses it now, it may have done it."""
     refused: bool = False
+    refused_at: float = -1.0
 
 
 class Places:
@@ -82,14 +83,16 @@ class Places:
     def claimed(self, job: JobId, line: Line) -> None:
         """It is with this leader again, if it was in this life: a job of an earlier life is only looked for."""
         visit = self._visits.get(job, {}).get(line.leader.name)
-        if visit is not None and visit.line.life == line.life and not visit.refused:
+        if visit is not None and visit.line.life == line.life:
             visit.line = line
             visit.at = self._clock.now
+            visit.refused = False
 
     def refused(self, job: JobId, line: Line, code: str) -> None:
         visit = self._visits.get(job, {}).get(line.leader.name)
         if visit is not None and (visit.line is line or visit.line.life != line.life):
             visit.refused = True
+            visit.refused_at = self._clock.now
             if code == "unknown-job":
                 visit.lingers = False
 
@@ -184,6 +187,8 @@ class Places:
                 continue
             if want.cancelled or all(visit.line is not line for visit in here):
                 continue
+            if any(visit.refused_at > now - _LATE_S for visit in visits.values()):
+                continue  # The client may not have heard of that yet.
             if all(visit.line.lost_at is not None and visit.line.lost_at + grace_s < now for visit in here):
                 client.world.checker.broken(
                     job, f"it is not adopted, and {line.leader.name} is lost since {line.lost_at}"
