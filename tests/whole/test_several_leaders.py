@@ -6,9 +6,10 @@ import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
-from tests.whole.conftest import Running
+from tests.whole.conftest import WITHIN_S, Running
 
 NOBODY = "127.0.0.1:1"
 PATIENCE = 200
@@ -160,3 +161,22 @@ def test_none_that_can_be_reached_is_exit_code_5_with_a_reason_for_each(waku) ->
     assert done.returncode == 5
     error = next(line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert error.count("nobody listens there") == 2
+
+
+@pytest.mark.parametrize("command", ["run", "map"])
+def test_when_all_leaders_are_gone_a_command_waits_no_longer_than_it_was_told(
+    command: str, grid, start: Callable[..., Running], home: Path
+) -> None:
+    (home / "one.txt").write_text("1\n")
+    inputs = [home / "one.txt"] if command == "map" else []
+    args = [home / "began", home / "end", *(["{}"] if command == "map" else [])]
+    running = start(command, "stay", *inputs, "--patience", "0.3", "--", *args)
+    until = monotonic() + WITHIN_S
+    while not (home / "began").exists():
+        assert monotonic() < until
+        sleep(0.01)
+    grid.leader.signal(signal.SIGKILL)
+    code, _, said = running.end()
+    assert code == 5, said
+    assert "for 0.3 s" in said
+    (home / "end").touch()

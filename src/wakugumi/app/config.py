@@ -122,6 +122,8 @@ CPU_CAP_SHARE: Final = Setting("cpu-cap", CPU_CAP, "WORKER_CPU_CAP", least=CPU_C
 CAP: Final = Setting("cap", CLIENT_CAP_DEFAULT, least=1, most=CLIENT_CAP_MAX)
 GRACE_S: Final = Setting("grace", ADOPT_GRACE_S, least=0.001, most=ADOPT_GRACE_MAX_S)
 """With several leaders: how long what a lost one has waits for it."""
+PATIENCE_S: Final = Setting("patience", 0.0, least=0.0, most=JOB_TIMEOUT_MAX_S)
+"""How long jobs wait while no leader serves; 0: for ever."""
 CHOICE: Final = Setting("choice", "least", choices=("least", "round-robin"))
 """With several leaders: who gets the next job."""
 DESIRED: Final = Setting("desired", CLIENT_CAP_OLD, "CLIENT_DESIRED_PAR", least=1, most=CLIENT_CAP_MAX)
@@ -148,6 +150,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     CPU_CAP_SHARE,
     CAP,
     GRACE_S,
+    PATIENCE_S,
     CHOICE,
     DESIRED,
     TIMEOUT_S,

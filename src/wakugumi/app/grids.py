@@ -34,6 +34,8 @@ class Place(NamedTuple):
     parallel: int
     """How many may run at once."""
     client_id: str
+    patience_s: float = 0.0
+    """How long to wait while no leader serves; 0: for ever."""
 
 
 def choose(
@@ -43,6 +45,7 @@ def choose(
     slots: int | None = None,
     cap: int | None = None,
     client_id: str | None = None,
+    patience: float | None = None,
 ) -> Place:
     """Raises ConfigError if the program cannot be run there."""
     address = config.LEADER.value(leader)
@@ -55,7 +58,7 @@ def choose(
                 str(no),
                 "with a leader, PROGRAM is the name of a program that is installed on the workers (their --programs)",
             ) from None
-        return Place(address, program, "", config.CAP.value(cap), who)
+        return Place(address, program, "", config.CAP.value(cap), who, config.PATIENCE_S.value(patience))
     path = find(program)
     return Place("", exec_name(path), path, config.LOCAL_SLOTS.value(slots), who)
 
@@ -66,6 +69,7 @@ async def connected(
     *,
     client_id: str | None = None,
     cap: int | None = None,
+    patience: float | None = None,
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
 ) -> AsyncIterator[Grid]:
     """A grid's leaders: those that are named, or the one on this machine. Raises Refused("no-leader")."""
@@ -76,6 +80,7 @@ async def connected(
         choice=cast(Choice, config.CHOICE.value()),
         grace_s=config.GRACE_S.value(),
         connect_timeout_s=CONNECT_WITHIN_S,
+        patience_s=config.PATIENCE_S.value(patience) or None,
         unfinished_max=unfinished_max,
     ) as grid:
         yield grid
@@ -85,7 +90,9 @@ async def connected(
 async def open_grid(place: Place) -> AsyncIterator[Grid]:
     """The grid of this place. Raises Refused("no-leader")."""
     if place.leader:
-        async with connected(place.leader, client_id=place.client_id, cap=place.parallel) as grid:
+        async with connected(
+            place.leader, client_id=place.client_id, cap=place.parallel, patience=place.patience_s
+        ) as grid:
             yield grid
     else:
         async with early.take(place.path, place.parallel, place.client_id) as grid:

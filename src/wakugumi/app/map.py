@@ -35,6 +35,7 @@ from wakugumi.app.options import (
     Leader,
     LocalSlots,
     Logging,
+    Patience,
     Priority,
     Program,
     ProgramArgs,
@@ -87,6 +88,7 @@ def map_inputs(
     priority: Priority = 0,
     job_slots: JobSlots = 1,
     leader: Leader = None,
+    patience: Patience = None,
     cap: Cap = None,
     client_id: ClientId = None,
     subject: Subject = "",
@@ -94,7 +96,7 @@ def map_inputs(
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
-    place = choose(program, leader, slots=slots, cap=cap, client_id=client_id)
+    place = choose(program, leader, slots=slots, cap=cap, client_id=client_id, patience=patience)
     if not place.leader and job_slots > place.parallel:
         raise ConfigError(
             f"a job of {job_slots} slots has no room where {place.parallel} are", "raise --slots, or lower --job-slots"

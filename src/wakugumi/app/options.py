@@ -63,6 +63,14 @@ LocalSlots = Annotated[
     int | None,
     Parameter(help="Without a leader: jobs that run here at once; as many as CPUs if nothing is said. [WAKU_SLOTS]"),
 ]
+Patience = Annotated[
+    float | None,
+    Parameter(
+        name="--patience",
+        help="With a leader: seconds without any after which what is unfinished is given up; never if nothing is said. "
+        "[WAKU_PATIENCE]",
+    ),
+]
 ClientId = Annotated[
     str | None, Parameter(help="Who you are to the leader; user@host if nothing is said. [WAKU_CLIENT_ID]")
 ]

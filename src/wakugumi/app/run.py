@@ -17,6 +17,7 @@ from wakugumi.app.options import (
     Key,
     Leader,
     Logging,
+    Patience,
     Priority,
     Program,
     ProgramArgs,
@@ -38,13 +39,14 @@ def run(
     priority: Priority = 0,
     job_slots: JobSlots = 1,
     leader: Leader = None,
+    patience: Patience = None,
     client_id: ClientId = None,
     subject: Subject = "",
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
-    place = choose(program, leader, slots=job_slots, client_id=client_id)
+    place = choose(program, leader, slots=job_slots, client_id=client_id, patience=patience)
     timeout_s = config.TIMEOUT_S.value(timeout)
     asked = Asked(retries, key, priority, job_slots)
     return run_one(place, program_args, named_files(file), subject, timeout_s, out, asked)

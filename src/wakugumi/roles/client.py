@@ -89,6 +89,7 @@ async def connect(
     choice: Choice = "least",
     grace_s: float = ADOPT_GRACE_S,
     connect_timeout_s: float = CONNECT_DEADLINE_S,
+    patience_s: float | None = None,
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
 ) -> AsyncIterator[Grid]:
     """A Grid over the leader at `url` (`waku://host:port`, or just `host:port`), or over several: `waku://a:5000,b:5000`.
@@ -96,8 +97,11 @@ async def connect(
     `cap` is how many of this client's jobs may run at once, over all leaders, which have an even share each. A job goes
     to the leader with the least of its share in flight, or with the `choice` "round-robin" to each in turn. What a lost
     leader has waits `grace_s` for it; then others adopt it. Raises Refused("no-leader") if none answers within
-    `connect_timeout_s`; later connections are made anew whenever they are lost, and jobs wait for them.
+    `connect_timeout_s`; later connections are made anew whenever they are lost, and jobs wait for them: for ever, or
+    until none has served for `patience_s`, which ends what is unfinished with the same refusal.
     """
+    if patience_s is not None and not 0 < patience_s <= JOB_TIMEOUT_MAX_S:
+        raise ConfigError(f"patience_s is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s, not {patience_s:g}")
     grid = Grid(
         [_endpoint(address) for address in parse_addresses(url, LEADER_PORT)],
         client_id=client_id or default_client_id(),
@@ -109,6 +113,7 @@ async def connect(
     try:
         await grid.served(connect_timeout_s)
         await grid.all_tried(_ALL_COME_WITHIN_S)
+        grid.bear_loneliness(patience_s)
         yield grid
     finally:
         await grid.close()
@@ -384,6 +389,10 @@ class Grid:
         """Returns once each of several leaders serves or could not be reached, or the time is over."""
         if len(self.leaders) > 1:
             await self._session.all_tried(deadline_s)
+
+    def bear_loneliness(self, patience_s: float | None) -> None:
+        """How long jobs wait while no leader serves; for ever if None."""
+        self._session.bear_loneliness(patience_s)
 
     async def served(self, deadline_s: float) -> None:
         """Returns once a leader serves us. Raises Refused("no-leader") if none does in time."""

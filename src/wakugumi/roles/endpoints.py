@@ -124,6 +124,11 @@ class Endpoints:
         return ",".join(self.names)
 
     @property
+    def are_served(self) -> bool:
+        """Does any of them serve?"""
+        return any(endpoint.ready is not None for endpoint in self._rows.values())
+
+    @property
     def are_several(self) -> bool:
         return len(self._rows) > 1
 

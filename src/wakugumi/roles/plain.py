@@ -92,6 +92,7 @@ class Client:
         choice: Choice = "least",
         grace_s: float = ADOPT_GRACE_S,
         connect_timeout_s: float = CONNECT_DEADLINE_S,
+        patience_s: float | None = None,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
     ) -> None:
         self._open(
@@ -102,6 +103,7 @@ class Client:
                 choice=choice,
                 grace_s=grace_s,
                 connect_timeout_s=connect_timeout_s,
+                patience_s=patience_s,
                 unfinished_max=unfinished_max,
             )
         )

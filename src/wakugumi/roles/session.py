@@ -74,6 +74,9 @@ class Session:
         self._waiting: deque[Callable[[], int]] = deque()
         """Whoever waits for room: each call tells how many jobs will be started because of it, later."""
         self._gate = False
+        self._patience_s: float | None = None
+        self._lonely: asyncio.TimerHandle | None = None
+        """Runs while no leader serves, if that is borne only for so long."""
         self._ended: WakugumiError | None = None
         self._served_once: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._machine = Failover(
@@ -97,6 +100,23 @@ class Session:
         except TimeoutError:
             why = f"no leader at {self._endpoints.name} within {deadline_s:g} s: {self._endpoints.trouble}"
             raise Refused("no-leader", why) from None
+
+    def bear_loneliness(self, patience_s: float | None) -> None:
+        """How long jobs wait while no leader serves; for ever if None."""
+        self._patience_s = patience_s
+        self._look_for_company()
+
+    def _look_for_company(self) -> None:
+        alone = self._ended is None and self._patience_s is not None and not self._endpoints.are_served
+        if self._lonely is not None and not alone:
+            self._lonely.cancel()
+            self._lonely = None
+        elif self._lonely is None and alone and self._patience_s is not None:
+            self._lonely = asyncio.get_running_loop().call_later(self._patience_s, self._too_lonely)
+
+    def _too_lonely(self) -> None:
+        why = f"no leader at {self._endpoints.name} for {self._patience_s:g} s: {self._endpoints.trouble}"
+        self._end(Refused("no-leader", why))
 
     async def close(self) -> None:
         """End what is unfinished here; the leader keeps and does what it has."""
@@ -338,18 +358,21 @@ class Session:
                     link.abort()
             case ev.Ready():
                 self._endpoints.came(effect)
+                self._look_for_company()
                 if not self._served_once.done():
                     self._served_once.set_result(None)
             case ev.Away() | ev.Waiting() if self._ended is not None:
                 pass  # That is what leaving is.
             case ev.Away():
                 self._endpoints.went(effect, served_once=self._served_once.done(), unfinished=len(self._jobs))
+                self._look_for_company()
             case ev.Waiting():
                 self._endpoints.waits(effect)
             case ev.WaitingOver():
                 self._endpoints.wait_over(effect)
             case ev.Parted(leader, conn):
                 self._endpoints.parted(leader)
+                self._look_for_company()
                 if (link := self._links.get(conn)) is not None:
                     link.close()
             case _:
