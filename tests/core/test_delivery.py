@@ -440,3 +440,20 @@ def test_no_records_are_made_where_nobody_keeps_them() -> None:
         desk.confirms(job)
         world.wait(KEPT_RESULT_TTL_S + SWEEP_S)
         assert list(world.kept) == []
+
+
+def test_that_a_job_was_cancelled_is_told_once_and_is_no_answer_to_who_asks_later(world: World) -> None:
+    """It may have been submitted again since, over a connection that was lost: then the submit has to follow."""
+    desk = world.client()
+    (job,) = desk.submits(1)
+    desk.cancels(job)
+    desk.gets_failure(job, "cancelled")
+    desk.claims(job)
+    desk.gets_receipt(job)
+    desk.gets_failure(job, "cancelled")
+    desk.confirms(job)
+    desk.claims(job)
+    desk.gets_refusal(job, "unknown-job")
+    desk.submit(job=job)
+    desk.gets_receipt(job)
+    world.worker("w", credit=1).gets(job)

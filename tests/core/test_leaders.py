@@ -474,6 +474,17 @@ def test_a_claim_that_a_silent_leader_may_know_is_not_called_unknown() -> None:
     ]
 
 
+def test_a_cancelled_claim_is_also_called_off_at_a_leader_that_is_away() -> None:
+    script = Script(leaders=2)
+    script.connect(FIRST, SECOND)
+    script.hear(fo.Claim(A), fo.Receipts(ONE, [A]), fo.Receipts(TWO, [A]))
+    script.lose(SECOND)
+    assert of(fo.SendCancels, script.hear(fo.Cancel([A]))) == [fo.SendCancels(ONE, [A])]
+    script.hear(fo.Result(ONE, A, b"cancelled"))
+    said = script.return_(SECOND)
+    assert of(fo.SendCancels, said) == [fo.SendCancels(script.dials[SECOND], [A])]
+
+
 def test_a_removed_leader_that_has_a_job_of_someone_else_for_us_is_waited_for(three: Script) -> None:
     three.hear(fo.Claim(A))
     three.hear(fo.Refusal(ONE, A, "unknown-job", ""), fo.Refusal(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A]))

@@ -245,6 +245,8 @@ class Client(Process):
                 line = self.lines[conn] if conn in self.lines else self._gone[conn]
                 for frame in frames:
                     self.places.sent(JobId(frame[:16]), line)
+                    if line.lost_at is not None:
+                        self.wants[JobId(frame[:16])].submitted_by = -1  # It goes nowhere.
                     self._send(conn, self._submitted(frame))
             case ev.Deliver(results):
                 for result in results:
@@ -352,6 +354,8 @@ class Client(Process):
         want.accepted = False
         want.accepted_by = {}
         want.wish += 1
+        if len(self.settings.leaders) > 1:
+            want.fresh_from = 0.0  # Another leader may have heard nothing of the submit before.
         job = want.request.job
         self.places.wanted_anew(job)
         life = self.life

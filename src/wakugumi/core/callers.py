@@ -111,7 +111,8 @@ class Callers:
     def claimed(self, door: Door, event: ev.Claimed) -> None:
         for job_id in event.jobs:
             job = self._jobs.get(job_id)
-            if job is None:
+            # That it was cancelled is kept for its worker alone: whoever asks may have submitted it again since.
+            if job is None or (job.delivered and _is_cancelled(job)):
                 self._out.refuse(door, job_id, "unknown-job", "the leader does not know this job, or no longer")
             else:
                 self.attach(door, job)
@@ -315,3 +316,7 @@ class Callers:
 def may_still_run(job: Job) -> bool:
     """It was called off, and a worker that had it has not said that it ended: it may be away, and come back with it."""
     return type(job.result) is Verdict and any(attempt.outcome in _UNHEARD for attempt in job.history)
+
+
+def _is_cancelled(job: Job) -> bool:
+    return type(job.result) is Verdict and job.result.code == "cancelled"

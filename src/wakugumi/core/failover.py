@@ -397,6 +397,8 @@ class Failover:
                 record.cancelled = True
                 for conn in asked:
                     conn.cancels.append(job)
+                # One that is away may have it as well, and may have said so.
+                self._call_off(job, [no for no, leader in self._rows.items() if leader.line is None])
                 return
         if record.stage is _SENT or record.stage is _ACCEPTED:
             self._call_off(job, [no for no in record.may if no != record.leader])
