@@ -76,6 +76,8 @@ SLOTS_PATIENCE_S: Final = 1.0
 SLOTS_DOUBT_S: Final = 10.0
 """A worker that is kept free, runs nothing and still does not offer what it said it had is no longer believed; credit
 that it holds back because of its CPU comes within 2 s."""
+SLOTS_STUCK_S: Final = 10.0
+"""A worker that is kept free and of which no more has come free for so long is let go, and another one is tried."""
 LOOK_AHEAD_MAX: Final = 64
 """Jobs of one client and subject that are looked at, if the first of them cannot be given to those that have credit."""
 

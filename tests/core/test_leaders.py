@@ -547,7 +547,33 @@ def test_what_is_meant_for_a_leader_that_takes_nothing_is_given_up(three: Script
     said = three.hear(fo.Submit(A, frame(1), LeaderNo(9) if how == "nobody" else SECOND))
     if how == "full":
         said = three.hear(fo.Refusal(TWO, A, "full", ""))
-    assert [(give.job, give.code) for give in of(fo.GiveUp, said)] == [(A, "no-leader")]
+    assert [(give.job, give.code) for give in of(fo.GiveUp, said)] == [(A, "full" if how == "full" else "no-leader")]
+
+
+def test_what_is_meant_for_a_leader_that_forgot_it_is_sent_there_again(three: Script) -> None:
+    three.hear(fo.Submit(A, frame(1), SECOND))
+    three.lose(SECOND)
+    three.return_(SECOND)
+    conn = three.dials[SECOND]
+    assert three.hear(fo.Refusal(conn, A, "unknown-job", "")) == [fo.SendFrames(conn, [frame(1)])]
+
+
+def test_a_claim_at_one_leader_waits_for_it_however_long_it_is_away(three: Script) -> None:
+    assert three.hear(fo.Claim(A, SECOND)) == [fo.SendClaims(TWO, [A])]
+    three.lose(SECOND)
+    assert not of(fo.GiveUp, three.passes(10 * GRACE_S))
+    said = three.return_(SECOND)
+    conn = three.dials[SECOND]
+    assert of(fo.SendClaims, said) == [fo.SendClaims(conn, [A])]
+    assert of(fo.GiveUp, three.hear(fo.Refusal(conn, A, "unknown-job", "?"))) == [fo.GiveUp(A, "unknown-job", "?")]
+
+
+def test_a_claim_at_one_leader_ends_when_that_one_is_removed(three: Script) -> None:
+    three.hear(fo.Claim(A, SECOND))
+    three.lose(SECOND)
+    three.hear(fo.LeaderRemoved(SECOND))
+    assert [give.code for give in of(fo.GiveUp, three.passes(1))] in ([], ["no-leader"])
+    assert three.machine.unfinished == 0
 
 
 def test_someone_elses_job_that_is_done_is_not_called_off_elsewhere(three: Script) -> None:

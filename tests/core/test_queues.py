@@ -486,7 +486,7 @@ def test_the_next_one_is_always_the_one_a_look_at_all_jobs_would_choose(script: 
         elif what == "cancel" and waiting:
             queues.cancel(waiting.pop(x % len(waiting))[2])
         elif what == "wait":
-            queues.roster.now += 7.0 * x
+            queues.roster.now += 7.31 * x  # never a multiple of a priority's worth: in a tie either may be first
         elif waiting:
             assert queues.serve(worker) == waiting.pop(waiting.index(min(waiting)))[2]
         queues.lanes.check()

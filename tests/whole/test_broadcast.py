@@ -38,7 +38,7 @@ def test_every_worker_that_matches_answers_once(waku, programs: Path) -> None:
     assert done.stderr == "2 workers: 2 ok, 0 failed, 0 silent\n"
 
     shown = json.loads(waku("broadcast", "who", "-o", "json", "--subject", "risk").stdout)
-    assert shown["summary"] == {"sent": 3, "ok": 3, "failed": 0, "silent": 0}
+    assert shown["summary"] == {"sent": 3, "ok": 3, "failed": 0, "silent": 0, "unasked": []}
     assert {row["worker"] for row in shown["results"]} == {"w1", "w2", "w3"}
     assert sorted(waku("broadcast", "who", "-o", "quiet").stdout.split()) == ["w1", "w2"]
 
@@ -81,6 +81,9 @@ def test_each_of_several_leaders_asks_its_own_workers(grid, start: Callable[...,
     done = waku("broadcast", "calcA", "--leader", f"{grid.address},{address}", "-o", "quiet")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["far", "w1"]
+    away = waku("broadcast", "calcA", "--leader", f"{grid.address},127.0.0.1:1")
+    assert away.returncode == 1
+    assert "not asked: the workers of 127.0.0.1:1" in away.stderr
     with wakugumi.Client(f"{grid.address},{address}") as client:
         for _ in range(2):
             results, summary = client.broadcast("calcA", job_id="both")

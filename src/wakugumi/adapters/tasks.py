@@ -16,10 +16,11 @@ class Tasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+    def start(self, work: Coroutine[Any, Any, Any], *, name: str, quiet: bool = False) -> asyncio.Task[Any]:
+        """If it is `quiet`, its failure is told by whoever waits for it."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._tasks.discard if quiet else self._ended)
         return task
 
     async def close(self) -> None:

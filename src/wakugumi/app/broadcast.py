@@ -98,11 +98,13 @@ def broadcast(
     summary = run(ask_all())
     if how == "json":
         json_out(Report(summary, [_row(result) for result in results]))
+    for leader in summary.unasked:
+        say(f"{colour('not asked:', 'yellow')} the workers of {leader}")
     if not summary.sent:
         say_error("no worker matches, so nobody was asked", "see who is there with `waku workers list`")
     elif how == "table":
         say(f"{one(summary.sent, 'worker')}: {summary.ok} ok, {summary.failed} failed, {summary.silent} silent")
-    return 0 if summary.sent and summary.ok == summary.sent else EXIT_JOB_FAILED
+    return 0 if summary.sent and summary.ok == summary.sent and not summary.unasked else EXIT_JOB_FAILED
 
 
 def _show(result: Result) -> None:

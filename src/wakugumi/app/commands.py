@@ -128,7 +128,7 @@ Examples:
 The same job once on every worker that matches: what each of them answers, as it comes.
 
 Workers that join later are not included. One that has not answered --within its time counts as silent. Exit code 1 if \
-any failed or was silent, or if no worker matched.""",
+any failed or was silent, if no worker matched, or if a leader could not be asked.""",
             """\
 Examples:
   waku broadcast uptime

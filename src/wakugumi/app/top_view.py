@@ -131,8 +131,8 @@ def _workers(rows: Sequence[qu.WorkerRow], total: int) -> Section:
     return Section(
         [
             _texts("worker", [row.name or row.worker[:8] for row in rows], cut=True),
-            Column("", [_bar(row.running, row.running + row.credit) for row in rows], 3, right=False),
-            _numbers("slots", [f"{row.running}/{row.running + row.credit}" for row in rows]),
+            Column("", [_bar(_busy(row), _slots(row)) for row in rows], 3, right=False),
+            _numbers("slots", [f"{_busy(row)}/{_slots(row)}" for row in rows]),
             _numbers("cpu", [f"{row.cpu:.0%}" for row in rows], 2),
             Column("state", [[(row.state, _STATE_STYLES.get(row.state, ""))] for row in rows], 1, right=False),
             _texts("hears", [_heard(row) for row in rows], 4, cut=True),
@@ -140,6 +140,16 @@ def _workers(rows: Sequence[qu.WorkerRow], total: int) -> Section:
         len(rows),
         max(total, len(rows)),
     )
+
+
+def _slots(row: qu.WorkerRow) -> int:
+    """Old workers do not say how many they have."""
+    return max(row.slots, row.credit) if row.slots else row.running + row.credit
+
+
+def _busy(row: qu.WorkerRow) -> int:
+    """A job may take several. What is held back because of the CPU counts as busy, too."""
+    return max(0, _slots(row) - row.credit) if row.slots else row.running
 
 
 def _subjects(status: qu.StatusAnswer) -> Section:

@@ -30,6 +30,7 @@ from wakugumi.limits import (
     PRIORITY_AGE_S,
     SLOTS_DOUBT_S,
     SLOTS_PATIENCE_S,
+    SLOTS_STUCK_S,
     STICKY_PATIENCE_S,
 )
 
@@ -47,14 +48,17 @@ class Asks:
         "count",
         "first",
         "first_at",
+        "grew_at",
         "homes",
         "idle_at",
         "keep_at",
         "kept",
+        "kept_credit",
         "large",
         "picky",
         "queues",
         "seen",
+        "stuck",
         "wake_at",
     )
 
@@ -73,6 +77,11 @@ class Asks:
         """The first one that needs more slots than anybody has free, and when a worker may be kept free for it."""
         self.kept: Worker | None = None
         """Who is kept free for it."""
+        self.kept_credit = 0
+        self.grew_at = 0.0
+        """How much of that one is free, and since when it has been no more."""
+        self.stuck: Worker | None = None
+        """Who was kept free before, in vain."""
         self.idle_at = _NEVER
         """Since when that one runs nothing, and still has no room."""
         self.wake_at = _NEVER
@@ -253,7 +262,8 @@ class Choice:
         late: Job | None = None
         wake_at = too_large = _NEVER
         skip: set[tuple[int, int]] = set()
-        for place, job in enumerate(in_order(turn, skip)):
+        looked = 0
+        for job in in_order(turn, skip):
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
             home = None if at is None else by_id[at]
@@ -287,7 +297,8 @@ class Choice:
                     wake_at = min(wake_at, given_up_at)
                 elif late is None:
                     late = job
-            if place + 1 >= LOOK_AHEAD_MAX:
+            looked += wants.slots == 1  # The others of that size are skipped.
+            if looked >= LOOK_AHEAD_MAX:
                 break
         if late is not None:
             return late, best
@@ -389,8 +400,12 @@ class Choice:
         free = [worker for worker in serving if worker.kept_for is None]
         fit = [worker for worker in fit if worker.kept_for is None]
         if asks.kept is None and fit and len(free) >= min(2, len(serving)):
-            asks.kept = max(fit, key=lambda worker: (worker is home, worker.usable_credit, -worker.number))
+            asks.kept = max(
+                fit,
+                key=lambda worker: (worker is not asks.stuck, worker is home, worker.usable_credit, -worker.number),
+            )
             asks.idle_at = _NEVER
+            asks.kept_credit, asks.grew_at = asks.kept.credit, now
             self._roster.keep_free(asks.kept, turn)
             self._wake(turn, asks, asks.keep_at)
         return asks.keep_at
@@ -407,9 +422,14 @@ class Choice:
         asks.idle_at = _NEVER if worker.jobs or worker.credit >= slots else min(asks.idle_at, now)
         if asks.idle_at + SLOTS_DOUBT_S <= now:
             worker.slots = worker.credit
+        if worker.credit > asks.kept_credit:
+            asks.kept_credit, asks.grew_at, asks.stuck = worker.credit, now, None
+        is_stuck = bool(worker.jobs) and asks.grew_at + SLOTS_STUCK_S <= now
+        if is_stuck:
+            asks.stuck = worker  # What it runs takes long: another one may have room sooner.
         serving = [member for member in members_of(turn.lane.pools) if member.serves]
         nobody_else = len(serving) > 1 and all(member.kept_for is not None for member in serving)
-        if worker.slots < slots or worker not in serving or nobody_else:
+        if worker.slots < slots or worker not in serving or nobody_else or (is_stuck and worker.credit < slots):
             self.let_go(turn)
             return None
         self._wake(turn, asks, now + SLOTS_PATIENCE_S)

@@ -60,7 +60,7 @@ class Crew:
         worker.receipts, worker.heartbeats = event.receipts, event.heartbeats
         worker.reattach, worker.cancels = event.reattach, event.cancels
         worker.settled = not event.reattach
-        worker.slots = event.slots
+        worker.slots = worker.slots_said = event.slots
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
         self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
@@ -148,6 +148,8 @@ class Crew:
             return
         worker.seen_at = now
         worker.credit += event.amount
+        if worker.slots < worker.slots_said:  # It was not believed, and may have them after all.
+            worker.slots = max(worker.slots, min(worker.credit, worker.slots_said))
         self._roster.changed(worker)
 
     def blocked(self, worker: Worker, blocked: bool) -> None:

@@ -17,14 +17,14 @@ import msgspec
 
 from wakugumi.core import events as ev
 from wakugumi.core import explain, overview
-from wakugumi.core.broadcast import Part, list_of, own_subject, part_id
+from wakugumi.core.broadcast import Part, list_of, own_subject, owner_of, part_id
 from wakugumi.core.callers import Callers
 from wakugumi.core.claims import Claim, Claims
 from wakugumi.core.course import Course, exits
 from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
-from wakugumi.core.job import DONE, JobId, parse_job_id
+from wakugumi.core.job import DONE, JobId, Verdict, parse_job_id
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.questions import (
@@ -47,6 +47,7 @@ from wakugumi.limits import (
     ASLEEP_S,
     ATTEMPTS_MAX,
     BROADCAST_BYTES_MAX,
+    BROADCAST_DEADLINE_S,
     CANCELLED_AT_ONCE_MAX,
     HEARTBEAT_S,
     JOURNAL_MOVED_BYTES_MAX,
@@ -312,7 +313,11 @@ class Dispatch:
             self.course.must_be_done(part, event.broadcast_s, now)
             if self.durable:
                 self._out.keep.append(ev.KeepDeadline(part.id, event.broadcast_s))
-            self._place(part, now)
+            if event.wants is not None and event.wants.slots > max(1, worker.slots):
+                text = f"it needs {event.wants.slots} slots, and this worker has {max(1, worker.slots)}"
+                self.course.finish(part, False, Verdict("bad-request", text), now)
+            else:
+                self._place(part, now)
         self.course.finish(broadcast, True, list_of(parts), now)
 
     def _take_claim(self, job: Job, claim: Claim, now: float) -> None:
@@ -507,6 +512,8 @@ class Dispatch:
         client = self.callers.called(dead.client.id)
         client.cap = client.cap or dead.client.cap
         job = self.course.reopen(dead, client, now)
+        if owner_of(job.subject) is not None:
+            self.course.must_be_done(job, BROADCAST_DEADLINE_S, now)
         if self.durable:
             keep_whole(job, self._out, self.course.deadlines, now)
         self.course.queue(job)

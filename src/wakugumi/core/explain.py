@@ -262,8 +262,8 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     workers = _matching(lane)
     reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
     if not workers and owner_of(job.subject) is not None:
-        left_s = leader.course.deadlines[job.id] - now
-        reasons.append(f"it is a broadcast's part for a worker that is away; it is given up in {left_s:.0f} s")
+        due = leader.course.deadlines.get(job.id, now)
+        reasons.append(f"it is a broadcast's part for a worker that is away; it is given up in {due - now:.0f} s")
     elif not workers:
         total = len(leader.roster)
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"

@@ -55,8 +55,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     may: tuple[LeaderNo, ...] = ()
     """Leaders that may have it from a connection that is gone. They are asked for it before it is sent there again,
     because they may have its result, and would run a job anew that failed and is submitted again (L6)."""
-    only: bool = False
-    """It is meant for the leader that it was given to first, and for no other."""
+    only: LeaderNo = ANY_LEADER
+    """The leader that it is meant for, if it is for no other."""
     doubted: bool = False
     """Its leader was told to let an earlier run of it go: a result that comes before the receipt may be of that one."""
 
@@ -118,6 +118,8 @@ class Failover:
         self._asks: dict[bytes, _Question] = {}
         self._removed: set[LeaderNo] = set()
         """Leaders that are still waited for."""
+        self._to_judge = False
+        """Something was said in this step that may end a claim."""
         self._homeless: list[JobId] = []
         """In this step: meant for a leader that does not take them."""
         self._gate = False
@@ -274,6 +276,9 @@ class Failover:
 
     def _finish_step(self, results: list[Result], now: float, do: list[ClientDo]) -> None:
         self._give_up_homeless(do)
+        if self._to_judge:
+            self._to_judge = False
+            self._judge_claims(now, do)
         self._send_unsent(do)
         self._gathered(results, do)
         if len(self._rows) > 1:
@@ -343,16 +348,18 @@ class Failover:
 
     def _handle_rare(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         match event:
-            case ev.Claim(job):
+            case ev.Claim(job, only):
                 assert job not in self._jobs
-                self._jobs[job] = _Unfinished(b"", _ASKED)
+                self._jobs[job] = _Unfinished(b"", _ASKED, only=only)
                 self._claims[job] = None
                 for leader in self._rows.values():
+                    if only and leader.no != only:
+                        continue
                     leader.cancels.pop(job, None)
-                    if (line := leader.line) is not None and not leader.removed:
+                    if (line := leader.line) is not None:
                         line.claims.append(job)
                         line.claimed.add(job)
-                self._judge_claims(now, do)
+                self._to_judge = True
             case Submit(job, frame, no):
                 self._submit_to(job, frame, no, do)
             case ev.Cancel(jobs):
@@ -384,7 +391,7 @@ class Failover:
         if leader is None or leader.line is None or leader.removed:
             do.append(ev.GiveUp(job, "no-leader", "the leader that it was meant for does not serve"))
             return
-        self._jobs[job] = record = _Unfinished(frame, only=True)
+        self._jobs[job] = record = _Unfinished(frame, only=no)
         self._send(job, record, leader.line)
 
     def _cancel(self, job: JobId, do: list[ClientDo]) -> None:
@@ -490,7 +497,7 @@ class Failover:
             record.may = _without(record.may, leader.no)
             if record.stage is _ASKED:
                 self._claims[job] = code, text
-                self._judge_claims(now, do)
+                self._to_judge = True
             return
         if record.leader != leader.no or record.stage is _STRANDED:
             return
@@ -499,8 +506,11 @@ class Failover:
             self._give_up(job, "cancelled", "it was cancelled before the leader took it", do)
         elif code == "unknown-job" and leader.no in record.may:
             record.may = _without(record.may, leader.no)
-            self._find_place(job, record, now)
-        elif code not in _NOT_NOW:
+            if record.only:
+                conn.frames.append(record.frame)
+            else:
+                self._find_place(job, record, now)
+        elif code not in _NOT_NOW or record.only:
             self._call_off(job, [no for no in record.may if no != leader.no])
             self._give_up(job, code, text, do)
         else:
@@ -533,7 +543,7 @@ class Failover:
 
     def _claim_beside(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
         """Others have it, or nobody knows who; this one may have it as well, and its result already."""
-        if record.leader == conn.leader.no or job in conn.claimed:
+        if record.leader == conn.leader.no or job in conn.claimed or record.only not in {ANY_LEADER, conn.leader.no}:
             return
         if record.stage is _UNSENT:
             self._give(job, record, conn.leader)
@@ -567,10 +577,15 @@ class Failover:
         for job, no in list(self._claims.items()):
             if any(job in conn.claimed for conn in self._conns.values()):
                 continue
-            if self._jobs[job].cancelled:
+            record = self._jobs[job]
+            if record.only and record.only not in self._rows and not record.cancelled:
+                self._give_up(job, "no-leader", "the leader that has it was removed", do)
+            elif record.only and no is None and not record.cancelled and not only_old:
+                continue  # It is waited for.
+            elif record.cancelled:
                 self._call_off(job, self._rows)
                 self._give_up(job, "cancelled", "it was cancelled before a leader was found that knows it", do)
-            elif no is not None and not some_come and not old:
+            elif no is not None and (record.only or not (some_come or old)):
                 self._give_up(job, *no, do)
             elif only_old or (no is not None and not some_come):
                 self._give_up(job, "not-supported", "an old leader cannot be asked for a job of someone else", do)

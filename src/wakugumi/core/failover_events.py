@@ -43,9 +43,11 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Someone submitted this job before, nobody says to which leader; we wait for its result."""
+    """Someone submitted this job before, nobody says to which leader; we wait for its result. If it is known to be with
+    one leader `only`, that one is waited for, however long it is away."""
 
     job: JobId
+    only: LeaderNo = ANY_LEADER
 
 
 class Cancel(msgspec.Struct, frozen=True, gc=False):

@@ -182,6 +182,8 @@ def _slots(worker: Worker) -> int:
 
 
 def _matching_count(leader: Dispatch, name: str) -> int:
+    if name == BROADCASTS:
+        return 0
     subject = Subject(Pattern(name))
     lane = leader.lanes.lane(subject)
     pools = lane.pools if lane is not None else leader.roster.pools_for(subject)

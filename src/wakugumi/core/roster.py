@@ -72,6 +72,7 @@ class Worker:
         "seen_at",
         "settled",
         "slots",
+        "slots_said",
         "spent_at",
         "turn",
     )
@@ -93,7 +94,7 @@ class Worker:
         self.more: list[int] = []
         """Its ranks by the other rules in use."""
         self.turn = 0
-        self.slots = 0
+        self.slots = self.slots_said = 0
         """How many it has in all; 0 if it did not say so, and then it is given no job that needs several."""
         self.kept_for: Turn | None = None
         """It is given nothing but the large job of that turn, once it has room for it."""

@@ -36,7 +36,7 @@ from wakugumi.limits import (
     KIB,
     UNFINISHED_PER_CLIENT_MAX,
 )
-from wakugumi.roles.broadcast import Broadcast
+from wakugumi.roles.broadcast import Asked, Broadcast
 from wakugumi.roles.endpoints import Endpoint, Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Arg, Content, Plan, Requests, must_wait_for_disk, read_files
@@ -281,7 +281,7 @@ class Grid:
         if not 0 < within_s <= JOB_TIMEOUT_MAX_S:
             raise Refused("bad-request", f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s", hint="")
 
-        async def begin() -> list[Result]:
+        async def begin() -> tuple[list[Asked], list[str]]:
             loaded = await _load(files) if files else ()
             if self._session.must_wait:
                 await self._session.admission()
@@ -290,14 +290,15 @@ class Grid:
             if not leaders:
                 raise Refused("not-supported", "the leader is an old one and knows no broadcast")
             base = job_id or str(uuid4())
-            jobs = []
+            asked = []
             for name, number in leaders:
                 one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
                 request = self._requests.make(
                     program, args, loaded, one, subject, timeout_s, limits, retries, broadcast_s=within_s
                 )
-                jobs.append(self._session.start(request, None, number)[0])
-            return [await job for job in jobs]
+                asked.append(Asked(name, number, self._session.start(request, None, number)[0]))
+            there = {name for name, _ in leaders}
+            return asked, [name for name in self.leaders if name not in there]
 
         return Broadcast(self._session, begin)
 

@@ -78,6 +78,11 @@ class Endpoint:
         """Somebody was told that it takes no jobs; until then a timer waits to do so."""
         self._waiting_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def is_own(self) -> bool:
+        """It serves, speaks our own types, and is not about to be left."""
+        return self.ready is not None and not self.ready.old and self.parted is None
+
     def wait(self, why: str, title: str) -> None:
         """It takes no jobs. If it was already known to take none, the reason is a new one, and told at once."""
         after_s = 0.0 if self._waiting_told else WAITING_TOLD_AFTER_S
@@ -165,7 +170,7 @@ class Endpoints:
 
     def serving(self) -> list[tuple[str, LeaderNo]]:
         """Those that speak our own types."""
-        return [(each.name, each.no) for each in self._rows.values() if each.ready is not None and not each.ready.old]
+        return [(each.name, each.no) for each in self._rows.values() if each.is_own]
 
     def find(self, name: str) -> Endpoint | None:
         return next((endpoint for endpoint in self._rows.values() if endpoint.name == name), None)

@@ -183,6 +183,8 @@ class Leader:
             return known
         if len(program) > EXEC_NAME_CHARS_MAX:
             raise Refused("bad-name", f"an exec name has at most {EXEC_NAME_CHARS_MAX} characters")
+        if not program.isprintable():
+            raise Refused("bad-name", "an exec name has printable characters only")
         try:
             to = route(subject, program)
         except SubjectError as error:

@@ -57,7 +57,7 @@ class Handle:
 
     def result(self, timeout_s: float | None = None) -> Result:
         """Raises Refused: what the system refused, or "timed-out"; the job goes on then, and may be asked again."""
-        return self._client.call(_within(self._job, timeout_s))
+        return self._client.call(_within(lambda: self._job, timeout_s))
 
     def accepted(self) -> None:
         """Returns once the leader has the job for good. Raises Refused if it will not have it."""
@@ -231,7 +231,7 @@ class Client:
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Result:
         """The result of a job that someone submitted before. Raises Refused: "unknown-job", "timed-out"."""
-        return self.call(_within(self.grid.wait(job_id), timeout_s))
+        return self.call(_within(lambda: self.grid.wait(job_id), timeout_s))
 
     def cancel(self, *job_ids: str) -> CancelAnswer:
         """Cancel jobs, whoever submitted them, and tell what became of them."""
@@ -393,9 +393,9 @@ async def _new_window(grid: Grid, size: int | None) -> Window:
     return grid.new_window(size)
 
 
-async def _within(result: Awaitable[Result], timeout_s: float | None) -> Result:
+async def _within(result: Callable[[], Awaitable[Result]], timeout_s: float | None) -> Result:
     try:
         async with asyncio.timeout(timeout_s):
-            return await result
+            return await result()
     except TimeoutError:
         raise Refused("timed-out", f"the job was not done within {timeout_s:g} s") from None

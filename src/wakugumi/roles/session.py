@@ -239,8 +239,8 @@ class Session:
         self._post(ev.Submit(request.job, request.frame, leader))
         return job, True
 
-    async def claim(self, key: JobId, name: str) -> Result:
-        """The result of a job that someone submitted before."""
+    async def claim(self, key: JobId, name: str, leader: LeaderNo = ANY_LEADER) -> Result:
+        """The result of a job that someone submitted before, to this leader if one is named."""
         job = self._jobs.get(key)
         if job is not None:
             return await (self._await_claim(key, job) if key in self._claimants else job)
@@ -248,7 +248,7 @@ class Session:
             raise self._ended
         self._jobs[key] = job = Job(Request(key, name, "", b""), None, self)
         self._claimants[key] = 0
-        self._post(ev.Claim(key))
+        self._post(ev.Claim(key, leader))
         return await self._await_claim(key, job)
 
     async def _await_claim(self, key: JobId, job: Job) -> Result:
