@@ -273,8 +273,8 @@ class Checker:
         if execution.opened == self._opened[place] and self._opened_at[place] > before:
             return  # A person requeued it before it was submitted again, which found it running.
         self.counts.stale += 1
-        if want.claimed and len(client.all_leaders) > 1:
-            return  # A claim asks all leaders, and one of them has kept the failure of an earlier submit.
+        if len(client.all_leaders) > 1:
+            return  # A claim, also one before a repeated submit, may reach a leader that kept an earlier failure.
         at, _ = max(self._trouble.get(execution.worker, (-1.0, "")), self._trouble.get(execution.leader, (-1.0, "")))
         if max(at, self._leader_died_at.get(execution.leader, -1.0)) < execution.started_at:
             self.broken(job, "it was submitted again, and its client was given the failure of before")

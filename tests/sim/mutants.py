@@ -464,6 +464,6 @@ MUTANTS: Final = (
         "        if not leader.serves:\n            self._part(leader, now, do)",
         "        if not leader.serves or leader.in_flight < 3:\n            self._part(leader, now, do)",
         "a removed leader is left while it has jobs",
-        6,
+        9,
     ),
 )

@@ -402,10 +402,8 @@ class Failover:
             asked = [conn for conn in self._conns.values() if job in conn.claimed]
             if asked:
                 record.cancelled = True
-                for conn in asked:
-                    conn.cancels.append(job)
-                # One that is away may have it as well, and may have said so.
-                self._call_off(job, [no for no, leader in self._rows.items() if leader.line is None])
+                # One that is away, or whose connection is dead and not yet known to be, may have it as well.
+                self._call_off(job, self._rows)
                 return
         if record.stage is _SENT or record.stage is _ACCEPTED:
             self._call_off(job, [no for no in record.may if no != record.leader])
