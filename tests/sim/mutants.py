@@ -153,9 +153,8 @@ MUTANTS: Final = (
     Mutant(
         "done-is-unknown",
         "callers",
-        '            if job is None:\n                self._out.refuse(door, job_id, "unknown-job"',
-        "            if job is None or job.state is DONE:\n"
-        '                self._out.refuse(door, job_id, "unknown-job"',
+        "            if job is None or (job.delivered and _is_cancelled(job)):",
+        "            if job is None or job.state is DONE:",
         "who claims a job that finished meanwhile hears that it is unknown",
         5,
     ),
