@@ -558,6 +558,14 @@ def test_what_is_meant_for_a_leader_that_forgot_it_is_sent_there_again(three: Sc
     assert three.hear(fo.Refusal(conn, A, "unknown-job", "")) == [fo.SendFrames(conn, [frame(1)])]
 
 
+def test_that_a_job_is_unknown_is_no_answer_to_its_submit(three: Script) -> None:
+    """It is the late answer to a claim before: the submit's own follows."""
+    three.hear(fo.Submit(A, frame(1), SECOND))
+    assert three.hear(fo.Refusal(TWO, A, "unknown-job", "")) == []
+    result = fo.Result(TWO, A, b"done")
+    assert of(fo.Deliver, three.hear(fo.Receipts(TWO, [A]), result)) == [fo.Deliver([result])]
+
+
 def test_a_claim_at_one_leader_waits_for_it_however_long_it_is_away(three: Script) -> None:
     assert three.hear(fo.Claim(A, SECOND)) == [fo.SendClaims(TWO, [A])]
     three.lose(SECOND)

@@ -256,7 +256,8 @@ class Checker:
             return what
         if self._world.worker_called(earlier.worker).is_cut_off():
             return "its connection was cut"
-        if self._trouble.get(worker.name, (-1.0, ""))[0] >= self._opened_at.get((earlier.leader, request.job), 0.0):
+        late_at = max(at, self._trouble.get(worker.name, (-1.0, ""))[0])
+        if late_at >= self._opened_at.get((earlier.leader, request.job), 0.0):
             return "an assignment was late, and the job was given to others meanwhile"
         if self._world.clock.now - self._delivered_at.get(request.job, self._world.clock.now) > 600.0:
             return "its result was forgotten"

@@ -508,6 +508,8 @@ class Failover:
                 conn.frames.append(record.frame)
             else:
                 self._find_place(job, record, now)
+        elif code == "unknown-job" and record.frame:
+            return  # It is about a claim before the submit, which is under way and has an answer of its own.
         elif code not in _NOT_NOW or record.only:
             self._call_off(job, [no for no in record.may if no != leader.no])
             self._give_up(job, code, text, do)
