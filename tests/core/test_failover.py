@@ -595,6 +595,8 @@ class AnyLife(RuleBasedStateMachine):
         self.machine = Failover(lambda: 0.5)
         self.wanted: set[JobId] = set()
         self.at_leader: set[JobId] = set()
+        self.asked_for: set[JobId] = set()
+        """Those of them that were claimed: only a claim is answered with "unknown-job"."""
         self.count = 0
         self.dialling: ConnId | None = None
         self.conn: ConnId | None = None
@@ -618,10 +620,12 @@ class AnyLife(RuleBasedStateMachine):
                     assert len(jobs) == len(frames)
                     assert not jobs & self.at_leader, "never twice over one connection"
                     self.at_leader |= jobs
+                    self.asked_for -= jobs
                 case fo.SendClaims(conn, claimed):
                     assert conn == self.conn
                     assert not self.at_leader.intersection(claimed), "never twice over one connection"
                     self.at_leader.update(claimed)
+                    self.asked_for.update(claimed)
                 case fo.Deliver(results):
                     for result in results:
                         self.wanted.remove(result.job)
@@ -689,6 +693,8 @@ class AnyLife(RuleBasedStateMachine):
             self.hear(fo.Receipts(self.conn, [chosen]))
             return
         self.at_leader.remove(chosen)
+        if answer == "unknown-job" and chosen not in self.asked_for:
+            answer = "bad-name"
         if answer == "result":
             self.hear(fo.Result(self.conn, chosen, b""))
         else:
