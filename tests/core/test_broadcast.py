@@ -10,10 +10,11 @@ from tests.core.leader_world import TIMEOUT_S, ClientEnd, World, a_world, subjec
 from wakugumi.core import dispatch
 from wakugumi.core import events as ev
 from wakugumi.core.broadcast import PARTS, own_subject, owner_of, part_id, read_list
-from wakugumi.core.job import JobId, Verdict
-from wakugumi.core.questions import AskDrain
+from wakugumi.core.job import JobId, JobState, Verdict
+from wakugumi.core.questions import AskDrain, AskRequeue
+from wakugumi.core.wants import Wants
 from wakugumi.errors import PeerError
-from wakugumi.limits import REATTACH_GRACE_S, RECOVERY_GRACE_S
+from wakugumi.limits import BROADCAST_DEADLINE_S, REATTACH_GRACE_S, RECOVERY_GRACE_S
 
 pytestmark = pytest.mark.spec("S5")
 
@@ -75,7 +76,7 @@ def test_a_worker_that_joins_later_is_not_included_and_takes_nobody_elses_part(w
     a.gets(parts["a"])
 
 
-def test_a_part_waits_for_a_slot_and_other_jobs_pass_it_by(world: World) -> None:
+def test_a_part_waits_for_a_slot_of_its_own_worker_and_holds_up_no_other_job(world: World) -> None:
     desk, a, b = world.client(), world.worker("a", credit=1), world.worker("b", credit=1)
     first, second = desk.submits(2)
     a.gets(first)
@@ -84,9 +85,13 @@ def test_a_part_waits_for_a_slot_and_other_jobs_pass_it_by(world: World) -> None
     (third,) = desk.submits(1)
     b.acks(second)
     desk.gets_result(second)
-    b.credit(1)
-    assert b.gets_some() in ([parts["b"]], [third])
+    b.credit(2)
+    assert sorted(b.gets_some()) == sorted([parts["b"], third]), "whatever waits for a"
     a.gets_nothing()
+    a.acks(first)
+    desk.gets_result(first)
+    a.credit(1)
+    a.gets(parts["a"])
 
 
 def test_a_worker_that_is_leaving_or_drained_is_not_asked(world: World) -> None:
@@ -166,6 +171,39 @@ def test_a_request_that_is_too_large_for_so_many_is_refused_whole(
     world.hear(ev.Submitted(desk.conn, job, subject("calc"), "calc", TIMEOUT_S, b"request", broadcast_s=WITHIN_S))
     desk.gets_refusal(job, "too-big")
     assert not world.leader.jobs
+
+
+@pytest.mark.spec("L3")
+def test_a_dead_part_that_is_requeued_has_a_deadline_again_and_can_be_explained(world: World) -> None:
+    desk, first = world.client(), world.worker("a")
+    parts = claimed(desk)
+    first.leaves()
+    for _ in range(5):
+        worker = world.worker("a", credit=1)
+        worker.gets(parts["a"])
+        worker.leaves()
+        world.wait(REATTACH_GRACE_S + 1)
+    desk.gets_failure(parts["a"], "dead")
+    world.ask(AskRequeue())
+    assert "for a worker that is away; it is given up in 60 s" in world.reasons(parts["a"])[0]
+    world.wait(BROADCAST_DEADLINE_S + 1)
+    assert world.leader.jobs[parts["a"]].state is JobState.DONE
+
+
+def test_a_worker_with_too_few_slots_is_not_called_silent(world: World) -> None:
+    desk = world.client()
+    world.worker("small", credit=1)
+    job = world.new_job()
+    event = ev.Submitted(desk.conn, job, subject("calc"), "calc", TIMEOUT_S, b"request", 0, Wants(slots=4), WITHIN_S)
+    world.hear(event)
+    desk.gets_receipt(job)
+    verdict = desk.takes(ev.SendResult).result
+    assert isinstance(verdict, Verdict)
+    (part,) = read_list(verdict.text)
+    key = JobId(bytes.fromhex(part.job))
+    desk.claims(key)
+    desk.gets_receipt(key)
+    assert desk.gets_failure(key, "bad-request").startswith("it needs 4 slots, and this worker has ")
 
 
 def test_an_old_client_cannot_broadcast(world: World) -> None:

@@ -21,10 +21,12 @@ from wakugumi.core.subject import Pattern, parse_pattern, parse_subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
     LANES_IDLE_MAX,
+    LOOK_AHEAD_MAX,
     PRIORITY_AGE_S,
     PRIORITY_MAX,
     SLOTS_DOUBT_S,
     SLOTS_PATIENCE_S,
+    SLOTS_STUCK_S,
     STICKY_PATIENCE_S,
     UNDELIVERED_BYTES_PER_CLIENT_MAX,
 )
@@ -823,3 +825,28 @@ def test_whatever_is_asked_for_nobody_starves_and_nothing_is_kept_for_ever(
         end(job)
     assert all(worker.kept_for is None for worker in workers)
     assert all(worker.credit == worker.slots for worker in workers)
+
+
+@pytest.mark.spec("L2")
+def test_a_worker_that_comes_free_no_further_is_let_go_and_another_one_is_kept(queues: Queues) -> None:
+    stuck, other = queues.worker("stuck", slots=4), queues.worker("other", slots=4)
+    for worker, names in ((stuck, ["a1"]), (other, ["a2", "a3"])):
+        for name in names:
+            queues.push(name)
+            assert queues.serve(worker, 1) == name
+    queues.push("large", wants=Wants(slots=4))
+    queues.serve(stuck, 3)
+    queues.serve(other, 2)
+    queues.wait(2 * SLOTS_PATIENCE_S)
+    assert stuck.kept_for is not None
+    queues.wait(SLOTS_STUCK_S + 2 * SLOTS_PATIENCE_S)
+    assert (stuck.kept_for, other.kept_for is not None) == (None, True)
+
+
+@pytest.mark.spec("L1")
+def test_large_jobs_of_many_sizes_hide_no_small_one(queues: Queues) -> None:
+    worker = queues.worker("w", slots=4)
+    for slots in range(5, 5 + 2 * LOOK_AHEAD_MAX):
+        queues.push(f"large{slots}", wants=Wants(slots=slots))
+    queues.push("small")
+    assert queues.serve(worker, 4) == "small"

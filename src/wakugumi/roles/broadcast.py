@@ -9,7 +9,7 @@ is named in the summary; only if there is none that can, the broadcast is refuse
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -110,8 +110,8 @@ class Broadcast:
             self._wait(one, _key(part), self._part(one, part))
         self._summary = msgspec.structs.replace(self._summary, sent=self._summary.sent + len(parts))
 
-    def _wait(self, one: Asked, key: JobId | None, work: Awaitable[object]) -> None:
-        task = self._session.tasks.start(work, name=f"a broadcast at {one.leader}", quiet=True)  # type: ignore[arg-type]
+    def _wait(self, one: Asked, key: JobId | None, work: Coroutine[object, None, Result | list[Part]]) -> None:
+        task = self._session.tasks.start(work, name=f"a broadcast at {one.leader}", quiet=True)
         self._waiting[task] = one, key
 
     async def _part(self, one: Asked, part: Part) -> Result:
