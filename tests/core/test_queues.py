@@ -848,5 +848,6 @@ def test_large_jobs_of_many_sizes_hide_no_small_one(queues: Queues) -> None:
     worker = queues.worker("w", slots=4)
     for slots in range(5, 5 + 2 * LOOK_AHEAD_MAX):
         queues.push(f"large{slots}", wants=Wants(slots=slots))
+    queues.roster.now += 0.1
     queues.push("small")
     assert queues.serve(worker, 4) == "small"
