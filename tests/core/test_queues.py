@@ -21,7 +21,6 @@ from wakugumi.core.subject import Pattern, parse_pattern, parse_subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
     LANES_IDLE_MAX,
-    LOOK_AHEAD_MAX,
     PRIORITY_AGE_S,
     PRIORITY_MAX,
     SLOTS_DOUBT_S,
@@ -841,13 +840,3 @@ def test_a_worker_that_comes_free_no_further_is_let_go_and_another_one_is_kept(q
     assert stuck.kept_for is not None
     queues.wait(SLOTS_STUCK_S + 2 * SLOTS_PATIENCE_S)
     assert (stuck.kept_for, other.kept_for is not None) == (None, True)
-
-
-@pytest.mark.spec("L1")
-def test_large_jobs_of_many_sizes_hide_no_small_one(queues: Queues) -> None:
-    worker = queues.worker("w", slots=4)
-    for slots in range(5, 5 + 2 * LOOK_AHEAD_MAX):
-        queues.push(f"large{slots}", wants=Wants(slots=slots))
-    queues.roster.now += 0.1
-    queues.push("small")
-    assert queues.serve(worker, 4) == "small"
