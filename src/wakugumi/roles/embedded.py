@@ -16,12 +16,14 @@ from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.guardian import guard
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Link, Owner, adopt
+from wakugumi.adapters.places import FolderPlace
 from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.leader import Leader
+from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker
 
 log = logging.getLogger("wakugumi.embedded")
@@ -79,7 +81,9 @@ def _serve(settings: Settings) -> int:
 
 
 async def _live(settings: Settings) -> int:
-    leader = Leader(final={"timeout"})  # On the same machine again it would only take as long again.
+    place = FolderPlace(Path(settings.jobs) / ".blobs")  # Client and worker use the same folder.
+    # On the same machine again a timeout would only take as long again.
+    leader = Leader(final={"timeout"}, blobs=LeaderBlobs(place, url=place.url))
 
     async def dial(owner: Owner) -> Link:
         ours, theirs = socket.socketpair()

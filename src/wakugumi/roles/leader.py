@@ -47,6 +47,7 @@ from wakugumi.limits import (
     RETRIES_MAX,
     ROUTES_REMEMBERED_MAX,
 )
+from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -71,6 +72,7 @@ class Leader:
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
         final: Container[str] = (),
         hello_deadline_s: float = HELLO_DEADLINE_S,
+        blobs: LeaderBlobs | None = None,
     ) -> None:
         """With a journal it goes on where the last leader ended that had it. Raises ConfigError if that cannot be."""
         loop = asyncio.get_running_loop()
@@ -87,6 +89,7 @@ class Leader:
             keeps=journal is not None,
         )
         self._journal = journal
+        self.blobs = blobs
         if journal is not None:
             _recover(machine, journal, loop.time())
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
@@ -492,7 +495,11 @@ def _ignore(_frame: Frame) -> None:
 
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
-    welcome = ms.Welcome(__version__, [ms.CAPS] if peer.is_client else [])
+    wants = [ms.CAPS] if peer.is_client else []
+    blobs = peer.leader.blobs
+    if blobs is not None:
+        wants.append(ms.BLOBS)
+    welcome = ms.Welcome(__version__, wants, "" if blobs is None else blobs.url)
     peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(welcome)))
 
 

@@ -40,6 +40,11 @@ ASK: Final = 24
 CLAIM: Final = 25
 FETCH: Final = 26
 CAP: Final = 27
+MISSING: Final = 28
+STOCK: Final = 29
+WANT: Final = 30
+SOURCE: Final = 31
+CACHE_DROP: Final = 32
 
 NAMES: Final[dict[int, str]] = {
     SUBMIT_JOB: "SubmitJob",
@@ -63,6 +68,11 @@ NAMES: Final[dict[int, str]] = {
     CLAIM: "Claim",
     FETCH: "Fetch",
     CAP: "Cap",
+    MISSING: "Missing",
+    STOCK: "Stock",
+    WANT: "Want",
+    SOURCE: "Source",
+    CACHE_DROP: "CacheDrop",
 }
 
 NO_ID: Final = bytes(16)

@@ -41,16 +41,27 @@ HEARTBEATS: Final = "heartbeats"
 REATTACH: Final = "reattach"
 CANCELS: Final = "cancels"
 CAPS: Final = "caps"
-WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS)
-WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS)
+BLOBS: Final = "blobs"
+"""It exchanges what does not fit a frame as blobs, and is told which of them are missing."""
+WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS)
+WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS)
+
+
+class BlobRef(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """File content that travels beside the frames, by its SHA-256 in lower-case hexadecimal digits."""
+
+    sha256: str
+    size: int
 
 
 class InputFile(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """A file that a job brings along, or one of a cache that it names."""
+    """A file that a job brings along: in the frame (`content`), as a blob, or one of a cache that it names."""
 
     name: str
     cache_id: str | None = None
     content: bytes | None = None
+    sha256: str | None = None
+    size: int | None = None
 
 
 class JobLimits(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -99,6 +110,11 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     """Why it FAILED: a code of the error table. Old workers give none."""
     run_s: float | None = None
     worker: str | None = None
+    archive_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
+    """The archive, where it does not fit a frame; `output_archive` is None then."""
+    stdout_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
+    """All of stdout, where it does not fit a frame; `stdout` holds its end then."""
+    stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -152,7 +168,10 @@ class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
 
     version: str
     wants: list[str] = []
-    """What the leader takes beyond what every leader with a Welcome does: `caps` from a client."""
+    """What the leader takes beyond what every leader with a Welcome does: `caps` from a client, `blobs` from both."""
+    blobs: str = ""
+    """Where its blobs are, as a URL; empty if the leader itself has them, over HTTP at the address of this
+    connection."""
 
 
 class Refusal(msgspec.Struct, frozen=True, rename="pascal"):
@@ -176,14 +195,107 @@ class Holding(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     """Of an earlier life of this worker, confirmed or not: they follow if they are fetched."""
 
 
-class CachePutHead(msgspec.Struct, frozen=True, rename="pascal"):
+class Missing(msgspec.Struct, frozen=True, rename="pascal"):
+    """What a leader has to have before it takes a job, a result or a cache: put these, and send it again."""
+
+    blobs: list[str]
+
+
+class CacheEntry(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """One file of a cache: in the frame, as old peers have it, or as a blob."""
+
+    name: str
+    content: bytes | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+
+class CachePutRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """A set of files for workers to have beforehand: from a client to the leader, and on to each worker."""
+
     cache_id: str = ""
+    entries: list[CacheEntry] = []
+    target_pattern: str = ""
+    within_s: float | None = None
+    """How long the client waits for the workers."""
+    share: float | None = None
+    """With this share of the workers, 0 to 1, the client is content; 1 if it does not say."""
+    pinned: bool = False
+    progress: bool = False
+    """Tell how far it is, now and then, by answers with the status PROGRESS."""
+    version: str = ""
+    """From a leader: which life of this cache id it is. What a worker has of another one is dropped first."""
 
 
-class CachePutResult(msgspec.Struct, frozen=True, rename="pascal"):
+class CacheFailure(msgspec.Struct, frozen=True, rename="pascal"):
+    worker: str
+    message: str
+
+
+class CachePutResult(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """A worker's answer to a CachePut, or the leader's summary of them."""
+
     cache_id: str
     status: str
     message: str
+    sent: int = 0
+    ok: int = 0
+    skipped: int = 0
+    failed: int = 0
+    silent: int = 0
+    waiting: int = 0
+    """Workers that have not answered yet: only while it is under way."""
+    failures: list[CacheFailure] = []
+
+
+class Stock(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """What a worker holds: all of it after its Welcome (`whole`), then what came and went."""
+
+    whole: bool = False
+    url: str = ""
+    """Where other workers fetch from it; empty if they cannot."""
+    key: str = ""
+    """By which it checks the tokens that the leader makes for others to fetch from it."""
+    blobs: list[str] = []
+    gone: list[str] = []
+    caches: dict[str, str] = {}
+    """Caches by their ids, and the versions it has of them."""
+    used_bytes: int = 0
+    bytes_max: int = 0
+
+
+class FetchFailure(msgspec.Struct, frozen=True, rename="pascal"):
+    """Where a worker tried to fetch from, in vain, and how that ended: `dead`, `slow`, `lied` or `busy`."""
+
+    url: str
+    why: str
+
+
+class Want(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """A worker needs a blob, or one file of a cache, and asks where it may fetch it."""
+
+    sha256: str = ""
+    size: int = 0
+    cache_id: str = ""
+    name: str = ""
+    failed: FetchFailure | None = None
+    """The source that it was given before, for the same want."""
+
+
+class Source(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """Where a worker may fetch what it wants. With a code there is no such place, and will be none."""
+
+    sha256: str = ""
+    size: int = 0
+    url: str = ""
+    """A worker's or a place's; empty: the leader's own place."""
+    token: str = ""
+    code: str = ""
+    message: str = ""
+
+
+class CachePutHead(msgspec.Struct, frozen=True, rename="pascal"):
+    cache_id: str = ""
 
 
 _encoder: Final = msgspec.json.Encoder()
