@@ -227,3 +227,38 @@ JOURNAL_FREE_MIN_BYTES: Final = 64 * MIB
 write-ahead log, its copy, and what was read from clients before they were told."""
 JOURNAL_BACKLOG_BYTES_MAX: Final = 32 * MIB
 """What may wait for a slow disk before the leader stops reading from its peers; below half of it, it reads again."""
+
+# Blobs (SPEC C4, C5, C7)
+BLOB_BYTES_MAX: Final = 1024 * 1024 * MIB
+"""The largest blob: a terabyte, to tell a file from a mistake. The disk is asked first anyway."""
+BLOB_STORE_BYTES: Final = 20 * 1000 * 1000 * 1000
+"""What a leader's blobs may take before those that nobody needs any more are removed, unless told otherwise."""
+BLOB_RECENT_S: Final = 600.0
+"""A blob that was asked for within this time stays: whoever was told that it is there is about to name it."""
+BLOB_UNUSED_S: Final = 86_400.0
+"""A blob that nothing names and nobody asked for since a day is removed."""
+BLOB_ABANDONED_S: Final = 3_600.0
+"""An upload that nobody has gone on with for an hour is removed."""
+BLOB_SWEEP_S: Final = 30.0
+"""How often a leader looks whether blobs must go."""
+BLOB_STALL_S: Final = 10.0
+"""No byte of a transfer for so long: the other side counts as slow, and whoever has another source uses that."""
+BLOB_RECEIVED_MIN_BYTES: Final = 64 * KIB
+BLOB_RECEIVED_MIN_S: Final = 30.0
+"""Less than so much in so long, and an upload is cut off: it holds one of the places that others wait for."""
+UPLOADS_MAX: Final = 64
+"""Uploads that are received at once, with some 3 MiB of memory each; others wait."""
+UPLOAD_WAIT_S: Final = 5.0
+"""How long an upload waits for its turn before it is told to come again: shorter than a sender waits for a byte."""
+UPLOAD_PATIENCE_S: Final = 300.0
+"""How long a sender comes again to a place that is busy."""
+SERVING_MAX: Final = 256
+"""Blobs that a leader sends at once; further ones are told to come again. A worker has a smaller number of its own."""
+TOKEN_S: Final = 900.0
+"""How long a leader's word that a worker may fetch a blob from another holds."""
+
+# HTTP
+HTTP_IDLE_S: Final = 15.0
+"""A request's head must come, and the next one begin, within this time: who only holds a connection open is cut off."""
+HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
+"""One line of a request's head."""

@@ -21,6 +21,7 @@ from wakugumi import __version__
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.net import Link, adopt, bound_port, listen
+from wakugumi.adapters.web import Door
 from wakugumi.core import events as ev
 from wakugumi.core.broadcast import PARTS
 from wakugumi.core.dispatch import Dispatch
@@ -90,6 +91,8 @@ class Leader:
         )
         self._journal = journal
         self.blobs = blobs
+        if blobs is not None:
+            blobs.begin()
         if journal is not None:
             _recover(machine, journal, loop.time())
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
@@ -103,6 +106,7 @@ class Leader:
         self.hello_deadline_s = hello_deadline_s
         self._conns = 0
         self._server: asyncio.Server | None = None
+        self.door: Door | None = None
         self._stopped = asyncio.Event()
         self._alone = asyncio.Event()
         self._alone.set()
@@ -128,7 +132,8 @@ class Leader:
 
     async def listen(self, host: str, port: int) -> int:
         """Take connections; returns the port, which matters if 0 was asked for. Raises ConfigError."""
-        self._server = await listen(host, port, self.new_peer)
+        self.door = Door(host, () if self.blobs is None else self.blobs.routes)
+        self._server = await listen(host, port, self.new_peer, self.door.at)
         return bound_port(self._server)
 
     async def adopt(self, sock: socket.socket) -> None:
@@ -159,9 +164,17 @@ class Leader:
                 await self._alone.wait()
         for peer in list(self.peers.values()):
             peer.link.abort()
+        if self.door is not None:
+            await self.door.close()
+        if self.blobs is not None:
+            await self.blobs.close()
         self.drive.close()
         if self._journal is not None:
             await self._journal.close()
+
+    @property
+    def connections(self) -> int:
+        return len(self.peers) + (0 if self.door is None else self.door.connections)
 
     def new_peer(self) -> Peer:
         self._conns += 1
@@ -268,7 +281,7 @@ class Peer:
 
     def on_open(self, link: Link) -> None:
         self.link = link
-        if len(self.leader.peers) >= CONNECTIONS_MAX:
+        if self.leader.connections >= CONNECTIONS_MAX:
             link.close(f"more than {CONNECTIONS_MAX} connections")
             return
         self.leader.came(self)
