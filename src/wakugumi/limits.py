@@ -43,6 +43,8 @@ FILE_NAME_BYTES_MAX: Final = 1_024
 """A whole relative path in a job; each part at most 255, which is what file systems take."""
 FILE_NAME_PART_BYTES_MAX: Final = 255
 FILES_PER_JOB_MAX: Final = 10_000
+BLOB_BYTES_MAX: Final = 16 * 1024 * 1024 * MIB
+"""What a blob may say of its size: 16 TiB, which is what file systems take."""
 ARGS_PER_JOB_MAX: Final = 10_000
 """Linux takes 2 MiB of arguments; a frame of 4 MiB of one-letter arguments would only fail later and worse."""
 
@@ -71,6 +73,11 @@ HOMES_MAX: Final = 10_000
 """Keys of one subject whose homes a leader remembers; the one that was not asked for longest goes first."""
 HOMES_SUBJECTS_MAX: Final = 100
 """Subjects whose keys it remembers: with all of them full, some 200 MiB."""
+BLOBS_PATIENCE_S: Final = 1.0
+"""How soon a job that waits for a worker that knows blobs looks whether there still is one."""
+FILES_WEIGHED_MAX: Final = 16
+HOLDERS_WEIGHED_MAX: Final = 64
+"""Of a job's files, and of those who hold each: so many are looked at for the worker that holds most of them."""
 SLOTS_PATIENCE_S: Final = 1.0
 """How long a job that needs several slots lets others pass before a worker is kept free for it."""
 SLOTS_DOUBT_S: Final = 10.0

@@ -8,6 +8,8 @@ their order, and the first that can go now goes:
                 longer than STICKY_PATIENCE_S, and none of them for a home that has offered nothing for that long
     slots       to a worker with so many free; else it lets others pass. After SLOTS_PATIENCE_S a worker is kept free
                 for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
+    files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
+                no worker that does not know them while one serves that does
 
 A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
 """
@@ -15,16 +17,20 @@ A turn in which nothing can go stands aside (`queues`) until credit comes, or a 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.core.homes import Homes
-from wakugumi.core.job import QUEUED
-from wakugumi.core.roster import Roster, Worker, has_room, members_of
+from wakugumi.core.job import QUEUED, WorkerId
+from wakugumi.core.roster import Roster, Worker, has_room, members_of, rank_of
 from wakugumi.core.subject import Subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
+    BLOBS_PATIENCE_S,
+    FILES_WEIGHED_MAX,
+    HOLDERS_WEIGHED_MAX,
     HOMES_SUBJECTS_MAX,
     LOOK_AHEAD_MAX,
     PRIORITY_AGE_S,
@@ -91,6 +97,11 @@ class Asks:
         and none of them has credit, there is no need to look again. None: look."""
 
 
+def nobody(_file: str) -> Collection[WorkerId]:
+    """Who holds a file, where nobody knows."""
+    return ()
+
+
 def slots_of(job: Job) -> int:
     return 1 if job.wants is None else job.wants.slots
 
@@ -104,7 +115,7 @@ def due_of(job: Job) -> float:
 
 def is_picky(job: Job, lane: Lane) -> bool:
     wants = job.wants
-    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)))
+    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)) or wants.blobs)
 
 
 # What a turn holds.
@@ -212,8 +223,9 @@ def _uncount(turn: Turn, job: Job) -> None:
 class Choice:
     """Chooses for the turns of one leader whose jobs ask for something."""
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Roster, holders: Callable[[str], Collection[WorkerId]] = nobody) -> None:
         self._roster = roster
+        self._holders = holders
         self._homes: OrderedDict[Subject, tuple[Homes, int]] = OrderedDict()
         """Of each sticky subject, with the era in which they were settled; what was used last stands last."""
         self._timers: list[tuple[float, int, Turn]] = []
@@ -259,10 +271,12 @@ class Choice:
         keys = self._homes_in(lane)
         homes: dict[Worker, None] = {}
         """Of those that wait for theirs."""
-        late: Job | None = None
+        late: tuple[Job, Worker] | None = None
         wake_at = too_large = _NEVER
         skip: set[tuple[int, int]] = set()
         looked = 0
+        no_blobs = False
+        """Some need a worker that knows blobs, and those that do have no room."""
         for job in in_order(turn, skip):
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
@@ -271,6 +285,8 @@ class Choice:
                 return job, home
             if wants.slots > 1:
                 roomy = roster.roomy(lane.pools, lane.order, wants.slots) if wants.slots < too_large else None
+                if roomy is not None and wants.files:
+                    roomy = self._to_holder(lane, wants, roomy)
                 if roomy is not None:
                     return job, roomy
                 skip.add((wants.priority, wants.slots))
@@ -282,30 +298,68 @@ class Choice:
                         late = None
                         break
                     best = left
+            elif no_blobs and wants.blobs:
+                pass
+            elif (to := self._to_holder(lane, wants, best) if wants.files else best) is None:
+                no_blobs = True
             elif home is None:
-                return job, best
+                return job, to
             else:
                 if not homes:
                     if asks.first is not job:
                         asks.first, asks.first_at = job, now
                     if asks.first_at + STICKY_PATIENCE_S <= now:
-                        return job, best
+                        return job, to
                     wake_at = min(wake_at, asks.first_at + STICKY_PATIENCE_S)
                 homes[home] = None
                 given_up_at = max(home.spent_at, home.joined_at) + STICKY_PATIENCE_S
                 if given_up_at > now:
                     wake_at = min(wake_at, given_up_at)
                 elif late is None:
-                    late = job
+                    late = job, to
             looked += wants.slots == 1  # The others of that size are skipped.
             if looked >= LOOK_AHEAD_MAX:
                 break
         if late is not None:
-            return late, best
+            return late
+        if no_blobs:  # Those that know them may leave, and nobody says so.
+            wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
         self._wake(turn, asks, wake_at)
-        if too_large == _NEVER:
+        if too_large == _NEVER and not no_blobs:
             asks.homes, asks.seen = list(homes), (size(turn), roster.era)
         return None
+
+    def _to_holder(self, lane: Lane, wants: Wants, best: Worker) -> Worker | None:
+        """Of those with room, who holds most of its files; `best` if nobody holds any. None if it has to wait for one
+        that knows blobs."""
+        order, slots = lane.order, wants.slots
+        if wants.blobs and not best.blobs:
+            knowing = [worker for worker in members_of(lane.pools) if worker.blobs and worker.serves]
+            able = [worker for worker in knowing if has_room(worker, slots)]
+            if able:
+                best = min(able, key=lambda worker: rank_of(worker, order))
+            elif knowing:
+                return None
+        held = [found for file in wants.files[:FILES_WEIGHED_MAX] if (found := self._holders(file))]
+        if not held or all(best.id in holders for holders in held):
+            return best
+        held.sort(key=len)  # What few hold says most.
+        weighed: dict[WorkerId, None] = {best.id: None}
+        for holders in held:
+            weighed |= dict.fromkeys(islice(holders, HOLDERS_WEIGHED_MAX))
+        by_id = self._roster.by_id
+        able = [
+            worker
+            for worker_id in weighed
+            if (worker := by_id.get(worker_id)) is not None
+            and has_room(worker, slots)
+            and any(pool in lane.pools for pool in worker.pools)
+        ]
+        return min(
+            able,
+            key=lambda worker: (-sum(worker.id in holders for holders in held), rank_of(worker, order)),
+            default=best,
+        )
 
     def home_of(self, lane: Lane, job: Job) -> Worker | None:
         """Who should run it, if that matters. It may be away, if it may still come back."""

@@ -10,7 +10,7 @@ answered in `explain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,12 +19,14 @@ from wakugumi.core import events as ev
 from wakugumi.core import explain, overview
 from wakugumi.core.broadcast import Part, list_of, own_subject, owner_of, part_id
 from wakugumi.core.callers import Callers
+from wakugumi.core.choice import nobody
 from wakugumi.core.claims import Claim, Claims
 from wakugumi.core.course import Course, exits
 from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
-from wakugumi.core.job import DONE, JobId, Verdict, parse_job_id
+from wakugumi.core.holds import Holds
+from wakugumi.core.job import DONE, JobId, Verdict, WorkerId, parse_job_id
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.questions import (
@@ -74,9 +76,10 @@ class Dispatch:
         final: Container[str] = (),
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
+        holders: Callable[[str], Collection[WorkerId]] = nobody,
     ) -> None:
         """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
-        would be a retry: with one worker, a timeout."""
+        would be a retry: with one worker, a timeout. `holders` tells who holds a file."""
         self._queue_jobs_max = queue_jobs_max
         self._queue_bytes_max = queue_bytes_max
         self._final = final
@@ -91,12 +94,13 @@ class Dispatch:
         self.disk_low = False
         self._deaf = False
         self._awake_at = now
-        self._claims = Claims()
+        self._holds = holds = Holds()
+        self._claims = Claims(holds)
         self.jobs: dict[JobId, Job] = {}
         self.roster = Roster(*policies.rankings)
         self.roster.now = now
-        self.lanes = Lanes(self.roster, policies)
-        self.callers = Callers(out, self.lanes, self.jobs)
+        self.lanes = Lanes(self.roster, policies, holders)
+        self.callers = Callers(out, self.lanes, self.jobs, holds)
         self.course = Course(
             out,
             self.roster,
@@ -104,6 +108,7 @@ class Dispatch:
             self.callers,
             self.jobs,
             Stats(now),
+            holds,
             chance=chance,
             attempts_max=attempts_max,
             payload_memory_bytes=payload_memory_bytes,
@@ -139,6 +144,15 @@ class Dispatch:
     @property
     def durable(self) -> bool:
         return self._out.keeps
+
+    def holds(self, file: str) -> bool:
+        """Does any job or result still need this blob or cache?"""
+        return file in self._holds
+
+    def knows(self, job_id: JobId) -> bool:
+        """A job that is submitted again under this id is not run for it: it runs already, or is done."""
+        job = self.jobs.get(job_id)
+        return job is not None and (job.state is not DONE or job.ok)
 
     def recover(self, leaves: Iterable[Leaf], now: float) -> None:
         """Go on where the leader that wrote these leaves ended. Once, and before anything else."""
@@ -190,6 +204,7 @@ class Dispatch:
         self._claims.check()
         self.callers.check()
         self.course.check()
+        self._holds.check(self.jobs.values(), self.callers.dead, self._claims.blobs())
         self._out.check()
 
     # Who it is about.
@@ -325,7 +340,7 @@ class Dispatch:
         worker = self.roster.by_id.get(claim.worker)
         answer = claim.answer
         if answer is not None and self._is_final(answer):
-            self.course.finish(job, answer.ok, answer.payload, now)
+            self.course.finish(job, answer.ok, answer.payload, now, blobs=answer.blobs)
         elif answer is None and worker is not None and claim.since >= worker.joined_at:
             self.course.run_on(job, worker, now)
         else:
@@ -390,6 +405,8 @@ class Dispatch:
             do.append(ev.Stopped())
         if out.keeps and out.leaves.take_turned():
             self._shelf.tidy(now)
+        if freed := self._holds.take_freed():
+            do.append(ev.BlobsFreed(freed))
         return out.step()
 
     def _may_assign(self) -> bool:
@@ -416,12 +433,12 @@ class Dispatch:
         elif job.state is DONE:
             return
         elif event.ok:
-            self.course.finish(job, True, event.payload, now, by=worker)
+            self.course.finish(job, True, event.payload, now, by=worker, blobs=event.blobs)
         elif _is_retried(job, event):
             if job.worker is worker:
                 self.course.attempt_lost(job, "exit", now, at_once=False, output=event.output)
         elif self._is_final(event):
-            self.course.finish(job, False, event.payload, now, by=worker, why=event.reason)
+            self.course.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
         elif job.worker is worker:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
             at_once = event.reason == "cancelled"
@@ -508,14 +525,14 @@ class Dispatch:
     def _requeue(self, dead: Job, now: float) -> None:
         """The id is open again, as if it had just been submitted (SPEC L3)."""
         self.callers.withdraw(dead)
-        self.callers.dead.remove(dead)
+        self.callers.unbury(dead)
         client = self.callers.called(dead.client.id)
         client.cap = client.cap or dead.client.cap
         job = self.course.reopen(dead, client, now)
         if owner_of(job.subject) is not None:
             self.course.must_be_done(job, BROADCAST_DEADLINE_S, now)
         if self.durable:
-            keep_whole(job, self._out, self.course.deadlines, now)
+            keep_whole(job, self._out, self.course, now)
         self.course.queue(job)
 
     def _stop_wanted(self, _event: ev.StopWanted, _now: float) -> None:

@@ -86,6 +86,8 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     cancels: bool
     slots: int = 0
     """How many it has in all: it may be given jobs that need several. An old worker does not say."""
+    blobs: bool = False
+    """It fetches what a job names and does not bring along."""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +133,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     output: str = ""
     """The end of what it printed, if it is not OK: for the story of its attempts."""
+    blobs: tuple[str, ...] = ()
+    """What of the result did not fit, and is in the leader's place."""
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -288,6 +292,7 @@ class KeepResult(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
     outcome: str
     """How its running attempt ended, if there was one."""
     result: bytes | Verdict
+    blobs: tuple[str, ...] = ()
 
 
 class KeepDelivered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
@@ -323,6 +328,8 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     delivered: bool
     requeued: bool = False
     wants: Wants | None = None
+    blobs: tuple[str, ...] = ()
+    """The result's."""
 
 
 class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
@@ -446,6 +453,12 @@ class Close(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
+class BlobsFreed(msgspec.Struct, frozen=True, gc=False):
+    """Results that had these blobs are forgotten, and no other job needs them."""
+
+    blobs: Sequence[str]
+
+
 class Stopped(msgspec.Struct, frozen=True, gc=False):
     """Nothing runs any more, and nobody who is here waits for a result."""
 
@@ -467,5 +480,6 @@ LeaderDo: TypeAlias = (
     | ResumeReading
     | Complain
     | Close
+    | BlobsFreed
     | Stopped
 )

@@ -117,6 +117,15 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
 
 
+class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of an InputFile that a leader needs: where it comes from. `wire/refs.py` reads them."""
+
+    cache_id: str | None = None
+    content: msgspec.Raw = msgspec.Raw()
+    sha256: str | None = None
+    size: int | None = None
+
+
 class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """The fields of a JobRequest that a leader needs."""
 
@@ -128,6 +137,7 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     priority: int = 0
     slots: int = 1
     broadcast_s: float | None = None
+    files: tuple[FileHead, ...] | None = None
 
 
 class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -141,6 +151,9 @@ class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
     status: str
     reason: str | None = None
+    archive_blob: BlobRef | None = None
+    stdout_blob: BlobRef | None = None
+    stderr_blob: BlobRef | None = None
 
 
 class Printed(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
