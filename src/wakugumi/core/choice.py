@@ -17,20 +17,18 @@ A turn in which nothing can go stands aside (`queues`) until credit comes, or a 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.core.homes import Homes
-from wakugumi.core.job import QUEUED, WorkerId
-from wakugumi.core.roster import Roster, Worker, has_room, members_of, rank_of
+from wakugumi.core.job import QUEUED
+from wakugumi.core.nearness import Holders, nearest, nobody
+from wakugumi.core.roster import Roster, Worker, has_room, members_of
 from wakugumi.core.subject import Subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
     BLOBS_PATIENCE_S,
-    FILES_WEIGHED_MAX,
-    HOLDERS_WEIGHED_MAX,
     HOMES_SUBJECTS_MAX,
     LOOK_AHEAD_MAX,
     PRIORITY_AGE_S,
@@ -95,11 +93,6 @@ class Asks:
         self.seen = (0, 0)
         """Who was waited for when nothing could go, of how many jobs and in which era: while none of that has changed
         and none of them has credit, there is no need to look again. None: look."""
-
-
-def nobody(_file: str) -> Collection[WorkerId]:
-    """Who holds a file, where nobody knows."""
-    return ()
 
 
 def slots_of(job: Job) -> int:
@@ -223,7 +216,7 @@ def _uncount(turn: Turn, job: Job) -> None:
 class Choice:
     """Chooses for the turns of one leader whose jobs ask for something."""
 
-    def __init__(self, roster: Roster, holders: Callable[[str], Collection[WorkerId]] = nobody) -> None:
+    def __init__(self, roster: Roster, holders: Holders = nobody) -> None:
         self._roster = roster
         self._holders = holders
         self._homes: OrderedDict[Subject, tuple[Homes, int]] = OrderedDict()
@@ -271,7 +264,7 @@ class Choice:
         keys = self._homes_in(lane)
         homes: dict[Worker, None] = {}
         """Of those that wait for theirs."""
-        late: tuple[Job, Worker] | None = None
+        late: Job | None = None
         wake_at = too_large = _NEVER
         skip: set[tuple[int, int]] = set()
         looked = 0
@@ -281,14 +274,14 @@ class Choice:
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
             home = None if at is None else by_id[at]
+            if home is not None and wants.blobs and not home.blobs:
+                home = None
             if home is not None and has_room(home, wants.slots):
                 return job, home
             if wants.slots > 1:
                 roomy = roster.roomy(lane.pools, lane.order, wants.slots) if wants.slots < too_large else None
-                if roomy is not None and wants.files:
-                    roomy = self._to_holder(lane, wants, roomy)
-                if roomy is not None:
-                    return job, roomy
+                if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
+                    return job, to
                 skip.add((wants.priority, wants.slots))
                 is_first, too_large = too_large == _NEVER, min(too_large, wants.slots)
                 if is_first:
@@ -300,7 +293,7 @@ class Choice:
                     best = left
             elif no_blobs and wants.blobs:
                 pass
-            elif (to := self._to_holder(lane, wants, best) if wants.files else best) is None:
+            elif (to := self._to_whom(lane, job, best)) is None:
                 no_blobs = True
             elif home is None:
                 return job, to
@@ -316,12 +309,12 @@ class Choice:
                 if given_up_at > now:
                     wake_at = min(wake_at, given_up_at)
                 elif late is None:
-                    late = job, to
+                    late = job
             looked += wants.slots == 1  # The others of that size are skipped.
             if looked >= LOOK_AHEAD_MAX:
                 break
-        if late is not None:
-            return late
+        if late is not None and (to := self._to_whom(lane, late, best)) is not None:
+            return late, to
         if no_blobs:  # Those that know them may leave, and nobody says so.
             wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
         self._wake(turn, asks, wake_at)
@@ -329,37 +322,9 @@ class Choice:
             asks.homes, asks.seen = list(homes), (size(turn), roster.era)
         return None
 
-    def _to_holder(self, lane: Lane, wants: Wants, best: Worker) -> Worker | None:
-        """Of those with room, who holds most of its files; `best` if nobody holds any. None if it has to wait for one
-        that knows blobs."""
-        order, slots = lane.order, wants.slots
-        if wants.blobs and not best.blobs:
-            knowing = [worker for worker in members_of(lane.pools) if worker.blobs and worker.serves]
-            able = [worker for worker in knowing if has_room(worker, slots)]
-            if able:
-                best = min(able, key=lambda worker: rank_of(worker, order))
-            elif knowing:
-                return None
-        held = [found for file in wants.files[:FILES_WEIGHED_MAX] if (found := self._holders(file))]
-        if not held or all(best.id in holders for holders in held):
-            return best
-        held.sort(key=len)  # What few hold says most.
-        weighed: dict[WorkerId, None] = {best.id: None}
-        for holders in held:
-            weighed |= dict.fromkeys(islice(holders, HOLDERS_WEIGHED_MAX))
-        by_id = self._roster.by_id
-        able = [
-            worker
-            for worker_id in weighed
-            if (worker := by_id.get(worker_id)) is not None
-            and has_room(worker, slots)
-            and any(pool in lane.pools for pool in worker.pools)
-        ]
-        return min(
-            able,
-            key=lambda worker: (-sum(worker.id in holders for holders in held), rank_of(worker, order)),
-            default=best,
-        )
+    def _to_whom(self, lane: Lane, job: Job, best: Worker) -> Worker | None:
+        wants = job.wants
+        return nearest(lane, wants, best, self._roster, self._holders) if wants is not None and wants.files else best
 
     def home_of(self, lane: Lane, job: Job) -> Worker | None:
         """Who should run it, if that matters. It may be away, if it may still come back."""

@@ -10,7 +10,7 @@ answered in `explain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,14 +19,14 @@ from wakugumi.core import events as ev
 from wakugumi.core import explain, overview
 from wakugumi.core.broadcast import Part, list_of, own_subject, owner_of, part_id
 from wakugumi.core.callers import Callers
-from wakugumi.core.choice import nobody
 from wakugumi.core.claims import Claim, Claims
 from wakugumi.core.course import Course, exits
 from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.holds import Holds
-from wakugumi.core.job import DONE, JobId, Verdict, WorkerId, parse_job_id
+from wakugumi.core.job import DONE, JobId, Verdict, parse_job_id
+from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.questions import (
@@ -76,7 +76,7 @@ class Dispatch:
         final: Container[str] = (),
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
-        holders: Callable[[str], Collection[WorkerId]] = nobody,
+        holders: Holders = nobody,
     ) -> None:
         """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
         would be a retry: with one worker, a timeout. `holders` tells who holds a file."""

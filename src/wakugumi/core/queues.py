@@ -15,7 +15,6 @@ aside, so that the others of its lane go on.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Final
 from zlib import crc32
@@ -24,8 +23,9 @@ import msgspec
 
 from wakugumi.core import choice
 from wakugumi.core.broadcast import own_subject, owner_of
-from wakugumi.core.choice import Asks, Choice, nobody, slots_of
-from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict, WorkerId
+from wakugumi.core.choice import Asks, Choice, slots_of
+from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
+from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.policy import Policies
 from wakugumi.core.roster import Pool, Roster, Worker
 from wakugumi.core.stats import Cell
@@ -170,9 +170,7 @@ class Lane:
 class Lanes:
     """All queues of one leader."""
 
-    def __init__(
-        self, roster: Roster, policies: Policies, holders: Callable[[str], Collection[WorkerId]] = nobody
-    ) -> None:
+    def __init__(self, roster: Roster, policies: Policies, holders: Holders = nobody) -> None:
         """The roster ranks by the policies' rules; `holders` tells who holds a file."""
         self._roster = roster
         self._policies = policies
