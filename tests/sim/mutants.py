@@ -412,7 +412,7 @@ MUTANTS: Final = (
         "        if job.wants is not None and not dead:\n            self.holds.end(job)\n",
         "        if job.wants is not None and not dead and by is not None:\n            self.holds.end(job)\n",
         "what a cancelled job named is held for ever",
-        1,
+        4,
     ),
     Mutant(
         "requeued-inputs-not-held",
@@ -420,7 +420,7 @@ MUTANTS: Final = (
         "        self.jobs[dead.id] = job\n        self.holds.begin(job)\n",
         "        self.jobs[dead.id] = job\n",
         "a dead job is requeued, and its inputs may be removed",
-        1,
+        679,
     ),
     Mutant(
         "result-blobs-not-recovered",
@@ -428,7 +428,7 @@ MUTANTS: Final = (
         "        if blobs:\n            self.blobs[job.id] = blobs\n",
         "",
         "after a restart, the blobs of results that wait for their clients may be removed",
-        1,
+        3,
     ),
     Mutant(
         "moved-result-without-blobs",
@@ -436,7 +436,7 @@ MUTANTS: Final = (
         "            course.holds.results.get(job.id, ()),\n",
         "            (),\n",
         "the blobs of a result that was moved in the journal are forgotten",
-        1,
+        854,
     ),
     Mutant(
         "released-too-early",
@@ -444,7 +444,7 @@ MUTANTS: Final = (
         "            left = self._counts[file] - 1\n            if left:\n",
         "            left = self._counts.get(file, 1) - 1\n            if left > 1:\n",
         "a blob that two jobs name is freed when one of them is done",
-        1,
+        2,
     ),
     Mutant(
         "two-never-adopt",

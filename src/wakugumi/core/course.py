@@ -132,7 +132,7 @@ class Course:
             door.alone,
             LIMBO,
             now,
-            digest=digest_of(payload),
+            digest=event.digest or digest_of(payload),
             retries=event.retries,
             wants=event.wants,
         )
@@ -156,6 +156,7 @@ class Course:
                     event.retries,
                     payload,
                     event.wants,
+                    event.digest,
                 )
             )
             if self.memory_bytes + size > self._payload_memory_bytes:

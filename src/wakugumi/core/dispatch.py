@@ -39,7 +39,7 @@ from wakugumi.core.questions import (
     CancelAnswer,
     DeadDoneAnswer,
 )
-from wakugumi.core.queues import Job, Lanes, digest_of
+from wakugumi.core.queues import Job, Lanes, digest_of, is_packed_or_not
 from wakugumi.core.recovery import Leaf, keep_whole, recover
 from wakugumi.core.roster import Roster
 from wakugumi.core.shelf import Shelf
@@ -586,9 +586,12 @@ class Dispatch:
 def _same_request(job: Job, event: ev.Submitted) -> bool:
     if job.subject != event.subject:
         return False
-    if job.payload is not None:
-        return job.payload == event.payload
-    return job.digest == digest_of(event.payload)
+    if job.payload is not None and job.payload == event.payload:
+        return True
+    digest = event.digest or digest_of(event.payload)
+    if job.digest == digest and not event.digest:
+        return job.payload is None
+    return is_packed_or_not(job.digest, digest, packed=event.digest != 0)
 
 
 def _is_retried(job: Job, event: ev.Acked) -> bool:

@@ -108,6 +108,8 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     wants: Wants | None = None
     broadcast_s: float = 0.0
     """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""
+    digest: int = 0
+    """Of a payload that is packed: its size, and the checksum of what it is unpacked. 0 for all others."""
 
 
 class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
@@ -268,6 +270,8 @@ class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
     retries: int
     payload: bytes
     wants: Wants | None = None
+    digest: int = 0
+    """If it is not that of the payload, because that is packed."""
 
 
 class KeepAttempt(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):

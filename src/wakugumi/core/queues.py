@@ -31,7 +31,13 @@ from wakugumi.core.roster import Pool, Roster, Worker
 from wakugumi.core.stats import Cell
 from wakugumi.core.subject import Pattern, PatternTree, Subject
 from wakugumi.core.wants import Wants
-from wakugumi.limits import LANES_IDLE_MAX, LOOK_AHEAD_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+from wakugumi.limits import (
+    LANES_IDLE_MAX,
+    LOOK_AHEAD_MAX,
+    PACK_FROM_BYTES,
+    PACK_SHARE_MAX,
+    UNDELIVERED_BYTES_PER_CLIENT_MAX,
+)
 
 _GONE_KEPT: Final = 64
 """Cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
@@ -108,6 +114,14 @@ def digest_of(payload: bytes) -> int:
     """A request in short: its size, and a checksum that tells a mistake from a repetition. It is the same in every
     process, and of one machine word but for requests of gigabytes."""
     return len(payload) << 32 | crc32(payload)
+
+
+def is_packed_or_not(known: int, came: int, *, packed: bool) -> bool:
+    """Are these the digests of one request, of which one is packed (`packed`: the one that came)? Both have the
+    checksum of the unpacked request, and the size of what came."""
+    if (known ^ came) & 0xFFFF_FFFF:
+        return False
+    return packed or (came >> 32 >= PACK_FROM_BYTES and known >> 32 < PACK_SHARE_MAX * (came >> 32))
 
 
 class Turn:

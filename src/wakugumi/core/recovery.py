@@ -128,7 +128,7 @@ class _Fold:
         self._leaves.recovered(number)
         for record in records:
             if isinstance(record, ev.KeepJob):
-                self._open(record, at, digest_of(record.payload), len(record.payload))
+                self._open(record, at, record.digest or digest_of(record.payload), len(record.payload))
             elif isinstance(record, ev.KeepWhole):
                 self._whole(record, at)
             elif not isinstance(record, ev.DropLeaves):

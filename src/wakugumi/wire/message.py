@@ -43,6 +43,8 @@ CANCELS: Final = "cancels"
 CAPS: Final = "caps"
 BLOBS: Final = "blobs"
 """It exchanges what does not fit a frame as blobs, and is told which of them are missing."""
+ZSTD: Final = "zstd"
+"""Payloads of jobs and results may be packed, in both directions."""
 WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS)
 WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS)
 
@@ -387,6 +389,12 @@ def read_result(job_id: JobId, payload: bytes) -> JobResult:
         return _result.decode(payload)
     except _UNREADABLE as error:
         raise PeerError(f"the payload of Result is not a result: {_brief(error)}") from None
+
+
+def says_blobs(payload: bytes) -> bool:
+    """May a job or a result name blobs? If not, it surely does not."""
+    # A name may be written with escapes.
+    return b'Sha256"' in payload or rb"\u00" in payload
 
 
 def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
