@@ -18,6 +18,10 @@ FIRST_FRAME_BYTES_MAX: Final = 64 * KIB
 """A hello is small; who has not said who they are gets no more memory than this."""
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 4 * KIB
 """A payload that surely fits a frame, whatever its subject."""
+PACK_FROM_BYTES: Final = 4 * KIB
+"""Smaller payloads are not packed (F10): they leave in one packet with others anyway."""
+PACK_SHARE_MAX: Final = 0.9
+"""A packed payload that is not smaller than this share of it is sent as it is: unpacking costs as well."""
 HELLO_DEADLINE_S: Final = 10.0
 """A connection that says nothing is a held file descriptor and nothing else."""
 CONNECTIONS_MAX: Final = 10_000
@@ -43,6 +47,10 @@ FILE_NAME_BYTES_MAX: Final = 1_024
 """A whole relative path in a job; each part at most 255, which is what file systems take."""
 FILE_NAME_PART_BYTES_MAX: Final = 255
 FILES_PER_JOB_MAX: Final = 10_000
+BLOB_NAMED_S: Final = 60.0
+"""A blob that a peer has just named is not removed for so long: the job or result that needs it is on its way."""
+BLOB_BYTES_MAX: Final = 16 * 1024 * 1024 * MIB
+"""What a blob may say of its size: 16 TiB, which is what file systems take."""
 ARGS_PER_JOB_MAX: Final = 10_000
 """Linux takes 2 MiB of arguments; a frame of 4 MiB of one-letter arguments would only fail later and worse."""
 
@@ -71,6 +79,11 @@ HOMES_MAX: Final = 10_000
 """Keys of one subject whose homes a leader remembers; the one that was not asked for longest goes first."""
 HOMES_SUBJECTS_MAX: Final = 100
 """Subjects whose keys it remembers: with all of them full, some 200 MiB."""
+BLOBS_PATIENCE_S: Final = 1.0
+"""How soon a job that waits for a worker that knows blobs looks whether there still is one."""
+FILES_WEIGHED_MAX: Final = 16
+HOLDERS_WEIGHED_MAX: Final = 64
+"""Of a job's files, and of those who hold each: so many are looked at for the worker that holds most of them."""
 SLOTS_PATIENCE_S: Final = 1.0
 """How long a job that needs several slots lets others pass before a worker is kept free for it."""
 SLOTS_DOUBT_S: Final = 10.0

@@ -169,7 +169,7 @@ class HttpPlace:
             _check(answer)
 
     def _shrinks(self, file: int, start: int) -> bool:
-        from wakugumi.adapters.packing import shrinks
+        from wakugumi.adapters.packed_stream import shrinks
 
         return shrinks(os.pread(file, CHUNK_BYTES, start))
 
@@ -187,7 +187,7 @@ class HttpPlace:
                 into.restart()
             write: Callable[[memoryview], None] = into.write
             if answer.headers.get("Content-Encoding", "identity") == "zstd":
-                from wakugumi.adapters.packing import Unpacker
+                from wakugumi.adapters.packed_stream import Unpacker
 
                 write = Unpacker(into.write).write
             room = memoryview(bytearray(CHUNK_BYTES))
@@ -305,7 +305,7 @@ def _send_pieces(sending: _Sending, file: int, at: int, counted: _Counted) -> No
 
 
 def _send_packed(sending: _Sending, file: int, at: int, counted: _Counted) -> None:
-    from wakugumi.adapters.packing import Packer
+    from wakugumi.adapters.packed_stream import Packer
 
     packer = Packer()
     while piece := os.pread(file, CHUNK_BYTES, at):

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from aiohttp import web
 
 from wakugumi.adapters.blobs import CHUNK_BYTES, BlobStore, Incoming, is_sha256
-from wakugumi.adapters.packing import Packer, Unpacker, shrinks
+from wakugumi.adapters.packed_stream import Packer, Unpacker, shrinks
 from wakugumi.adapters.tokens import check_token
 from wakugumi.adapters.web import Route
 from wakugumi.adapters.web_server import Refusal

@@ -275,6 +275,8 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     elif not any(worker.usable_credit and worker.kept_for is None for worker in workers):
         kept = _count(sum(worker.kept_for is not None for worker in workers), "matching worker")
         reasons.append(f"{kept} with free slots, kept free for jobs that need several")
+    elif job.wants is not None and job.wants.blobs and _waits_for_blobs(workers):
+        reasons.append("it names blobs: those that have credit do not know them, and it waits for one that does")
     home = leader.lanes.choice.known_home(lane, job)
     if home is not None and not has_room(home, slots_of(job)):
         how = "away" if home.conn is None else "busy"
@@ -301,6 +303,11 @@ def _why_no_credit(workers: list[Worker]) -> str:
     cpu = max(worker.cpu for worker in workers)
     busy = f", CPU at {cpu:.0%}" if cpu else ""
     return f"{count} without free credit{also}, busy with {_count(running, 'job')}{busy}"
+
+
+def _waits_for_blobs(workers: list[Worker]) -> bool:
+    knowing = [worker for worker in workers if worker.blobs and worker.serves]
+    return bool(knowing) and not any(worker.usable_credit for worker in knowing)
 
 
 def _why_client_waits(client: Client) -> list[str]:

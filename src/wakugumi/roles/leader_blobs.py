@@ -55,6 +55,12 @@ class LeaderBlobs:
         """What a leader that has the blobs itself serves of them."""
         return () if self.store is None or self.url else (blob_routes(self.store, writable=True),)
 
+    def freed(self, blobs: Sequence[str]) -> None:
+        """Results that had these are forgotten: what nobody needs by now goes at once."""
+        loose = [blob for blob in blobs if not self.is_held(blob)]
+        if loose:
+            asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
+
     def missing(self, refs: Sequence[BlobRef], then: Callable[[list[str]], None]) -> None:
         """Tell which of these are not there: now, or later in the loop if that takes a look elsewhere."""
         if self.store is not None:
@@ -106,3 +112,11 @@ class LeaderBlobs:
         while len(self._known) > _KNOWN_MAX:
             self._known.popitem(last=False)
         then(absent)
+
+
+def _remove(place: Place, blobs: Sequence[str]) -> None:
+    try:
+        for blob in blobs:
+            place.remove(blob)
+    except WakugumiError as error:  # They stay until the sweep.
+        log.warning("blobs that nobody needs any more cannot be removed: %s", error)

@@ -43,6 +43,8 @@ CANCELS: Final = "cancels"
 CAPS: Final = "caps"
 BLOBS: Final = "blobs"
 """It exchanges what does not fit a frame as blobs, and is told which of them are missing."""
+ZSTD: Final = "zstd"
+"""Payloads of jobs and results may be packed, in both directions."""
 WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS)
 WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS)
 
@@ -117,6 +119,15 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
 
 
+class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of an InputFile that a leader needs: where it comes from. `wire/refs.py` reads them."""
+
+    cache_id: str | None = None
+    content: msgspec.Raw = msgspec.Raw()
+    sha256: str | None = None
+    size: int | None = None
+
+
 class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """The fields of a JobRequest that a leader needs."""
 
@@ -128,6 +139,7 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     priority: int = 0
     slots: int = 1
     broadcast_s: float | None = None
+    files: tuple[FileHead, ...] | None = None
 
 
 class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -141,6 +153,9 @@ class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
     status: str
     reason: str | None = None
+    archive_blob: BlobRef | None = None
+    stdout_blob: BlobRef | None = None
+    stderr_blob: BlobRef | None = None
 
 
 class Printed(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -374,6 +389,12 @@ def read_result(job_id: JobId, payload: bytes) -> JobResult:
         return _result.decode(payload)
     except _UNREADABLE as error:
         raise PeerError(f"the payload of Result is not a result: {_brief(error)}") from None
+
+
+def says_blobs(payload: bytes) -> bool:
+    """May a job or a result name blobs? If not, it surely does not."""
+    # A name may be written with escapes.
+    return b'Sha256"' in payload or rb"\u00" in payload
 
 
 def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
