@@ -1,9 +1,9 @@
 """Who is to have which cache, who has it, and what is the client told that asked?
 
 Every worker whose patterns overlap a cache's targets is asked to have it: when it is put, when names are added, and
-when the worker joins. Each is asked for a few caches at a time, again if it is silent, and later if it failed. A put is the
-tally of their answers (SPEC C1): one summary, for the client that asked, when all have answered, when enough of them
-have it, or when its time is over.
+when the worker joins. Each is asked for a few caches at a time, again if it is silent, and later if it failed. A put is
+the tally of their answers (SPEC C1): one summary, for the client that asked, when all have answered, when enough of
+them have it, or when its time is over.
 """
 
 from __future__ import annotations
@@ -50,19 +50,31 @@ _NO_ID = bytes(16)
 class Told:
     """A worker was asked to have a cache, with so many names, and has not answered."""
 
-    __slots__ = ("asks", "names", "pinned", "put")
+    __slots__ = ("asks", "names", "put")
 
     def __init__(self, put: bytes, cache: Cache, asks: int = 0) -> None:
         self.put = put
         self.names = cache.names
-        self.pinned = cache.pinned
         self.asks = asks
 
 
 class Target:
     """A connected worker, and how it is with each cache that it should have: exactly one of these holds it."""
 
-    __slots__ = ("blobs", "conn", "due", "evicted", "failed", "has", "name", "patterns", "stocked", "told", "worker")
+    __slots__ = (
+        "blobs",
+        "conn",
+        "due",
+        "evicted",
+        "failed",
+        "has",
+        "name",
+        "patterns",
+        "pins",
+        "stocked",
+        "told",
+        "worker",
+    )
 
     def __init__(self, event: WorkerCame) -> None:
         self.conn = event.conn
@@ -79,13 +91,15 @@ class Target:
         """It will be asked for these, as soon as it is asked for few enough others."""
         self.failed: dict[str, tuple[int, str]] = {}
         """How often in a row, and what it said last."""
+        self.pins: dict[str, bool] = {}
+        """Whether the cache was pinned when it was asked last."""
         self.evicted: set[str] = set()
         """It had them and needed the room: not asked again by ourselves, or that would go on for ever."""
 
     def forget(self, cache_id: str) -> bool:
         """The cache is no more. Did it have something of it?"""
         known = cache_id in self.has or cache_id in self.told or cache_id in self.failed
-        for book in (self.has, self.told, self.due, self.failed):
+        for book in (self.has, self.told, self.due, self.failed, self.pins):
             book.pop(cache_id, None)
         self.evicted.discard(cache_id)
         return known
@@ -230,7 +244,7 @@ class Puts:
         target.evicted.discard(event.cache_id)
         self._settle(target, cache, event.status, out)
         self._consider(target, cache, now, out)
-        if told.pinned != cache.pinned and target.blobs:
+        if target.pins[event.cache_id] != cache.pinned and target.blobs:
             target.due[event.cache_id] = None
         self._send_due(target, now, out)
 
@@ -345,10 +359,14 @@ class Puts:
             cache_id = next(iter(target.due))
             del target.due[cache_id]
             cache = self._shelf.caches[cache_id]
-            self._ask(target, cache, Told(self._new_id(), cache), now, out)
+            if target.has.get(cache_id) == cache.names and target.pins.get(cache_id) == cache.pinned:
+                target.failed.pop(cache_id, None)  # It has come to have it by itself.
+            else:
+                self._ask(target, cache, Told(self._new_id(), cache), now, out)
 
     def _ask(self, target: Target, cache: Cache, told: Told, now: float, out: Outbox) -> None:
         target.told[cache.cache_id] = told
+        target.pins[cache.cache_id] = cache.pinned
         told.asks += 1
         files = tuple(cache.files.values())
         put = SendCachePut(

@@ -1,8 +1,8 @@
 """How do files get to the workers? A leader's second machine, beside `dispatch`.
 
 `caches` knows what is to be had, `puts` who is to have it, `sources` who fetches what from whom. Here are the four
-doors through which they hear of the world, and the answers to questions about caches. All content is in the leader's place
-before anything is said of it here.
+doors through which they hear of the world, and the answers to questions about caches. All content is in the leader's
+place before anything is said of it here.
 """
 
 from __future__ import annotations
