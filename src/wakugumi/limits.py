@@ -139,6 +139,60 @@ one."""
 DRAINED_MAX: Final = 10_000
 """Workers that a leader remembers as drained while they are away."""
 
+# Caches, and who fetches what from whom (SPEC C1–C8)
+CACHE_ID_CHARS_MAX: Final = 128
+CACHES_MAX: Final = 1_000
+"""Caches that a leader knows; each worker that joins is compared with all of them. Beyond it the one that was not used
+longest goes."""
+CACHE_BYTES_MAX: Final = 1024 * 1024 * MIB
+"""All caches of a leader together. Their content lies in its place for blobs, and stays while the cache does."""
+CACHE_TTL_S: Final = 30 * 86_400.0
+"""A cache that nobody used for so long is dropped, unless it is pinned."""
+FILES_PER_CACHE_MAX: Final = 10_000
+"""A manifest must fit a frame. More files than this are better one archive."""
+PUTS_PER_CLIENT_MAX: Final = 100
+"""Puts of one connection that are under way."""
+PUTS_PER_WORKER_MAX: Final = 4
+"""Caches that a worker is asked to have at once: it would only divide its disk among more."""
+PUT_DEADLINE_S: Final = 3_600.0
+"""How long a put waits for the workers unless told otherwise: a terabyte takes as long at 3 Gbit/s."""
+PUT_DEADLINE_MAX_S: Final = 7 * 86_400.0
+PUT_AGAIN_S: Final = 15.0
+"""A worker that was asked to have a cache and says nothing is asked again after this, then after twice as long …"""
+PUT_ASKS_MAX: Final = 4
+"""… and after so many times it counts as failed. While it fetches, it does not count as silent."""
+PUT_GONE_S: Final = 10.0
+"""A worker that left in the midst of a put has so long to come back; then it counts as failed."""
+PUT_RETRY_FIRST_S: Final = 60.0
+PUT_RETRY_MAX_S: Final = 3_600.0
+"""A worker that failed to take a cache is asked again after this, in the background."""
+PUT_FAILURES_MAX: Final = 100
+"""Failures that a summary lists: beyond it, their number says enough."""
+STOCK_GRACE_S: Final = 10.0
+"""A worker says what it holds right after its hello; one that did not by then is taken to hold nothing."""
+STOCK_BLOBS_MAX: Final = 1_000_000
+"""Blobs of one worker that a leader remembers, some 200 bytes each."""
+WANTS_PER_WORKER_MAX: Final = 1_000
+"""Blobs that a worker may want at once: it fetches only a few at a time."""
+LEADER_COPIES_MAX: Final = 2
+"""Copies of one blob that the leader's place gives at once: two, so that one slow worker does not hold up the first."""
+LEADER_TRANSFERS_MAX: Final = 8
+"""Copies of all blobs that it gives at once: more would only divide its link."""
+UPLOADS_PER_WORKER_MAX: Final = 1
+"""Uploads of a worker at once. With one, those who have a blob double in the time of a copy; with two, three times as
+many have it, but after twice as long (bench/spread.py)."""
+TRANSFER_FLOOR_BYTES_PER_S: Final = 1 * MIB
+TRANSFER_GRACE_S: Final = 60.0
+"""A transfer that is slower than the floor, and this, is no longer waited for: its source is free for others."""
+SOURCE_REST_S: Final = 10.0
+"""A source that was dead or slow is left alone for so long."""
+FETCH_TRIES_MAX: Final = 20
+"""Sources that may fail one want, some two minutes, before it is told that there is none."""
+LIES_MAX: Final = 3
+"""Wrong content, of several blobs or told by several workers: after so many, nobody fetches from that worker."""
+ACCUSED_MAX: Final = 3
+"""A worker that says of more others than this that they lied is not believed: it is more likely broken itself."""
+
 # Attempts (SPEC L3, L4)
 ATTEMPTS_MAX: Final = 5
 RETRIES_MAX: Final = 20
