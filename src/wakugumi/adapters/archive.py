@@ -43,7 +43,7 @@ END: Final = struct.Struct("<4s4H2IH")
 ENTRIES_MAX: Final = 0xFFFF
 
 crc32: Final = deflate.crc32
-NotDeflated: Final = deflate.error
+NotDeflated: Final[type[Exception]] = deflate.error  # type: ignore[assignment]  # its stub says an instance
 SYNC: Final = deflate.Z_SYNC_FLUSH
 
 

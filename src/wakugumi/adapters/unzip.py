@@ -141,8 +141,10 @@ class Archive:
             for packed in self._packed(entry):
                 left = packed
                 while left and not inflating.eof:
-                    if piece := inflating.decompress(left, CHUNK_BYTES):
-                        yield piece
+                    piece = inflating.decompress(left, CHUNK_BYTES)
+                    if not piece and len(inflating.unconsumed_tail) == len(left):
+                        return
+                    yield piece
                     left = inflating.unconsumed_tail
             while not inflating.eof and (piece := inflating.decompress(b"", CHUNK_BYTES)):
                 yield piece
