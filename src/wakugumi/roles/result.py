@@ -40,7 +40,7 @@ class Result:
         self._record = record
         self._place = place
         self._files: Mapping[str, bytes] | None = None
-        self._texts: dict[str, str] = {}
+        self._texts: dict[str, str] | None = None
         """Those that were fetched."""
         self.job_id = job_id
         """As it was given: a name stays a name."""
@@ -167,6 +167,8 @@ class Result:
     def _text(self, blob: BlobRef | UnsetType, short: str) -> str:
         if not isinstance(blob, BlobRef):
             return short
+        if self._texts is None:
+            self._texts = {}
         if blob.sha256 not in self._texts:
             self._texts[blob.sha256] = fetch_bytes(self._place, blob).decode("utf-8", "replace")
         return self._texts[blob.sha256]
