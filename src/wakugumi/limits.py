@@ -230,6 +230,9 @@ DONE_TTL_S: Final = 600.0
 """Finished jobs a worker can still answer for (W4)."""
 ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
 """Smaller files are stored: deflating them costs more time than it saves bytes."""
+RESULT_BYTES_MAX: Final = 1024 * 1024 * MIB
+"""Files of one job, before packing: 1 TiB, which takes an hour to move. More is a mistake, such as a sparse file whose
+size is a typing error, and would keep a worker busy for a day."""
 DISK_FREE_MIN_BYTES: Final = 64 * MIB
 """Below this the worker takes no job: it could not keep its result."""
 

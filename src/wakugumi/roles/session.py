@@ -26,7 +26,7 @@ from wakugumi.core.failover_events import ANY_LEADER, ClientDo, ClientEvent, Lea
 from wakugumi.core.job import ConnId, JobId
 from wakugumi.core.leaders import Choice
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
-from wakugumi.limits import ADOPT_GRACE_S, CLOSE_DEADLINE_S, MIB, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.limits import ADOPT_GRACE_S, CLOSE_DEADLINE_S, LEADERS_PER_CLIENT_MAX, MIB, UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.endpoints import Endpoint, Endpoints, Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Request
@@ -62,6 +62,8 @@ class Session:
         self._hello = hello
         self._names: dict[ConnId, str] = {}
         """Whose connection it is."""
+        self._places: dict[ConnId, str] = {}
+        """Where the leader at its end keeps what does not fit a frame; also of the last ones that ended."""
         self._links: dict[ConnId, Link] = {}
         self._no_links = asyncio.Event()
         self._no_links.set()
@@ -307,6 +309,12 @@ class Session:
         self._no_links.clear()
         self._post(ev.Connected(conn))
 
+    def has_place(self, conn: ConnId, url: str) -> None:
+        """A leader greeted us, and has a place for blobs."""
+        self._places[conn] = url or f"http://{self._names[conn]}"
+        if len(self._places) > 2 * LEADERS_PER_CLIENT_MAX:
+            del self._places[next(iter(self._places))]
+
     def lost(self, conn: ConnId, why: str) -> None:
         del self._links[conn]
         del self._names[conn]
@@ -402,7 +410,8 @@ class Session:
                 record = ms.read_result(event.job, event.payload)
             except PeerError as error:
                 record = ms.JobResult(job.id, status=ms.FAILED, stderr=str(error), reason="bad-result")
-            job.end(Result(record, job.request.id, job.item, self._names.get(event.conn, "")))
+            place = self._places.get(event.conn, "")
+            job.end(Result(record, job.request.id, job.item, self._names.get(event.conn, ""), place))
 
     def _accepted(self, keys: Sequence[JobId]) -> None:
         jobs = self._jobs
@@ -493,7 +502,10 @@ class Line:
         elif kind == fr.ASK:
             self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.WELCOME:
-            self._post(ev.Welcomed(self._conn, ms.CAPS in ms.read_welcome(frame.payload).wants))
+            welcome = ms.read_welcome(frame.payload)
+            if ms.BLOBS in welcome.wants:
+                self._session.has_place(self._conn, welcome.blobs)
+            self._post(ev.Welcomed(self._conn, ms.CAPS in welcome.wants))
         elif not self._ignored_one:
             self._ignored_one = True
             log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)

@@ -463,6 +463,10 @@ def read_holding(payload: bytes) -> Holding:
     return holding
 
 
+def read_missing(payload: bytes) -> list[str]:
+    return _read(Missing, payload, "Missing").blobs
+
+
 def read_cache_put(payload: bytes) -> str:
     """The cache id of a CachePut, cut to what an answer can quote. Empty if it cannot be read."""
     try:
