@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from wakugumi.core.subject import is_valid_pattern, is_valid_subject, matches, overlaps
     from wakugumi.errors import ConfigError, JobFailed, Lost, PeerError, Refused, WakugumiError
     from wakugumi.roles.client import Grid, connect
+    from wakugumi.roles.contents import Cached
     from wakugumi.roles.executor import Executor
     from wakugumi.roles.job import Job
     from wakugumi.roles.local import local
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Cached",
     "Client",
     "ConfigError",
     "Executor",
@@ -57,6 +59,7 @@ _HOMES = {
     "core.subject": ("is_valid_pattern", "is_valid_subject", "matches", "overlaps"),
     "errors": ("ConfigError", "JobFailed", "Lost", "PeerError", "Refused", "WakugumiError"),
     "roles.client": ("Grid", "connect"),
+    "roles.contents": ("Cached",),
     "roles.executor": ("Executor",),
     "roles.job": ("Job",),
     "roles.local": ("local",),

@@ -20,6 +20,7 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 
 from wakugumi.adapters.net import Address, dial, parse_address, parse_addresses
+from wakugumi.adapters.threads import beside
 from wakugumi.core import questions as qu
 from wakugumi.core.job import JobId, job_id_from_name, show_job_id
 from wakugumi.core.leaders import Choice
@@ -35,11 +36,13 @@ from wakugumi.limits import (
     JOB_TIMEOUT_MAX_S,
     KIB,
     UNFINISHED_PER_CLIENT_MAX,
+    UPLOADS_AT_ONCE_MAX,
 )
 from wakugumi.roles.broadcast import Asked, Broadcast
+from wakugumi.roles.contents import NO_FILES, Content, Contents, Loaded, must_wait_for_disk
 from wakugumi.roles.endpoints import Endpoint, Status
 from wakugumi.roles.job import Job
-from wakugumi.roles.request import Arg, Content, Plan, Requests, must_wait_for_disk, read_files
+from wakugumi.roles.request import Arg, Plan, Requests
 from wakugumi.roles.result import Result
 from wakugumi.roles.session import Session
 from wakugumi.roles.window import Results, Window
@@ -136,6 +139,9 @@ class Grid:
         _check(client_id, cap, choice, grace_s)
         self.client_id = client_id
         self.cap = cap
+        self.contents = Contents()
+        """Reads files for jobs; it remembers what it has read."""
+        self._reading = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
         self._requests = Requests(client_id)
         wants = [want for want in ms.WANTS_CLIENT if not embedded or want != ms.HEARTBEATS]
 
@@ -178,7 +184,7 @@ class Grid:
         `priority` (-100 to 100) goes before your other jobs for the same subject; `slots` is how many of one worker's
         slots it takes. `await` the Job for its Result.
         """
-        loaded = await _load(files) if files else ()
+        loaded = await self._load(files) if files else NO_FILES
         request = self._requests.make(
             program, args, loaded, job_id, subject, timeout_s, limits, retries, key, priority, slots
         )
@@ -253,9 +259,20 @@ class Grid:
         source = items if isinstance(items, AsyncIterable) else iter(items)
 
         async def plan() -> Plan:
-            common = await _load(files) if files else ()
+            common = await self._load(files) if files else NO_FILES
             return Plan(
-                self._requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots
+                self._requests,
+                program,
+                args,
+                common,
+                subject,
+                timeout_s,
+                limits,
+                retries,
+                key,
+                priority,
+                slots,
+                self.contents,
             )
 
         return Results(self.new_window(window), plan, source, self._session.tasks)
@@ -282,7 +299,7 @@ class Grid:
             raise Refused("bad-request", f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s", hint="")
 
         async def begin() -> tuple[list[Asked], list[str]]:
-            loaded = await _load(files) if files else ()
+            loaded = await self._load(files) if files else NO_FILES
             if self._session.must_wait:
                 await self._session.admission()
             await self.all_tried(_ALL_TRIED_WITHIN_S)
@@ -401,7 +418,14 @@ class Grid:
 
     async def close(self) -> None:
         """Leave. What the leader has, it keeps and does; its results wait for whoever asks with `wait`."""
+        self.contents.close()
         await self._session.close()
+
+    async def _load(self, files: Mapping[str, Content]) -> Loaded:
+        if not must_wait_for_disk(files):
+            return self.contents.load(files)
+        async with self._reading:
+            return await beside(lambda: self.contents.load(files), "wakugumi files")
 
     def new_window(self, size: int | None) -> Window:
         if size is None:
@@ -454,9 +478,3 @@ def _key(job_id: str) -> JobId:
         return job_id_from_name(job_id)
     except ValueError as error:
         raise Refused("bad-request", str(error), hint="") from None
-
-
-async def _load(files: Mapping[str, Content]) -> list[ms.InputFile]:
-    if must_wait_for_disk(files):
-        return await asyncio.to_thread(read_files, files)
-    return read_files(files)

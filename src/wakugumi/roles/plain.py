@@ -29,9 +29,10 @@ from wakugumi.limits import (
 )
 from wakugumi.roles.broadcast import Summary
 from wakugumi.roles.client import Grid, connect
+from wakugumi.roles.contents import NO_FILES, Content
 from wakugumi.roles.endpoints import Status
 from wakugumi.roles.job import Job
-from wakugumi.roles.request import Arg, Content, Plan, Requests, read_files
+from wakugumi.roles.request import Arg, Plan, Requests
 from wakugumi.roles.result import Result
 from wakugumi.roles.window import FILL_S, Entry, Window, entry_for
 from wakugumi.wire.message import JobLimits
@@ -195,9 +196,12 @@ class Client:
         window: int | None = None,
     ) -> Iterator[Result]:
         """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's own thread."""
-        common = read_files(files) if files else ()
+        contents = self.grid.contents
+        common = contents.load(files) if files else NO_FILES
         requests = Requests(self.grid.client_id)
-        plan = Plan(requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots)
+        plan = Plan(
+            requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots, contents
+        )
         return self._map(plan, iter(items), window)
 
     def broadcast(
