@@ -45,6 +45,7 @@ from wakugumi.roles.job import Job
 from wakugumi.roles.request import Arg, Plan, Requests
 from wakugumi.roles.result import Result
 from wakugumi.roles.session import Session
+from wakugumi.roles.uploads import Transfer
 from wakugumi.roles.window import Results, Window
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -387,6 +388,14 @@ class Grid:
     def status(self) -> Status:
         """How the connections are."""
         return self._session.status()
+
+    def transfers(self) -> list[Transfer]:
+        """The files that are just being read, or sent to a leader."""
+        reading = [
+            Transfer(row.name, row.done_bytes, row.total_bytes, "reading")
+            for row in list(self.contents.readings.values())
+        ]
+        return reading + self._session.transfers()
 
     @property
     def leaders(self) -> list[str]:
