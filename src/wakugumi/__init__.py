@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from wakugumi.roles.job import Job
     from wakugumi.roles.local import local
     from wakugumi.roles.plain import Client, Handle
+    from wakugumi.roles.puts import CacheSummary
     from wakugumi.roles.request import Task
     from wakugumi.roles.result import Result
     from wakugumi.wire.message import JobLimits
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CacheSummary",
     "Cached",
     "Client",
     "ConfigError",
@@ -64,6 +66,7 @@ _HOMES = {
     "roles.job": ("Job",),
     "roles.local": ("local",),
     "roles.plain": ("Client", "Handle"),
+    "roles.puts": ("CacheSummary",),
     "roles.request": ("Task",),
     "roles.result": ("Result",),
     "wire.message": ("JobLimits",),

@@ -1,4 +1,4 @@
-"""How the content of jobs reaches leaders that ask for it: scripted leaders over real sockets, places in real folders."""
+"""How content reaches the leaders that ask for it: scripted leaders over real sockets, places in real folders."""
 
 from __future__ import annotations
 
@@ -223,6 +223,19 @@ async def test_an_adopted_jobs_files_are_put_where_it_goes(tmp_path: Path, big: 
         assert (await job).ok
 
 
+def alter(path: Path, how: str) -> None:
+    match how:
+        case "written":
+            path.write_bytes(BIG[::-1])
+        case "truncated":
+            os.truncate(path, 10)
+        case "removed":
+            path.unlink()
+        case _:
+            path.with_name("new").write_bytes(BIG[::-1])
+            path.with_name("new").replace(path)
+
+
 @pytest.mark.parametrize("change", ["written", "truncated", "removed", "replaced"])
 async def test_a_file_that_is_not_what_it_was_ends_its_job_with_the_reason(
     tmp_path: Path, big: Path, change: str
@@ -231,16 +244,7 @@ async def test_a_file_that_is_not_what_it_was_ends_its_job_with_the_reason(
         job = await grid.submit("p", files={"big.bin": big})
         other = await grid.submit("p")
         frame, beside = await submitted(peer), await submitted(peer)
-        match change:
-            case "written":
-                big.write_bytes(BIG[::-1])
-            case "truncated":
-                os.truncate(big, 10)
-            case "removed":
-                big.unlink()
-            case _:
-                (tmp_path / "new").write_bytes(BIG[::-1])
-                (tmp_path / "new").replace(big)
+        alter(big, change)
         misses(peer, frame.msg_id, BIG)
         with pytest.raises(Refused, match=r"is gone since|was changed since") as caught:
             await job
