@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+
 import wakugumi
 from contestant import running
 from processes import WAKU, end, start_leader

@@ -65,7 +65,7 @@ class World:
     """One put of one file. `uploads_max` as in limits.py, or to try another."""
 
     def __init__(self, workers: int, *, size: int, dying: int, seed: int, uploads_max: int = 1) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - a simulation
+        self.random = random.Random(seed)
         self.size = size
         self.now = 0.0
         self.machine = Spreading(lambda: self.random.randbytes(16), now=0.0, uploads_max=uploads_max)

@@ -49,8 +49,9 @@ FILE_NAME_PART_BYTES_MAX: Final = 255
 FILES_PER_JOB_MAX: Final = 10_000
 BLOB_NAMED_S: Final = 60.0
 """A blob that a peer has just named is not removed for so long: the job or result that needs it is on its way."""
-BLOB_BYTES_MAX: Final = 16 * 1024 * 1024 * MIB
-"""What a blob may say of its size: 16 TiB, which is what file systems take."""
+FILES_PER_CACHE_MAX: Final = 10_000
+"""Names in one put: its manifest must fit a frame. What has more is better one archive."""
+CACHE_ID_CHARS_MAX: Final = 128
 ARGS_PER_JOB_MAX: Final = 10_000
 """Linux takes 2 MiB of arguments; a frame of 4 MiB of one-letter arguments would only fail later and worse."""
 
@@ -62,6 +63,16 @@ CLIENT_CAP_DEFAULT: Final = 64
 CLIENT_CAP_MAX: Final = 100_000
 CLIENTS_MAX: Final = 100_000
 """Client ids a leader remembers while they have work or results."""
+
+# Files (SPEC C1, C5)
+INLINE_FILE_BYTES_MAX: Final = 256 * KIB
+"""Larger files of a job travel beside its frame: many of them in a queue would fill the leader's memory, and the same
+one for many jobs would travel many times. For smaller ones a second way costs more than it saves."""
+UPLOADS_AT_ONCE_MAX: Final = 4
+"""Files that one client sends, or reads for their SHA-256, at a time: more would only share the same line and disk."""
+CACHE_PUT_DEADLINE_S: Final = 600.0
+"""How long a put waits for the workers unless told otherwise: ten gigabytes over a line of 1 Gbit/s take 80 s, and a
+few workers may have to wait for others to have them."""
 
 # Credit (SPEC F7)
 CREDIT_MAX: Final = 4_096

@@ -39,8 +39,8 @@ def is_sha256(text: str) -> bool:
     return len(text) == 64 and _HEX.issuperset(text)
 
 
-def ref_of_file(path: str | os.PathLike[str]) -> BlobRef:
-    """Read a file once, for its size and its SHA-256. Raises OSError."""
+def ref_of_file(path: str | os.PathLike[str], on_bytes: Callable[[int], None] = lambda _: None) -> BlobRef:
+    """Read a file once, for its size and its SHA-256. What `on_bytes` raises ends it. Raises OSError."""
     digest = hashlib.sha256()
     size = 0
     with open(os.open(path, READ), "rb", buffering=0) as file:
@@ -51,6 +51,7 @@ def ref_of_file(path: str | os.PathLike[str]) -> BlobRef:
         while count := file.readinto(room):
             digest.update(view[:count])
             size += count
+            on_bytes(count)
     return BlobRef(digest.hexdigest(), size)
 
 

@@ -17,6 +17,7 @@ from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.questions import Question
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import (
+    CACHE_ID_CHARS_MAX,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
     CLIENT_ID_CHARS_MAX,
@@ -31,10 +32,12 @@ T = TypeVar("T")
 TEXT_CHARS_MAX: Final = 1_000
 """Of a refusal's message: it may quote what was asked, and must fit a frame and a log line."""
 
-CACHE_ID_CHARS_MAX: Final = 128
-
 OK: Final = "OK"
 FAILED: Final = "FAILED"
+SKIPPED: Final = "SKIPPED"
+"""Of a CachePut: all of it was there already."""
+PROGRESS: Final = "PROGRESS"
+"""Of a CachePut that is under way."""
 
 RECEIPTS: Final = "receipts"
 HEARTBEATS: Final = "heartbeats"
@@ -473,6 +476,15 @@ def read_cache_put(payload: bytes) -> str:
         return msgspec.json.decode(payload, type=CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
     except _UNREADABLE:
         return ""
+
+
+def read_missing(payload: bytes) -> list[str]:
+    """The SHA-256 of each blob that a leader still needs. Raises PeerError."""
+    return _read(Missing, payload, "Missing").blobs
+
+
+def read_cache_result(payload: bytes) -> CachePutResult:
+    return _read(CachePutResult, payload, "CacheAck")
 
 
 def read_question(payload: bytes) -> Question:
