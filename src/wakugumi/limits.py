@@ -166,6 +166,21 @@ ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
 DISK_FREE_MIN_BYTES: Final = 64 * MIB
 """Below this the worker takes no job: it could not keep its result."""
 
+# What a worker keeps of inputs and caches (SPEC C2–C6)
+CACHE_DISK_SHARE: Final = 0.25
+"""Of the disk's size, if nobody says how much: the rest is for the jobs, and for whatever else lives there."""
+CACHE_BLOBS_MAX: Final = 200_000
+"""Contents that one worker keeps: half a kilobyte of memory each, and 13 MiB to tell a leader of all of them."""
+FETCHES_AT_ONCE: Final = 4
+"""Transfers at once: enough to fill a link from slow sources, few enough that each of them ends soon."""
+WANTS_AT_ONCE: Final = 16
+"""Contents that a worker asks its leader for before it has got them: small ones do not wait for the round trip."""
+FETCH_TRIES_MAX: Final = 20
+"""Sources that are tried for one content before the jobs that wait for it fail: a minute and a half, with its pauses."""
+FETCH_AGAIN_MAX_S: Final = 5.0
+PARTIAL_TTL_S: Final = 86_400.0
+"""A transfer that nobody went on with for a day is given up, and what has come of it removed."""
+
 # The client's connection (SPEC K5, K6)
 RECONNECT_FIRST_S: Final = 0.5
 WORKER_RECONNECT_FIRST_S: Final = 0.1

@@ -15,12 +15,11 @@ A directory whose time is over is used again under a new name, and `.done` files
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
@@ -29,10 +28,11 @@ import msgspec
 
 from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
+from wakugumi.adapters.claim import claim
 from wakugumi.adapters.files import READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
-from wakugumi.errors import ConfigError, Refused
+from wakugumi.errors import Refused
 from wakugumi.limits import KIB
 from wakugumi.wire.message import InputFile, JobResult, encode
 
@@ -44,8 +44,6 @@ SMALL_FILES: Final = 32
 """What is packed, written or removed without leaving the loop: about a millisecond of work."""
 SPARE_MAX: Final = 1_000
 """Directories whose time is over and that wait to be used again: a second's worth."""
-_WORKERS_MAX: Final = 100
-"""Workers of one machine that share a jobs folder: each claims a folder of its own in it."""
 
 
 class Done(JobResult, frozen=True, rename="pascal"):
@@ -72,7 +70,8 @@ class JobsFolder:
 
     def __init__(self, path: Path) -> None:
         """Claim the folder or, if another worker has it, one in it. Raises ConfigError."""
-        self.path, self._lock = _claim(path)
+        hint = "choose another one with --jobs"
+        self.path, self._lock = claim(path, what="jobs folder", inside="worker-", hint=hint)
         self.captures = Captures(self.path)
         self._spare: dict[str, None] = {}
         self._ledger = Ledger(self.path)
@@ -233,15 +232,18 @@ class JobDir:
         self._names: list[str] = []
         self._found: list[Found] | None = []
 
-    def place(self, files: Sequence[InputFile]) -> None:
-        """Write the inputs, whose names were checked."""
+    def place(self, files: Sequence[InputFile], bring: Callable[[str, str], None] | None = None) -> None:
+        """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`."""
         self._inputs = frozenset(file.name for file in files)
         try:
             for file in files:
                 path = f"{self.path}/{file.name}"
                 if "/" in file.name:
                     os.makedirs(os.path.dirname(path), exist_ok=True)
-                write_new(path, file.content or b"", 0o666)
+                if file.content is None and bring is not None:
+                    bring(file.name, path)
+                else:
+                    write_new(path, file.content or b"", 0o666)
         except OSError as error:
             raise refused(error, "the job's inputs cannot be written") from None
 
@@ -365,26 +367,3 @@ class JobDir:
             if bytes_max < 0 or len(all_found) > files_max:
                 return None
         return all_found
-
-
-def _claim(path: Path) -> tuple[str, int]:
-    """The folder that is ours now, and the open file whose lock says so."""
-    hint = "choose another one with --jobs"
-    for number in range(1, _WORKERS_MAX + 1):
-        folder = os.path.abspath(path if number == 1 else path / f"worker-{number}")
-        try:
-            os.makedirs(folder, 0o700, exist_ok=True)
-            owner = os.stat(folder).st_uid
-            lock = os.open(f"{folder}/.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"the jobs folder {folder} cannot be used: {error.strerror}", hint) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            continue
-        if owner not in {os.geteuid(), 0}:  # its owner could put anything in place of a result
-            os.close(lock)
-            raise ConfigError(f"the jobs folder {folder} belongs to another user", hint)
-        return folder, lock
-    raise ConfigError(f"{_WORKERS_MAX} workers already share the jobs folder {path}", hint)

@@ -450,6 +450,18 @@ def read_cache_put(payload: bytes) -> str:
         return ""
 
 
+def read_put(payload: bytes) -> CachePutRequest:
+    """A whole CachePut, as a worker needs it. Raises Refused."""
+    try:
+        return msgspec.json.decode(payload, type=CachePutRequest)
+    except _UNREADABLE as error:
+        raise Refused("bad-request", f"the payload is no cache: {_brief(error)}") from None
+
+
+def read_source(payload: bytes) -> Source:
+    return _read(Source, payload, "Source")
+
+
 def read_question(payload: bytes) -> Question:
     """Raises Refused: a question of another version hurts only the one who asked."""
     try:
