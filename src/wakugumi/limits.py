@@ -176,7 +176,7 @@ FETCHES_AT_ONCE: Final = 4
 WANTS_AT_ONCE: Final = 16
 """Contents that a worker asks its leader for before it has got them: small ones do not wait for the round trip."""
 FETCH_TRIES_MAX: Final = 20
-"""Sources that are tried for one content before the jobs that wait for it fail: a minute and a half, with its pauses."""
+"""Sources that are tried for one content before those who wait for it are told: some 70 s, with the pauses."""
 FETCH_AGAIN_MAX_S: Final = 5.0
 PARTIAL_TTL_S: Final = 86_400.0
 """A transfer that nobody went on with for a day is given up, and what has come of it removed."""

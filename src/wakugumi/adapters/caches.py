@@ -193,7 +193,7 @@ class CacheFolder:
             with contextlib.suppress(OSError):
                 os.unlink(f"{self.path}/{cache_id}/{name}")
         with contextlib.suppress(OSError):
-            os.rename(self.store.path(sha256), self._trash())
+            os.replace(self.store.path(sha256), self._trash())
         self.on_gone(sha256)
 
     def empty_trash(self) -> None:
@@ -228,17 +228,20 @@ class CacheFolder:
         return Added(new, len(files) - len(new), list(absent.values()))
 
     def link(self, cache_id: str, files: Mapping[str, BlobRef]) -> None:
-        """From any thread: give contents that are here their names. What is there of the same name is not ours."""
+        """From any thread: give contents that are here their names."""
+        if not os.path.exists(self._manifest(cache_id)):
+            if os.path.lexists(f"{self.path}/{cache_id}"):
+                raise Refused("conflict", f"{self.path}/{cache_id} is there already, and is no cache of this worker")
+            self.write_manifest(cache_id, Cache("", False, {}))  # so that what is linked is known to be ours, if we die
         try:
             for name, ref in files.items():
-                path = f"{self.path}/{cache_id}/{name}"
+                content, path = self.store.path(ref.sha256), f"{self.path}/{cache_id}/{name}"
                 os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
                 try:
-                    os.link(self.store.path(ref.sha256), path)
+                    os.link(content, path)
                 except FileExistsError:
-                    if not os.path.samefile(self.store.path(ref.sha256), path):
-                        os.unlink(path)
-                        os.link(self.store.path(ref.sha256), path)
+                    if not os.path.samestat(os.lstat(content), os.lstat(path)):
+                        raise
         except OSError as error:
             raise refused(error, f"the files of cache {cache_id!r} cannot be linked") from None
 
@@ -272,11 +275,12 @@ class CacheFolder:
 
     def drop(self, cache_id: str) -> None:
         """All of it, and every content that no other cache has and no job uses."""
-        cache = self.caches.get(cache_id)
-        with contextlib.suppress(OSError):
+        try:
             os.unlink(self._manifest(cache_id))
-        with contextlib.suppress(OSError):
-            os.rename(f"{self.path}/{cache_id}", self._trash())
+            os.replace(f"{self.path}/{cache_id}", self._trash())
+        except OSError:
+            pass
+        cache = self.caches.get(cache_id)
         if cache is None:
             return
         self._unname(cache_id)
@@ -376,11 +380,11 @@ class CacheFolder:
             self.caches[cache_id] = Cache(manifest.version, manifest.pinned, files)
             for name, ref in files.items():
                 self._check_link(cache_id, name, ref, inodes.get(ref.sha256), manifest.pinned)
-        with os.scandir(self.path) as entries:
-            for entry in entries:
-                if not entry.name.startswith(".") and entry.name not in self.caches:
-                    with contextlib.suppress(OSError):
-                        os.rename(entry.path, self._trash())
+            for file in _files_below(f"{self.path}/{cache_id}"):
+                if file.removeprefix(f"{self.path}/{cache_id}/") not in files:
+                    os.unlink(file)
+            if not files:
+                self.drop(cache_id)
 
     def _check_link(self, cache_id: str, name: str, ref: BlobRef, inode: int | None, pinned: bool) -> None:
         held = self._blobs.get(ref.sha256)
@@ -433,3 +437,8 @@ def _files(folder: str, depth: int) -> Iterable[str]:
             yield from _files(path, depth - 1)
         elif not depth and not is_folder:
             yield path
+
+
+def _files_below(folder: str) -> Iterable[str]:
+    for path, _, names in os.walk(folder):
+        yield from (f"{path}/{name}" for name in names)

@@ -131,7 +131,7 @@ class Caches:
                         self._hold(ref, held)
                 else:
                     outcome: asyncio.Future[BlobRef | Refused] = asyncio.get_running_loop().create_future()
-                    then = partial(self._came, outcome, held)
+                    then: Callable[[BlobRef | Refused], None] = partial(self._came, outcome, held)
                     self._fetching.need(Need(ref), then)
                     needs.append((Need(ref), then))
                     outcomes.append(outcome)
@@ -139,8 +139,8 @@ class Caches:
                 if isinstance(error := await outcome, Refused):
                     raise error
         finally:
-            for need, then in needs:
-                self._fetching.give_up(need, then)
+            for one_need, told in needs:
+                self._fetching.give_up(one_need, told)
 
     def _came(self, outcome: asyncio.Future[BlobRef | Refused], held: dict[str, Held], ref: BlobRef | Refused) -> None:
         """In use at once: the next one to come could take its place."""

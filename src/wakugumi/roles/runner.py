@@ -244,13 +244,16 @@ class Runner:
             if isinstance(goods, Refused):
                 raise goods
             run.goods = goods
-            self._equip(run, program, bounds)
+            if not self._closed:
+                self._equip(run, program, bounds)
 
-        if all([file.content is not None for file in request.files]):
+        absent = next((file for file in request.files if file.content is None), None)
+        if absent is None:
             equip(None)
             return
         if self.supply is None:
-            raise Refused("not-supported", "this worker takes no files but those in the request")
+            code = "no-cache" if absent.cache_id else "no-blob" if absent.sha256 else "bad-request"
+            raise Refused(code, f"the content of {absent.name!r} is not in the request, and not here")
         goods = self.supply.bring(
             run.job_id, request.exec_name, request.files, lambda goods: self._try(run, lambda _: equip(goods))
         )
