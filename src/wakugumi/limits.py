@@ -51,7 +51,6 @@ BLOB_NAMED_S: Final = 60.0
 """A blob that a peer has just named is not removed for so long: the job or result that needs it is on its way."""
 FILES_PER_CACHE_MAX: Final = 10_000
 """Names in one put: its manifest must fit a frame. What has more is better one archive."""
-CACHE_ID_CHARS_MAX: Final = 128
 ARGS_PER_JOB_MAX: Final = 10_000
 """Linux takes 2 MiB of arguments; a frame of 4 MiB of one-letter arguments would only fail later and worse."""
 
@@ -159,8 +158,6 @@ CACHE_BYTES_MAX: Final = 1024 * 1024 * MIB
 """All caches of a leader together. Their content lies in its place for blobs, and stays while the cache does."""
 CACHE_TTL_S: Final = 30 * 86_400.0
 """A cache that nobody used for so long is dropped, unless it is pinned."""
-FILES_PER_CACHE_MAX: Final = 10_000
-"""A manifest must fit a frame. More files than this are better one archive."""
 PUTS_PER_CLIENT_MAX: Final = 100
 """Puts of one connection that are under way."""
 PUTS_PER_WORKER_MAX: Final = 4
@@ -197,8 +194,6 @@ TRANSFER_GRACE_S: Final = 60.0
 """A transfer that is slower than the floor, and this, is no longer waited for: its source is free for others."""
 SOURCE_REST_S: Final = 10.0
 """A source that was dead or slow is left alone for so long."""
-FETCH_TRIES_MAX: Final = 20
-"""Sources that may fail one want, some two minutes, before it is told that there is none."""
 LIES_MAX: Final = 3
 """Wrong content, of several blobs or told by several workers: after so many, nobody fetches from that worker."""
 ACCUSED_MAX: Final = 3
@@ -246,6 +241,21 @@ RESULT_BYTES_MAX: Final = 1024 * 1024 * MIB
 size is a typing error, and would keep a worker busy for a day."""
 DISK_FREE_MIN_BYTES: Final = 64 * MIB
 """Below this the worker takes no job: it could not keep its result."""
+
+# What a worker keeps of inputs and caches (SPEC C2–C6)
+CACHE_DISK_SHARE: Final = 0.25
+"""Of the disk's size, if nobody says how much: the rest is for the jobs, and for whatever else lives there."""
+CACHE_BLOBS_MAX: Final = 200_000
+"""Contents that one worker keeps: half a kilobyte of memory each, and 13 MiB to tell a leader of all of them."""
+FETCHES_AT_ONCE: Final = 4
+"""Transfers at once: enough to fill a link from slow sources, few enough that each of them ends soon."""
+WANTS_AT_ONCE: Final = 16
+"""Contents that a worker asks its leader for before it has got them: small ones do not wait for the round trip."""
+FETCH_TRIES_MAX: Final = 20
+"""Sources that are tried for one content before those who wait for it are told: some 70 s, with the pauses."""
+FETCH_AGAIN_MAX_S: Final = 5.0
+PARTIAL_TTL_S: Final = 86_400.0
+"""A transfer that nobody went on with for a day is given up, and what has come of it removed."""
 
 # The client's connection (SPEC K5, K6)
 RECONNECT_FIRST_S: Final = 0.5

@@ -37,7 +37,7 @@ def _until(told: Callable[[], bool], what: str) -> None:
 
 @pytest.fixture
 def bulk_programs(programs: Path) -> Path:
-    """`twice IN OUT` writes its input twice, `sum FILE…` tells sizes and hashes, `scribble FILE` writes to its input."""
+    """`twice IN OUT` writes its input twice, `sum FILE…` tells hashes, `scribble FILE` writes to its input."""
     texts = {
         "twice": '#!/bin/sh\ncat "$1" "$1" > "$2"\n',
         "sum": '#!/bin/sh\nsha256sum "$@"\n',

@@ -16,7 +16,6 @@ A directory whose time is over is used again under a new name, and `.done` files
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -30,10 +29,11 @@ import msgspec
 
 from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
+from wakugumi.adapters.claim import claim
 from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
-from wakugumi.errors import ConfigError, Refused
+from wakugumi.errors import Refused
 from wakugumi.limits import KIB, MIB
 from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
 
@@ -49,8 +49,6 @@ SPARE_MAX: Final = 1_000
 """Directories whose time is over and that wait to be used again: a second's worth."""
 _QUICKLY_REMOVED_BYTES: Final = 16 * MIB
 """A larger file takes a file system more than a millisecond to give up."""
-_WORKERS_MAX: Final = 100
-"""Workers of one machine that share a jobs folder: each claims a folder of its own in it."""
 
 
 class Done(JobResult, frozen=True, rename="pascal"):
@@ -91,7 +89,8 @@ class JobsFolder:
 
     def __init__(self, path: Path) -> None:
         """Claim the folder or, if another worker has it, one in it. Raises ConfigError."""
-        self.path, self._lock = _claim(path)
+        hint = "choose another one with --jobs"
+        self.path, self._lock = claim(path, what="jobs folder", inside="worker-", hint=hint)
         self.captures = Captures(self.path)
         self._spare: dict[str, None] = {}
         self._ledger = Ledger(self.path)
@@ -269,15 +268,18 @@ class JobDir:
         self._packed = ""
         """Where the archive is until the rest is removed, if it was written to the disk."""
 
-    def place(self, files: Sequence[InputFile]) -> None:
-        """Write the inputs, whose names were checked."""
+    def place(self, files: Sequence[InputFile], bring: Callable[[str, str], None] | None = None) -> None:
+        """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`."""
         self._inputs = frozenset(file.name for file in files)
         try:
             for file in files:
                 path = f"{self.path}/{file.name}"
                 if "/" in file.name:
                     os.makedirs(os.path.dirname(path), exist_ok=True)
-                write_new(path, file.content or b"", 0o666)
+                if file.content is None and bring is not None:
+                    bring(file.name, path)
+                else:
+                    write_new(path, file.content or b"", 0o666)
         except OSError as error:
             raise refused(error, "the job's inputs cannot be written") from None
 
@@ -480,26 +482,3 @@ def _write_all(file: int, data: bytes) -> None:
     at = 0
     while at < len(data):
         at += os.write(file, memoryview(data)[at:])
-
-
-def _claim(path: Path) -> tuple[str, int]:
-    """The folder that is ours now, and the open file whose lock says so."""
-    hint = "choose another one with --jobs"
-    for number in range(1, _WORKERS_MAX + 1):
-        folder = os.path.abspath(path if number == 1 else path / f"worker-{number}")
-        try:
-            os.makedirs(folder, 0o700, exist_ok=True)
-            owner = os.stat(folder).st_uid
-            lock = os.open(f"{folder}/.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"the jobs folder {folder} cannot be used: {error.strerror}", hint) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            continue
-        if owner not in {os.geteuid(), 0}:  # its owner could put anything in place of a result
-            os.close(lock)
-            raise ConfigError(f"the jobs folder {folder} belongs to another user", hint)
-        return folder, lock
-    raise ConfigError(f"{_WORKERS_MAX} workers already share the jobs folder {path}", hint)

@@ -96,7 +96,7 @@ def check_cache_id(cache_id: str) -> str:
             f"a cache id is 1 to {CACHE_ID_CHARS_MAX} of A-Z, a-z, 0-9, '.', '_' and '-', and does not begin with a "
             f"dot, not {cache_id!r}"[:300],
         )
-    return cache_id
+    return check_file_name(cache_id)
 
 
 def _check_part(name: str, part: str) -> None:

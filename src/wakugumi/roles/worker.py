@@ -21,6 +21,7 @@ from uuid import UUID
 
 import msgspec
 
+from wakugumi.adapters.caches import CacheFolder
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.machine import busy_share
@@ -48,6 +49,7 @@ from wakugumi.limits import (
 )
 from wakugumi.roles.deliveries import Deliveries
 from wakugumi.roles.runner import Runner
+from wakugumi.roles.supply import Supply
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -71,6 +73,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     cpu_cap: float = CPU_CAP
     copy_in: bool = False
     """Programs are copied into each job's directory, for those that look beside themselves (SPEC W1)."""
+    cache_folder: Path | None = None
+    cache_bytes: int = 0
 
 
 def main_worker(settings: WorkerSettings) -> int:
@@ -89,6 +93,8 @@ async def _serve(settings: WorkerSettings) -> None:
         slots=settings.slots,
         cpu_cap=settings.cpu_cap,
         copy_in=settings.copy_in,
+        cache_folder=settings.cache_folder,
+        cache_bytes=settings.cache_bytes,
     )
     on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
     await worker.run()
@@ -108,8 +114,14 @@ class Worker:
         slots: int = WORKER_SLOTS,
         cpu_cap: float | None = CPU_CAP,
         copy_in: bool = False,
+        cache_folder: Path | None = None,
+        cache_bytes: int = 0,
     ) -> None:
-        """Without a `cpu_cap` credit is never held back. Raises ConfigError for what no leader would accept."""
+        """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
+        below that of the jobs; `cache_bytes` of 0 is a share of the disk.
+
+        Raises ConfigError for what no leader would accept, and for folders that cannot be used.
+        """
         _check(patterns, name, slots, cpu_cap)
         self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
         self._leader_url = f"http://{leader}" if isinstance(leader, Address) else ""
@@ -132,6 +144,9 @@ class Worker:
         )
         self._deliveries = Deliveries(self._runner.load_whole, self._send_result, self._not_delivered)
         self.worker_id = self._runner.worker_id
+        folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
+        self._supply = Supply(asyncio.get_running_loop(), folder, self._runner.folder, self._send, self._input_changed)
+        self._runner.supply = self._supply
         self._hello = fr.encode(
             fr.HELLO_WORKER,
             self.worker_id,
@@ -148,7 +163,9 @@ class Worker:
             fr.HEARTBEAT: self._heartbeat,
             fr.WELCOME: self._welcome,
             fr.MISSING: self._missing,
-            fr.CACHE_PUT: self._cache_put,
+            fr.CACHE_PUT: self._supply.on_cache_put,
+            fr.CACHE_DROP: self._supply.on_cache_drop,
+            fr.SOURCE: self._supply.on_source,
         }
         self._act: dict[type[object], Callable[[Any], None]] = {
             ev.StartProgram: self._start_program,
@@ -227,6 +244,7 @@ class Worker:
         self._drive.close()
         await self._deliveries.close()
         await self._runner.close()
+        await self._supply.close()
         if self._link is not None:
             self._link.close()
             with contextlib.suppress(TimeoutError):
@@ -264,6 +282,7 @@ class Worker:
         self._link = None
         self._unlinked.set()
         self._deliveries.lost()
+        self._supply.lost()
         self._post(ev.LinkLost())
 
     # What the leader says.
@@ -300,13 +319,8 @@ class Worker:
         log.info("the leader speaks version %s", welcome.version)
         if ms.BLOBS in welcome.wants:
             self._deliveries.connected(welcome.blobs or self._leader_url)
+        self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
         self._post(ev.Welcomed())
-
-    def _cache_put(self, frame: Frame) -> None:
-        cache_id = ms.read_cache_put(frame.payload)
-        no = ms.CachePutResult(cache_id, ms.FAILED, "this worker keeps no caches; send the files with each job")
-        subject = f"cache.ack.{cache_id}"[:255]
-        self._send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
 
     # What the runner says.
 
@@ -324,6 +338,9 @@ class Worker:
         if not self._runner.runs(job):  # Assigned anew meanwhile, it will have another result.
             self._runner.unmark(job)
             self._send_failure(ev.SendFailure(job, code, text))
+
+    def _input_changed(self, job: JobId) -> None:
+        self._runner.kill(job, "input-changed")
 
     # What `slots` asks for.
 

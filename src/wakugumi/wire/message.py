@@ -467,6 +467,7 @@ def read_holding(payload: bytes) -> Holding:
 
 
 def read_missing(payload: bytes) -> list[str]:
+    """The SHA-256 of each blob that a leader still needs. Raises PeerError."""
     return _read(Missing, payload, "Missing").blobs
 
 
@@ -478,13 +479,20 @@ def read_cache_put(payload: bytes) -> str:
         return ""
 
 
-def read_missing(payload: bytes) -> list[str]:
-    """The SHA-256 of each blob that a leader still needs. Raises PeerError."""
-    return _read(Missing, payload, "Missing").blobs
-
-
 def read_cache_result(payload: bytes) -> CachePutResult:
     return _read(CachePutResult, payload, "CacheAck")
+
+
+def read_put(payload: bytes) -> CachePutRequest:
+    """A whole CachePut, as a worker needs it. Raises Refused."""
+    try:
+        return msgspec.json.decode(payload, type=CachePutRequest)
+    except _UNREADABLE as error:
+        raise Refused("bad-request", f"the payload is no cache: {_brief(error)}") from None
+
+
+def read_source(payload: bytes) -> Source:
+    return _read(Source, payload, "Source")
 
 
 def read_question(payload: bytes) -> Question:
