@@ -28,7 +28,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
+from wakugumi.adapters.archive import Found, TooBig, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
@@ -47,6 +47,8 @@ SMALL_FILES: Final = 32
 """What is packed, written or removed without leaving the loop: about a millisecond of work."""
 SPARE_MAX: Final = 1_000
 """Directories whose time is over and that wait to be used again: a second's worth."""
+_IN_MEMORY_BYTES_MAX: Final = 16 * MIB
+"""What is tried to pack in memory: most of what is larger does not fit a frame, and would be read twice."""
 _QUICKLY_REMOVED_BYTES: Final = 16 * MIB
 """A larger file takes a file system more than a millisecond to give up."""
 _WORKERS_MAX: Final = 100
@@ -307,10 +309,13 @@ class JobDir:
         return self._found is not None
 
     def pack(self, bytes_max: int) -> bytes | None:
-        """What the program made, as a ZIP; None if it made nothing. Raises TooBig."""
-        writer = None
+        """What the program made, as a ZIP; None if it made nothing. Raises TooBig, also for what may become small."""
+        writer, left = None, _IN_MEMORY_BYTES_MAX
         try:
             for found in self._made():
+                left -= found.status.st_size
+                if left < 0:
+                    raise TooBig
                 if writer is None:
                     writer = ZipWriter(bytes_max)
                 writer.add(self._folder, found)
@@ -340,6 +345,15 @@ class JobDir:
             raise refused(error, "what the program made cannot be packed") from None
         self._packed = path
         return ref
+
+    def packed(self) -> bytes:
+        """The archive that was written to the disk, as it is small after all."""
+        try:
+            data = read_all(self._packed)
+            os.unlink(self._packed)
+        except OSError as error:
+            raise refused(error, "what the program made cannot be packed") from None
+        return data
 
     def produced_bytes(self) -> int:
         """What `pack` would put into the archive, before packing."""

@@ -64,13 +64,16 @@ def conclude(
         result = _with_texts(bare, child.capture, note, TAIL_BYTES, TAIL_BYTES)
         return Ended(directory.seal(result, encode(result), None), False, reason)
     result, payload, large = _texts_that_fit(bare, child.capture, note)
+    # In JSON an archive is base64: four characters for three bytes.
+    room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload)) // 4 * 3
     archive: bytes | BlobRef | None
     try:
-        # In JSON an archive is base64: four characters for three bytes.
-        archive = directory.pack(((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload)) // 4 * 3)
+        archive = directory.pack(room)
     except TooBig:
         try:
             archive = directory.pack_large(RESULT_BYTES_MAX, go_on)
+            if archive.size <= room:
+                archive = directory.packed()
         except TooBig:
             return _kept(bare, child.capture, note, directory, worker, kept_s)
     if large or isinstance(archive, BlobRef):

@@ -362,6 +362,8 @@ class Runner:
     def _in_thread(self, run: Run, work: Callable[[], T], then: Callable[[T], None]) -> None:
         def back(done: asyncio.Future[T]) -> None:
             if self._closed:
+                if not done.cancelled():
+                    done.exception()  # Whatever became of it: nobody waits for it any more.
                 return
             try:
                 then(done.result())
