@@ -23,7 +23,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID, uuid4
 
 import msgspec
@@ -32,16 +32,14 @@ from wakugumi.adapters.archive import Found, TooBig, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
+from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed, parts_of
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import KIB, MIB
 from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
 
 DONE: Final = ".done"
-ARCHIVE: Final = "result.zip"
 WORKER: Final = ".worker"
-STDOUT: Final = ".stdout"
-STDERR: Final = ".stderr"
 SMALL_BYTES: Final = 256 * KIB
 SMALL_FILES: Final = 32
 """What is packed, written or removed without leaving the loop: about a millisecond of work."""
@@ -68,20 +66,6 @@ class Owner(msgspec.Struct, frozen=True, rename="pascal"):
     worker_id: UUID
     node: str
     inode: int
-
-
-class Part(NamedTuple):
-    """What does not fit a frame of a result, and where it lies."""
-
-    ref: BlobRef
-    path: Path
-
-
-class Whole(NamedTuple):
-    """A finished job's encoded result, and the parts of it that are told by their hashes."""
-
-    payload: bytes
-    parts: Sequence[Part]
 
 
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
@@ -157,9 +141,7 @@ class JobsFolder:
             if data is None:
                 return None
             done = _done.decode(data)
-            parts = [Part(ref, Path(path, name)) for name, ref in _large(done).items()]
-            if any(os.stat(part.path, follow_symlinks=False).st_size != part.ref.size for part in parts):
-                return None
+            parts = parts_of(done, path)
             if done.archive_bytes is None:
                 return Whole(data, parts)
             archive = read_all(f"{path}/{ARCHIVE}")
@@ -396,7 +378,7 @@ class JobDir:
                 write_new(f"{self.path}/{ARCHIVE}", archive, 0o600)
             for name, (file, more) in texts.items():
                 field = {STDOUT: "stdout_blob", STDERR: "stderr_blob"}[name]
-                result = msgspec.structs.replace(result, **{field: _copy(file, more, f"{self.path}/{name}")})
+                result = msgspec.structs.replace(result, **{field: copy_hashed(file, more, f"{self.path}/{name}")})
         except OSError as error:
             raise refused(error, "the job's files cannot be kept") from None
         if not isinstance(archive, bytes):
@@ -467,33 +449,6 @@ class JobDir:
             if bytes_max < 0 or len(all_found) > files_max:
                 return None
         return all_found
-
-
-def _large(result: JobResult) -> dict[str, BlobRef]:
-    """The files of a result that are told by their hashes."""
-    refs = {ARCHIVE: result.archive_blob, STDOUT: result.stdout_blob, STDERR: result.stderr_blob}
-    return {name: ref for name, ref in refs.items() if isinstance(ref, BlobRef)}
-
-
-def _copy(source: int, more: bytes, path: str) -> BlobRef:
-    """An open file's content and some more under a new name, and its hash."""
-    import hashlib
-
-    digest, at = hashlib.sha256(), 0
-    with open(os.open(path, NEW, 0o600), "wb", buffering=0) as file:
-        while piece := os.pread(source, MIB, at):
-            at += len(piece)
-            digest.update(piece)
-            _write_all(file.fileno(), piece)
-        digest.update(more)
-        _write_all(file.fileno(), more)
-    return BlobRef(digest.hexdigest(), at + len(more))
-
-
-def _write_all(file: int, data: bytes) -> None:
-    at = 0
-    while at < len(data):
-        at += os.write(file, memoryview(data)[at:])
 
 
 def _claim(path: Path) -> tuple[str, int]:

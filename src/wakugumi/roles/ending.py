@@ -14,7 +14,8 @@ import msgspec
 
 from wakugumi.adapters.archive import TooBig
 from wakugumi.adapters.capture import Capture
-from wakugumi.adapters.jobdir import STDERR, STDOUT, JobDir
+from wakugumi.adapters.jobdir import JobDir
+from wakugumi.adapters.parts import STDERR, STDOUT
 from wakugumi.adapters.process import Child
 from wakugumi.limits import KIB, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
 from wakugumi.wire.message import FAILED, OK, BlobRef, JobRequest, JobResult, encode

@@ -24,8 +24,9 @@ import msgspec
 
 from wakugumi.adapters.bounds import Bounds
 from wakugumi.adapters.files import remove_tree
-from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder, Whole
+from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.machine import OthersCpu
+from wakugumi.adapters.parts import Whole
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX
