@@ -110,6 +110,7 @@ REWRITE: dict[int, Callable[[Frame], bytes]] = {
     fr.ASK: an_ask,
     fr.CLAIM: a_row,
     fr.FETCH: a_row,
+    fr.MISSING: again(ms.Missing),
 }
 """How our code would write the payload it reads there; CachePut is never written by us, and Leaving is empty."""
 
