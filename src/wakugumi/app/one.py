@@ -14,7 +14,9 @@ from typing import Final, NamedTuple
 from wakugumi.app.grids import Place, open_grid
 from wakugumi.app.output import one, say, say_error
 from wakugumi.app.stoppable import run
-from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, hint_for
+from wakugumi.app.transfers import shown
+from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, Refused, hint_for
+from wakugumi.roles.contents import Cached, Content
 from wakugumi.roles.result import Result
 
 
@@ -33,7 +35,7 @@ NOTHING: Final = Asked()
 def run_one(
     place: Place,
     args: Sequence[str],
-    files: Mapping[str, Path],
+    files: Mapping[str, Content],
     subject: str,
     timeout_s: float,
     out: str | None,
@@ -42,7 +44,7 @@ def run_one(
     """Run it, show it, and return the exit code."""
 
     async def job() -> Result:
-        async with open_grid(place) as grid:
+        async with open_grid(place) as grid, shown(grid, files):
             return await grid.run(
                 place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, **asked._asdict()
             )
@@ -57,9 +59,9 @@ def run_one(
     return exit_code(result)
 
 
-def named_files(words: Sequence[str]) -> dict[str, Path]:
-    """The files that `--file` named: PATH, or NAME=PATH. Raises ConfigError."""
-    files: dict[str, Path] = {}
+def named_files(words: Sequence[str], cached: Sequence[str] = ()) -> dict[str, Content]:
+    """The files that `--file` named, PATH or NAME=PATH, and `--cached`, ID/NAME. Raises ConfigError."""
+    files: dict[str, Content] = {}
     for word in words:
         name, is_named, path = word.partition("=")
         if not is_named or Path(word).exists():
@@ -70,6 +72,16 @@ def named_files(words: Sequence[str]) -> dict[str, Path]:
         if name in files:
             raise ConfigError(f"two files are called {name!r}", "give one of them another name: --file NAME=PATH")
         files[name] = Path(path)
+    for word in cached:
+        cache, _, name = word.partition("/")
+        if not name:
+            raise ConfigError(f"{word!r} names no file of a cache", "write ID/NAME: --cached dataset-v1/a.bin")
+        if name in files:
+            raise ConfigError(f"two files are called {name!r}", "a cached file has the same name in the job")
+        try:
+            files[name] = Cached(cache)
+        except Refused as no:
+            raise ConfigError(str(no), "write ID/NAME: --cached dataset-v1/a.bin") from None
     return files
 
 

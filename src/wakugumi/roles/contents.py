@@ -47,10 +47,6 @@ class Cached(msgspec.Struct, frozen=True):
         check_cache_id(self.cache_id)
 
 
-Content: TypeAlias = bytes | str | Path | Cached
-"""What a file holds: these bytes, this text, what the file at this path holds when the job is submitted, or what the
-file of this name in a cache holds."""
-
 Mark: TypeAlias = tuple[int, int, int, int, int]
 """A file as it was: device, inode, size, times of content and of everything."""
 
@@ -78,6 +74,10 @@ class Brought(msgspec.Struct, frozen=True, gc=False):
     ref: BlobRef
     source: LocalFile | bytes
 
+
+Content: TypeAlias = bytes | str | Path | Cached | Brought
+"""What a file holds: these bytes, this text, what the file at this path holds when the job is submitted, what the file
+of this name in a cache holds, or what a large file held when it was looked at."""
 
 Brings: TypeAlias = Mapping[str, Brought]
 """By their SHA-256."""
@@ -164,6 +164,10 @@ class Contents:
             content = files[name]
             if isinstance(content, Cached):
                 entries.append(InputFile(name, content.cache_id))
+                continue
+            if isinstance(content, Brought):
+                brings.setdefault(content.ref.sha256, content)
+                entries.append(InputFile(name, sha256=content.ref.sha256, size=content.ref.size))
                 continue
             data = _read(content) if name in inline else None
             if data is not None:
@@ -258,9 +262,9 @@ def _inline(sizes: Mapping[str, int]) -> set[str]:
 
 
 def _size(name: str, content: object) -> int | None:
-    """None for a file of a cache. Raises TypeError for what is no content, and Refused for what is no file."""
+    """None for what never goes into a frame. Raises TypeError for what is no content, Refused for what is no file."""
     match content:
-        case Cached():
+        case Cached() | Brought():
             return None
         case str() | bytes() | bytearray() | memoryview():
             return len(_bytes(content))

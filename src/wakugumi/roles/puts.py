@@ -223,20 +223,20 @@ def _each(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
     if isinstance(files, os.PathLike):
         if not os.path.isdir(files):
             raise _bad(f"{files} is no folder: name files with their names, as in {{'a.bin': Path('a.bin')}}")
-        yield from _below(os.fspath(files), "")
+        yield from files_below(os.fspath(files))
         return
     for name, content in files.items():
-        if isinstance(content, Cached):
+        if isinstance(content, Cached | Brought):
             raise _bad(f"{name!r} is in a cache already: put what it is made of")
         if isinstance(content, os.PathLike) and os.path.isdir(content):
-            yield from _below(os.fspath(content), f"{name}/")
+            yield from files_below(os.fspath(content), f"{name}/")
         elif isinstance(content, bytes | bytearray | memoryview | str | os.PathLike):
             yield name, content
         else:
             raise TypeError(f"the content of {name!r} is bytes, text or a Path, not {type(content).__name__}")
 
 
-def _below(folder: str, prefix: str) -> Iterator[tuple[str, Path]]:
+def files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, Path]]:
     """Every file below a folder, hidden ones too: a data set is whole or useless. A link counts as the file that it
     leads to inside the folder; what leads outside, or to a folder, is refused and not left out in silence."""
     top = os.path.realpath(folder)

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 import random
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -90,6 +89,8 @@ class _Put:
             source.check()
             place.put(self.brought.ref, Path(source.path), self._on_bytes)
             return
+        import tempfile
+
         try:
             file, path = tempfile.mkstemp(prefix="waku-")
         except OSError as error:
