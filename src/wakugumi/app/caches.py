@@ -23,7 +23,7 @@ from wakugumi.app.transfers import shown
 from wakugumi.core import questions as qu
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
-from wakugumi.limits import CACHE_PUT_DEADLINE_S, FILES_PER_CACHE_MAX, JOB_TIMEOUT_MAX_S, LIST_ROWS_DEFAULT
+from wakugumi.limits import FILES_PER_CACHE_MAX, LIST_ROWS_DEFAULT, PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
 from wakugumi.roles.contents import Content
 from wakugumi.roles.puts import ALL_WORKERS, CacheSummary, files_below
 
@@ -38,9 +38,9 @@ def caches_put(
     within: Annotated[
         float,
         Parameter(
-            validator=validators.Number(gt=0, lte=JOB_TIMEOUT_MAX_S), help="Seconds that the workers have for it."
+            validator=validators.Number(gt=0, lte=PUT_DEADLINE_MAX_S), help="Seconds that the workers have for it."
         ),
-    ] = CACHE_PUT_DEADLINE_S,
+    ] = PUT_DEADLINE_S,
     share: Annotated[
         float,
         Parameter(validator=validators.Number(gte=0, lte=1), help="With this share of the workers it is good enough."),

@@ -51,7 +51,7 @@ FAMILIES: Final = {
     ),
     "caches": (
         "Files that workers have beforehand: put, list, show, pin, drop.",
-        "Examples:\n  waku caches put dataset-v1 data/\n  waku run calcA --cached dataset-v1/a.bin",
+        "Examples:\n  waku caches list\n  waku caches put dataset-v1 data/\n  waku run calcA --cached dataset-v1/a.bin",
     ),
     "workers": (
         "Who works for the leader: list, drain, resume.",
@@ -411,9 +411,8 @@ have it then.""",
             """\
 Examples:
   waku caches put dataset-v1 data/
-  waku caches put model-7 weights=run7/weights.bin --target 'job.assign.gpu.>' --pin
-  waku caches put dataset-v1 data/ --share 0.9 --within 60
-  waku run calcA --cached dataset-v1/a.bin -- a.bin""",
+  waku caches put model-7 weights=run7/w.bin --target 'job.assign.gpu.>' --pin
+  waku caches put dataset-v1 data/ --share 0.9 --within 60""",
         ),
         Command(
             "caches list",

@@ -22,7 +22,7 @@ from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.questions import Answer, CacheRow, CachesAnswer
 from wakugumi.core.subject import SubjectError, parse_pattern
 from wakugumi.errors import JobFailed, PeerError, Refused
-from wakugumi.limits import FILES_PER_CACHE_MAX, JOB_TIMEOUT_MAX_S, PAYLOAD_BYTES_MAX
+from wakugumi.limits import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX, PUT_DEADLINE_MAX_S
 from wakugumi.roles.contents import Brought, Cached, Content, Contents
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -196,8 +196,8 @@ def _check(target: str, within_s: float, share: float) -> None:
         parse_pattern(target)
     except SubjectError as error:
         raise Refused("bad-subject", str(error)) from None
-    if not 0 < within_s <= JOB_TIMEOUT_MAX_S:
-        raise _bad(f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s, not {within_s:g}")
+    if not 0 < within_s <= PUT_DEADLINE_MAX_S:
+        raise _bad(f"within_s is more than 0 and at most {PUT_DEADLINE_MAX_S:.0f} s, not {within_s:g}")
     if not 0 <= share <= 1:
         raise _bad(f"a share of the workers is 0 to 1, not {share:g}")
 
