@@ -13,7 +13,7 @@ from wakugumi import Cached
 from wakugumi.app.caches import named_contents
 from wakugumi.app.cli import call
 from wakugumi.app.one import named_files
-from wakugumi.app.transfers import in_brief
+from wakugumi.app.transfers import Bars, in_brief
 from wakugumi.core import questions as qu
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import LIST_ROWS_DEFAULT
@@ -240,3 +240,22 @@ def test_transfers_in_brief() -> None:
     assert in_brief([Transfer("a", 25, 100, "sending")]) == "1 file on the way, 25%"
     rows = [Transfer("a", 0, 0, "reading"), Transfer("b", 1, 2, "sending")]
     assert in_brief(rows) == "2 files on the way, 50%"
+
+
+def test_a_bar_is_drawn_only_for_what_takes_longer_than_a_moment() -> None:
+    bars = Bars()
+    try:
+        rows = [Transfer(f"{number}", number, 100, "sending") for number in range(10)]
+        bars.show(rows, 0.0)
+        bars.show(rows, 0.9)
+        assert bars._progress is None, "nothing is even loaded for it"
+        bars.show(rows, 1.1)
+        assert bars._progress is not None
+        assert len(bars._progress.tasks) == 8, "more would fill the terminal"
+        bars.show([Transfer("3", 50, 100, "sending"), Transfer("new", 0, 1, "reading")], 2.0)
+        (task,) = bars._progress.tasks
+        assert (task.description, task.completed, task.total) == ("sending 3", 50, 100)
+        bars.show([], 3.0)
+        assert not bars._progress.tasks
+    finally:
+        bars.close()

@@ -96,7 +96,7 @@ async def test_a_put_goes_by_manifest_brings_what_is_missing_and_ends_with_a_sum
         failure = ms.CacheFailure("w3", "no room")
         told(peer, first, "OK", "2 of 3", sent=3, ok=1, skipped=1, failed=1, failures=[failure])
         summary = await putting
-        assert summary == CacheSummary("data-1", "OK", "2 of 3", 3, 1, 1, 1, 0, 0, [failure])
+        assert summary == CacheSummary("data-1", "OK", "2 of 3", 3, 1, 1, 1, 0, 0, [failure], [])
         assert summary.check() is summary
         assert grid._session._uploads.held_bytes == 0
 
@@ -142,6 +142,30 @@ async def test_every_leader_gets_the_put_and_what_it_misses(tmp_path: Path) -> N
             summary = await putting
         assert (summary.sent, summary.ok, summary.status) == (4, 4, "OK")
         assert all(f"127.0.0.1:{leader.port}: all" in summary.message for leader in leaders)
+
+
+async def test_a_leader_that_refuses_is_a_failure_beside_others_and_one_that_is_away_is_named(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        leaders = [WithPlace(tmp_path / name) for name in ("one", "two", "three")]
+        for leader in leaders:
+            await stack.enter_async_context(scripted(leader))
+        async with asyncio.TaskGroup() as group:
+            coming = [group.create_task(leader.peer()) for leader in leaders]
+            url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
+            grid = await stack.enter_async_context(connect(url))
+            peers = [await one for one in coming]
+        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        leaders[2].stop_listening()
+        peers[2].hang_up()
+        await soon(lambda: not grid.status().leaders[2].connected)
+        async with asyncio.TaskGroup() as group:
+            putting = group.create_task(grid.put_cache("data-1", {"a": b"x"}))
+            told(peers[0], await put_frame(peers[0]), "OK", "all", sent=2, ok=2)
+            peers[1].send(fr.REFUSAL, (await put_frame(peers[1])).msg_id, ms.write_refusal("denied", "not you"))
+            summary = await putting
+        assert (summary.status, summary.ok) == ("FAILED", 2)
+        assert "not you" in summary.message
+        assert summary.unasked == [f"127.0.0.1:{leaders[2].port}"]
 
 
 async def test_what_cannot_be_sent_ends_the_put_with_the_reason(tmp_path: Path) -> None:

@@ -194,6 +194,8 @@ def _say_failures(summary: CacheSummary) -> None:
         say(f"{colour('failed:', 'red')} {failure.worker}: {failure.message}")
     if len(summary.failures) > _FAILURES_SHOWN:
         say(f"and {len(summary.failures) - _FAILURES_SHOWN:,} more")
+    for leader in summary.unasked:
+        say(f"{colour('not asked:', 'yellow')} the workers of {leader}, which is away")
     if not summary.is_content:
         say_error(summary.message or "too few workers have it", "the same command again goes on where this one ended")
 

@@ -56,6 +56,8 @@ class CacheSummary(msgspec.Struct, frozen=True):
     waiting: int = 0
     failures: Sequence[ms.CacheFailure] = ()
     """Whose fault it was, as far as they said."""
+    unasked: Sequence[str] = ()
+    """Leaders whose workers were not asked, because they are away."""
 
     @property
     def is_content(self) -> bool:
@@ -131,20 +133,21 @@ class CachePut:
     async def to_each(
         self, session: Session, leaders: Sequence[str], on_progress: Callable[[CacheSummary], None] | None
     ) -> CacheSummary:
-        """All of these leaders at once. Raises Refused: what one of them refuses ends the put at the others."""
+        """All of these leaders at once. Raises Refused if all of them refuse; if only some do, that is a failure."""
         told: dict[str, ms.CachePutResult] = {}
+        refusals: list[Refused] = []
 
         async def to(leader: str) -> None:
             def progress(result: ms.CachePutResult) -> None:
                 told[leader] = result
-                if on_progress is None:
-                    return
-                try:
-                    on_progress(summed(self.cache, told))
-                except Exception:  # The user's own: the put goes on all the same.
-                    log.exception("on_progress failed")
+                if on_progress is not None:
+                    _tell(on_progress, summed(self.cache, told))
 
-            told[leader] = await self._to(session, leader, progress)
+            try:
+                told[leader] = await self._to(session, leader, progress)
+            except Refused as no:
+                refusals.append(no)
+                told[leader] = ms.CachePutResult(self.cache, ms.FAILED, no.message)
 
         running = [session.tasks.start(to(name), name=f"put {self.cache} at {name}", quiet=True) for name in leaders]
         try:
@@ -152,7 +155,12 @@ class CachePut:
         finally:
             for task in running:
                 task.cancel()
-        return summed(self.cache, {leader: told[leader] for leader in leaders})
+        if len(refusals) == len(leaders):
+            raise refusals[0]
+        summary = summed(self.cache, {leader: told[leader] for leader in leaders})
+        there = set(leaders)
+        unasked = [leader for leader in session.leaders if leader not in there]
+        return msgspec.structs.replace(summary, unasked=unasked)
 
     async def _to(
         self, session: Session, leader: str, on_progress: Callable[[ms.CachePutResult], None]
@@ -186,6 +194,13 @@ def rows_of(answers: Mapping[str, Answer | Refused]) -> list[CacheRow]:
     if worst is not None and (worst.code != "no-cache" or not rows):
         raise worst
     return rows
+
+
+def _tell(on_progress: Callable[[CacheSummary], None], summary: CacheSummary) -> None:
+    try:
+        on_progress(summary)
+    except Exception:  # The user's own: the put goes on all the same.
+        log.exception("on_progress failed")
 
 
 _PACK: Final = "pack small files into one archive, and let the program open that"

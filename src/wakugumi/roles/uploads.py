@@ -229,8 +229,11 @@ class Uploads:
             self._send_again(held)
 
     def close(self) -> None:
+        """Nothing is sent any more, and nothing held."""
         for put in self._puts.values():
             put.is_stopped = True
+        for about in list(self._held):
+            self.release(about)
 
     def transfers(self) -> list[Transfer]:
         rows: list[Transfer] = []
