@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.app.conftest import ScriptedLeader
 
@@ -173,6 +174,23 @@ def test_a_cache_is_pinned_unpinned_and_dropped(leader: Keeps, said: Said) -> No
     assert said("pin", "data-1", "--off")[1].startswith("data-1: may be evicted")
     assert said("drop", "data-1", "-o", "quiet") == (0, "data-1\n", "")
     assert leader.asked == [qu.AskPin("data-1"), qu.AskPin("data-1", False), qu.AskDropCache("data-1")]
+
+
+def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
+    counters = qu.BlobCounters(blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30)
+    fields: dict[str, object] = dict.fromkeys(qu.StatusAnswer.__struct_fields__, 0)
+    fields |= dict.fromkeys(("durable", "disk_low", "full"), False) | dict.fromkeys(
+        ("subjects", "busiest", "groups"), []
+    )
+    status = msgspec.convert(fields, qu.StatusAnswer)
+    leader.answer = lambda question: (
+        status if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
+    )
+    assert call(["status"]) == 0
+    out = capsys.readouterr().out
+    assert "caches: 1, 14.3 MiB, 7 hits; workers fetched 2.0 GiB from the leader and 6.0 GiB from each other" in out
+    assert call(["status", "-o", "quiet"]) == 0
+    assert capsys.readouterr().out == "ok\n"
 
 
 class KnowsNothing(Keeps):

@@ -231,6 +231,11 @@ def alter(path: Path, how: str) -> None:
             os.truncate(path, 10)
         case "removed":
             path.unlink()
+        case "touched":
+            os.utime(path, (1, 1))
+            path.chmod(0o444)
+            path.with_name("copy").write_bytes(path.read_bytes())
+            path.with_name("copy").replace(path)
         case _:
             path.with_name("new").write_bytes(BIG[::-1])
             path.with_name("new").replace(path)
@@ -252,6 +257,18 @@ async def test_a_file_that_is_not_what_it_was_ends_its_job_with_the_reason(
         assert not leader.has(BIG)
         peer.result(JobId(beside.msg_id))
         assert (await other).ok
+
+
+async def test_a_file_that_was_only_touched_or_replaced_by_the_same_is_sent(tmp_path: Path, big: Path) -> None:
+    async with grid_with_place(tmp_path / "place") as (grid, peer, leader):
+        job = await grid.submit("p", files={"big.bin": big})
+        frame = await submitted(peer)
+        alter(big, "touched")
+        misses(peer, frame.msg_id, BIG)
+        assert await submitted(peer) == frame
+        assert leader.has(BIG)
+        peer.result(JobId(frame.msg_id))
+        assert (await job).ok
 
 
 async def test_a_place_that_says_no_ends_the_job_with_its_words(
