@@ -179,9 +179,7 @@ def test_a_cache_is_pinned_unpinned_and_dropped(leader: Keeps, said: Said) -> No
 def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
     counters = qu.BlobCounters(blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30)
     fields: dict[str, object] = dict.fromkeys(qu.StatusAnswer.__struct_fields__, 0)
-    fields |= dict.fromkeys(("durable", "disk_low", "full"), False) | dict.fromkeys(
-        ("subjects", "busiest", "groups"), []
-    )
+    fields |= {"durable": False, "disk_low": False, "full": False, "subjects": [], "busiest": [], "groups": []}
     status = msgspec.convert(fields, qu.StatusAnswer)
     leader.answer = lambda question: (
         status if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)

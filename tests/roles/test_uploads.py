@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -117,10 +118,12 @@ async def test_many_jobs_with_the_same_file_put_it_once(
     tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     puts: list[str] = []
+    all_asked = threading.Event()
     real = FolderPlace.put
 
     def put(self: FolderPlace, ref: BlobRef, *rest: object) -> None:
         puts.append(ref.sha256)
+        assert all_asked.wait(20)
         real(self, ref, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FolderPlace, "put", put)
@@ -129,9 +132,12 @@ async def test_many_jobs_with_the_same_file_put_it_once(
         frames = [await submitted(peer) for _ in jobs]
         for frame in frames:
             misses(peer, frame.msg_id, BIG)
+        on_their_way = grid._session._uploads._puts
+        await soon(lambda: [len(each.waiting) for each in on_their_way.values()] == [len(jobs)])
+        all_asked.set()
         again = [await submitted(peer) for _ in jobs]
         assert {frame.msg_id for frame in again} == {frame.msg_id for frame in frames}
-        assert len(puts) < len(jobs), "those that asked while it was on its way"
+        assert puts == [sha(BIG)]
         for frame in frames:
             peer.result(JobId(frame.msg_id))
         for job in jobs:
