@@ -69,9 +69,9 @@ INLINE_FILE_BYTES_MAX: Final = 256 * KIB
 one for many jobs would travel many times. For smaller ones a second way costs more than it saves."""
 UPLOADS_AT_ONCE_MAX: Final = 4
 """Files that one client sends, or reads for their SHA-256, at a time: more would only share the same line and disk."""
-CACHE_PUT_DEADLINE_S: Final = 600.0
-"""How long a put waits for the workers unless told otherwise: ten gigabytes over a line of 1 Gbit/s take 80 s, and a
-few workers may have to wait for others to have them."""
+PUT_DEADLINE_S: Final = 3_600.0
+"""How long a put waits for the workers unless told otherwise: a terabyte takes as long at 3 Gbit/s."""
+PUT_DEADLINE_MAX_S: Final = 7 * 86_400.0
 
 # Credit (SPEC F7)
 CREDIT_MAX: Final = 4_096

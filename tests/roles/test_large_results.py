@@ -20,8 +20,8 @@ import pytest
 from tests.roles.test_client import scripted
 
 from wakugumi.adapters.places import FolderPlace
+from wakugumi.app.fetches import Transfer, in_thread
 from wakugumi.app.outfolder import OutFolder, Record
-from wakugumi.app.transfers import Transfer, in_thread
 from wakugumi.limits import MIB
 from wakugumi.roles.client import Grid, connect
 from wakugumi.roles.leader import Leader, Peer
