@@ -4,9 +4,9 @@
     .venv/bin/python bench/spread.py --workers 100
 
 The real `core/spread.py` under virtual time. Simulated are the links (each transfer gets an equal share of its source's
-uplink; its fetcher fetches nothing else), 50 ms to put a blob in its place once it has come, for its hash is made on the
-way, and deaths: a dead worker's uploads end half-way, its fetchers notice after a second, and resume elsewhere where
-they were. There is no contention inside the network. One copy alone is what everything is compared with.
+uplink; its fetcher fetches nothing else), 50 ms to put a blob in its place once it has come, for its hash is made on
+the way, and deaths: a dead worker's uploads end half-way, its fetchers notice after a second, and resume elsewhere
+where they were. There is no contention inside the network. One copy alone is what everything is compared with.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class World:
     """One put of one file. `uploads_max` as in limits.py, or to try another."""
 
     def __init__(self, workers: int, *, size: int, dying: int, seed: int, uploads_max: int = 1) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - a simulation
+        self.random = random.Random(seed)
         self.size = size
         self.now = 0.0
         self.machine = Spreading(lambda: self.random.randbytes(16), now=0.0, uploads_max=uploads_max)

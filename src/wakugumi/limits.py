@@ -42,6 +42,7 @@ JOB_NAME_CHARS_MAX: Final = 128
 FILE_NAME_BYTES_MAX: Final = 1_024
 """A whole relative path in a job; each part at most 255, which is what file systems take."""
 FILE_NAME_PART_BYTES_MAX: Final = 255
+CACHE_ID_CHARS_MAX: Final = 128
 FILES_PER_JOB_MAX: Final = 10_000
 ARGS_PER_JOB_MAX: Final = 10_000
 """Linux takes 2 MiB of arguments; a frame of 4 MiB of one-letter arguments would only fail later and worse."""
@@ -127,7 +128,6 @@ DRAINED_MAX: Final = 10_000
 """Workers that a leader remembers as drained while they are away."""
 
 # Caches, and who fetches what from whom (SPEC C1–C8)
-CACHE_ID_CHARS_MAX: Final = 128
 CACHES_MAX: Final = 1_000
 """Caches that a leader knows; each worker that joins is compared with all of them. Beyond it the one that was not used
 longest goes."""
@@ -171,6 +171,8 @@ many have it, but after twice as long (bench/spread.py)."""
 TRANSFER_FLOOR_BYTES_PER_S: Final = 1 * MIB
 TRANSFER_GRACE_S: Final = 60.0
 """A transfer that is slower than the floor, and this, is no longer waited for: its source is free for others."""
+TOKEN_S: Final = 900.0
+"""How long a leader's word that a worker may fetch a blob from another holds."""
 SOURCE_REST_S: Final = 10.0
 """A source that was dead or slow is left alone for so long."""
 FETCH_TRIES_MAX: Final = 20

@@ -1,10 +1,10 @@
 """A leader's `spread` among workers that join, leave, lie, are slow or silent, fill their disks and evict; clients that
 put, pin and drop; and a leader that is killed and starts anew from what it kept.
 
-The storm is also the judge. It knows what is really on whose disk, and holds against the machine what it was told: nobody
-is sent to a source that does not have the content or was seen lying, no source serves more than it should, each put has
-one summary whose numbers add up, nothing is overwritten, and in the end, when the weather is good, everybody who should
-have a cache has all of it.
+The storm is also the judge. It knows what is really on whose disk, and holds what it was told against the machine:
+nobody is sent to a source that does not have the content or was seen lying, no source serves more than it should, each
+put has one summary whose numbers add up, nothing is overwritten, and in the end, when the weather is good, everybody
+who should have a cache has all of it.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 
 Whoever wants a blob waits in line until a source is free. A source that failed is replaced: a dead or slow one rests,
 one that gave wrong content never serves this blob again, and after three lies nobody fetches from it any more. The
-leader serves again only if nobody else can. Where the leader's place is a store of its own (`place_bounded=False`), it is
-always free, and nobody waits.
+leader serves again only if nobody else can. Where the leader's place is a store of its own (`place_bounded=False`), it
+is always free, and nobody waits.
 """
 
 from __future__ import annotations

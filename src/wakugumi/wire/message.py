@@ -17,6 +17,7 @@ from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.questions import Question
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import (
+    CACHE_ID_CHARS_MAX,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
     CLIENT_ID_CHARS_MAX,
@@ -31,9 +32,8 @@ T = TypeVar("T")
 TEXT_CHARS_MAX: Final = 1_000
 """Of a refusal's message: it may quote what was asked, and must fit a frame and a log line."""
 
-CACHE_ID_CHARS_MAX: Final = 128
-
 OK: Final = "OK"
+SKIPPED: Final = "SKIPPED"
 FAILED: Final = "FAILED"
 
 RECEIPTS: Final = "receipts"
@@ -225,6 +225,14 @@ class CachePutRequest(msgspec.Struct, frozen=True, rename="pascal", omit_default
     """Tell how far it is, now and then, by answers with the status PROGRESS."""
     version: str = ""
     """From a leader: which life of this cache id it is. What a worker has of another one is dropped first."""
+
+
+class CacheAckHead(msgspec.Struct, frozen=True, rename="pascal"):
+    """What a leader reads of a worker's CacheAck, old or new."""
+
+    cache_id: str = ""
+    status: str = ""
+    message: str = ""
 
 
 class CacheFailure(msgspec.Struct, frozen=True, rename="pascal"):
@@ -448,6 +456,30 @@ def read_cache_put(payload: bytes) -> str:
         return msgspec.json.decode(payload, type=CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
     except _UNREADABLE:
         return ""
+
+
+def read_put(payload: bytes) -> CachePutRequest:
+    """A whole CachePut, as a worker needs it. Raises Refused."""
+    try:
+        return msgspec.json.decode(payload, type=CachePutRequest)
+    except _UNREADABLE as error:
+        raise Refused("bad-request", f"the payload is no cache: {_brief(error)}") from None
+
+
+def read_cache_ack(frame: Frame) -> CacheAckHead:
+    """A worker's answer; without an id it is about the cache of its subject. Raises PeerError."""
+    head = _read(CacheAckHead, frame.payload, "CacheAck") if frame.payload else CacheAckHead(status=OK)
+    if head.cache_id:
+        return head
+    return CacheAckHead(frame.subject.removeprefix("cache.ack."), head.status, head.message)
+
+
+def read_stock(payload: bytes) -> Stock:
+    return _read(Stock, payload, "Stock")
+
+
+def read_want(payload: bytes) -> Want:
+    return _read(Want, payload, "Want")
 
 
 def read_question(payload: bytes) -> Question:
