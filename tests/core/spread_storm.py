@@ -82,6 +82,7 @@ class Storm:
         self.puts: dict[bytes, se.PutAsked] = {}
         """Whose summaries are owed, by their ids."""
         self.sent_of: dict[bytes, int] = {}
+        self.conflicts: set[bytes] = set()
         self.asks: set[bytes] = set()
         self.accusers: dict[WorkerId, set[WorkerId]] = {}
         self.seen_lying: set[tuple[WorkerId, str]] = set()
@@ -249,6 +250,8 @@ class Storm:
             must(put.progress, "progress that nobody asked for")
             return
         del self.puts[effect.ask]
+        if effect.ask in self.conflicts:
+            must((effect.status, effect.sent) == (se.FAILED, 0), "other content under the same name was taken")
         if effect.sent:
             must(effect.sent == self.sent_of.pop(effect.ask), "it was sent to others than those who match")
             enough = effect.ok + effect.skipped >= put.share * effect.sent
@@ -404,6 +407,9 @@ class Storm:
             self.rng.random() < 0.5,
         )
         self.puts[ask] = put
+        known = {} if cache_id not in self.kept else {file.name: file for file in self.kept[cache_id].files}
+        if any(known.get(file.name, file) != file for file in files):
+            self.conflicts.add(ask)
         self.sent_of[ask] = sum(worker.conn is not None and self.matches(worker, (target,)) for worker in self.workers)
         self.tell(put)
 

@@ -74,7 +74,12 @@ MUTANTS = (
     ),
     Mutant("content-with-less", "puts", "ceil(event.share * sent)", "ceil(event.share * sent) // 2"),
     Mutant("a-drop-is-not-kept", "caches", "        out.keep.append(DropCache(cache.cache_id))\n", "        del out\n"),
-    Mutant("what-differs-is-overwritten", "caches", "old = known.get(file.name)", "old = None"),
+    Mutant(
+        "what-differs-is-called-the-same",
+        "caches",
+        "elif (old.sha256, old.size) != (file.sha256, file.size):",
+        "elif False:",
+    ),
     Mutant(
         "a-new-life-has-the-old-version",
         "caches",
