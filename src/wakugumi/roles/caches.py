@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -289,6 +288,8 @@ def _read_entry(entry: ms.CacheEntry) -> se.CacheFile:
 
 def _put_all(place: Place, contents: Mapping[str, bytes | None]) -> None:
     """Raises Refused or Lost."""
+    import tempfile  # Only old clients need it: nobody else waits for it to be loaded.
+
     with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
         path = Path(folder) / "content"
         for content in contents.values():
@@ -299,6 +300,8 @@ def _put_all(place: Place, contents: Mapping[str, bytes | None]) -> None:
 
 def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
     """Raises Refused or Lost."""
+    import tempfile
+
     contents: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
         for ref in refs:
