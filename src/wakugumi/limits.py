@@ -157,8 +157,9 @@ PUT_FAILURES_MAX: Final = 100
 """Failures that a summary lists: beyond it, their number says enough."""
 STOCK_GRACE_S: Final = 10.0
 """A worker says what it holds right after its hello; one that did not by then is taken to hold nothing."""
-STOCK_BLOBS_MAX: Final = 1_000_000
-"""Blobs of one worker that a leader remembers, some 200 bytes each."""
+STOCK_BLOBS_MAX: Final = 100_000
+"""Blobs of one worker that a leader remembers, up to 1 KiB each. What is beyond it is fetched all the same; only
+nobody is sent there for it."""
 WANTS_PER_WORKER_MAX: Final = 1_000
 """Blobs that a worker may want at once: it fetches only a few at a time."""
 LEADER_COPIES_MAX: Final = 2

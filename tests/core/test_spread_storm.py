@@ -30,14 +30,14 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant("fetchers-that-leave-keep-their-source", "sources", "            source.uploads -= 1\n", ""),
-    Mutant("liars-are-asked-again", "sources", "worker in blob.liars or ", ""),
+    Mutant("liars-are-asked-again", "sources", "if not peer.url or peer.worker in blob.liars:", "if not peer.url:"),
     Mutant(
         "lies-are-not-counted",
         "sources",
         "            lies.add((want.blob.sha256, accuser.worker))",
         "            lies.add((want.blob.sha256[:0], accuser.worker))",
     ),
-    Mutant("uploads-without-bound", "sources", "if peer.uploads < self._uploads_max:", "if peer.uploads < 9:"),
+    Mutant("uploads-without-bound", "sources", "return peer.uploads < self._uploads_max", "return peer.uploads < 9"),
     Mutant(
         "the-leader-gives-any-number",
         "sources",
