@@ -156,8 +156,12 @@ asyncio.run(main())
 
 
 def folders(tmp_path: Path) -> list[Path]:
-    elsewhere = Path("/dev/shm")  # noqa: S108 - another file system
-    return [tmp_path, elsewhere] if elsewhere.is_dir() and elsewhere.stat().st_dev != tmp_path.stat().st_dev else [tmp_path]
+    elsewhere = Path("/dev/shm")
+    return (
+        [tmp_path, elsewhere]
+        if elsewhere.is_dir() and elsewhere.stat().st_dev != tmp_path.stat().st_dev
+        else [tmp_path]
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 3 << 20])
