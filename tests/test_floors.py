@@ -33,6 +33,7 @@ IMPURE_NAMES = {"uuid.uuid1", "uuid.uuid4", "uuid.getnode"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "globals"}
 
 FLOOR_OF_LIBRARY = {"cyclopts": "app", "rich": "app", "uvloop": "adapters", "isal": "adapters", "psutil": "adapters"}
+FLOOR_OF_LIBRARY |= {"backports": "adapters", "compression": "adapters"}
 DRAWERS = {"util", "utils", "common", "base", "helper", "helpers", "manager", "managers", "misc"}
 
 

@@ -149,6 +149,11 @@ class Lost(WakugumiError):
 
     exit_code = EXIT_NO_LEADER
 
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why
+        """Of a transfer: `dead` or `slow`."""
+
 
 class ConfigError(WakugumiError):
     """It cannot start like this. The message says what is wrong, the hint what to write instead."""

@@ -46,8 +46,16 @@ JOBS = [job_id(number) for number in range(1, 13)]
 BROADCASTS = [job_id(300 + number) for number in range(3)]
 PARTS = [part_id(job, worker_id(name)) for job in BROADCASTS for name in ("w0", "w1", "w2", "w3", "healer")]
 EVERY_JOB = [*JOBS, *BROADCASTS, *PARTS]
-WANTS = [None, None, Wants("k1"), Wants("k2"), Wants("k1", 3), Wants(priority=-5), None, Wants(slots=2)]
-WANTS += [Wants("k3", slots=3), Wants(priority=100, slots=2), None, Wants("k2", 1, 2)]
+BLOBS = [digit * 64 for digit in "0123"]
+HOLDERS = {BLOBS[0]: [worker_id("w1")], BLOBS[1]: [worker_id("w0"), worker_id("w2")], "cache:c": [worker_id("w3")]}
+WANTS = [None, Wants(files=(BLOBS[0],)), Wants("k1", files=(BLOBS[1],)), Wants("k2"), Wants("k1", 3)]
+WANTS += [
+    Wants(priority=-5, files=("cache:c",)),
+    None,
+    Wants(slots=2),
+    Wants("k3", slots=3, files=(BLOBS[0], BLOBS[1])),
+]
+WANTS += [Wants(priority=100, slots=2), Wants(files=(BLOBS[1], BLOBS[2], "cache:c")), Wants("k2", 1, 2)]
 """What each of the jobs asks for, always the same."""
 WORDS = ["a", "b", "b.c"]
 PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
@@ -78,6 +86,7 @@ class WorkerConn(msgspec.Struct):
     blocked: bool = False
     leaving: bool = False
     slots: int = 0
+    blobs: bool = False
     acked: set[JobId] = set()
     """In this step."""
 
@@ -188,10 +197,13 @@ class Storm:
         patterns = tuple(parse_pattern(text) for text in {PATTERNS[y % 4], PATTERNS[x % 4]})
         conn = self._new_conn()
         slots = (x + y) % 4 if own else 0
-        self.workers[conn] = WorkerConn(worker, patterns, own, cancels=y % 2 == 0, settled=not own, slots=slots)
+        blobs = own and x % 3 > 0
+        self.workers[conn] = WorkerConn(
+            worker, patterns, own, cancels=y % 2 == 0, settled=not own, slots=slots, blobs=blobs
+        )
         heartbeats = own and y % 5 > 0
         name = worker.decode().strip(".")
-        self.say(ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, own, y % 2 == 0, slots))
+        self.say(ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, own, y % 2 == 0, slots, blobs))
 
     def holds(self, x: int, y: int) -> None:
         """Mostly the truth; some of it lost, some of it finished, some of it never heard of here."""
@@ -379,9 +391,18 @@ class Storm:
                 assert job in self.open, f"{conn} waits for {job.hex()}, which is done"
         for job in self.open:
             assert self.leader.jobs[job].state != JobState.DONE
+        for file in self.needed():
+            assert self.leader.holds(file), "something is needed and may be removed"
         for worker in self.workers.values():
             worker.acked.clear()
         self.draining &= self.leader.roster.by_id.keys()
+
+    def needed(self) -> set[str]:
+        """By jobs that are to be done or may be requeued, and by results that somebody may ask for."""
+        letters = self.leader.callers.dead.letters.keys()
+        wants = [self.leader.jobs[job].wants for job in self.open | letters]
+        files = {file for asked in wants if asked is not None for file in asked.files}
+        return files | {blob for record in self.result.values() for blob in record.blobs}
 
     def _judge_keep(self, record: LeaderKeep) -> None:
         if isinstance(record, ev.KeepWhole) and record.result is None and record.job not in self.open:
@@ -414,6 +435,8 @@ class Storm:
             assert not any(job.worker for job in self.leader.jobs.values())
         elif isinstance(effect, ev.LoadPayloads):
             self.loads.append(effect)
+        elif isinstance(effect, ev.BlobsFreed):
+            assert not self.needed().intersection(effect.blobs), "a blob is freed that somebody needs"
         elif effect.conn not in self.clients and effect.conn not in self.workers:
             # To nobody: it left meanwhile. But nobody is given work after the leader has heard that.
             assert not isinstance(effect, ev.SendAssign) or effect.conn in self.gone
@@ -436,6 +459,10 @@ class Storm:
             job = self.leader.jobs[effect.job]
             assert job.worker is not None
             assert job.worker.conn == effect.conn
+            if job.wants is not None and job.wants.blobs and not known.blobs and effect.job not in self.loaded:
+                assert not any(it.blobs and it.serves for it in self.leader.roster.audience(effect.subject)), (
+                    "one that knows no blobs was given some, although another one serves"
+                )
             self.runs[known.worker][effect.job] = None
             if effect.job not in self.loaded:
                 assigned[job.client.id] += 1
@@ -575,6 +602,7 @@ class Storm:
         )
         assert not any((leader.lanes.queued, leader.course.backing_off, leader.course.open_bytes, leader.full))
         assert not len(leader.roster._tree)
+        assert not leader._holds._counts, "something is held for nobody"
         self.restarts(0, 0)
         assert not self.leader.jobs, "what was forgotten came back"
 
@@ -597,6 +625,7 @@ class Storm:
             queue_jobs_max=8,
             attempts_max=3,
             payload_memory_bytes=self._payload_memory_bytes,
+            holders=lambda file: HOLDERS.get(file, ()),
         )
 
     def _ask(self, question: Question) -> None:
@@ -609,7 +638,8 @@ class Storm:
     def _ack(self, conn: ConnId, job: JobId, ok: bool, reason: str) -> None:
         self.workers[conn].acked.add(job)
         self._outputs += 1
-        self.say(ev.Acked(conn, job, ok, reason, b"output %d" % self._outputs))
+        blobs = (BLOBS[self._outputs % 4],) if self._outputs % 3 == 0 else ()
+        self.say(ev.Acked(conn, job, ok, reason, b"output %d" % self._outputs, blobs=blobs))
 
     def _join(self, known: ClientConn, *, heartbeats: bool) -> ConnId:
         conn = self._new_conn()
@@ -680,5 +710,6 @@ def _same_jobs(before: Dispatch, after: Dispatch) -> None:
         assert [attempt.outcome for attempt in job.history] == [attempt.outcome for attempt in was.history]
     assert before.callers.delivery.undelivered.keys() == after.callers.delivery.undelivered.keys()
     assert before.callers.dead.letters.keys() == after.callers.dead.letters.keys()
+    assert before._holds.results.items() >= after._holds.results.items(), "only claims are forgotten"
     assert before.course.open_bytes == after.course.open_bytes
     assert after.leaves.number == before.leaves.number or not len(after.jobs)

@@ -8,6 +8,7 @@ from tests.core.leader_world import job_id, worker_id
 from wakugumi.core import claims as claims_module
 from wakugumi.core.claims import Claims
 from wakugumi.core.events import Acked
+from wakugumi.core.holds import Holds
 from wakugumi.core.job import ConnId
 from wakugumi.limits import UNDELIVERED_TTL_S
 
@@ -20,7 +21,7 @@ def ack(number: int, payload: bytes = b"output") -> Acked:
 
 @pytest.fixture
 def claims() -> Claims:
-    return Claims()
+    return Claims(Holds())
 
 
 @pytest.mark.spec("L4")

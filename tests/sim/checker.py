@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
-from tests.sim.jobs import Execution, Request, Want
+from tests.sim.jobs import Execution, Request, Want, blobs_of
 from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
 from wakugumi.core import events as ev
 from wakugumi.core.events import LeaderKeep
-from wakugumi.core.job import JobId
+from wakugumi.core.job import DONE, JobId
+from wakugumi.core.queues import Job
 from wakugumi.errors import CODES
 
 if TYPE_CHECKING:
@@ -222,6 +223,19 @@ class Checker:
         before.append(execution)
         return execution
 
+    def freed(self, leader: Leader, blobs: Sequence[str]) -> None:
+        """Nothing is removed that somebody needs, now that it comes to it."""
+        blobs = [blob for blob in blobs if not leader.machine.holds(blob)]
+        for job in leader.machine.jobs.values():
+            if not _needs(leader, job).isdisjoint(blobs):
+                self.broken(job.id, f"{leader.name} frees a blob that it needs")
+
+    def holds(self, leader: Leader) -> None:
+        """A leader knows what its jobs and results need, also after it came out of its journal."""
+        for job in leader.machine.jobs.values():
+            if not all(map(leader.machine.holds, _needs(leader, job))):
+                self.broken(job.id, f"{leader.name} does not hold what it needs")
+
     def _fate(self, request: Request) -> tuple[float, str]:
         random = self._world.random
         if request.endless:
@@ -325,3 +339,9 @@ class Checker:
         if job in self._held_by_dead:
             self.counts.recovered += 1
             del self._held_by_dead[job]
+
+
+def _needs(leader: Leader, job: Job) -> set[str]:
+    is_open = job.state is not DONE or job in leader.machine.callers.dead
+    inputs = set() if job.wants is None or not is_open else set(job.wants.files)
+    return inputs.union(blobs_of(job.result)) if type(job.result) is bytes else inputs

@@ -117,6 +117,7 @@ class Leader(Process):
         self.machine.recover(leaves, self.clock.now)
         if self.world.looks_closely():
             self.machine.check()
+            self.world.checker.holds(self)
         if self.disk_low:
             self.post(ev.DiskLow(True))
 
@@ -156,6 +157,8 @@ class Leader(Process):
             self.clock.after(longest_s * self.random.random(), lambda: self._load(effect, life))
         elif isinstance(effect, ev.Stopped):
             self.die(power=False, why="it was asked to stop, and nothing ran any more")
+        elif isinstance(effect, ev.BlobsFreed):
+            self.world.checker.freed(self, effect.blobs)
         elif not isinstance(effect, ev.SendAnswer | ev.SendNo):
             peer = self.peers.get(effect.conn)
             if peer is not None:

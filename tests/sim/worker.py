@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from tests.sim.jobs import Execution
+from tests.sim.jobs import Execution, blobs_of
 from tests.sim.leader import Hello
 from tests.sim.net import Link
 from tests.sim.process import Process
@@ -166,7 +166,7 @@ class Worker(Process):
         message: object
         if isinstance(effect, ev.SendAck):
             ok, reason = read_result(effect.payload)
-            message = lev.Acked(conn, effect.job, ok, reason, effect.payload)
+            message = lev.Acked(conn, effect.job, ok, reason, effect.payload, blobs=blobs_of(effect.payload))
         elif isinstance(effect, ev.SendCredit):
             message = lev.Credited(conn, effect.amount)
         elif isinstance(effect, ev.SendHeartbeat):
@@ -174,7 +174,8 @@ class Worker(Process):
         elif isinstance(effect, ev.SendHolding):
             message = lev.Held(conn, effect.running, effect.finished, effect.kept)
         elif isinstance(effect, ev.SendFailure):
-            message = lev.Acked(conn, effect.job, False, effect.code, b"FAILED|%s|-" % effect.code.encode())
+            failed = b"FAILED|%s|-" % effect.code.encode()
+            message = lev.Acked(conn, effect.job, False, effect.code, failed, blobs=blobs_of(failed))
         elif isinstance(effect, ev.SendLeaving):
             message = lev.Leaving(conn)
         else:
@@ -248,6 +249,7 @@ class Line:
             own,
             own,
             worker.settings.slots if own else 0,
+            blobs=True,
         )
         link.up.send((Hello(joined, ConnId(0), worker.name),))
         worker.post(ev.Opened())

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+import msgspec
 from tests.sim import faults
 from tests.sim.checker import Broken, Checker, Counts, tally
 from tests.sim.client import Client
 from tests.sim.clock import Clock
-from tests.sim.jobs import OPEN, Request, Status
+from tests.sim.jobs import FILES, OPEN, Request, Status
 from tests.sim.leader import Leader
 from tests.sim.net import Net
 from tests.sim.plan import Plan, draw_plan
@@ -153,6 +154,8 @@ class World:
         word = random.choice(plan.words)
         job = JobId(number.to_bytes(16, "big"))
         wants = plan.wants(random)
+        if wants is not None:  # By its number, for a draw more would be another world.
+            wants = msgspec.structs.replace(wants, files=FILES[number % len(FILES)])
         payload = b"request %d " % number + b"." * random.randrange(200)
         self.requests[job] = request = Request(
             number,

@@ -24,10 +24,10 @@ import msgspec
 from wakugumi.adapters.blobs import BlobStore, is_sha256
 from wakugumi.adapters.claim import claim
 from wakugumi.adapters.files import read_all, refused, remove_tree, write_new
-from wakugumi.core.names import check_file_name, check_file_names
+from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.errors import Refused
 from wakugumi.limits import CACHE_BLOBS_MAX, CACHE_DISK_SHARE, DISK_FREE_MIN_BYTES, PARTIAL_TTL_S
-from wakugumi.wire.message import CACHE_ID_CHARS_MAX, BlobRef, CacheEntry, encode
+from wakugumi.wire.message import BlobRef, CacheEntry, encode
 
 _BLOBS: Final = ".blobs"
 _MANIFESTS: Final = ".caches"
@@ -404,13 +404,6 @@ class CacheFolder:
         for path in _files(f"{self.path}/{_BLOBS}/.incoming", depth=0):
             if os.stat(path, follow_symlinks=False).st_mtime < limit:
                 os.unlink(path)
-
-
-def check_cache_id(cache_id: str) -> str:
-    """The id itself, if it can be the name of a folder here. Raises Refused."""
-    if "/" in cache_id or cache_id.startswith(".") or len(cache_id) > CACHE_ID_CHARS_MAX:
-        raise Refused("bad-name", f"{cache_id[:80]!r} is no id of a cache: a plain name that does not begin with a dot")
-    return check_file_name(cache_id)
 
 
 def refs_of(entries: Iterable[CacheEntry]) -> dict[str, BlobRef]:

@@ -3,6 +3,7 @@
     <jobs>/<job id>/             while it runs: its inputs and what it makes; its current directory
     <jobs>/<job id>/.done        when it has ended: its result as JSON, without the archive
     <jobs>/<job id>/result.zip   and the archive, if it made any files
+    <jobs>/<job id>/.stdout      and .stderr, if they do not fit a frame
     <jobs>/.worker               whose folder this is: by the same id its worker comes back after a restart
 
 `.done` comes last, so a directory without it is what an interrupted job left behind. Nothing is synced: where power was
@@ -19,9 +20,9 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 import msgspec
@@ -29,21 +30,25 @@ import msgspec
 from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.claim import claim
-from wakugumi.adapters.files import READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
+from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
 from wakugumi.errors import Refused
-from wakugumi.limits import KIB
-from wakugumi.wire.message import InputFile, JobResult, encode
+from wakugumi.limits import KIB, MIB
+from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
 
 DONE: Final = ".done"
 ARCHIVE: Final = "result.zip"
 WORKER: Final = ".worker"
+STDOUT: Final = ".stdout"
+STDERR: Final = ".stderr"
 SMALL_BYTES: Final = 256 * KIB
 SMALL_FILES: Final = 32
 """What is packed, written or removed without leaving the loop: about a millisecond of work."""
 SPARE_MAX: Final = 1_000
 """Directories whose time is over and that wait to be used again: a second's worth."""
+_QUICKLY_REMOVED_BYTES: Final = 16 * MIB
+"""A larger file takes a file system more than a millisecond to give up."""
 
 
 class Done(JobResult, frozen=True, rename="pascal"):
@@ -59,6 +64,20 @@ class Owner(msgspec.Struct, frozen=True, rename="pascal"):
     worker_id: UUID
     node: str
     inode: int
+
+
+class Part(NamedTuple):
+    """What does not fit a frame of a result, and where it lies."""
+
+    ref: BlobRef
+    path: Path
+
+
+class Whole(NamedTuple):
+    """A finished job's encoded result, and the parts of it that are told by their hashes."""
+
+    payload: bytes
+    parts: Sequence[Part]
 
 
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
@@ -124,20 +143,29 @@ class JobsFolder:
 
     def load(self, job: str) -> bytes | None:
         """The whole encoded result of a finished job. None if there is none that can be trusted."""
+        whole = self.load_whole(job)
+        return None if whole is None else whole.payload
+
+    def load_whole(self, job: str) -> Whole | None:
+        """The same, and the files that it names: they are there, and have their size."""
+        path = f"{self.path}/{job}"
         try:
-            data = read_entry(job, f"{self.path}/{job}/{DONE}")
+            data = read_entry(job, f"{path}/{DONE}")
             if data is None:
                 return None
             done = _done.decode(data)
+            parts = [Part(ref, Path(path, name)) for name, ref in _large(done).items()]
+            if any(os.stat(part.path, follow_symlinks=False).st_size != part.ref.size for part in parts):
+                return None
             if done.archive_bytes is None:
-                return data
-            archive = read_all(f"{self.path}/{job}/{ARCHIVE}")
+                return Whole(data, parts)
+            archive = read_all(f"{path}/{ARCHIVE}")
         except (OSError, ValueError):
             return None
         if len(archive) != done.archive_bytes or crc32(archive) != done.archive_crc:
             return None
         result = JobResult(**{name: getattr(done, name) for name in JobResult.__struct_fields__})
-        return encode(msgspec.structs.replace(result, output_archive=archive))
+        return Whole(encode(msgspec.structs.replace(result, output_archive=archive)), parts)
 
     def unmark(self, job: str) -> None:
         """Its result answers for nothing any more. What is beside it stays until the job's time is over."""
@@ -178,9 +206,12 @@ class JobsFolder:
         return self.remove(job)
 
     def remove(self, job: str) -> bool:
-        """Forget a finished job. False if more than the usual two files is there: `remove_tree` may take its time."""
+        """Forget a finished job. False if more than two small files is there: `remove_tree` may take its time."""
         path = f"{self.path}/{job}"
         try:
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(f"{path}/{ARCHIVE}", follow_symlinks=False).st_size > _QUICKLY_REMOVED_BYTES:
+                    return False
             for name in (DONE, ARCHIVE):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{path}/{name}")
@@ -219,9 +250,12 @@ class JobsFolder:
 
 
 class JobDir:
-    """One job's directory: place, run elsewhere, then `reopen`, `pack`, and `seal` or `keep`. All raise Refused."""
+    """One job's directory: place, run elsewhere, then `reopen`, `pack` or `pack_large`, and `seal` or `keep`.
 
-    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "path")
+    All raise Refused.
+    """
+
+    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "_packed", "path")
 
     def __init__(self, job: str, path: str, ledger: Ledger) -> None:
         self.path = path
@@ -231,6 +265,8 @@ class JobDir:
         self._folder = -1
         self._names: list[str] = []
         self._found: list[Found] | None = []
+        self._packed = ""
+        """Where the archive is until the rest is removed, if it was written to the disk."""
 
     def place(self, files: Sequence[InputFile], bring: Callable[[str, str], None] | None = None) -> None:
         """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`."""
@@ -274,21 +310,45 @@ class JobDir:
 
     def pack(self, bytes_max: int) -> bytes | None:
         """What the program made, as a ZIP; None if it made nothing. Raises TooBig."""
+        writer = None
         try:
-            if self._found is None:
-                self._found = self._look()
-            if not self._found:
-                return None
-            writer = ZipWriter(bytes_max)
-            for found in self._found:
+            for found in self._made():
+                if writer is None:
+                    writer = ZipWriter(bytes_max)
                 writer.add(self._folder, found)
         except OSError as error:
             raise refused(error, "what the program made cannot be read") from None
-        return writer.finish()
+        return None if writer is None else writer.finish()
+
+    def pack_large(self, bytes_max: int, go_on: Callable[[], None]) -> BlobRef:
+        """The same, straight to the disk. Raises TooBig if that is more than `bytes_max`, and what `go_on` raises."""
+        from wakugumi.adapters.archive_file import FileZip
+
+        path = f"{self.path}/.waku-{os.urandom(8).hex()}"  # Hidden: it is not packed itself.
+        try:
+            file = os.open(path, NEW, 0o600)
+            try:
+                writer = FileZip(file, os.path.dirname(self.path), bytes_max, go_on)
+                with contextlib.closing(writer):
+                    for found in self._made():
+                        writer.add(self._folder, found)
+                    ref = writer.finish()
+            except BaseException:
+                os.unlink(path)
+                raise
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise refused(error, "what the program made cannot be packed") from None
+        self._packed = path
+        return ref
 
     def produced_bytes(self) -> int:
         """What `pack` would put into the archive, before packing."""
-        return sum(found.status.st_size for found in self._found or ())
+        try:
+            return sum(found.status.st_size for found in self._made())
+        except OSError as error:
+            raise refused(error, "what the program made cannot be read") from None
 
     def seal(self, result: JobResult, payload: bytes, archive: bytes | None) -> bytes:
         """Remove all but the result and its archive, and mark the job as done.
@@ -309,13 +369,39 @@ class JobDir:
         self.mark(encode(done))
         return encode(msgspec.structs.replace(result, output_archive=archive))
 
+    def seal_large(
+        self, result: JobResult, archive: bytes | BlobRef | None, texts: Mapping[str, tuple[int, bytes]]
+    ) -> bytes:
+        """The same where some of it does not fit a frame: the archive that was packed to the disk, and those of stdout
+        and stderr that are given here as open files, and what is to be added to them."""
+        try:
+            if self._names:
+                empty(self._folder, self._names)
+            if isinstance(archive, BlobRef):
+                os.replace(self._packed, f"{self.path}/{ARCHIVE}")
+                result = msgspec.structs.replace(result, archive_blob=archive)
+            elif archive is not None:
+                write_new(f"{self.path}/{ARCHIVE}", archive, 0o600)
+            for name, (file, more) in texts.items():
+                field = {STDOUT: "stdout_blob", STDERR: "stderr_blob"}[name]
+                result = msgspec.structs.replace(result, **{field: _copy(file, more, f"{self.path}/{name}")})
+        except OSError as error:
+            raise refused(error, "the job's files cannot be kept") from None
+        if not isinstance(archive, bytes):
+            payload = encode(result)
+            self.mark(payload)
+            return payload
+        done = Done(**msgspec.structs.asdict(result), archive_bytes=len(archive), archive_crc=crc32(archive))
+        self.mark(encode(done))
+        return encode(msgspec.structs.replace(result, output_archive=archive))
+
     def keep(self, result: JobResult, capture: Capture) -> bytes:
         """Leave everything where it is, stdout and stderr beside it, and mark the job as done."""
         try:
             if self._names:
-                empty(self._folder, [name for name in (DONE, ".stdout", ".stderr") if name in self._names])
-            copy_new(capture.out, f"{self.path}/.stdout", 0o600)
-            copy_new(capture.err, f"{self.path}/.stderr", 0o600)
+                empty(self._folder, [name for name in (DONE, STDOUT, STDERR) if name in self._names])
+            copy_new(capture.out, f"{self.path}/{STDOUT}", 0o600)
+            copy_new(capture.err, f"{self.path}/{STDERR}", 0o600)
         except OSError as error:
             raise refused(error, "the job's output cannot be kept") from None
         payload = encode(result)
@@ -354,10 +440,12 @@ class JobDir:
             remove_tree(self.path)
             os.mkdir(self.path, 0o700)
 
-    def _look(self, files_max: int | None = None, bytes_max: int = 0) -> list[Found] | None:
+    def _made(self) -> Iterable[Found]:
+        """Everything the program made. If it is much, it is looked for again: a list of it might be too long."""
+        return walk(self._folder, self._inputs) if self._found is None else self._found
+
+    def _look(self, files_max: int, bytes_max: int) -> list[Found] | None:
         """Everything the program made; None if there is more than that."""
-        if files_max is None:
-            return list(walk(self._folder, self._inputs))
         if len(self._names) > files_max:
             return None
         all_found: list[Found] = []
@@ -367,3 +455,30 @@ class JobDir:
             if bytes_max < 0 or len(all_found) > files_max:
                 return None
         return all_found
+
+
+def _large(result: JobResult) -> dict[str, BlobRef]:
+    """The files of a result that are told by their hashes."""
+    refs = {ARCHIVE: result.archive_blob, STDOUT: result.stdout_blob, STDERR: result.stderr_blob}
+    return {name: ref for name, ref in refs.items() if isinstance(ref, BlobRef)}
+
+
+def _copy(source: int, more: bytes, path: str) -> BlobRef:
+    """An open file's content and some more under a new name, and its hash."""
+    import hashlib
+
+    digest, at = hashlib.sha256(), 0
+    with open(os.open(path, NEW, 0o600), "wb", buffering=0) as file:
+        while piece := os.pread(source, MIB, at):
+            at += len(piece)
+            digest.update(piece)
+            _write_all(file.fileno(), piece)
+        digest.update(more)
+        _write_all(file.fileno(), more)
+    return BlobRef(digest.hexdigest(), at + len(more))
+
+
+def _write_all(file: int, data: bytes) -> None:
+    at = 0
+    while at < len(data):
+        at += os.write(file, memoryview(data)[at:])

@@ -20,6 +20,7 @@ from wakugumi.app.outfolder import OutFolder, Record
 from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, size, spread, table_out
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
+from wakugumi.app.transfers import Transfer
 from wakugumi.core import questions as qu
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
 from wakugumi.limits import LIST_ROWS_DEFAULT
@@ -236,7 +237,9 @@ def _keep(folder: OutFolder, result: Result) -> None:
         run_s=result.run_s,
         worker=result.worker,
     )
-    folder.put(name, result, record)
+    transfer = Transfer(result.archive_bytes)
+    with closing(transfer):
+        folder.put(name, result, record, transfer.on_bytes)
 
 
 def _show_status(answer: qu.StatusAnswer) -> None:

@@ -114,7 +114,7 @@ def _show(result: Result) -> None:
         how += f" (exit code {result.exit_code})"
     took = "" if result.run_s is None else f" in {duration(result.run_s)}"
     print(f"{colour(str(result.item), 'bold')}: {how}{took}")
-    for text in (result.stdout, result.stderr):
+    for text in (result.stdout_end, result.stderr_end):
         for line in text.splitlines():
             print(f"    {line}")
 

@@ -179,6 +179,9 @@ that folder goes on with them. Without --state each port has a folder of its own
 (round-robin), always the same for the same --key (sticky), or the least busy by slots and CPU (score). PATTERN=NAME \
 says so for the subjects that match; the most specific pattern counts, and `calcA` means all below job.assign.calcA.
 
+Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same port; \
+--blobs names a shared folder or a bucket instead, which clients and workers then use directly.
+
 Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
 the second ends it at once.""",
             """\
@@ -186,6 +189,7 @@ Examples:
   waku leader 5000
   waku leader 5000 --state /var/lib/wakugumi
   waku leader 5000 --memory
+  waku leader 5000 --blobs s3://bucket/grid
   waku leader 5000 --policy round-robin --policy 'calcA=sticky'
   waku leader 5000 --host 10.0.0.1 --allow-open""",
         ),

@@ -18,6 +18,7 @@ from wakugumi.errors import ConfigError
 from wakugumi.limits import (
     ADOPT_GRACE_MAX_S,
     ADOPT_GRACE_S,
+    BLOB_STORE_BYTES,
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
@@ -133,6 +134,9 @@ JOBS: Final = Setting("jobs", "/tmp/jobs")  # noqa: S108 -- the contract's defau
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
+BLOBS: Final = Setting("blobs", "")
+"""Empty: the leader itself has them, beside its journal."""
+BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
 NAME: Final = Setting("name", "")
@@ -158,6 +162,8 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     JOBS,
     STATE,
     MEMORY,
+    BLOBS,
+    BLOB_BYTES,
     POLICY,
     NAME,
     HOST,

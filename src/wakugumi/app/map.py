@@ -14,6 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Final
@@ -47,6 +48,7 @@ from wakugumi.app.outfolder import OutFolder, Record
 from wakugumi.app.output import colour, one, say
 from wakugumi.app.progress import Progress, Tally, progress, summary
 from wakugumi.app.stoppable import Stopped, run
+from wakugumi.app.transfers import Transfer, in_thread
 from wakugumi.core.questions import AskExplain, ExplainAnswer
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, hint_for
 from wakugumi.limits import PAYLOAD_BYTES_MAX
@@ -186,7 +188,7 @@ class Map:
                 )
                 async with jobs as results:
                     async for result in results:
-                        self._ended(result, tally, drawn)
+                        await self._ended(result, tally, drawn)
         finally:
             await watching.close()
             drawn.close()
@@ -208,7 +210,7 @@ class Map:
             self._waiting_for[job] = None
             yield MapTask(source=source, good_for=key, args=args, files={source.name: content}, job_id=job)
 
-    def _ended(self, result: Result, tally: Tally, drawn: Progress) -> None:
+    async def _ended(self, result: Result, tally: Tally, drawn: Progress) -> None:
         task = result.item
         assert isinstance(task, MapTask)
         record = Record(
@@ -222,7 +224,11 @@ class Map:
             run_s=result.run_s,
             worker=result.worker,
         )
-        record = self._folder.put(task.source.out, result, record)
+        if result.is_here:
+            record = self._folder.put(task.source.out, result, record)
+        else:
+            put = partial(self._folder.put, task.source.out, result, record)
+            record = await in_thread(put, Transfer(result.archive_bytes, tally.note))
         self._waiting_for.pop(result.job_id, None)
         self._last_at = monotonic()
         ok = record.status == OK
@@ -231,7 +237,7 @@ class Map:
         if not ok:
             self._reasons[record.reason] += 1
             if tally.failed <= _SHOWN_FAILURES:
-                drawn.say(_failure(task.source.out, record, result.stderr))
+                drawn.say(_failure(task.source.out, record, result.stderr_end))
             elif tally.failed == _SHOWN_FAILURES + 1:
                 drawn.say("further failures are only counted")
         drawn.show()

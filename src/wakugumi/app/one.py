@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakugumi.app.grids import Place, open_grid
-from wakugumi.app.output import one, say, say_error
+from wakugumi.app.output import one, say, say_error, size
 from wakugumi.app.stoppable import run
 from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, hint_for
+from wakugumi.roles.downloads import no_news
 from wakugumi.roles.result import Result
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.places import OnBytes
 
 
 class Asked(NamedTuple):
@@ -43,18 +48,28 @@ def run_one(
 
     async def job() -> Result:
         async with open_grid(place) as grid:
-            return await grid.run(
+            result = await grid.run(
                 place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, **asked._asdict()
             )
+            if not result.is_here:  # The rest must be fetched while the grid is there.
+                from wakugumi.app.transfers import Transfer, in_thread
+
+                await in_thread(partial(_show, result, out), Transfer(result.archive_bytes))
+            return result
 
     result = run(job())
+    if result.is_here:
+        _show(result, out)
+    return exit_code(result)
+
+
+def _show(result: Result, out: str | None, on_bytes: OnBytes = no_news) -> None:
     _write(sys.stdout, result.stdout)
     _write(sys.stderr, result.stderr)
     if not result.ok and result.stderr and not result.stderr.endswith("\n"):
         _write(sys.stderr, "\n")
-    if result.archive:
-        _keep_files(result, out)
-    return exit_code(result)
+    if result.archive_bytes:
+        _keep_files(result, out, on_bytes)
 
 
 def named_files(words: Sequence[str]) -> dict[str, Path]:
@@ -84,12 +99,13 @@ def exit_code(result: Result) -> int:
     return known.exit_code if known else EXIT_JOB_FAILED
 
 
-def _keep_files(result: Result, out: str | None) -> None:
+def _keep_files(result: Result, out: str | None, on_bytes: OnBytes) -> None:
     if out is None:
-        say(f"{one(len(result.files), 'file')} made, and not kept: --out DIR writes them to a folder")
+        made = one(len(result.files), "file") if result.is_here else f"{size(result.archive_bytes)} of files"
+        say(f"{made} made, and not kept: --out DIR writes them to a folder")
         return
     try:
-        written = result.extract(out)
+        written = result.extract(out, on_bytes)
     except OSError as error:
         raise ConfigError(f"cannot write to {out}: {error.strerror}", "choose another --out") from None
     say(f"{one(len(written), 'file')} written to {out}")

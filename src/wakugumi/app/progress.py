@@ -29,6 +29,8 @@ class Tally:
         self.ok = 0
         self.failed = 0
         self.running = 0
+        self.doing = ""
+        """What takes its time just now, if anything does."""
         self._clock = clock
         self._started_at = clock()
         self._marks: deque[tuple[float, int]] = deque([(self._started_at, 0)])
@@ -57,6 +59,9 @@ class Tally:
             while now - self._marks[0][0] > _RATE_OVER_S and len(self._marks) > 2:
                 self._marks.popleft()
 
+    def note(self, doing: str) -> None:
+        self.doing = doing
+
     def rate(self) -> float:
         """Jobs per second of late."""
         at, ended = self._marks[0]
@@ -74,6 +79,8 @@ class Tally:
             parts.append(f"{rate:.1f}/s")
             if self.left:
                 parts.append(f"{duration(self.left / rate)} left")
+        if self.doing:
+            parts.append(self.doing)
         return ", ".join(parts)
 
 
@@ -153,6 +160,8 @@ class _Bar:
             text.append(f"  {rate:.1f}/s")
             if tally.left:
                 text.append(f"  {duration(tally.left / rate)} left", style="dim")
+        if tally.doing:
+            text.append(f"  {tally.doing}", style="dim")
         return text
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from wakugumi.core import events as ev
 from wakugumi.core.dead import Dead
 from wakugumi.core.delivery import Delivery, Door
+from wakugumi.core.holds import Holds
 from wakugumi.core.job import DONE, ClientId, ConnId, JobId, Verdict
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Client, Job, Lanes
@@ -23,8 +24,9 @@ _UNHEARD: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-los
 class Callers:
     """All clients of one leader."""
 
-    def __init__(self, out: Outbox, lanes: Lanes, jobs: dict[JobId, Job]) -> None:
+    def __init__(self, out: Outbox, lanes: Lanes, jobs: dict[JobId, Job], holds: Holds) -> None:
         self._out = out
+        self._holds = holds
         self._lanes = lanes
         self._jobs = jobs
         self.clients: dict[ClientId, Client] = {}
@@ -178,8 +180,9 @@ class Callers:
     def reopened(self, job: Job) -> None:
         """A FAILED job is submitted again, so nobody is told any more how it ended before (SPEC L6)."""
         self.withdraw(job)
+        self._holds.forget(job.id)
         if job in self.dead:
-            self.dead.remove(job)
+            self.unbury(job)
         if job.leaf:
             self._out.leaves.release(job.leaf)
 
@@ -204,10 +207,15 @@ class Callers:
         self.dead.add(job)
         self.push_out_letters()
 
+    def unbury(self, job: Job) -> None:
+        """It is no letter any more, and cannot be requeued."""
+        self.dead.remove(job)
+        self._holds.end(job)
+
     def push_out_letters(self) -> None:
         """The oldest, if there are too many. One whose client has still to hear of it stays a result like any other."""
         while (oldest := self.dead.too_many()) is not None:
-            self.dead.remove(oldest)
+            self.unbury(oldest)
             if oldest.id in self.delivery.undelivered:
                 oldest.payload = None
             else:
@@ -215,7 +223,7 @@ class Callers:
 
     def drop_letter(self, job: Job) -> None:
         """Nobody wants to hear of it any more, its client included."""
-        self.dead.remove(job)
+        self.unbury(job)
         self._drop(job)
 
     def is_forgettable(self, job: Job) -> bool:
@@ -281,6 +289,8 @@ class Callers:
     def _forget(self, job: Job) -> None:
         if self._jobs.get(job.id) is job and job not in self.dead:
             del self._jobs[job.id]
+            if self._holds.results:
+                self._holds.forget(job.id)
             if self._out.keeps:
                 self._out.leaves.release(job.leaf)
                 self._out.keep.append(ev.ForgetJob(job.id))

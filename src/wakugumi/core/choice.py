@@ -8,6 +8,8 @@ their order, and the first that can go now goes:
                 longer than STICKY_PATIENCE_S, and none of them for a home that has offered nothing for that long
     slots       to a worker with so many free; else it lets others pass. After SLOTS_PATIENCE_S a worker is kept free
                 for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
+    files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
+                no worker that does not know them while one serves that does
 
 A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
 """
@@ -21,10 +23,12 @@ from typing import TYPE_CHECKING, Final
 
 from wakugumi.core.homes import Homes
 from wakugumi.core.job import QUEUED
+from wakugumi.core.nearness import Holders, nearest, nobody
 from wakugumi.core.roster import Roster, Worker, has_room, members_of
 from wakugumi.core.subject import Subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
+    BLOBS_PATIENCE_S,
     HOMES_SUBJECTS_MAX,
     LOOK_AHEAD_MAX,
     PRIORITY_AGE_S,
@@ -104,7 +108,7 @@ def due_of(job: Job) -> float:
 
 def is_picky(job: Job, lane: Lane) -> bool:
     wants = job.wants
-    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)))
+    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)) or wants.blobs)
 
 
 # What a turn holds.
@@ -212,8 +216,9 @@ def _uncount(turn: Turn, job: Job) -> None:
 class Choice:
     """Chooses for the turns of one leader whose jobs ask for something."""
 
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Roster, holders: Holders = nobody) -> None:
         self._roster = roster
+        self._holders = holders
         self._homes: OrderedDict[Subject, tuple[Homes, int]] = OrderedDict()
         """Of each sticky subject, with the era in which they were settled; what was used last stands last."""
         self._timers: list[tuple[float, int, Turn]] = []
@@ -263,16 +268,20 @@ class Choice:
         wake_at = too_large = _NEVER
         skip: set[tuple[int, int]] = set()
         looked = 0
+        no_blobs = False
+        """Some need a worker that knows blobs, and those that do have no room."""
         for job in in_order(turn, skip):
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
             home = None if at is None else by_id[at]
+            if home is not None and wants.blobs and not home.blobs:
+                home = None
             if home is not None and has_room(home, wants.slots):
                 return job, home
             if wants.slots > 1:
                 roomy = roster.roomy(lane.pools, lane.order, wants.slots) if wants.slots < too_large else None
-                if roomy is not None:
-                    return job, roomy
+                if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
+                    return job, to
                 skip.add((wants.priority, wants.slots))
                 is_first, too_large = too_large == _NEVER, min(too_large, wants.slots)
                 if is_first:
@@ -282,14 +291,18 @@ class Choice:
                         late = None
                         break
                     best = left
+            elif no_blobs and wants.blobs:
+                pass
+            elif (to := self._to_whom(lane, job, best)) is None:
+                no_blobs = True
             elif home is None:
-                return job, best
+                return job, to
             else:
                 if not homes:
                     if asks.first is not job:
                         asks.first, asks.first_at = job, now
                     if asks.first_at + STICKY_PATIENCE_S <= now:
-                        return job, best
+                        return job, to
                     wake_at = min(wake_at, asks.first_at + STICKY_PATIENCE_S)
                 homes[home] = None
                 given_up_at = max(home.spent_at, home.joined_at) + STICKY_PATIENCE_S
@@ -300,12 +313,18 @@ class Choice:
             looked += wants.slots == 1  # The others of that size are skipped.
             if looked >= LOOK_AHEAD_MAX:
                 break
-        if late is not None:
-            return late, best
+        if late is not None and (to := self._to_whom(lane, late, best)) is not None:
+            return late, to
+        if no_blobs:  # Those that know them may leave, and nobody says so.
+            wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
         self._wake(turn, asks, wake_at)
-        if too_large == _NEVER:
+        if too_large == _NEVER and not no_blobs:
             asks.homes, asks.seen = list(homes), (size(turn), roster.era)
         return None
+
+    def _to_whom(self, lane: Lane, job: Job, best: Worker) -> Worker | None:
+        wants = job.wants
+        return nearest(lane, wants, best, self._roster, self._holders) if wants is not None and wants.files else best
 
     def home_of(self, lane: Lane, job: Job) -> Worker | None:
         """Who should run it, if that matters. It may be away, if it may still come back."""

@@ -13,6 +13,7 @@ from collections.abc import Container
 import msgspec
 
 from wakugumi.core.events import Acked
+from wakugumi.core.holds import Holds
 from wakugumi.core.job import JobId, WorkerId
 from wakugumi.limits import CLAIMS_MAX, KEPT_BYTES_MAX, UNDELIVERED_TTL_S
 
@@ -28,7 +29,8 @@ class Claim(msgspec.Struct, gc=False, eq=False):
 class Claims:
     """The claims of one leader, the oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, holds: Holds) -> None:
+        self._holds = holds
         self.by_job: OrderedDict[JobId, Claim] = OrderedDict()
         self._bytes = 0
 
@@ -49,6 +51,8 @@ class Claims:
             return False
         claim.answer = event
         self._bytes += len(event.payload)
+        if event.blobs:
+            self._holds.keep(_held_as(event.job), event.blobs)
         while self._bytes > KEPT_BYTES_MAX:
             self._drop(next(iter(self.by_job)))
         return True
@@ -67,6 +71,11 @@ class Claims:
         for job_id in gone:
             self._drop(job_id)
 
+    def blobs(self) -> list[tuple[JobId, tuple[str, ...]]]:
+        """Of the results that were claimed."""
+        answers = [claim.answer for claim in self.by_job.values() if claim.answer is not None]
+        return [(_held_as(answer.job), answer.blobs) for answer in answers]
+
     def check(self) -> None:
         assert len(self.by_job) <= CLAIMS_MAX
         assert self._bytes == sum(len(claim.answer.payload) for claim in self.by_job.values() if claim.answer)
@@ -76,4 +85,11 @@ class Claims:
         claim = self.by_job.pop(job_id)
         if claim.answer is not None:
             self._bytes -= len(claim.answer.payload)
+            if claim.answer.blobs:
+                self._holds.forget(_held_as(job_id))
         return claim
+
+
+def _held_as(job_id: JobId) -> JobId:
+    """Under no id that a job can have: a job of this id may be here as well, with a result of its own."""
+    return JobId(b"claim" + job_id)

@@ -21,6 +21,7 @@ from wakugumi.core.broadcast import SILENT
 from wakugumi.core.callers import Callers
 from wakugumi.core.dead import DEAD, is_dead
 from wakugumi.core.delivery import Door, size_of
+from wakugumi.core.holds import Holds
 from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Verdict
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import backoff_s
@@ -61,6 +62,7 @@ class Course:
         callers: Callers,
         jobs: dict[JobId, Job],
         stats: Stats,
+        holds: Holds,
         *,
         chance: Callable[[], float],
         attempts_max: int,
@@ -77,6 +79,7 @@ class Course:
         self._timer_count = 0
         self.jobs = jobs
         self.stats = stats
+        self.holds = holds
         self.counts = Counts()
         self.deadlines: dict[JobId, float] = {}
         """Until when a job must be done, if it has no more time than that."""
@@ -129,11 +132,13 @@ class Course:
             door.alone,
             LIMBO,
             now,
-            digest=digest_of(payload),
+            digest=event.digest or digest_of(payload),
             retries=event.retries,
             wants=event.wants,
         )
         self.jobs[event.job] = job
+        if event.wants is not None:
+            self.holds.begin(job)
         client.open_jobs += 1
         self.open_bytes += size
         self.counts.submitted += 1
@@ -151,6 +156,7 @@ class Course:
                     event.retries,
                     payload,
                     event.wants,
+                    event.digest,
                 )
             )
             if self.memory_bytes + size > self._payload_memory_bytes:
@@ -179,6 +185,7 @@ class Course:
             wants=dead.wants,
         )
         self.jobs[dead.id] = job
+        self.holds.begin(job)
         client.open_jobs += 1
         self.open_bytes += job.size
         if job.payload is not None:
@@ -253,7 +260,15 @@ class Course:
         heappush(self._timers, (job.since, self._timer_count, job))
 
     def finish(
-        self, job: Job, ok: bool, result: bytes | Verdict, now: float, *, by: Worker | None = None, why: str = ""
+        self,
+        job: Job,
+        ok: bool,
+        result: bytes | Verdict,
+        now: float,
+        *,
+        by: Worker | None = None,
+        why: str = "",
+        blobs: tuple[str, ...] = (),
     ) -> None:
         """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
         before, job.state = job.state, DONE
@@ -282,10 +297,14 @@ class Course:
         out = self._out
         if out.keeps:
             out.leaves.add(size_of(result))
-            out.keep.append(ev.KeepResult(job.id, ok, outcome, result))
+            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))
         dead = type(result) is not bytes and is_dead(result)
         if job.leaf or not dead:
             job.payload = None
+        if job.wants is not None and not dead:
+            self.holds.end(job)
+        if blobs:
+            self.holds.keep(job.id, blobs)
         job.since = now
         job.ok = ok
         job.result = result

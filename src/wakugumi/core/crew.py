@@ -61,6 +61,7 @@ class Crew:
         worker.reattach, worker.cancels = event.reattach, event.cancels
         worker.settled = not event.reattach
         worker.slots = worker.slots_said = event.slots
+        worker.blobs = event.blobs
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
         self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))

@@ -24,7 +24,9 @@ from wakugumi.core.course import Course, exits
 from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
+from wakugumi.core.holds import Holds
 from wakugumi.core.job import DONE, JobId, Verdict, parse_job_id
+from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.questions import (
@@ -37,7 +39,7 @@ from wakugumi.core.questions import (
     CancelAnswer,
     DeadDoneAnswer,
 )
-from wakugumi.core.queues import Job, Lanes, digest_of
+from wakugumi.core.queues import Job, Lanes, digest_of, is_packed_or_not
 from wakugumi.core.recovery import Leaf, keep_whole, recover
 from wakugumi.core.roster import Roster
 from wakugumi.core.shelf import Shelf
@@ -74,9 +76,10 @@ class Dispatch:
         final: Container[str] = (),
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
+        holders: Holders = nobody,
     ) -> None:
         """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
-        would be a retry: with one worker, a timeout."""
+        would be a retry: with one worker, a timeout. `holders` tells who holds a file."""
         self._queue_jobs_max = queue_jobs_max
         self._queue_bytes_max = queue_bytes_max
         self._final = final
@@ -91,12 +94,13 @@ class Dispatch:
         self.disk_low = False
         self._deaf = False
         self._awake_at = now
-        self._claims = Claims()
+        self._holds = holds = Holds()
+        self._claims = Claims(holds)
         self.jobs: dict[JobId, Job] = {}
         self.roster = Roster(*policies.rankings)
         self.roster.now = now
-        self.lanes = Lanes(self.roster, policies)
-        self.callers = Callers(out, self.lanes, self.jobs)
+        self.lanes = Lanes(self.roster, policies, holders)
+        self.callers = Callers(out, self.lanes, self.jobs, holds)
         self.course = Course(
             out,
             self.roster,
@@ -104,6 +108,7 @@ class Dispatch:
             self.callers,
             self.jobs,
             Stats(now),
+            holds,
             chance=chance,
             attempts_max=attempts_max,
             payload_memory_bytes=payload_memory_bytes,
@@ -139,6 +144,15 @@ class Dispatch:
     @property
     def durable(self) -> bool:
         return self._out.keeps
+
+    def holds(self, file: str) -> bool:
+        """Does any job or result still need this blob or cache?"""
+        return file in self._holds
+
+    def knows(self, job_id: JobId) -> bool:
+        """A job that is submitted again under this id is not run for it: it runs already, or is done."""
+        job = self.jobs.get(job_id)
+        return job is not None and (job.state is not DONE or job.ok)
 
     def recover(self, leaves: Iterable[Leaf], now: float) -> None:
         """Go on where the leader that wrote these leaves ended. Once, and before anything else."""
@@ -190,6 +204,7 @@ class Dispatch:
         self._claims.check()
         self.callers.check()
         self.course.check()
+        self._holds.check(self.jobs.values(), self.callers.dead, self._claims.blobs())
         self._out.check()
 
     # Who it is about.
@@ -325,7 +340,7 @@ class Dispatch:
         worker = self.roster.by_id.get(claim.worker)
         answer = claim.answer
         if answer is not None and self._is_final(answer):
-            self.course.finish(job, answer.ok, answer.payload, now)
+            self.course.finish(job, answer.ok, answer.payload, now, blobs=answer.blobs)
         elif answer is None and worker is not None and claim.since >= worker.joined_at:
             self.course.run_on(job, worker, now)
         else:
@@ -390,6 +405,8 @@ class Dispatch:
             do.append(ev.Stopped())
         if out.keeps and out.leaves.take_turned():
             self._shelf.tidy(now)
+        if freed := self._holds.take_freed():
+            do.append(ev.BlobsFreed(freed))
         return out.step()
 
     def _may_assign(self) -> bool:
@@ -416,12 +433,12 @@ class Dispatch:
         elif job.state is DONE:
             return
         elif event.ok:
-            self.course.finish(job, True, event.payload, now, by=worker)
+            self.course.finish(job, True, event.payload, now, by=worker, blobs=event.blobs)
         elif _is_retried(job, event):
             if job.worker is worker:
                 self.course.attempt_lost(job, "exit", now, at_once=False, output=event.output)
         elif self._is_final(event):
-            self.course.finish(job, False, event.payload, now, by=worker, why=event.reason)
+            self.course.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
         elif job.worker is worker:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
             at_once = event.reason == "cancelled"
@@ -508,14 +525,14 @@ class Dispatch:
     def _requeue(self, dead: Job, now: float) -> None:
         """The id is open again, as if it had just been submitted (SPEC L3)."""
         self.callers.withdraw(dead)
-        self.callers.dead.remove(dead)
+        self.callers.unbury(dead)
         client = self.callers.called(dead.client.id)
         client.cap = client.cap or dead.client.cap
         job = self.course.reopen(dead, client, now)
         if owner_of(job.subject) is not None:
             self.course.must_be_done(job, BROADCAST_DEADLINE_S, now)
         if self.durable:
-            keep_whole(job, self._out, self.course.deadlines, now)
+            keep_whole(job, self._out, self.course, now)
         self.course.queue(job)
 
     def _stop_wanted(self, _event: ev.StopWanted, _now: float) -> None:
@@ -569,9 +586,12 @@ class Dispatch:
 def _same_request(job: Job, event: ev.Submitted) -> bool:
     if job.subject != event.subject:
         return False
-    if job.payload is not None:
-        return job.payload == event.payload
-    return job.digest == digest_of(event.payload)
+    if job.payload is not None and job.payload == event.payload:
+        return True
+    digest = event.digest or digest_of(event.payload)
+    if job.digest == digest and not event.digest:
+        return job.payload is None
+    return is_packed_or_not(job.digest, digest, packed=event.digest != 0)
 
 
 def _is_retried(job: Job, event: ev.Acked) -> bool:

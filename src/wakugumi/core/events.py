@@ -86,6 +86,8 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     cancels: bool
     slots: int = 0
     """How many it has in all: it may be given jobs that need several. An old worker does not say."""
+    blobs: bool = False
+    """It fetches what a job names and does not bring along."""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -106,6 +108,8 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     wants: Wants | None = None
     broadcast_s: float = 0.0
     """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""
+    digest: int = 0
+    """Of a payload that is packed: its size, and the checksum of what it is unpacked. 0 for all others."""
 
 
 class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +135,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     output: str = ""
     """The end of what it printed, if it is not OK: for the story of its attempts."""
+    blobs: tuple[str, ...] = ()
+    """What of the result did not fit, and is in the leader's place."""
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -264,6 +270,8 @@ class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
     retries: int
     payload: bytes
     wants: Wants | None = None
+    digest: int = 0
+    """If it is not that of the payload, because that is packed."""
 
 
 class KeepAttempt(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
@@ -288,6 +296,7 @@ class KeepResult(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=4):
     outcome: str
     """How its running attempt ended, if there was one."""
     result: bytes | Verdict
+    blobs: tuple[str, ...] = ()
 
 
 class KeepDelivered(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=5):
@@ -323,6 +332,8 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     delivered: bool
     requeued: bool = False
     wants: Wants | None = None
+    blobs: tuple[str, ...] = ()
+    """The result's."""
 
 
 class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
@@ -446,6 +457,12 @@ class Close(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
+class BlobsFreed(msgspec.Struct, frozen=True, gc=False):
+    """Results that had these blobs are forgotten, and no other job needs them."""
+
+    blobs: Sequence[str]
+
+
 class Stopped(msgspec.Struct, frozen=True, gc=False):
     """Nothing runs any more, and nobody who is here waits for a result."""
 
@@ -467,5 +484,6 @@ LeaderDo: TypeAlias = (
     | ResumeReading
     | Complain
     | Close
+    | BlobsFreed
     | Stopped
 )

@@ -16,14 +16,18 @@ from wakugumi.core.dead import last_outcome
 from wakugumi.core.job import DONE, JobId, JobState, Verdict, parse_job_id, show_job_id
 from wakugumi.core.questions import (
     Answer,
+    AskCache,
+    AskCaches,
     AskCancel,
     AskDead,
     AskDrain,
     AskDrop,
+    AskDropCache,
     AskExplain,
     AskJob,
     AskJobs,
     AskLetter,
+    AskPin,
     AskRequeue,
     AskResume,
     AskStatus,
@@ -80,6 +84,8 @@ def answer(leader: Dispatch, question: Question, now: float) -> Answer:
             return letter(leader, question.job, now)
         case AskCancel() | AskDrain() | AskResume() | AskRequeue() | AskDrop():
             raise AssertionError("these change something, and are not answered here")
+        case AskCaches() | AskCache() | AskPin() | AskDropCache():
+            raise Refused("not-supported", "this leader keeps no caches")  # Otherwise `spread` had answered.
 
 
 def jobs(leader: Dispatch, question: AskJobs, now: float) -> JobsAnswer:
@@ -275,6 +281,8 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     elif not any(worker.usable_credit and worker.kept_for is None for worker in workers):
         kept = _count(sum(worker.kept_for is not None for worker in workers), "matching worker")
         reasons.append(f"{kept} with free slots, kept free for jobs that need several")
+    elif job.wants is not None and job.wants.blobs and _waits_for_blobs(workers):
+        reasons.append("it names blobs: those that have credit do not know them, and it waits for one that does")
     home = leader.lanes.choice.known_home(lane, job)
     if home is not None and not has_room(home, slots_of(job)):
         how = "away" if home.conn is None else "busy"
@@ -301,6 +309,11 @@ def _why_no_credit(workers: list[Worker]) -> str:
     cpu = max(worker.cpu for worker in workers)
     busy = f", CPU at {cpu:.0%}" if cpu else ""
     return f"{count} without free credit{also}, busy with {_count(running, 'job')}{busy}"
+
+
+def _waits_for_blobs(workers: list[Worker]) -> bool:
+    knowing = [worker for worker in workers if worker.blobs and worker.serves]
+    return bool(knowing) and not any(worker.usable_credit for worker in knowing)
 
 
 def _why_client_waits(client: Client) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which names may a stranger give to a file or a program? (SPEC W5)
+"""Which names may a stranger give to a file, a program or a cache? (SPEC W5)
 
 A name that passes here names the same thing on every system a worker may run on, and that thing lies inside the job's
 directory: so the strictest rules of all of them hold everywhere, Windows' included, and a job that runs on one worker
@@ -13,7 +13,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakugumi.errors import Refused
-from wakugumi.limits import EXEC_NAME_CHARS_MAX, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
+from wakugumi.limits import (
+    CACHE_ID_CHARS_MAX,
+    EXEC_NAME_CHARS_MAX,
+    FILE_NAME_BYTES_MAX,
+    FILE_NAME_PART_BYTES_MAX,
+)
 
 CONTROL_FILES: Final = frozenset({".done", ".stdout", ".stderr"})
 """What the runner itself writes at the top of a job's directory while it must tell it from the job's own files.
@@ -24,6 +29,7 @@ An input `.done` would pass for a finished job after a crash. `result.zip` is no
 
 _FORBIDDEN: Final = re.compile(r'[\x00-\x1f\x7f-\x9f\\<>:"|?*]')
 """Control characters, and what Windows gives a meaning: backslash, drive and stream colon, wild cards, pipes."""
+_CACHE_ID: Final = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{CACHE_ID_CHARS_MAX}}}")
 _RESERVED: Final = frozenset(
     {"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"}
     | {device + digit for device in ("COM", "LPT") for digit in "0123456789¹²³"}
@@ -77,6 +83,20 @@ def check_exec_name(name: str) -> str:
     if len(name) > EXEC_NAME_CHARS_MAX:
         raise _bad(name, f"is longer than {EXEC_NAME_CHARS_MAX} characters")
     return check_file_name(name)
+
+
+def check_cache_id(cache_id: str) -> str:
+    """The id itself, if it can name a cache, and its folder on every worker. Raises Refused.
+
+    What begins with a dot is the worker's own there.
+    """
+    if not _CACHE_ID.fullmatch(cache_id):
+        raise Refused(
+            "bad-name",
+            f"a cache id is 1 to {CACHE_ID_CHARS_MAX} of A-Z, a-z, 0-9, '.', '_' and '-', and does not begin with a "
+            f"dot, not {cache_id!r}"[:300],
+        )
+    return check_file_name(cache_id)
 
 
 def _check_part(name: str, part: str) -> None:

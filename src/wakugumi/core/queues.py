@@ -25,12 +25,19 @@ from wakugumi.core import choice
 from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.choice import Asks, Choice, slots_of
 from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
+from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.policy import Policies
 from wakugumi.core.roster import Pool, Roster, Worker
 from wakugumi.core.stats import Cell
 from wakugumi.core.subject import Pattern, PatternTree, Subject
 from wakugumi.core.wants import Wants
-from wakugumi.limits import LANES_IDLE_MAX, LOOK_AHEAD_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+from wakugumi.limits import (
+    LANES_IDLE_MAX,
+    LOOK_AHEAD_MAX,
+    PACK_FROM_BYTES,
+    PACK_SHARE_MAX,
+    UNDELIVERED_BYTES_PER_CLIENT_MAX,
+)
 
 _GONE_KEPT: Final = 64
 """Cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
@@ -109,6 +116,14 @@ def digest_of(payload: bytes) -> int:
     return len(payload) << 32 | crc32(payload)
 
 
+def is_packed_or_not(known: int, came: int, *, packed: bool) -> bool:
+    """Are these the digests of one request, of which one is packed (`packed`: the one that came)? Both have the
+    checksum of the unpacked request, and the size of what came."""
+    if (known ^ came) & 0xFFFF_FFFF:
+        return False
+    return packed or (came >> 32 >= PACK_FROM_BYTES and known >> 32 < PACK_SHARE_MAX * (came >> 32))
+
+
 class Turn:
     """One client's jobs in one lane: in the lane's ring, or parked with its client, or aside, while any of them is
     queued."""
@@ -169,11 +184,11 @@ class Lane:
 class Lanes:
     """All queues of one leader."""
 
-    def __init__(self, roster: Roster, policies: Policies) -> None:
-        """The roster ranks by the policies' rules."""
+    def __init__(self, roster: Roster, policies: Policies, holders: Holders = nobody) -> None:
+        """The roster ranks by the policies' rules; `holders` tells who holds a file."""
         self._roster = roster
         self._policies = policies
-        self.choice = Choice(roster)
+        self.choice = Choice(roster, holders)
         self._round = 0
         self._refused: list[Lane] = []
         """In this round."""

@@ -13,11 +13,11 @@ Clocks may have been set meanwhile, so nothing is decided by how long the leader
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from wakugumi.core import events as ev
-from wakugumi.core.course import LEADER_LOST, outputs_of, strip_old_output
+from wakugumi.core.course import LEADER_LOST, Course, outputs_of, strip_old_output
 from wakugumi.core.dead import is_dead
 from wakugumi.core.delivery import size_of
 from wakugumi.core.events import LeaderKeep
@@ -37,7 +37,7 @@ Leaf: TypeAlias = tuple[int, float, Sequence[LeaderKeep]]
 """A leaf's number, how many seconds ago it was written (by a clock that nobody trusts), and what it says."""
 
 
-def keep_whole(job: Job, out: Outbox, deadlines: Mapping[JobId, float], now: float) -> None:
+def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
     """Say all about a job in this step's leaf, so that the ones in which it stood may go."""
     running = None
     if job.worker is not None:
@@ -64,9 +64,10 @@ def keep_whole(job: Job, out: Outbox, deadlines: Mapping[JobId, float], now: flo
             job.delivered,
             job.requeued,
             job.wants,
+            course.holds.results.get(job.id, ()),
         )
     )
-    if (due := deadlines.get(job.id)) is not None:
+    if (due := course.deadlines.get(job.id)) is not None:
         out.keep.append(ev.KeepDeadline(job.id, due - now))
     out.leaves.release(job.leaf)
     size = (job.size if payload is not None else 0) + size_of(job.result) + outputs_of(job)
@@ -84,8 +85,9 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
         leader.leaves.turn()
     for job in list(leader.jobs.values()):
         if job.state is DONE:
-            _take_back_result(leader, job, now)
+            _take_back_result(leader, job, fold.blobs.get(job.id, ()), now)
             continue
+        leader.course.holds.begin(job)
         job.client.open_jobs += 1
         leader.course.open_bytes += job.size
         leader.course.output_bytes += outputs_of(job)
@@ -119,12 +121,14 @@ class _Fold:
         self._wants: dict[Wants, Wants] = {}
         self.running: dict[JobId, Attempt] = {}
         self.deadlines: dict[JobId, float] = {}
+        self.blobs: dict[JobId, tuple[str, ...]] = {}
+        """Of results that have some."""
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
         self._leaves.recovered(number)
         for record in records:
             if isinstance(record, ev.KeepJob):
-                self._open(record, at, digest_of(record.payload), len(record.payload))
+                self._open(record, at, record.digest or digest_of(record.payload), len(record.payload))
             elif isinstance(record, ev.KeepWhole):
                 self._whole(record, at)
             elif not isinstance(record, ev.DropLeaves):
@@ -172,7 +176,7 @@ class _Fold:
             job.attempts += 1
             self.running[job.id] = _moved(record.running, at)
         if record.result is not None:
-            self._done(job, record.ok, record.result, at)
+            self._done(job, record.ok, record.result, record.blobs, at)
             job.delivered = record.delivered
 
     def _change(self, job: Job, record: LeaderKeep, at: float) -> None:
@@ -183,10 +187,10 @@ class _Fold:
             case ev.KeepOutcome(_, outcome, output):
                 self._leaves.add(len(output))
                 self._end_attempt(job, outcome, output, at)
-            case ev.KeepResult(_, ok, outcome, result):
+            case ev.KeepResult(_, ok, outcome, result, blobs):
                 self._end_attempt(job, outcome, "", at)
                 self._leaves.add(size_of(result))
-                self._done(job, ok, result, at)
+                self._done(job, ok, result, blobs, at)
             case ev.KeepDelivered():
                 job.delivered = True
             case ev.ForgetJob():
@@ -205,11 +209,13 @@ class _Fold:
             job.history = (*job.history, ended)
             strip_old_output(job)
 
-    def _done(self, job: Job, ok: bool, result: bytes | Verdict, at: float) -> None:
+    def _done(self, job: Job, ok: bool, result: bytes | Verdict, blobs: tuple[str, ...], at: float) -> None:
         job.state = DONE
         job.ok = ok
         job.result = result
         job.since = at
+        if blobs:
+            self.blobs[job.id] = blobs
         if is_dead(result):
             self._dead.add(job)
 
@@ -217,6 +223,7 @@ class _Fold:
         del self._jobs[job.id]
         self.running.pop(job.id, None)
         self.deadlines.pop(job.id, None)
+        self.blobs.pop(job.id, None)
         if job in self._dead:
             self._dead.remove(job)
         self._leaves.release(job.leaf)
@@ -225,8 +232,12 @@ class _Fold:
         return self._same.setdefault(value, value)  # type: ignore[return-value]
 
 
-def _take_back_result(leader: Dispatch, job: Job, now: float) -> None:
+def _take_back_result(leader: Dispatch, job: Job, blobs: tuple[str, ...], now: float) -> None:
     delivery = leader.callers.delivery
+    if job in leader.callers.dead:
+        leader.course.holds.begin(job)
+    if blobs:
+        leader.course.holds.keep(job.id, blobs)
     job.since = now
     if job.delivered:
         delivery.keep(job, now)

@@ -47,6 +47,7 @@ class Worker:
 
     __slots__ = (
         "away_until",
+        "blobs",
         "blocked",
         "cancels",
         "conn",
@@ -99,6 +100,8 @@ class Worker:
         self.kept_for: Turn | None = None
         """It is given nothing but the large job of that turn, once it has room for it."""
         self.receipts = self.heartbeats = self.reattach = self.cancels = False
+        self.blobs = False
+        """It fetches what a job names and does not bring along."""
         self.settled = True
         """It has said what it holds, or never will: it may be given work."""
         self.draining = False
@@ -319,7 +322,7 @@ class Roster:
             if first is None or first.credit < slots:
                 return None
         able = [worker for worker in members_of(pools) if has_room(worker, slots)]
-        return min(able, key=lambda worker: worker.more[order - 1] if order else worker.rank, default=None)
+        return min(able, key=lambda worker: rank_of(worker, order), default=None)
 
     def assign(self, worker: Worker, job_id: JobId, slots: int = 1) -> None:
         """Take the credit for this job."""
@@ -413,6 +416,11 @@ class Roster:
 def has_room(worker: Worker, slots: int) -> bool:
     """May it be given a job of so many slots now?"""
     return worker.rank >= 0 and worker.credit >= slots and (slots == 1 or worker.slots >= slots)
+
+
+def rank_of(worker: Worker, order: int) -> int:
+    """By the rule at this place; the lowest goes first."""
+    return worker.more[order - 1] if order else worker.rank
 
 
 def members_of(pools: list[Pool]) -> list[Worker]:

@@ -76,7 +76,7 @@ class Shelf:
         for job_id in self._leaves.stragglers(len(self._jobs), live_bytes):
             job = self._jobs.get(job_id)
             if job is not None and self._leaves.is_in_oldest(job.leaf):
-                keep_whole(job, self._out, self._course.deadlines, now)
+                keep_whole(job, self._out, self._course, now)
                 if self._leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
                     break  # The others stay the oldest, and are next.
         before = self._leaves.droppable()

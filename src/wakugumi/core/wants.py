@@ -3,16 +3,22 @@
     key         the same key, the same worker, where the policy is sticky: its caches are warm
     priority    before or after other jobs of the same client and subject; between clients it changes nothing
     slots       so many of one worker's slots at once
+    files       the blobs and caches it names: to a worker that holds them, if one of those is free
 
 Most jobs ask for nothing, and have no Wants at all.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from wakugumi.errors import Refused
 from wakugumi.limits import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
+
+CACHE: Final = "cache:"
+"""What a cache's name begins with, among the files of a job; a blob's is its SHA-256."""
 
 
 class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -21,6 +27,13 @@ class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
     key: str = ""
     priority: int = 0
     slots: int = 1
+    files: tuple[str, ...] = ()
+    """Blobs by their SHA-256, and caches by their id; blobs first."""
+
+    @property
+    def blobs(self) -> bool:
+        """Some of its files are blobs: a worker that does not know them cannot run it."""
+        return bool(self.files) and not self.files[0].startswith(CACHE)
 
 
 def check_wants(key: str, priority: object, slots: object) -> None:

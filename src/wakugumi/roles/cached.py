@@ -17,8 +17,9 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.blobs import ref_of_bytes
-from wakugumi.adapters.caches import Added, Cache, CacheFolder, Held, check_cache_id, refs_of
+from wakugumi.adapters.caches import Added, Cache, CacheFolder, Held, refs_of
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.core.names import check_cache_id
 from wakugumi.errors import Refused
 from wakugumi.roles.fetching import Fetching, Need
 from wakugumi.wire.message import FAILED, OK, BlobRef, CacheEntry, CachePutRequest, CachePutResult, read_put

@@ -12,7 +12,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,11 +21,14 @@ from wakugumi import __version__
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.net import Link, adopt, bound_port, listen
+from wakugumi.adapters.packing import is_packed
+from wakugumi.adapters.web import Door
 from wakugumi.core import events as ev
 from wakugumi.core.broadcast import PARTS
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
+from wakugumi.core.nearness import nobody
 from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.subject import Subject, SubjectError, route, worker_patterns
 from wakugumi.core.wants import Wants, check_wants
@@ -47,14 +50,17 @@ from wakugumi.limits import (
     RETRIES_MAX,
     ROUTES_REMEMBERED_MAX,
 )
+from wakugumi.roles.egress import Egress
+from wakugumi.roles.ingress import Ingress, digest_of_packed, plain
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.refs import blobs_of_result
 
 log = logging.getLogger("wakugumi.leader")
 
-_OWN: Final = (ev.Stopped, ev.LoadPayloads)
+_OWN: Final = (ev.Stopped, ev.LoadPayloads, ev.BlobsFreed)
 """What concerns no connection."""
 _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 
@@ -87,9 +93,22 @@ class Leader:
             payload_memory_bytes=payload_memory_bytes,
             final=final,
             keeps=journal is not None,
+            holders=self._holders_of,
         )
         self._journal = journal
+        self.knows = machine.knows
+        self.ingress = Ingress(self, loop.time)
+        self.egress = Egress(self)
+        self.packed = journal is not None
+        """There may be packed payloads, in the journal or from a peer that asked for that."""
+        self.holders: Callable[[str], Collection[WorkerId]] = nobody
+        """Who holds a blob or a cache."""
+        self.needed_by: list[Callable[[str], bool]] = [machine.holds, self.ingress.is_named]
+        """Who needs a blob: what none of these does may be removed."""
         self.blobs = blobs
+        if blobs is not None:
+            blobs.begin()
+            blobs.is_held = lambda blob: any(needs(blob) for needs in self.needed_by)
         if journal is not None:
             _recover(machine, journal, loop.time())
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
@@ -103,6 +122,7 @@ class Leader:
         self.hello_deadline_s = hello_deadline_s
         self._conns = 0
         self._server: asyncio.Server | None = None
+        self.door: Door | None = None
         self._stopped = asyncio.Event()
         self._alone = asyncio.Event()
         self._alone.set()
@@ -128,7 +148,8 @@ class Leader:
 
     async def listen(self, host: str, port: int) -> int:
         """Take connections; returns the port, which matters if 0 was asked for. Raises ConfigError."""
-        self._server = await listen(host, port, self.new_peer)
+        self.door = Door(host, () if self.blobs is None else self.blobs.routes)
+        self._server = await listen(host, port, self.new_peer, self.door.at)
         return bound_port(self._server)
 
     async def adopt(self, sock: socket.socket) -> None:
@@ -159,9 +180,18 @@ class Leader:
                 await self._alone.wait()
         for peer in list(self.peers.values()):
             peer.link.abort()
+        await self.egress.close()
+        if self.door is not None:
+            await self.door.close()
+        if self.blobs is not None:
+            await self.blobs.close()
         self.drive.close()
         if self._journal is not None:
             await self._journal.close()
+
+    @property
+    def connections(self) -> int:
+        return len(self.peers) + (0 if self.door is None else self.door.connections)
 
     def new_peer(self) -> Peer:
         self._conns += 1
@@ -210,6 +240,9 @@ class Leader:
         self._wants[asked] = asked
         return asked
 
+    def _holders_of(self, file: str) -> Collection[WorkerId]:
+        return self.holders(file)
+
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
         peers, act = self.peers, self._act
         for effect in effects:
@@ -220,9 +253,13 @@ class Leader:
             if peer is not None:
                 act[type(effect)](peer, effect)
 
-    def _perform_own(self, effect: ev.Stopped | ev.LoadPayloads) -> None:
+    def _perform_own(self, effect: ev.Stopped | ev.LoadPayloads | ev.BlobsFreed) -> None:
         if isinstance(effect, ev.Stopped):
             self._stopped.set()
+            return
+        if isinstance(effect, ev.BlobsFreed):
+            if self.blobs is not None:
+                self.blobs.freed(effect.blobs)
             return
         assert self._journal is not None
         post, leaf, jobs = self.drive.post, effect.leaf, effect.jobs
@@ -255,6 +292,10 @@ class Peer:
         self.paused = False
         self.receipts = False
         """It speaks our own types, in which an empty result is a result (OK, without output)."""
+        self.blobs = False
+        """It exchanges what does not fit a frame as blobs."""
+        self.zstd = False
+        """Payloads may be packed."""
         self.link: Link
         self._post = leader.drive.post
         self._role = "nobody"
@@ -268,7 +309,7 @@ class Peer:
 
     def on_open(self, link: Link) -> None:
         self.link = link
-        if len(self.leader.peers) >= CONNECTIONS_MAX:
+        if self.leader.connections >= CONNECTIONS_MAX:
             link.close(f"more than {CONNECTIONS_MAX} connections")
             return
         self.leader.came(self)
@@ -300,6 +341,11 @@ class Peer:
     def is_client(self) -> bool:
         return self._role == "client"
 
+    def send_result(self, job: JobId, result: bytes, *, is_refusal: bool = False) -> None:
+        self.link.send(fr.encode(fr.RESULT, job, job, payload=result))
+        if not self.receipts and not is_refusal:  # It cannot say that it has it: written is delivered (F9).
+            self._post(ev.Confirmed(self.conn, (job,)))
+
     def set_reading(self) -> None:
         self.link.pause(self.paused or self.leader.behind)
 
@@ -312,6 +358,7 @@ class Peer:
 
     def _hello_client(self, frame: Frame) -> None:
         self.client_id, cap, wants = ms.read_hello_client(frame)
+        self._wants(wants)
         self.receipts = ms.RECEIPTS in wants
         self._become(
             "client",
@@ -331,6 +378,7 @@ class Peer:
 
     def _hello_worker(self, frame: Frame) -> None:
         name, wants, slots = ms.read_hello_worker(frame)
+        self._wants(wants)
         try:
             patterns = worker_patterns(frame.subject, name)
         except SubjectError as error:
@@ -358,8 +406,14 @@ class Peer:
                 reattach=ms.REATTACH in wants,
                 cancels=ms.CANCELS in wants,
                 slots=slots,
+                blobs=self.blobs,
             )
         )
+
+    def _wants(self, wants: frozenset[str]) -> None:
+        self.blobs = ms.BLOBS in wants
+        self.zstd = ms.ZSTD in wants
+        self.leader.packed |= self.zstd
 
     def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
         self._role = role
@@ -369,7 +423,11 @@ class Peer:
     # What a client says.
 
     def _submit(self, frame: Frame) -> None:
+        payload, digest = frame.payload, 0
         try:
+            if self.zstd and is_packed(payload):
+                frame = plain(frame)
+                digest = digest_of_packed(payload, frame.payload)
             job_id, head = ms.read_submit(frame)
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
@@ -387,25 +445,31 @@ class Peer:
             if head.broadcast_s is not None and not 0 < head.broadcast_s <= JOB_TIMEOUT_MAX_S:
                 raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
             wants = None
-            if head.key or head.priority or head.slots != 1:
+            blobs: tuple[ms.BlobRef, ...] = ()
+            if head.files:
+                wants, blobs = self.leader.ingress.files(self, head)
+            if wants is None and (head.key or head.priority or head.slots != 1):
                 wants = self.leader.wants(head)
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
-        self._post(
-            ev.Submitted(
-                self.conn,
-                job_id,
-                subject,
-                program,
-                timeout_s,
-                frame.payload,
-                head.retries,
-                wants,
-                head.broadcast_s or 0.0,
-            )
+        event = ev.Submitted(
+            self.conn,
+            job_id,
+            subject,
+            program,
+            timeout_s,
+            payload,
+            head.retries,
+            wants,
+            head.broadcast_s or 0.0,
+            digest,
         )
-        if len(frame.payload) >= READ_BYTES_LARGE:
+        if blobs:
+            self.leader.ingress.submitted(self, event, blobs)
+        else:
+            self._post(event)
+        if len(payload) >= READ_BYTES_LARGE:
             self.leader.drive.flush()
 
     def _cache_put(self, frame: Frame) -> None:
@@ -418,7 +482,9 @@ class Peer:
         self._post(ev.Confirmed(self.conn, ms.unpack_ids(frame.payload)))
 
     def _cancel(self, frame: Frame) -> None:
-        self._post(ev.CancelWanted(self.conn, ms.unpack_ids(frame.payload)))
+        jobs = ms.unpack_ids(frame.payload)
+        self.leader.ingress.cancelled(self, jobs)
+        self._post(ev.CancelWanted(self.conn, jobs))
 
     def _claim(self, frame: Frame) -> None:
         self._post(ev.Claimed(self.conn, ms.unpack_ids(frame.payload)))
@@ -441,18 +507,25 @@ class Peer:
 
     def _ack(self, frame: Frame) -> None:
         job_id = JobId(frame.corr_id)
+        payload = frame.payload
         try:
+            if self.zstd and is_packed(payload):
+                frame = plain(frame)
             head = ms.read_ack(frame.payload)
+            if head.status == ms.OK:
+                event = ev.Acked(self.conn, job_id, True, "", payload)
+            else:
+                output = ms.output_tail(frame.payload)
+                event = ev.Acked(self.conn, job_id, False, head.reason or "", payload, output)
+            if head.archive_blob or head.stdout_blob or head.stderr_blob:
+                self.leader.ingress.acked(self, event, blobs_of_result(head))
+            else:
+                self._post(event)
         except Refused as no:
             failed = ms.JobResult(show_job_id(job_id), status=ms.FAILED, stderr=no.message, reason=no.code)
             self._post(ev.Acked(self.conn, job_id, False, no.code, ms.encode(failed)))
             return
-        if head.status == ms.OK:
-            self._post(ev.Acked(self.conn, job_id, True, "", frame.payload))
-        else:
-            output = ms.output_tail(frame.payload)
-            self._post(ev.Acked(self.conn, job_id, False, head.reason or "", frame.payload, output))
-        if len(frame.payload) >= READ_BYTES_LARGE:
+        if len(payload) >= READ_BYTES_LARGE:
             self.leader.drive.flush()
 
     def _credit(self, frame: Frame) -> None:
@@ -499,6 +572,8 @@ def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
     blobs = peer.leader.blobs
     if blobs is not None:
         wants.append(ms.BLOBS)
+    if peer.zstd:
+        wants.append(ms.ZSTD)
     welcome = ms.Welcome(__version__, wants, "" if blobs is None else blobs.url)
     peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(welcome)))
 
@@ -512,7 +587,10 @@ def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
 
 
 def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
-    peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, effect.payload))
+    if peer.blobs and not peer.leader.packed:
+        peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, effect.payload))
+    else:
+        peer.leader.egress.assign(peer, effect)
 
 
 def _send_result(peer: Peer, effect: ev.SendResult) -> None:
@@ -526,9 +604,12 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
         result = ms.encode(record)
     elif not result and not peer.receipts:
         result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
-    peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
-    if not peer.receipts and not effect.is_refusal:  # It cannot say that it has it: written is delivered (F9).
-        peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
+    elif peer.leader.packed or not peer.blobs:
+        as_it_can = peer.leader.egress.result(peer, effect.job, result)
+        if as_it_can is None:
+            return
+        result = as_it_can
+    peer.send_result(effect.job, result, is_refusal=effect.is_refusal)
 
 
 def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:

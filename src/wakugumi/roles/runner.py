@@ -24,7 +24,7 @@ import msgspec
 
 from wakugumi.adapters.bounds import Bounds
 from wakugumi.adapters.files import remove_tree
-from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
+from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder, Whole
 from wakugumi.adapters.machine import OthersCpu
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
@@ -41,10 +41,10 @@ from wakugumi.limits import (
     KILL_GRACE_S,
     OUTPUT_BYTES_MAX,
 )
-from wakugumi.roles.ending import Ended, conclude, refuse
+from wakugumi.roles.ending import Ended, conclude, refuse, too_big
 from wakugumi.roles.goods import Goods
 from wakugumi.roles.supply import Supply
-from wakugumi.wire.message import JobRequest, read_request
+from wakugumi.wire.message import JobRequest, encode, read_request, read_result
 
 T = TypeVar("T")
 
@@ -141,6 +141,9 @@ class Runner:
         """Where the jobs' directories are: in the folder asked for, if another worker has that."""
         return self._folder.path
 
+    def runs(self, job_id: JobId) -> bool:
+        return job_id in self._runs
+
     def start(self, job_id: JobId, payload: bytes) -> None:
         """Run a job. `on_end` is called later, never from inside this. What was kept of an earlier run is removed."""
         if job_id in self._runs or self._closed:
@@ -163,6 +166,17 @@ class Runner:
     def load(self, job_id: JobId) -> bytes | None:
         """The encoded result of a finished job, from disk. None if there is none (any more) that can be trusted."""
         return None if job_id in self._runs else self._folder.load(show_job_id(job_id))
+
+    def load_whole(self, job_id: JobId) -> Whole | None:
+        """The same, and the files that it names."""
+        return None if job_id in self._runs else self._folder.load_whole(show_job_id(job_id))
+
+    def in_short(self, job_id: JobId, payload: bytes) -> bytes:
+        """The result as a leader is told that takes nothing beside frames: FAILED, if some of it does not fit one."""
+        if b'Blob":{"Sha256":' not in payload:  # As we write it; in a text, quotes are not bare.
+            return payload
+        where = f"{self._folder.path}/{show_job_id(job_id)}"
+        return encode(too_big(read_result(job_id, payload), where, self._done_ttl_s))
 
     def forget(self, job_id: JobId) -> None:
         """Remove what is kept of a finished job, now."""
@@ -314,8 +328,12 @@ class Runner:
         directory = run.directory
         assert directory is not None
 
+        def go_on() -> None:
+            if self._closed or run.kill_code:
+                raise Refused(run.kill_code or "worker-error", _why_killed(run.kill_code or "the worker stops"))
+
         def ended() -> Ended:
-            return conclude(run.request, child, directory, self._worker_name, self._done_ttl_s)
+            return conclude(run.request, child, directory, self._worker_name, self._done_ttl_s, go_on)
 
         little = child.capture.out_bytes + child.capture.err_bytes <= SMALL_BYTES
         if directory.reopen() and little:

@@ -47,6 +47,7 @@ from wakugumi.limits import (
     WORKER_RECONNECT_FIRST_S,
     WORKER_SLOTS,
 )
+from wakugumi.roles.deliveries import Deliveries
 from wakugumi.roles.runner import Runner
 from wakugumi.roles.supply import Supply
 from wakugumi.wire import frame as fr
@@ -122,8 +123,8 @@ class Worker:
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
         _check(patterns, name, slots, cpu_cap)
-        self._place = f"http://{leader}" if isinstance(leader, Address) else ""
         self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
+        self._leader_url = f"http://{leader}" if isinstance(leader, Address) else ""
         self._link: Link | None = None
         self._unlinked = asyncio.Event()
         self._unlinked.set()
@@ -141,6 +142,7 @@ class Worker:
             is_owed=self._slots.owes,
             copy_in=copy_in,
         )
+        self._deliveries = Deliveries(self._runner.load_whole, self._send_result, self._not_delivered)
         self.worker_id = self._runner.worker_id
         folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
         self._supply = Supply(asyncio.get_running_loop(), folder, self._runner.folder, self._send, self._input_changed)
@@ -160,6 +162,7 @@ class Worker:
             fr.FETCH: self._fetch,
             fr.HEARTBEAT: self._heartbeat,
             fr.WELCOME: self._welcome,
+            fr.MISSING: self._missing,
             fr.CACHE_PUT: self._supply.on_cache_put,
             fr.CACHE_DROP: self._supply.on_cache_drop,
             fr.SOURCE: self._supply.on_source,
@@ -239,6 +242,7 @@ class Worker:
     async def _close(self) -> None:
         """First the programs, then the connection: its end makes the leader give their jobs to others."""
         self._drive.close()
+        await self._deliveries.close()
         await self._runner.close()
         await self._supply.close()
         if self._link is not None:
@@ -277,6 +281,7 @@ class Worker:
     def on_lost(self, _link: Link) -> None:
         self._link = None
         self._unlinked.set()
+        self._deliveries.lost()
         self._supply.lost()
         self._post(ev.LinkLost())
 
@@ -289,10 +294,18 @@ class Worker:
         self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, ms.read_slots(frame.payload)))
 
     def _confirm(self, frame: Frame) -> None:
-        self._post(ev.Confirmed(ms.unpack_ids(frame.payload)))
+        jobs = ms.unpack_ids(frame.payload)
+        self._deliveries.settled(jobs)
+        self._post(ev.Confirmed(jobs))
 
     def _cancel(self, frame: Frame) -> None:
-        self._post(ev.Cancelled(ms.unpack_ids(frame.payload)))
+        jobs = ms.unpack_ids(frame.payload)
+        self._deliveries.settled(jobs)
+        self._post(ev.Cancelled(jobs))
+
+    def _missing(self, frame: Frame) -> None:
+        self._deliveries.missing(JobId(frame.corr_id), ms.read_missing(frame.payload))
+        self._post(ev.Heard())
 
     def _fetch(self, frame: Frame) -> None:
         self._post(ev.Fetched(ms.unpack_ids(frame.payload)))
@@ -304,13 +317,27 @@ class Worker:
         welcome = ms.read_welcome(frame.payload)
         self._served = True
         log.info("the leader speaks version %s", welcome.version)
-        self._supply.welcomed(welcome.blobs or self._place if ms.BLOBS in welcome.wants else None)
+        if ms.BLOBS in welcome.wants:
+            self._deliveries.connected(welcome.blobs or self._leader_url)
+        self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
         self._post(ev.Welcomed())
 
     # What the runner says.
 
     def _ended(self, job: JobId, payload: bytes, ok: bool, reason: str) -> None:
         self._post(ev.Ended(job, ok, reason, payload))
+
+    # What the deliveries say.
+
+    def _send_result(self, job: JobId, payload: bytes) -> None:
+        if not self._deliveries.has_place:  # It is an old leader, and most results are as it knows them.
+            payload = self._runner.in_short(job, payload)
+        self._send(fr.encode(fr.ACK_JOB, fr.NO_ID, job, "", payload))
+
+    def _not_delivered(self, job: JobId, code: str, text: str) -> None:
+        if not self._runner.runs(job):  # Assigned anew meanwhile, it will have another result.
+            self._runner.unmark(job)
+            self._send_failure(ev.SendFailure(job, code, text))
 
     def _input_changed(self, job: JobId) -> None:
         self._runner.kill(job, "input-changed")
@@ -351,7 +378,7 @@ class Worker:
         self._send(fr.encode(fr.HOLDING, payload=ms.encode(holding)))
 
     def _send_ack(self, effect: ev.SendAck) -> None:
-        self._send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", effect.payload))
+        self._send_result(effect.job, effect.payload)
 
     def _send_failure(self, effect: ev.SendFailure) -> None:
         result = ms.JobResult(show_job_id(effect.job), status=ms.FAILED, stderr=effect.text, reason=effect.code)

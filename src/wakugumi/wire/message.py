@@ -17,6 +17,7 @@ from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.questions import Question
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import (
+    CACHE_ID_CHARS_MAX,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
     CLIENT_ID_CHARS_MAX,
@@ -31,10 +32,12 @@ T = TypeVar("T")
 TEXT_CHARS_MAX: Final = 1_000
 """Of a refusal's message: it may quote what was asked, and must fit a frame and a log line."""
 
-CACHE_ID_CHARS_MAX: Final = 128
-
 OK: Final = "OK"
 FAILED: Final = "FAILED"
+SKIPPED: Final = "SKIPPED"
+"""Of a CachePut: all of it was there already."""
+PROGRESS: Final = "PROGRESS"
+"""Of a CachePut that is under way."""
 
 RECEIPTS: Final = "receipts"
 HEARTBEATS: Final = "heartbeats"
@@ -43,6 +46,8 @@ CANCELS: Final = "cancels"
 CAPS: Final = "caps"
 BLOBS: Final = "blobs"
 """It exchanges what does not fit a frame as blobs, and is told which of them are missing."""
+ZSTD: Final = "zstd"
+"""Payloads of jobs and results may be packed, in both directions."""
 WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS)
 WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS)
 
@@ -117,6 +122,15 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
 
 
+class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of an InputFile that a leader needs: where it comes from. `wire/refs.py` reads them."""
+
+    cache_id: str | None = None
+    content: msgspec.Raw = msgspec.Raw()
+    sha256: str | None = None
+    size: int | None = None
+
+
 class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """The fields of a JobRequest that a leader needs."""
 
@@ -128,6 +142,7 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     priority: int = 0
     slots: int = 1
     broadcast_s: float | None = None
+    files: tuple[FileHead, ...] | None = None
 
 
 class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -141,6 +156,9 @@ class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
     status: str
     reason: str | None = None
+    archive_blob: BlobRef | None = None
+    stdout_blob: BlobRef | None = None
+    stderr_blob: BlobRef | None = None
 
 
 class Printed(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -376,6 +394,12 @@ def read_result(job_id: JobId, payload: bytes) -> JobResult:
         raise PeerError(f"the payload of Result is not a result: {_brief(error)}") from None
 
 
+def says_blobs(payload: bytes) -> bool:
+    """May a job or a result name blobs? If not, it surely does not."""
+    # A name may be written with escapes.
+    return b'Sha256"' in payload or rb"\u00" in payload
+
+
 def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
     """Client id, cap and wants (F5). Raises PeerError."""
     hello = _read(HelloClient, frame.payload, "HelloClient") if frame.payload else HelloClient()
@@ -442,12 +466,21 @@ def read_holding(payload: bytes) -> Holding:
     return holding
 
 
+def read_missing(payload: bytes) -> list[str]:
+    """The SHA-256 of each blob that a leader still needs. Raises PeerError."""
+    return _read(Missing, payload, "Missing").blobs
+
+
 def read_cache_put(payload: bytes) -> str:
     """The cache id of a CachePut, cut to what an answer can quote. Empty if it cannot be read."""
     try:
         return msgspec.json.decode(payload, type=CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
     except _UNREADABLE:
         return ""
+
+
+def read_cache_result(payload: bytes) -> CachePutResult:
+    return _read(CachePutResult, payload, "CacheAck")
 
 
 def read_put(payload: bytes) -> CachePutRequest:

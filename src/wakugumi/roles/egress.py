@@ -1,0 +1,152 @@
+"""What does a peer get that cannot take a job or a result as it came? (SPEC F10, F11, C7)
+
+    packed, and it did not ask for that     unpacked
+    blobs, and it does not know them        their content in the frame, if all of it fits; else FAILED, and why
+
+An old worker is never given a job that it could not run: the leader answers for it, and gives it its credit back. An
+old client gets the archive of a result, and of what was printed the end, which stands in the result anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from wakugumi.adapters.blobs import Incoming
+from wakugumi.adapters.packing import is_packed, unpack
+from wakugumi.adapters.places import Place
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.core import events as ev
+from wakugumi.core.job import JobId, show_job_id
+from wakugumi.errors import Lost, Refused
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.message import BlobRef, InputFile, JobRequest, JobResult
+
+if TYPE_CHECKING:
+    from wakugumi.roles.leader import Leader, Peer
+
+
+class Egress:
+    """What goes out of one leader to peers that cannot take it as it is."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._tasks = Tasks()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    # A job to a worker.
+
+    def assign(self, peer: Peer, effect: ev.SendAssign) -> None:
+        """Send it, now or once its content has been read."""
+        payload = effect.payload if peer.zstd else _plain(effect.payload)
+        if not peer.blobs and ms.says_blobs(_plain(payload)):
+            request = ms.read_request(_plain(payload))
+            if any(file.sha256 for file in request.files):
+                name = f"a job for an old worker: {show_job_id(effect.job)}"
+                self._tasks.start(self._inline_job(peer, effect, request), name=name)
+                return
+        _send_job(peer, effect, payload)
+
+    async def _inline_job(self, peer: Peer, effect: ev.SendAssign, request: JobRequest) -> None:
+        try:
+            payload = await self._with_content(request, fr.payload_max(effect.subject))
+        except Refused as no:
+            self._answer_for(peer, effect, request, no)
+            return
+        if self._is_here(peer):
+            _send_job(peer, effect, payload)
+
+    async def _with_content(self, request: JobRequest, bytes_max: int) -> bytes:
+        """Raises Refused."""
+        refs = [BlobRef(file.sha256, file.size or 0) for file in request.files if file.sha256]
+        contents = await self._read(refs, bytes_max)
+        files = [InputFile(file.name, content=contents[file.sha256]) if file.sha256 else file for file in request.files]
+        payload = ms.encode(msgspec.structs.replace(request, files=files))
+        if len(payload) > bytes_max:
+            raise _too_big(sum(ref.size for ref in refs))
+        return payload
+
+    def _answer_for(self, peer: Peer, effect: ev.SendAssign, request: JobRequest, no: Refused) -> None:
+        """The worker never heard of it, and still offers the slot that it was to have."""
+        if not self._is_here(peer):
+            return
+        failed = JobResult(request.job_id, request.client_id, request.exec_name, ms.FAILED, "", no.message)
+        payload = ms.encode(msgspec.structs.replace(failed, reason=no.code))
+        self._leader.drive.post(ev.Acked(effect.conn, effect.job, False, no.code, payload, no.message))
+        self._leader.drive.post(ev.Credited(effect.conn, ms.read_slots(_plain(effect.payload))))
+
+    # A result to a client.
+
+    def result(self, peer: Peer, job: JobId, result: bytes) -> bytes | None:
+        """As this client can take it; None if that takes a while, and `peer.send_result` is called then."""
+        if not peer.zstd:
+            result = _plain(result)
+        if not peer.blobs and ms.says_blobs(_plain(result)):
+            record = ms.read_result(job, _plain(result))
+            if any(ref is not msgspec.UNSET for ref in (record.archive_blob, record.stdout_blob, record.stderr_blob)):
+                name = f"a result for an old client: {show_job_id(job)}"
+                self._tasks.start(self._inline_result(peer, job, record), name=name)
+                return None
+        return result
+
+    async def _inline_result(self, peer: Peer, job: JobId, record: JobResult) -> None:
+        archive = record.archive_blob
+        unset = msgspec.UNSET
+        record = msgspec.structs.replace(record, archive_blob=unset, stdout_blob=unset, stderr_blob=unset)
+        if isinstance(archive, BlobRef):
+            try:
+                contents = await self._read([archive], fr.payload_max("") - len(ms.encode(record)))
+                record = msgspec.structs.replace(record, output_archive=contents[archive.sha256])
+            except Refused as no:
+                stderr = f"{record.stderr}\n{no.message}".lstrip("\n")
+                record = msgspec.structs.replace(record, status=ms.FAILED, stderr=stderr, reason=no.code)
+        if self._is_here(peer):
+            peer.send_result(job, ms.encode(record))
+
+    def _is_here(self, peer: Peer) -> bool:
+        return self._leader.peers.get(peer.conn) is peer
+
+    async def _read(self, refs: Sequence[BlobRef], bytes_max: int) -> dict[str, bytes]:
+        """All of them, if they fit into so many bytes of a frame. Raises Refused."""
+        size = sum(ref.size for ref in refs)
+        if 4 * size // 3 > bytes_max:
+            raise _too_big(size)
+        if self._leader.blobs is None:
+            raise Refused("no-blob", "this leader keeps no blobs any more")
+        return await asyncio.to_thread(_read_all, self._leader.blobs.place, refs)
+
+
+def _send_job(peer: Peer, effect: ev.SendAssign, payload: bytes) -> None:
+    peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, payload))
+
+
+def _plain(payload: bytes) -> bytes:
+    return unpack(payload) if is_packed(payload) else payload
+
+
+def _too_big(size: int) -> Refused:
+    return Refused(
+        "too-big", f"{size} bytes of files do not fit a frame, and the other side is an old one that takes no others"
+    )
+
+
+def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
+        for ref in refs:
+            if ref.sha256 not in contents:
+                path = Path(folder, ref.sha256)
+                try:
+                    place.fetch(ref, Incoming(ref, f"{path}.part", str(path)))
+                except Lost as error:
+                    raise Refused("worker-error", f"a blob cannot be fetched: {error}") from None
+                contents[ref.sha256] = path.read_bytes()
+    return contents
