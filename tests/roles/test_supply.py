@@ -168,6 +168,8 @@ class World:
         for content in files.values():
             await self.served(content)
         assert (await self.put_ended(put))[0] == "OK"
+        while not any(stock.get("Caches", {}).get(cache_id, "").startswith(version) for stock in self.stock):
+            self.stock.append((await self.next(STOCK)).json)
 
     def drop(self, cache_id: str) -> None:
         self.link.send(CACHE_DROP, json.dumps({"CacheId": cache_id}).encode())
@@ -445,7 +447,7 @@ async def test_a_put_is_answered_when_all_its_files_are_here(world: World) -> No
     await world.served(b"one")
     await world.served(large())
     assert await world.put_ended(put) == ("OK", "added=2, skipped=0")
-    assert world.stock[-1]["Caches"] == {"data-1": "v1/2"}, "before the answer"
+    await world.told(Caches={"data-1": "v1/2"})
     assert (world.cache / "data-1" / "a").read_bytes() == b"one"
     assert (world.cache / "data-1" / "sub" / "ü").read_bytes() == large()
     again = world.put("data-1", **{"a": b"one", "sub/ü": large()})
@@ -544,7 +546,7 @@ async def test_another_version_of_a_cache_takes_the_place_of_the_old_one(world: 
     await world.worker()
     await world.cached("models", "v1", a=b"old", b=b"old too")
     await world.cached("models", "v2", a=b"new")
-    assert world.stock[-1]["Caches"] == {"models": "v2/1"}
+    await world.told(Caches={"models": "v2/1"})
     assert os.listdir(world.cache / "models") == ["a"]
     assert (await world.ended(world.assign(a="models")))["Stdout"] == "new\n"
 
