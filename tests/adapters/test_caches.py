@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ class World:
         self.folder.arrived(ref)
         return ref
 
-    def put(self, cache_id: str, version: str = "1", pinned: bool = False, **files: bytes) -> dict[str, BlobRef]:
+    def put(self, cache_id: str, version: str = "1", pinned: bool = False, /, **files: Any) -> dict[str, BlobRef]:
         refs = {name: self.bring(content) for name, content in files.items()}
         self.folder.link(cache_id, refs)
         old = self.folder.caches.get(cache_id)
@@ -145,7 +146,7 @@ def test_what_a_job_uses_is_never_removed(world: World) -> None:
 
 @pytest.mark.spec("C6")
 def test_what_is_pinned_goes_last(world: World) -> None:
-    pinned = world.put("models", pinned=True, a=kib(40))["a"]
+    pinned = world.put("models", "1", True, a=kib(40))["a"]
     other = world.bring(kib(40, 1))
     world.bring(kib(40, 2))
     assert world.held(pinned, other) == [True, False]

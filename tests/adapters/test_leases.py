@@ -129,8 +129,9 @@ async def test_one_that_nobody_uses_is_kept_until_its_place_is_needed(
 
 async def test_a_file_that_someone_has_open_for_writing_gets_no_lease(world: World) -> None:
     path = world.content("a")
-    with open(path, "r+b"):
-        assert world.leases.take("a", path) is None
+    file = os.open(path, os.O_RDWR)
+    assert world.leases.take("a", path) is None
+    os.close(file)
 
 
 async def test_there_is_no_lease_outside_the_main_thread(world: World) -> None:
@@ -138,7 +139,7 @@ async def test_there_is_no_lease_outside_the_main_thread(world: World) -> None:
     assert await asyncio.to_thread(world.leases.take, "a", path) is None
 
 
-async def test_a_process_that_ends_lets_the_writers_go_on(tmp_path: Path) -> None:
+def test_a_process_that_ends_lets_the_writers_go_on(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
     script = f"""
 import asyncio
@@ -165,7 +166,7 @@ def folders(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 3 << 20])
-async def test_a_copy_is_the_same_on_any_file_system(tmp_path: Path, size: int) -> None:
+def test_a_copy_is_the_same_on_any_file_system(tmp_path: Path, size: int) -> None:
     content = os.urandom(size)
     (tmp_path / "a").write_bytes(content)
     for folder in folders(tmp_path):
@@ -181,7 +182,7 @@ async def test_a_copy_is_the_same_on_any_file_system(tmp_path: Path, size: int) 
 
 
 @pytest.mark.parametrize("without", ["_clone", "_copy_inside"])
-async def test_a_copy_is_made_whatever_the_kernel_offers(
+def test_a_copy_is_made_whatever_the_kernel_offers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, without: str
 ) -> None:
     no: Callable[[int, int], bool] = lambda _source, _file: False  # noqa: E731

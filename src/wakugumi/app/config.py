@@ -131,6 +131,12 @@ DESIRED: Final = Setting("desired", CLIENT_CAP_OLD, "CLIENT_DESIRED_PAR", least=
 TIMEOUT_S: Final = Setting("timeout", JOB_TIMEOUT_S, least=0.001, most=JOB_TIMEOUT_MAX_S)
 PROGRAMS: Final = Setting("programs", "/opt/grid/exe")
 JOBS: Final = Setting("jobs", "/tmp/jobs")  # noqa: S108 -- the contract's default (W1)
+CACHE: Final = Setting("cache", "")
+"""Empty: the contract's folder, if it can be made."""
+CACHE_BYTES: Final = Setting("cache-bytes", "")
+"""Empty: a share of the disk."""
+SERVE: Final = Setting("serve", "")
+ADVERTISE: Final = Setting("advertise", "")
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
@@ -160,6 +166,10 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     TIMEOUT_S,
     PROGRAMS,
     JOBS,
+    CACHE,
+    CACHE_BYTES,
+    SERVE,
+    ADVERTISE,
     STATE,
     MEMORY,
     BLOBS,

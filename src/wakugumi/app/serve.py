@@ -27,6 +27,7 @@ from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
+from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
 from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError
 from wakugumi.limits import DRAIN_DEADLINE_S
@@ -125,10 +126,15 @@ def worker(
     slots: WorkerSlots = None,
     cpu_cap: CpuCap = None,
     name: WorkerName = None,
+    cache: CacheDir = None,
+    cache_bytes: CacheBytes = None,
+    serve: ServeAt = None,
+    advertise: Advertise = None,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
+    kept = keeping(cache, cache_bytes, serve, advertise)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
         programs=_programs(programs),
@@ -138,6 +144,10 @@ def worker(
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
+        cache_folder=kept.folder,
+        cache_bytes=kept.bytes_max,
+        serve=kept.serve,
+        advertise=kept.advertise,
     )
     return guarded(lambda: main_worker(settings))
 
@@ -154,6 +164,8 @@ def up(
     memory: Memory = None,
     blobs: BlobsUrl = None,
     blob_bytes: BlobBytes = None,
+    cache: CacheDir = None,
+    cache_bytes: CacheBytes = None,
     policy: PolicyNames = (),
     host: Host = None,
     allow_open: AllowOpen = False,
@@ -162,6 +174,7 @@ def up(
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = _binding(host, port, allow_open)
+    keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
         programs=_programs(programs),
@@ -169,6 +182,8 @@ def up(
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
+        cache_folder=keeps.folder,
+        cache_bytes=keeps.bytes_max,
     )
     kept, policies = _state(state, memory, port), _policies(policy)
     place = blob_settings(blobs, blob_bytes)
@@ -200,6 +215,8 @@ async def _up(
             slots=settings.slots,
             cpu_cap=settings.cpu_cap,
             copy_in=settings.copy_in,
+            cache_folder=settings.cache_folder,
+            cache_bytes=settings.cache_bytes,
         )
         serving = tasks.start(worker.run(), name="worker")
         _say_how(there, settings)

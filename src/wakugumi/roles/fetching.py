@@ -324,7 +324,7 @@ def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnB
         try:
             open_place(url, token).fetch(ref, incoming, on_bytes)
         except Lost as error:
-            raise InVain(_why_lost(error), str(error)) from None
+            raise InVain(error.why or "dead", str(error)) from None
         except ConfigError as error:
             raise InVain("dead", str(error)) from None
         except Refused as error:
@@ -353,11 +353,6 @@ def _begin(store: BlobStore, ref: BlobRef) -> Incoming:
         if error.code == "blob-busy":  # a transfer of an earlier life of this need has not ended yet
             raise InVain("busy", error.message) from None
         raise
-
-
-def _why_lost(error: Lost) -> str:
-    why = getattr(error, "why", "")
-    return "slow" if why == "slow" or (not why and "slow" in str(error)) else "dead"
 
 
 def _why_refused(error: Refused, incoming: Incoming) -> str:

@@ -211,7 +211,6 @@ class Supply:
         if result.status != ms.FAILED:
             self._confirmed[result.cache_id] = version
         log.info("cache=%s %s: %s", result.cache_id, result.status, result.message)
-        self._tell()  # what is here first
         subject = f"cache.ack.{result.cache_id}"[:255]
         self._send(fr.encode(fr.CACHE_ACK, corr_id=msg_id, subject=subject, payload=ms.encode(result)))
 

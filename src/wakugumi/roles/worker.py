@@ -49,6 +49,7 @@ from wakugumi.limits import (
 )
 from wakugumi.roles.deliveries import Deliveries
 from wakugumi.roles.runner import Runner
+from wakugumi.roles.serving import Serving, serve, where_to_serve
 from wakugumi.roles.supply import Supply
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -75,6 +76,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """Programs are copied into each job's directory, for those that look beside themselves (SPEC W1)."""
     cache_folder: Path | None = None
     cache_bytes: int = 0
+    serve: Address | None = None
+    """Where other workers may fetch from it, and where they find that."""
+    advertise: Address | None = None
 
 
 def main_worker(settings: WorkerSettings) -> int:
@@ -95,6 +99,8 @@ async def _serve(settings: WorkerSettings) -> None:
         copy_in=settings.copy_in,
         cache_folder=settings.cache_folder,
         cache_bytes=settings.cache_bytes,
+        serve=settings.serve,
+        advertise=settings.advertise,
     )
     on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
     await worker.run()
@@ -116,14 +122,19 @@ class Worker:
         copy_in: bool = False,
         cache_folder: Path | None = None,
         cache_bytes: int = 0,
+        serve: Address | None = None,
+        advertise: Address | None = None,
     ) -> None:
         """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
-        below that of the jobs; `cache_bytes` of 0 is a share of the disk.
+        below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
         _check(patterns, name, slots, cpu_cap)
         self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
+        self._serve_at = where_to_serve(leader if isinstance(leader, Address) else None, serve, advertise)
+        self._advertise = advertise
+        self._serving: Serving | None = None
         self._leader_url = f"http://{leader}" if isinstance(leader, Address) else ""
         self._link: Link | None = None
         self._unlinked = asyncio.Event()
@@ -185,8 +196,11 @@ class Worker:
         }
 
     async def run(self) -> None:
-        """Serve until `request_stop` has had its effect. Raises only for our own bugs."""
+        """Serve until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
         self._post(ev.Recovered(self._runner.finished_before()))
+        if self._serve_at is not None:
+            self._serving = await serve(self._supply.folder.store, self._serve_at, self._advertise)
+            self._supply.url, self._supply.key = self._serving.url, self._serving.key
         tasks = Tasks()
         stopped = tasks.start(self._stopped.wait(), name="worker stopped")
         linked = tasks.start(self._stay_linked(), name="worker's connection")
@@ -244,6 +258,8 @@ class Worker:
         self._drive.close()
         await self._deliveries.close()
         await self._runner.close()
+        if self._serving is not None:
+            await self._serving.close()
         await self._supply.close()
         if self._link is not None:
             self._link.close()
