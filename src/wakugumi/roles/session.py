@@ -475,7 +475,7 @@ class Line:
         self._ignored_one = False
 
     def on_open(self, link: Link) -> None:
-        link.send(self._hello)
+        link.greet(self._hello)
         self._session.opened(self._conn, link, self._name)
 
     def on_frame(self, link: Link, frame: Frame) -> None:
@@ -493,7 +493,9 @@ class Line:
         elif kind == fr.ASK:
             self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.WELCOME:
-            self._post(ev.Welcomed(self._conn, ms.CAPS in ms.read_welcome(frame.payload).wants))
+            welcome = ms.read_welcome(frame.payload)
+            link.packs = ms.ZSTD in welcome.wants
+            self._post(ev.Welcomed(self._conn, ms.CAPS in welcome.wants))
         elif not self._ignored_one:
             self._ignored_one = True
             log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)
