@@ -121,7 +121,7 @@ MUTANTS: Final = (
     Mutant(
         "failure-not-kept",
         "course",
-        "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
+        "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))",
         "            if ok:\n                out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "a FAILED result is told and confirmed, and the disk does not have it",
         1,
