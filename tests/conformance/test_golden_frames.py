@@ -102,6 +102,7 @@ REWRITE: dict[int, Callable[[Frame], bytes]] = {
     fr.HELLO_CLIENT: again(ms.HelloClient),
     fr.HELLO_WORKER: again(ms.HelloWorker),
     fr.WELCOME: again(ms.Welcome),
+    fr.MISSING: again(ms.Missing),
     fr.RECEIPT: a_row,
     fr.REFUSAL: again(ms.Refusal),
     fr.CONFIRM: a_row,

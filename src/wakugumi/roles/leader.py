@@ -103,7 +103,7 @@ class Leader:
         self.knows = machine.knows
         self.ingress = Ingress(self, loop.time)
         self.egress = Egress(self)
-        self.packed = journal is not None
+        self.packed = False
         """There may be packed payloads, in the journal or from a peer that asked for that."""
         self.holders: Callable[[str], Collection[WorkerId]] = nobody
         """Who holds a blob or a cache."""
@@ -115,6 +115,7 @@ class Leader:
             blobs.is_held = lambda blob: any(needs(blob) for needs in self.needed_by)
         if journal is not None:
             _recover(machine, journal, loop.time())
+            self.packed = bool(machine.jobs)
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
             machine, self._perform, name="leader", keeper=journal
         )
@@ -363,11 +364,6 @@ class Peer:
     @property
     def is_client(self) -> bool:
         return self._role == "client"
-
-    def send_result(self, job: JobId, result: bytes, *, is_refusal: bool = False) -> None:
-        self.link.send(fr.encode(fr.RESULT, job, job, payload=result))
-        if not self.receipts and not is_refusal:  # It cannot say that it has it: written is delivered (F9).
-            self._post(ev.Confirmed(self.conn, (job,)))
 
     def set_reading(self) -> None:
         self.link.pause(self.paused or self.leader.behind)
@@ -645,12 +641,12 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
         result = ms.encode(record)
     elif not result and not peer.receipts:
         result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
-    elif peer.leader.packed or not peer.blobs:
-        as_it_can = peer.leader.egress.result(peer, effect.job, result)
-        if as_it_can is None:
-            return
-        result = as_it_can
-    peer.send_result(effect.job, result, is_refusal=effect.is_refusal)
+    elif not peer.blobs or peer.leader.packed:
+        peer.leader.egress.result(peer, effect.job, result)
+        return
+    peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
+    if not peer.receipts and not effect.is_refusal:  # It cannot say that it has it: written is delivered (F9).
+        peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
 
 
 def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:
