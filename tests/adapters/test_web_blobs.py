@@ -15,7 +15,7 @@ from tests.adapters.http_peer import DEADLINE_S, HttpPeer, a_door, ask, sha
 
 from wakugumi.adapters import web_blobs
 from wakugumi.adapters.blobs import BlobStore, Incoming, ref_of_bytes
-from wakugumi.adapters.packing import zstd
+from wakugumi.adapters.packed_stream import zstd
 from wakugumi.adapters.tokens import make_token
 from wakugumi.adapters.web import blob_routes
 from wakugumi.errors import Refused
