@@ -111,6 +111,20 @@ def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_faul
 
 
 @pytest.mark.parametrize(
+    ("message", "hint"),
+    [("no worker matches job.assign.>", "waku workers list"), ("other content under 'a'", "a new id, as dataset-v2")],
+)
+def test_a_put_that_reached_nobody_says_what_to_do(
+    leader: Keeps, said: Said, data: Path, message: str, hint: str
+) -> None:
+    leader.result = ms.CachePutResult("data-1", "FAILED", message)
+    code, _, err = said("put", "data-1", str(data))
+    assert code == 1
+    assert f"error: {message}" in err
+    assert hint in err
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ("put", "data-1"),

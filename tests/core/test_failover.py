@@ -334,6 +334,22 @@ def test_a_full_leader_is_offered_the_job_again_later(connected: Script) -> None
     assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A]), fo.WaitingOver(HERE, taken=True), fo.Gate(True)]
 
 
+def test_a_full_leader_that_asks_for_a_jobs_files_has_room_for_others_meanwhile(connected: Script) -> None:
+    connected.hear(submit(1), submit(2))
+    connected.hear(fo.Refusal(ONE, A, "full", ""), fo.Refusal(ONE, B, "full", ""))
+    assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
+    assert connected.hear(fo.Wanted(ONE, A)) == [fo.SendFrames(ONE, [frame(2)])]
+    assert connected.hear(fo.Receipts(ONE, [B])) == [fo.Accepted([B]), fo.WaitingOver(HERE, taken=True), fo.Gate(True)]
+    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A])], "it was under way all the time"
+
+
+def test_a_job_whose_files_cannot_get_there_is_given_up_like_one_that_was_refused(connected: Script) -> None:
+    connected.hear(submit(1))
+    assert connected.hear(fo.Wanted(ONE, A)) == []
+    assert connected.hear(fo.Refusal(ONE, A, "bad-request", "changed")) == [fo.GiveUp(A, "bad-request", "changed")]
+    assert connected.hear(fo.Wanted(ONE, A), fo.Wanted(TWO, B)) == [], "what nobody knows hurts nobody"
+
+
 def test_the_user_is_told_once_that_a_leader_takes_no_jobs_and_again_for_another_reason(connected: Script) -> None:
     connected.hear(submit(1), submit(2))
     said = connected.hear(fo.Refusal(ONE, A, "disk-full", "no room"), fo.Refusal(ONE, B, "disk-full", "no room"))
@@ -685,12 +701,18 @@ class AnyLife(RuleBasedStateMachine):
         self.hear(fo.Disconnected(conn, "gone"))
 
     @precondition(lambda self: self.conn is not None and self.at_leader)
-    @rule(data=st.data(), answer=st.sampled_from(["receipt", "result", "full", "disk-full", "bad-name", "unknown-job"]))
+    @rule(
+        data=st.data(),
+        answer=st.sampled_from(["receipt", "wanted", "result", "full", "disk-full", "bad-name", "unknown-job"]),
+    )
     def answer(self, data: st.DataObject, answer: str) -> None:
         assert self.conn is not None
         chosen = data.draw(st.sampled_from(sorted(self.at_leader)))
         if answer == "receipt":
             self.hear(fo.Receipts(self.conn, [chosen]))
+            return
+        if answer == "wanted":
+            self.hear(fo.Wanted(self.conn, chosen))
             return
         self.at_leader.remove(chosen)
         if answer == "unknown-job" and chosen not in self.asked_for:

@@ -293,16 +293,20 @@ async def test_a_place_that_says_no_ends_the_job_with_its_words(
         assert grid.status().unfinished == 0
 
 
-async def test_a_place_that_nobody_can_open_ends_the_job(tmp_path: Path, big: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [("gopher://somewhere", "place for files cannot be used"), ("file:///nowhere/at-all", "must be a shared one")],
+)
+async def test_a_place_that_is_none_for_us_ends_the_job(tmp_path: Path, big: Path, url: str, complaint: str) -> None:
     async with scripted(WithPlace(tmp_path / "place")) as leader, asyncio.TaskGroup() as group:
         assert isinstance(leader, WithPlace)
-        leader.url = "gopher://somewhere"
+        leader.url = url
         coming = group.create_task(leader.peer())
         async with connect(f"127.0.0.1:{leader.port}") as grid:
             peer = await coming
             job = await grid.submit("p", files={"big.bin": big})
             misses(peer, (await submitted(peer)).msg_id, BIG)
-            with pytest.raises(Refused, match="place for files cannot be used") as caught:
+            with pytest.raises(Refused, match=complaint) as caught:
                 await job
             assert caught.value.code == "not-supported"
 

@@ -22,7 +22,7 @@ from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, si
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core import questions as qu
-from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
+from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, PeerError, Refused
 from wakugumi.limits import LIST_ROWS_DEFAULT, LIST_ROWS_MAX
 from wakugumi.roles.result import Result
 
@@ -300,8 +300,8 @@ def _show_files(asking: Asking) -> None:
     """What the leader keeps for its workers, if it keeps anything."""
     try:
         told = ask_each(qu.AskCaches(LIST_ROWS_MAX), qu.CachesAnswer, asking)
-    except Refused:
-        return  # It is of a version that keeps none.
+    except (Refused, PeerError):
+        return  # It is of a version that keeps none, or keeps them otherwise.
     for each in told:
         answer = each.answer
         if answer is not None and (answer.total or answer.blobs.blobs):

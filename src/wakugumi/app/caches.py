@@ -25,7 +25,7 @@ from wakugumi.core.names import check_cache_id
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
 from wakugumi.limits import FILES_PER_CACHE_MAX, LIST_ROWS_DEFAULT, PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
 from wakugumi.roles.contents import Content
-from wakugumi.roles.puts import ALL_WORKERS, CacheSummary, files_below
+from wakugumi.roles.puts import ALL_WORKERS, CacheSummary, files_below, has_nobody
 
 _FAILURES_SHOWN = 10
 
@@ -197,7 +197,15 @@ def _say_failures(summary: CacheSummary) -> None:
     for leader in summary.unasked:
         say(f"{colour('not asked:', 'yellow')} the workers of {leader}, which is away")
     if not summary.is_content:
-        say_error(summary.message or "too few workers have it", "the same command again goes on where this one ended")
+        say_error(summary.message or "too few workers have it", _hint(summary))
+
+
+def _hint(summary: CacheSummary) -> str:
+    if summary.sent:
+        return "the same command again goes on where this one ended"
+    if has_nobody(summary.message):
+        return "see who is there, and for what, with `waku workers list`"
+    return "nothing under an id is ever overwritten: put new content under a new id, as dataset-v2"
 
 
 def _show_caches(answer: qu.CachesAnswer) -> None:

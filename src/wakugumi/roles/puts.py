@@ -76,7 +76,7 @@ def summed(cache: str, told: Mapping[str, ms.CachePutResult]) -> CacheSummary:
     """What several leaders said, together. A leader none of whose workers match says FAILED, and spoils nothing if
     others have some that do."""
     rows = [row for row in told.values() if row.sent or row.failures] or list(told.values())
-    conflicts = [row for row in told.values() if row not in rows and not _has_nobody(row)]
+    conflicts = [row for row in told.values() if row not in rows and not has_nobody(row.message)]
     rows += conflicts
     states = {row.status for row in rows}
     status = next((each for each in (ms.FAILED, ms.PROGRESS, ms.OK) if each in states), ms.SKIPPED)
@@ -281,9 +281,9 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def _has_nobody(row: ms.CachePutResult) -> bool:
-    """Did it fail because no worker of this leader matches, and not because of what is put?"""
-    return row.message.startswith("no worker")
+def has_nobody(message: str) -> bool:
+    """Did it fail because no worker of the leader matches, and not because of what is put? A leader's own words."""
+    return message.startswith("no worker")
 
 
 def _bad(text: str) -> Refused:

@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -83,6 +84,7 @@ class _Put:
 
         self.done_bytes, self.has_begun = 0, True
         source = self.brought.source
+        _check_is_shared(self.url)
         try:
             place = open_place(self.url)
         except ConfigError as error:
@@ -323,6 +325,16 @@ class Uploads:
                 put.is_stopped = True
                 self._forget(put)
         held.conn, held.left, held.sending = ConnId(0), set(), None
+
+
+def _check_is_shared(url: str) -> None:
+    """A folder that only the leader sees is no place for us, and none is made where a leader says. Raises Refused."""
+    if url.startswith("file:"):
+        folder = unquote(urlsplit(url).path)
+        if not os.path.isdir(folder):
+            raise Refused(
+                "not-supported", f"the leader's folder for files, {folder}, is not here: it must be a shared one"
+            )
 
 
 def _cancelled() -> Refused:
