@@ -18,12 +18,14 @@ from aiohttp import web
 from wakugumi.adapters.net import is_loopback
 from wakugumi.adapters.web import Route
 from wakugumi.errors import CODES, Refused
-from wakugumi.limits import HTTP_HEAD_BYTES_MAX
+from wakugumi.limits import HTTP_HEAD_BYTES_MAX, KIB
 
 log = logging.getLogger("wakugumi.web")
 
 _LINGER_S: Final = 2.0
 """Who goes on sending what we did not want is heard out for so long, so that it can read our answer first."""
+_READ_BYTES: Final = 64 * KIB
+"""Of a body that its handler does not take, twice this is read and no more."""
 _PROBLEM: Final = "application/problem+json"
 
 
@@ -44,6 +46,7 @@ class WebServer:
             access_log=None,
             logger=_quiet(),
             auto_decompress=False,
+            read_bufsize=_READ_BYTES,
             max_line_size=HTTP_HEAD_BYTES_MAX,
             max_field_size=HTTP_HEAD_BYTES_MAX,
         )
