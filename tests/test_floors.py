@@ -32,8 +32,9 @@ IMPURE_NAMES = {"uuid.uuid1", "uuid.uuid4", "uuid.getnode"}
 """Chance, the clock and the machine's address in an otherwise pure module."""
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "globals"}
 
-FLOOR_OF_LIBRARY = {"cyclopts": "app", "rich": "app", "uvloop": "adapters", "isal": "adapters", "psutil": "adapters"}
-FLOOR_OF_LIBRARY |= {"backports": "adapters", "compression": "adapters"}
+FLOOR_OF_LIBRARY = {"cyclopts": "app", "rich": "app"} | dict.fromkeys(
+    ("aiohttp", "backports", "compression", "isal", "obstore", "psutil", "uvloop"), "adapters"
+)
 DRAWERS = {"util", "utils", "common", "base", "helper", "helpers", "manager", "managers", "misc"}
 
 

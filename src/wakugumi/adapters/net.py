@@ -208,20 +208,20 @@ class Link(asyncio.Protocol):
             self._transport.resume_reading()
 
 
-def as_it_is(link: Link) -> asyncio.Protocol:
+def as_it_is(link: Link) -> asyncio.BaseProtocol:
     """A connection that speaks frames and nothing else."""
     return link
 
 
 async def listen(
-    host: str, port: int, new_owner: Callable[[], Owner], door: Callable[[Link], asyncio.Protocol] = as_it_is
+    host: str, port: int, new_owner: Callable[[], Owner], door: Callable[[Link], asyncio.BaseProtocol] = as_it_is
 ) -> asyncio.Server:
     """Accept connections, each with an owner of its own. A door looks first whether they speak frames at all. Raises
     ConfigError if the port cannot be had."""
     return await accept(host, port, lambda: door(Link(new_owner())))
 
 
-async def accept(host: str, port: int, new_protocol: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+async def accept(host: str, port: int, new_protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
     """Accept connections of any kind. Raises ConfigError if the port cannot be had."""
     loop = asyncio.get_running_loop()
     if not 0 <= port <= 0xFFFF:  # uvloop would take it modulo 65 536

@@ -22,6 +22,7 @@ from wakugumi.limits import (
     CONNECTIONS_MAX,
     FIRST_FRAME_BYTES_MAX,
     HTTP_IDLE_S,
+    KIB,
     SERVING_MAX,
     UPLOADS_MAX,
 )
@@ -43,12 +44,15 @@ class Route(NamedTuple):
     method: str
     path: str
     handler: Handler
+    waits: bool = False
+    """It says itself when the body may come, by `web_server.let_come`: until then little of it is read."""
 
 
 Routes: TypeAlias = Callable[[], Sequence[Route]]
 """Called once, in a thread, when the first HTTP byte has come: so that importing what serves it costs nobody else."""
 
 _LOOK_BYTES: Final = 4
+_READ_BYTES: Final = 16 * KIB
 
 
 def blob_routes(
@@ -100,7 +104,7 @@ class Door:
     def connections(self) -> int:
         return len(self._waiting) + (0 if self._server is None else self._server.connections)
 
-    def at(self, link: Link) -> asyncio.Protocol:
+    def at(self, link: Link) -> asyncio.BaseProtocol:
         """What a listener gives a new connection to."""
         return Doorstep(self, link)
 
@@ -147,12 +151,15 @@ class Door:
     def _serve(self) -> None:
         assert self._server is not None
         for step in self._waiting:
-            step.hand_over(self._server.new_connection())
+            step.hand_over(self._server)
         self._waiting.clear()
 
 
-class Doorstep(asyncio.Protocol):
-    """A connection that has not shown yet what it speaks. Its Link counts it, and cuts it off if it says nothing."""
+class Doorstep(asyncio.BufferedProtocol):
+    """A connection that has not shown yet what it speaks. Its Link counts it, and cuts it off if it says nothing.
+
+    Little is read at a time: a thousand uploads that wait for their turn must not bring a quarter of a MiB each.
+    """
 
     transport: asyncio.Transport
 
@@ -161,6 +168,7 @@ class Doorstep(asyncio.Protocol):
         self._door = door
         self._link = link
         self._kept = bytearray()
+        self._room = bytearray(_READ_BYTES)
         self.peer = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -173,13 +181,12 @@ class Doorstep(asyncio.Protocol):
             self.peer = str(Address(name[0], name[1])) if name else "a local process"
             self._door.take(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _sizehint: int) -> bytearray:
+        return self._room
+
+    def buffer_updated(self, count: int) -> None:
+        self._kept += memoryview(self._room)[:count]
         link = self._link
-        if link is not None and not self._kept and len(data) >= _LOOK_BYTES and data[3] == 0:
-            self.transport.set_protocol(link)
-            link.data_received(data)
-            return
-        self._kept += data
         if link is None:
             if len(self._kept) > FIRST_FRAME_BYTES_MAX:
                 self.transport.pause_reading()
@@ -189,7 +196,7 @@ class Doorstep(asyncio.Protocol):
                 link.release()
                 self._door.take(self)
             else:  # a frame, or something that the link knows how to refuse
-                self.transport.set_protocol(link)
+                self._switch_to(link)
                 link.data_received(bytes(self._kept))
 
     def eof_received(self) -> bool:
@@ -208,16 +215,23 @@ class Doorstep(asyncio.Protocol):
         else:
             self._door.drop(self)
 
-    def hand_over(self, to: asyncio.Protocol) -> None:
-        """From now on this protocol has the connection, with what has come so far."""
+    def hand_over(self, server: WebServer) -> None:
+        """From now on this server has the connection, with what has come so far."""
         if self.transport.is_closing():
             return
-        self.transport.set_protocol(to)
+        to = server.new_connection()
+        self._switch_to(to)
         to.connection_made(self.transport)
-        if len(self._kept) > FIRST_FRAME_BYTES_MAX:
-            self.transport.resume_reading()
         if self._kept:
             to.data_received(bytes(self._kept))
+            if b"\r\n\r\n" in self._kept:  # whoever answers that head lets the rest come
+                server.hold(to)
+            self._kept.clear()
+
+    def _switch_to(self, protocol: asyncio.Protocol) -> None:
+        self.transport.pause_reading()  # a transport may look only when it begins to read how its protocol takes bytes
+        self.transport.set_protocol(protocol)
+        self.transport.resume_reading()
 
 
 async def listen_http(host: str, port: int, routes: Sequence[Routes]) -> HttpListener:

@@ -23,7 +23,7 @@ from wakugumi.adapters.blobs import CHUNK_BYTES, BlobStore, Incoming, is_sha256
 from wakugumi.adapters.packed_stream import Packer, Unpacker, shrinks
 from wakugumi.adapters.tokens import check_token
 from wakugumi.adapters.web import Route
-from wakugumi.adapters.web_server import Refusal
+from wakugumi.adapters.web_server import Refusal, let_come
 from wakugumi.errors import Refused
 from wakugumi.limits import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
 from wakugumi.wire.message import BlobRef
@@ -81,7 +81,7 @@ class BlobPages:
 
     def routes(self, *, writable: bool) -> Sequence[Route]:
         reading = [Route("HEAD", _PATH, self._head), Route("GET", _PATH, self._get)]
-        return [*reading, Route("PUT", _PATH, self._put)] if writable else reading
+        return [*reading, Route("PUT", _PATH, self._put, waits=True)] if writable else reading
 
     async def _head(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         sha256 = self._allowed(request, name)
@@ -168,6 +168,7 @@ class BlobPages:
             try:
                 if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
                     request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                let_come(request)
                 await self._receive(request, sink, packed=upload.packed)
                 await self._in_thread(sink.finish)
             finally:

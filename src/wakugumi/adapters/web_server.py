@@ -18,12 +18,15 @@ from aiohttp import web
 from wakugumi.adapters.net import is_loopback
 from wakugumi.adapters.web import Route
 from wakugumi.errors import CODES, Refused
-from wakugumi.limits import HTTP_HEAD_BYTES_MAX
+from wakugumi.limits import HTTP_HEAD_BYTES_MAX, KIB
 
 log = logging.getLogger("wakugumi.web")
 
 _LINGER_S: Final = 2.0
 """Who goes on sending what we did not want is heard out for so long, so that it can read our answer first."""
+_READ_BYTES: Final = 64 * KIB
+"""Of a body that its handler does not take, twice this is read and no more."""
+_HELD: Final = web.RequestKey("held", set[web.RequestHandler])
 _PROBLEM: Final = "application/problem+json"
 
 
@@ -37,6 +40,8 @@ class WebServer:
             table = self._below if route.path.endswith("/") else self._exact
             table.setdefault(route.path, {})[route.method] = route
         self._is_loopback = is_loopback
+        self._held: set[web.RequestHandler] = set()
+        """Connections whose first body nobody wants yet."""
         self._server = web.Server(
             self._answer,
             keepalive_timeout=idle_s,
@@ -44,6 +49,7 @@ class WebServer:
             access_log=None,
             logger=_quiet(),
             auto_decompress=False,
+            read_bufsize=_READ_BYTES,
             max_line_size=HTTP_HEAD_BYTES_MAX,
             max_field_size=HTTP_HEAD_BYTES_MAX,
         )
@@ -52,17 +58,28 @@ class WebServer:
     def connections(self) -> int:
         return len(self._server.connections)
 
-    def new_connection(self) -> asyncio.Protocol:
+    def new_connection(self) -> web.RequestHandler:
         return self._server()
+
+    def hold(self, connection: web.RequestHandler) -> None:
+        """Read no more from it until its first request is answered, or whoever answers that lets it."""
+        if connection.transport is not None:
+            if len(self._held) > len(self._server.connections):
+                self._held.intersection_update(self._server.connections)
+            self._held.add(connection)
+            connection.transport.pause_reading()
 
     async def close(self, deadline_s: float) -> None:
         await self._server.shutdown(deadline_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        request[_HELD] = self._held
         try:
             if self._is_loopback:
                 _check_home(request)
             route, rest = self._find(request)
+            if not route.waits:
+                let_come(request)
             return await route.handler(request, rest)
         except Refused as error:
             return problem(error)
@@ -71,6 +88,8 @@ class WebServer:
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             return problem(Refused("worker-error", "this should not have happened; the log has the details", hint=""))
+        finally:
+            let_come(request)
 
     def _find(self, request: web.BaseRequest) -> tuple[Route, str]:
         path = request.rel_url.raw_path
@@ -98,6 +117,15 @@ class Refusal(Refused):
         super().__init__(code, message, hint)
         self.status = status
         self.headers = headers or {}
+
+
+def let_come(request: web.BaseRequest) -> None:
+    """Go on reading its body, if that was not done yet."""
+    held = request[_HELD]
+    if request.protocol in held:
+        held.discard(request.protocol)
+        if request.transport is not None and not request.transport.is_closing():
+            request.transport.resume_reading()
 
 
 def problem(error: Refused) -> web.Response:
