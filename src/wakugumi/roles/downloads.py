@@ -32,7 +32,7 @@ def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = no_ne
 
     Raises Refused("expired") if the leader keeps it no longer, Refused for what is broken, Lost.
     """
-    from wakugumi.adapters.blobs import Incoming
+    from wakugumi.adapters.passing import Passing
 
     path = os.path.join(folder, f".waku-{os.urandom(8).hex()}")
     scratch = f"{path}.part"
@@ -40,7 +40,7 @@ def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = no_ne
     try:
         for attempt in range(TRIES):
             try:
-                with contextlib.closing(Incoming(ref, scratch, path)) as incoming:
+                with contextlib.closing(Passing(ref, scratch, path)) as incoming:
                     place.fetch(ref, incoming, on_bytes)
                 break
             except Lost:
