@@ -310,6 +310,14 @@ def test_a_job_that_never_ran_is_recorded_too(jobs: JobsFolder, job: str) -> Non
     assert listed(Path(jobs.path, job)) == [DONE]
 
 
+def test_a_large_archive_is_removed_in_a_thread(jobs: JobsFolder, job: str) -> None:
+    seal(jobs.make(job), job)
+    with Path(jobs.path, job, ARCHIVE).open("wb") as file:
+        file.truncate(17 << 20)
+    assert not jobs.remove(job), "to give up its blocks takes longer than the loop may wait"
+    assert listed_jobs(jobs) == [job]
+
+
 def test_forgetting_removes_the_directory(jobs: JobsFolder) -> None:
     plain, kept = str(uuid4()), str(uuid4())
     seal(jobs.make(plain), plain)

@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.roles.test_worker import ACK, CANCEL, CREDIT, HELLO_WORKER, HOLDING, Bench, Connection, ScriptedLeader, until
+from tests.roles.test_worker import (
+    ACK,
+    CANCEL,
+    CREDIT,
+    HEARTBEAT,
+    HELLO_WORKER,
+    HOLDING,
+    Bench,
+    Connection,
+    ScriptedLeader,
+    until,
+)
 
 from wakugumi.adapters.places import FolderPlace
 from wakugumi.errors import Lost, Refused
@@ -25,7 +36,7 @@ from wakugumi.wire.message import BlobRef
 
 pytestmark = pytest.mark.anyio
 
-WELCOME, MISSING = 16, 28
+WELCOME, MISSING, STOCK = 16, 28, 29
 SIZE = 5_000_000
 NOISE = f"head -c {SIZE} /dev/urandom > big"
 
@@ -63,7 +74,11 @@ async def greet(link: Connection, place: FolderPlace | None) -> Any:
     await link.expect(HELLO_WORKER)
     told = {"Version": "1"} if place is None else {"Version": "1", "Wants": ["blobs"], "Blobs": place.url}
     link.send(WELCOME, json.dumps(told).encode())
-    return (await link.expect(HOLDING)).json
+    message = await link.read()
+    while message.type in {HEARTBEAT, STOCK}:
+        message = await link.read()
+    assert message.type == HOLDING
+    return message.json
 
 
 def miss(link: Connection, job: uuid.UUID, *blobs: str) -> None:

@@ -194,8 +194,10 @@ class Shelf:
         return Path(self.place.store.path(ref.sha256))
 
 
-@pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
+@pytest.fixture(params=["in a folder that we see", "afar"])
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Shelf:
+    if request.param == "afar":
+        monkeypatch.setattr("wakugumi.adapters.passing.open_here", lambda *_: None)
     return Shelf(tmp_path)
 
 
@@ -277,6 +279,7 @@ def test_a_blob_that_is_no_zip_or_leads_elsewhere_writes_nothing(shelf: Shelf, t
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.parametrize("shelf", ["afar"], indirect=True)
 def test_a_transfer_that_was_lost_goes_on_where_it_ended(
     shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -586,21 +586,24 @@ async def test_a_job_that_is_run_again_has_a_new_result(world: World) -> None:
 @pytest.mark.spec("W4", "W7")
 async def test_results_go_when_their_time_is_over_unless_someone_waits_for_them(tmp_path: Path) -> None:
     owed: set[JobId] = set()
-    world = World(tmp_path, done_ttl_s=0.0, is_owed=owed.__contains__)
+    world = World(tmp_path, done_ttl_s=0.0, is_owed=lambda job_id: job_id in owed)
     world.program("true")
     world.program("head -c 4000000 /dev/urandom > big", "big")
     gone, kept, large = world.start(), world.start(), world.start("big")
-    owed.add(kept)
-    for job_id in (gone, kept, large):
+    large_kept = world.start(world.program("head -c 20000000 /dev/urandom | tee big", "bigger"))
+    owed |= {kept, large_kept}
+    for job_id in (gone, kept, large, large_kept):
         await world.end(job_id)
     await until(lambda: not world.directory(large).exists())
-    await until(lambda: world.runner._kept.keys() == {kept})
+    await until(lambda: world.runner._kept.keys() == {kept, large_kept})
     assert world.runner.load(kept) is not None
+    assert world.runner.load(large_kept) is not None, "with the files that it names"
     later = world.start()
     await world.end(later)
     assert not world.directory(gone).exists(), "its directory serves the later one"
     owed.clear()
     await until(lambda: not world.runner._kept)
+    await until(lambda: not world.directory(large_kept).exists())
     await world.runner.close()
 
 

@@ -52,8 +52,8 @@ _SIZES: Final = struct.Struct("<4sI2I")
 _SIZES_64: Final = struct.Struct("<4sI2Q")
 _END_64: Final = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR_64: Final = struct.Struct("<4sIQI")
-_CENTRAL_MEMORY_BYTES: Final = 4 * MIB
-"""Of the list of entries: some 40 000 of them. More of it waits on the disk."""
+_CENTRAL_MEMORY_BYTES: Final = 1 * MIB
+"""Of the list of entries: some 10 000 of them. More of it waits on the disk."""
 _BUFFER_BYTES: Final = 256 * KIB
 """Small files are written together."""
 _ZEROS: Final = bytes(CHUNK_BYTES)

@@ -67,7 +67,6 @@ class Deliveries:
         self._url = ""
         self._under_way: dict[JobId, Delivery] = {}
         self._threads: ThreadPoolExecutor | None = None
-        self._turns = asyncio.Semaphore(AT_ONCE)
         self._tasks = Tasks()
 
     @property
@@ -109,8 +108,7 @@ class Deliveries:
 
     async def _deliver(self, job: JobId, blobs: Collection[str], delivery: Delivery) -> None:
         try:
-            async with self._turns:
-                await self._bring(job, blobs, delivery)
+            await self._bring(job, blobs, delivery)
         except Stopped:
             pass
         except Refused as error:

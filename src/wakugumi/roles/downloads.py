@@ -28,34 +28,21 @@ def no_news(_count: int) -> None:
 
 @contextlib.contextmanager
 def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = no_news) -> Iterator[int]:
-    """An open file with that content, verified; it has a hidden name in `folder`, which is gone afterwards.
+    """An open file with that content, verified. What comes from afar has a hidden name in `folder` on its way.
 
     Raises Refused("expired") if the leader keeps it no longer, Refused for what is broken, Lost.
     """
-    from wakugumi.adapters.blobs import Incoming
+    from wakugumi.adapters.passing import open_here
 
-    path = os.path.join(folder, f".waku-{os.urandom(8).hex()}")
-    scratch = f"{path}.part"
     place = _open(place_url)
     try:
-        for attempt in range(TRIES):
-            try:
-                with contextlib.closing(Incoming(ref, scratch, path)) as incoming:
-                    place.fetch(ref, incoming, on_bytes)
-                break
-            except Lost:
-                if attempt == TRIES - 1:
-                    raise
-                _sleep(PAUSE_FIRST_S * 2**attempt)
-            except Refused as error:
-                if error.code == "no-blob":
-                    raise _expired() from None
-                raise
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        for name in (scratch, path):  # Whoever has it open keeps it.
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
+        file = open_here(place, ref, on_bytes)
+        if file is None:
+            file = _fetch(place, ref, folder, on_bytes)
+    except Refused as error:
+        if error.code == "no-blob":
+            raise _expired() from None
+        raise
     try:
         yield file
     finally:
@@ -75,6 +62,29 @@ def fetched_nearby(place_url: str, ref: BlobRef) -> Iterator[int]:
 
     with TemporaryDirectory(prefix="waku-") as folder, fetched(place_url, ref, folder) as file:
         yield file
+
+
+def _fetch(place: Place, ref: BlobRef, folder: str, on_bytes: OnBytes) -> int:
+    """An open file, which has no name any more."""
+    from wakugumi.adapters.passing import Passing
+
+    path = os.path.join(folder, f".waku-{os.urandom(8).hex()}")
+    scratch = f"{path}.part"
+    try:
+        for attempt in range(TRIES):
+            try:
+                with contextlib.closing(Passing(ref, scratch, path)) as incoming:
+                    place.fetch(ref, incoming, on_bytes)
+                break
+            except Lost:
+                if attempt == TRIES - 1:
+                    raise
+                _sleep(PAUSE_FIRST_S * 2**attempt)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        for name in (scratch, path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
 
 
 def _open(url: str) -> Place:
