@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.names import CONTROL_FILES, check_exec_name, check_file_name, check_file_names
+from wakugumi.core.names import CONTROL_FILES, check_cache_id, check_exec_name, check_file_name, check_file_names
 from wakugumi.errors import Refused
 
 GOOD = [
@@ -178,3 +178,19 @@ def test_whatever_passes_stays_inside_the_directory(name: str) -> None:
     whole = os.path.normpath(f"/jobs/one/{name}")
     assert whole == f"/jobs/one/{name}"
     assert "\0" not in name
+
+
+@pytest.mark.spec("C2")
+@pytest.mark.parametrize("cache_id", ["a", "data-v1", "A.b_c-9", "x" * 128, "a.", "0"])
+def test_a_cache_id_is_plain_text(cache_id: str) -> None:
+    assert check_cache_id(cache_id) == cache_id
+
+
+@pytest.mark.spec("C2")
+@pytest.mark.parametrize(
+    "cache_id", ["", ".", "..", ".blobs", "x" * 129, "a/b", "a\\b", "a b", "ä", "a\n", "a\x00", "*", "a:b"]
+)
+def test_a_cache_id_that_could_be_a_path_or_the_workers_own_folder_is_refused(cache_id: str) -> None:
+    with pytest.raises(Refused) as no:
+        check_cache_id(cache_id)
+    assert no.value.code == "bad-name"

@@ -15,7 +15,7 @@ import wakugumi.core
 from wakugumi.core.spread import Spreading
 
 CORE = Path(wakugumi.core.__file__).parent
-PARTS = ("alarms", "sources", "caches", "puts", "spread")
+PARTS = ("alarms", "trust", "tally", "sources", "caches", "puts", "spread")
 SEEDS_MAX = 60
 
 
@@ -30,12 +30,12 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant("fetchers-that-leave-keep-their-source", "sources", "            source.uploads -= 1\n", ""),
-    Mutant("liars-are-asked-again", "sources", "if not peer.url or peer.worker in blob.liars:", "if not peer.url:"),
+    Mutant("liars-are-asked-again", "sources", "and peer.worker not in blob.liars ", ""),
     Mutant(
         "lies-are-not-counted",
-        "sources",
-        "            lies.add((want.blob.sha256, accuser.worker))",
-        "            lies.add((want.blob.sha256[:0], accuser.worker))",
+        "trust",
+        "            lies.add((sha256, accuser))",
+        "            lies.add((sha256[:0], accuser))",
     ),
     Mutant("uploads-without-bound", "sources", "return peer.uploads < self._uploads_max", "return peer.uploads < 9"),
     Mutant(
@@ -72,7 +72,7 @@ MUTANTS = (
         "            self._warm(target, now, out)\n",
         "        target.stocked = True\n",
     ),
-    Mutant("content-with-less", "puts", "ceil(event.share * sent)", "ceil(event.share * sent) // 2"),
+    Mutant("content-with-less", "tally", "ceil(event.share * sent)", "ceil(event.share * sent) // 2"),
     Mutant("a-drop-is-not-kept", "caches", "        out.keep.append(DropCache(cache.cache_id))\n", "        del out\n"),
     Mutant(
         "what-differs-is-called-the-same",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from math import ceil
 
 from wakugumi.core.alarms import Alarms
 from wakugumi.core.caches import Cache, Shelf, fits_inline, overlap
@@ -29,11 +28,11 @@ from wakugumi.core.spread_events import (
     Stocked,
     WorkerCame,
 )
+from wakugumi.core.tally import Put
 from wakugumi.errors import Refused
 from wakugumi.limits import (
     PUT_AGAIN_S,
     PUT_ASKS_MAX,
-    PUT_FAILURES_MAX,
     PUT_GONE_S,
     PUT_RETRY_FIRST_S,
     PUT_RETRY_MAX_S,
@@ -105,56 +104,6 @@ class Target:
         return known
 
 
-class _Put:
-    """The tally of one put."""
-
-    __slots__ = (
-        "ask",
-        "cache_id",
-        "conn",
-        "failed",
-        "failures",
-        "names",
-        "needed",
-        "ok",
-        "progress",
-        "sent",
-        "silent",
-        "skipped",
-        "told",
-        "waiting",
-    )
-
-    def __init__(self, event: PutAsked, names: int, sent: int) -> None:
-        self.conn = event.conn
-        self.ask = event.ask
-        self.cache_id = event.cache_id
-        self.names = names
-        """How many the cache had when it was asked for: so many a worker must have."""
-        self.sent = sent
-        self.needed = ceil(event.share * sent)
-        self.progress = event.progress
-        self.told: SendSummary | None = None
-        self.waiting: dict[WorkerId, None] = {}
-        self.ok = self.skipped = self.failed = self.silent = 0
-        self.failures: list[tuple[str, str]] = []
-
-    @property
-    def done(self) -> int:
-        return self.ok + self.skipped
-
-    def fail(self, name: str, message: str) -> None:
-        self.failed += 1
-        if len(self.failures) < PUT_FAILURES_MAX:
-            self.failures.append((name, message))
-
-    def summary(self, status: str) -> SendSummary:
-        counts = self.sent, self.ok, self.skipped, self.failed, self.silent, len(self.waiting)
-        names = ("sent", "ok", "skipped", "failed", "silent", "waiting")
-        message = " ".join(f"{name}={count}" for name, count in zip(names, counts) if count or name != "waiting")
-        return SendSummary(self.conn, self.ask, self.cache_id, status, message, *counts, tuple(self.failures))
-
-
 class Puts:
     """All workers with their caches, and all puts under way."""
 
@@ -169,7 +118,7 @@ class Puts:
         self._conns: dict[WorkerId, ConnId] = {}
         self._members: dict[str, dict[ConnId, Target]] = {}
         """By cache id: the connected workers that should have it."""
-        self._puts: dict[tuple[ConnId, bytes], _Put] = {}
+        self._puts: dict[tuple[ConnId, bytes], Put] = {}
 
     # What is known.
 
@@ -295,8 +244,7 @@ class Puts:
         for (conn, ask), put in self._puts.items():
             assert (conn, ask) == (put.conn, put.ask)
             assert put.sent == put.done + put.failed + put.silent + len(put.waiting)
-            assert put.waiting, "a put that is over is under way"
-            assert put.done < put.needed
+            assert not put.is_over, "a put that is over is under way"
             assert put.cache_id in self._shelf.caches
         assert {target.worker: conn for conn, target in self._targets.items()} == self._conns
         for conn, target in self._targets.items():
@@ -417,13 +365,13 @@ class Puts:
                 put.fail(name, "its connection ended")
                 self._look(put, out)
 
-    def _deadline(self, key: tuple[ConnId, bytes], put: _Put, _now: float, out: Outbox) -> None:
+    def _deadline(self, key: tuple[ConnId, bytes], put: Put, _now: float, out: Outbox) -> None:
         if self._puts.get(key) is put:
             put.silent += len(put.waiting)
             put.waiting.clear()
             self._look(put, out)
 
-    def _tell(self, key: tuple[ConnId, bytes], put: _Put, now: float, out: Outbox) -> None:
+    def _tell(self, key: tuple[ConnId, bytes], put: Put, now: float, out: Outbox) -> None:
         if self._puts.get(key) is not put:
             return
         summary = put.summary(PROGRESS)
@@ -435,7 +383,7 @@ class Puts:
     # The tally.
 
     def _begin(self, event: PutAsked, cache: Cache, targets: list[Target], now: float, out: Outbox) -> None:
-        put = _Put(event, cache.names, len(targets))
+        put = Put(event, cache.names, len(targets))
         cache_id = cache.cache_id
         key = event.conn, event.ask
         for target in targets:
@@ -488,14 +436,12 @@ class Puts:
                 self._look(put, out)
         self._send_due(target, now, out)
 
-    def _look(self, put: _Put, out: Outbox) -> None:
+    def _look(self, put: Put, out: Outbox) -> None:
         """Is it over? Its client is told, once."""
         key = put.conn, put.ask
-        if put.waiting and put.done < put.needed:
-            return
-        del self._puts[key]
-        status = FAILED if put.done < put.needed else OK if put.ok else SKIPPED
-        out.do.append(put.summary(status))
+        if put.is_over:
+            del self._puts[key]
+            out.do.append(put.end())
 
     def _forget(self, cache: Cache, out: Outbox) -> None:
         """A cache was dropped or evicted."""

@@ -22,12 +22,11 @@ from wakugumi.core.events import Complain
 from wakugumi.core.job import ConnId, WorkerId
 from wakugumi.core.questions import BlobCounters
 from wakugumi.core.spread_events import Outbox, SendNoSource, SendSource, Stocked, WorkerCame
+from wakugumi.core.trust import Trust, Verdict
 from wakugumi.limits import (
-    ACCUSED_MAX,
     FETCH_TRIES_MAX,
     LEADER_COPIES_MAX,
     LEADER_TRANSFERS_MAX,
-    LIES_MAX,
     SOURCE_REST_S,
     STOCK_BLOBS_MAX,
     TRANSFER_FLOOR_BYTES_PER_S,
@@ -48,14 +47,12 @@ _STIRRED_MAX: Final = 64
 _IN_LINE_MAX: Final = 256
 """Wants of one blob that are looked at in one step."""
 _NOBODY: Final[frozenset[WorkerId]] = frozenset()
-_LIARS_MAX: Final = 10_000
-"""Workers whose lies are remembered while they are away."""
 
 
 class _Peer:
     """A connected worker that fetches and, if it has a URL, serves."""
 
-    __slots__ = ("accused", "blobs", "conn", "key", "name", "rests_until", "uploads", "url", "wants", "worker")
+    __slots__ = ("blobs", "conn", "key", "name", "rests_until", "uploads", "url", "wants", "worker")
 
     def __init__(self, event: WorkerCame) -> None:
         self.conn = event.conn
@@ -67,7 +64,6 @@ class _Peer:
         self.wants: dict[bytes, _Want] = {}
         self.uploads = 0
         self.rests_until = float("-inf")
-        self.accused: set[WorkerId] = set()
 
 
 class _Want:
@@ -125,7 +121,7 @@ class Sources:
         """Those with somebody in line."""
         self._stirred: dict[str, None] = {}
         """Where something changed in this step."""
-        self._lies: dict[WorkerId, set[tuple[str, WorkerId]]] = {}
+        self._trust = Trust()
         self._copies = 0
         self._fetching = 0
         self._sweeping = False
@@ -158,6 +154,7 @@ class Sources:
         peer = self._peers.pop(conn, None)
         if peer is None:
             return
+        self._trust.went(peer.worker)
         for want in list(peer.wants.values()):
             self._end(want)
         for sha256 in list(peer.blobs):
@@ -396,21 +393,14 @@ class Sources:
             source.rests_until = now + SOURCE_REST_S
             self._alarms.set(source.rests_until, partial(self._rested, source))
             return
-        accuser = want.peer
-        accuser.accused.add(source.worker)
-        if len(accuser.accused) > ACCUSED_MAX:
+        verdict = self._trust.accuse(source.worker, want.blob.sha256, want.peer.worker)
+        if verdict is Verdict.NOT_BELIEVED:
             text = "it says of too many workers that they gave it wrong content: it is believed no more"
-            out.do.append(Complain(accuser.conn, text))
+            out.do.append(Complain(want.peer.conn, text))
             return
         want.blob.liars |= {source.worker}
-        lies = self._lies.setdefault(source.worker, set())
-        if len(lies) < LIES_MAX:
-            lies.add((want.blob.sha256, accuser.worker))
-            if len(lies) == LIES_MAX:
-                text = f"it gave wrong content {LIES_MAX} times: nobody fetches from it any more"
-                out.do.append(Complain(source.conn, text))
-        while len(self._lies) > _LIARS_MAX:
-            del self._lies[next(iter(self._lies))]
+        if verdict is Verdict.BARRED:
+            out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it any more"))
 
     def _assign(self, blob: _Blob, now: float, out: Outbox) -> None:
         for want in list(islice(blob.waiting.values(), _IN_LINE_MAX)):
@@ -457,9 +447,7 @@ class Sources:
         return None, False, not later
 
     def _is_trusted(self, peer: _Peer, blob: _Blob) -> bool:
-        if not peer.url or peer.worker in blob.liars:
-            return False
-        return len(self._lies.get(peer.worker, ())) < LIES_MAX
+        return bool(peer.url) and peer.worker not in blob.liars and not self._trust.is_barred(peer.worker)
 
     def _may(self, peer: _Peer, want: _Want, now: float, *, is_second_try: bool = False) -> bool:
         """Might it serve this want, if it had time?"""

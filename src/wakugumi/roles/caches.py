@@ -47,8 +47,8 @@ log = logging.getLogger("wakugumi.caches")
 
 _INLINE_PUTS_MAX: Final = 8
 """Puts with their content in the frame that one connection may have on their way to the disk."""
-_ENCODED_MAX: Final = 16
-"""Manifests that are remembered as payloads: a thousand workers are sent the same one."""
+_ENCODED_MAX: Final = 4
+"""Manifests that are remembered as payloads, up to 4 MiB each: a thousand workers are sent the same one."""
 _URL_CHARS_MAX: Final = 1_024
 
 
