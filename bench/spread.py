@@ -4,9 +4,9 @@
     .venv/bin/python bench/spread.py --workers 100
 
 The real `core/spread.py` under virtual time. Simulated are the links (each transfer gets an equal share of its source's
-uplink; its fetcher fetches nothing else), 50 ms to put a blob in its place once it has come, for its hash is made on the
-way, and deaths: a dead worker's uploads end half-way, its fetchers notice after a second, and resume elsewhere where
-they were. There is no contention inside the network. One copy alone is what everything is compared with.
+uplink; its fetcher fetches nothing else), 50 ms to put a blob in its place once it has come, for its hash is made on
+the way, and deaths: a dead worker's uploads end half-way, its fetchers notice after a second, and resume elsewhere
+where they were. There is no contention inside the network. One copy alone is what everything is compared with.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class World:
         """How much each worker has; it goes on from there when a source dies."""
         self.has = [False] * workers
         self.alive = [True] * workers
+        self.lacking = workers
+        """Who lives and does not have it."""
         self.transfers: dict[int, _Transfer] = {}
         self.uploads: dict[int, set[int]] = {}
         """By source: the fetchers."""
@@ -98,7 +100,7 @@ class World:
         one_copy_s = self.size / LINK_BYTES_PER_S + PLACE_S
         for at in self._dying:
             self._at(self.random.uniform(0.0, 11 * one_copy_s), lambda at=at: self._die(at))  # type: ignore[misc]
-        while not all(has or not lives for has, lives in zip(self.has, self.alive)):
+        while self.lacking:
             self._advance()
         dead = len(self.alive) - sum(self.alive)
         return Outcome(workers, dead, self.now, one_copy_s, int(self.leader_bytes), int(self.all_bytes))
@@ -178,6 +180,7 @@ class World:
     def _verified(self, at: int) -> None:
         if self.alive[at]:
             self.has[at] = True
+            self.lacking -= 1
             self._tell(
                 se.Stocked(ConnId(at), False, "", "", (SHA,), (), {}),
                 se.PutAnswered(ConnId(at), bytes(16), "data", se.OK, "added=1"),
@@ -191,6 +194,7 @@ class World:
 
     def _die(self, at: int) -> None:
         self.alive[at] = False
+        self.lacking -= not self.has[at]
         own = self.transfers.get(at)
         if own is not None:
             self._stop(own)

@@ -46,6 +46,7 @@ JOB_NAME_CHARS_MAX: Final = 128
 FILE_NAME_BYTES_MAX: Final = 1_024
 """A whole relative path in a job; each part at most 255, which is what file systems take."""
 FILE_NAME_PART_BYTES_MAX: Final = 255
+CACHE_ID_CHARS_MAX: Final = 128
 FILES_PER_JOB_MAX: Final = 10_000
 BLOB_NAMED_S: Final = 60.0
 """A blob that a peer has just named is not removed for so long: the job or result that needs it is on its way."""
@@ -69,9 +70,6 @@ INLINE_FILE_BYTES_MAX: Final = 256 * KIB
 one for many jobs would travel many times. For smaller ones a second way costs more than it saves."""
 UPLOADS_AT_ONCE_MAX: Final = 4
 """Files that one client sends, or reads for their SHA-256, at a time: more would only share the same line and disk."""
-CACHE_PUT_DEADLINE_S: Final = 600.0
-"""How long a put waits for the workers unless told otherwise: ten gigabytes over a line of 1 Gbit/s take 80 s, and a
-few workers may have to wait for others to have them."""
 
 # Credit (SPEC F7)
 CREDIT_MAX: Final = 4_096
@@ -150,7 +148,6 @@ DRAINED_MAX: Final = 10_000
 """Workers that a leader remembers as drained while they are away."""
 
 # Caches, and who fetches what from whom (SPEC C1–C8)
-CACHE_ID_CHARS_MAX: Final = 128
 CACHES_MAX: Final = 1_000
 """Caches that a leader knows; each worker that joins is compared with all of them. Beyond it the one that was not used
 longest goes."""
@@ -178,8 +175,9 @@ PUT_FAILURES_MAX: Final = 100
 """Failures that a summary lists: beyond it, their number says enough."""
 STOCK_GRACE_S: Final = 10.0
 """A worker says what it holds right after its hello; one that did not by then is taken to hold nothing."""
-STOCK_BLOBS_MAX: Final = 1_000_000
-"""Blobs of one worker that a leader remembers, some 200 bytes each."""
+STOCK_BLOBS_MAX: Final = 100_000
+"""Blobs of one worker that a leader remembers, up to 1 KiB each. What is beyond it is fetched all the same; only
+nobody is sent there for it."""
 WANTS_PER_WORKER_MAX: Final = 1_000
 """Blobs that a worker may want at once: it fetches only a few at a time."""
 LEADER_COPIES_MAX: Final = 2
@@ -192,6 +190,8 @@ many have it, but after twice as long (bench/spread.py)."""
 TRANSFER_FLOOR_BYTES_PER_S: Final = 1 * MIB
 TRANSFER_GRACE_S: Final = 60.0
 """A transfer that is slower than the floor, and this, is no longer waited for: its source is free for others."""
+TOKEN_S: Final = 900.0
+"""How long a leader's word that a worker may fetch a blob from another holds."""
 SOURCE_REST_S: Final = 10.0
 """A source that was dead or slow is left alone for so long."""
 LIES_MAX: Final = 3
@@ -345,8 +345,6 @@ UPLOAD_PATIENCE_S: Final = 300.0
 """How long a sender comes again to a place that is busy."""
 SERVING_MAX: Final = 256
 """Blobs that a leader sends at once; further ones are told to come again. A worker has a smaller number of its own."""
-TOKEN_S: Final = 900.0
-"""How long a leader's word that a worker may fetch a blob from another holds."""
 
 # HTTP
 HTTP_IDLE_S: Final = 15.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -99,7 +99,3 @@ async def ask(port: int, method: str, path: str, *lines: str, body: bytes = b"")
     """One request on a connection of its own."""
     async with HttpPeer(port) as peer:
         return await peer.ask(method, path, *lines, body=body)
-
-
-def statuses(answers: Sequence[Answer]) -> list[int]:
-    return [answer.status for answer in answers]

@@ -203,9 +203,9 @@ def test_it_ends_when_it_is_told_to(world: World) -> None:
 
     with world.packed.open("wb") as file:
         writer = FileZip(file.fileno(), str(world.scratch), 1 << 40, go_on)
+        (found,) = walk(world.folder, frozenset())
         with pytest.raises(KeyError):
-            for found in walk(world.folder, frozenset()):
-                writer.add(world.folder, found)
+            writer.add(world.folder, found)
         writer.close()
 
 

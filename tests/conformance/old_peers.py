@@ -62,13 +62,15 @@ def unpack(body: bytes) -> Message:
 class OldPeer:
     """One connection to a leader."""
 
+    host = "127.0.0.1"
+
     def __init__(self, port: int) -> None:
         self.port = port
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
 
     async def __aenter__(self) -> Self:
-        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, limit=8 * 1024 * 1024)
+        self.reader, self.writer = await asyncio.open_connection(self.host, self.port, limit=8 * 1024 * 1024)
         return self
 
     async def __aexit__(

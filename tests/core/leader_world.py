@@ -17,6 +17,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
+from wakugumi.core.nearness import Holders
 from wakugumi.core.policy import Policies
 from wakugumi.core.questions import (
     Answer,
@@ -63,6 +64,7 @@ class Options(TypedDict, total=False):
     final: frozenset[str]
     keeps: bool
     payload_memory_bytes: int
+    holders: Holders
 
 
 class World:
@@ -81,6 +83,8 @@ class World:
         """Everything, in order."""
         self.kept: list[LeaderKeep] = []
         self.complaints: list[str] = []
+        self.freed: list[str] = []
+        """Blobs that nobody needs any more."""
         self.stopped = 0
         self.ends: dict[ConnId, ClientEnd | WorkerEnd] = {}
         self._batch: list[LeaderEvent] | None = None
@@ -105,6 +109,7 @@ class World:
         cancels: bool | None = None,
         holds: bool = True,
         slots: int = 0,
+        blobs: bool = False,
     ) -> WorkerEnd:
         """A worker joins, for all jobs unless told otherwise. Its id follows from its name. An own one takes its
         welcome, and unless told otherwise says that it holds nothing."""
@@ -122,6 +127,7 @@ class World:
                 reattach=not old,
                 cancels=not old if cancels is None else cancels,
                 slots=slots,
+                blobs=blobs,
             )
         )
         if (not old or heartbeats or cancels) and self._batch is None:
@@ -237,6 +243,9 @@ class World:
         for effect in said:
             if isinstance(effect, ev.Stopped):
                 self.stopped += 1
+            elif isinstance(effect, ev.BlobsFreed):
+                assert not any(map(self.leader.holds, effect.blobs))
+                self.freed += effect.blobs
             elif isinstance(effect, ev.Complain):
                 self.complaints.append(effect.text)
             elif isinstance(effect, ev.LoadPayloads):
@@ -388,12 +397,19 @@ class WorkerEnd(_End):
         """All that was assigned to it and not yet taken."""
         return [self.takes(ev.SendAssign).job for _ in range(len(self.inbox))]
 
-    def acks(self, job: JobId, output: bytes = OUTPUT) -> None:
+    def acks(self, job: JobId, output: bytes = OUTPUT, blobs: tuple[str, ...] = ()) -> None:
         """It is done, OK. An own worker takes the leader's confirmation."""
-        self._acks(job, True, "", output)
+        self._acks(job, True, "", output, blobs=blobs)
 
-    def fails(self, job: JobId, reason: str = "exit", output: bytes = OUTPUT, printed: str = "") -> None:
-        self._acks(job, False, reason, output, printed)
+    def fails(
+        self,
+        job: JobId,
+        reason: str = "exit",
+        output: bytes = OUTPUT,
+        printed: str = "",
+        blobs: tuple[str, ...] = (),
+    ) -> None:
+        self._acks(job, False, reason, output, printed, blobs)
 
     def gets_cancel(self, job: JobId) -> None:
         assert self.takes(ev.SendCancel).job == job
@@ -404,8 +420,10 @@ class WorkerEnd(_End):
     def says_it_leaves(self) -> None:
         self.world.hear(ev.Leaving(self.conn))
 
-    def _acks(self, job: JobId, ok: bool, reason: str, output: bytes, printed: str = "") -> None:
-        self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed))
+    def _acks(
+        self, job: JobId, ok: bool, reason: str, output: bytes, printed: str = "", blobs: tuple[str, ...] = ()
+    ) -> None:
+        self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed, blobs))
         if not self.old and self.world._batch is None:
             self.gets_confirm(job)
 

@@ -1,10 +1,10 @@
 """A leader's `spread` among workers that join, leave, lie, are slow or silent, fill their disks and evict; clients that
 put, pin and drop; and a leader that is killed and starts anew from what it kept.
 
-The storm is also the judge. It knows what is really on whose disk, and holds against the machine what it was told: nobody
-is sent to a source that does not have the content or was seen lying, no source serves more than it should, each put has
-one summary whose numbers add up, nothing is overwritten, and in the end, when the weather is good, everybody who should
-have a cache has all of it.
+The storm is also the judge. It knows what is really on whose disk, and holds what it was told against the machine:
+nobody is sent to a source that does not have the content or was seen lying, no source serves more than it should, each
+put has one summary whose numbers add up, nothing is overwritten, and in the end, when the weather is good, everybody
+who should have a cache has all of it.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class Storm:
         self.puts: dict[bytes, se.PutAsked] = {}
         """Whose summaries are owed, by their ids."""
         self.sent_of: dict[bytes, int] = {}
+        self.conflicts: set[bytes] = set()
         self.asks: set[bytes] = set()
         self.accusers: dict[WorkerId, set[WorkerId]] = {}
         self.seen_lying: set[tuple[WorkerId, str]] = set()
@@ -249,6 +250,8 @@ class Storm:
             must(put.progress, "progress that nobody asked for")
             return
         del self.puts[effect.ask]
+        if effect.ask in self.conflicts:
+            must((effect.status, effect.sent) == (se.FAILED, 0), "other content under the same name was taken")
         if effect.sent:
             must(effect.sent == self.sent_of.pop(effect.ask), "it was sent to others than those who match")
             enough = effect.ok + effect.skipped >= put.share * effect.sent
@@ -404,6 +407,9 @@ class Storm:
             self.rng.random() < 0.5,
         )
         self.puts[ask] = put
+        known = {} if cache_id not in self.kept else {file.name: file for file in self.kept[cache_id].files}
+        if any(known.get(file.name, file) != file for file in files):
+            self.conflicts.add(ask)
         self.sent_of[ask] = sum(worker.conn is not None and self.matches(worker, (target,)) for worker in self.workers)
         self.tell(put)
 

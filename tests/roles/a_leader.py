@@ -71,6 +71,10 @@ class OwnPeer(Stranger):
         assert (answer.type, answer.corr_id) == (fr.ASK, ask_id)
         return answer
 
+    async def is_heard_by(self, leader: Running) -> None:
+        """The leader has handled all that was said so far: it answers a question."""
+        await self.ask(b'{"ask":"status"}')
+
     async def frame(self) -> Frame:
         async with asyncio.timeout(DEADLINE_S):
             head = await self.reader.readexactly(4)
@@ -118,7 +122,7 @@ class Running:
 
 
 @asynccontextmanager
-async def a_leader(**options: float) -> AsyncIterator[Running]:
+async def a_leader(**options: object) -> AsyncIterator[Running]:
     """Closed at the end, after a look at its invariants: no test may leave it broken or failed."""
     leader = Leader(**options)  # type: ignore[arg-type]
     running = Running(leader, await leader.listen("127.0.0.1", 0))

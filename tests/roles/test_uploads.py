@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -117,10 +118,12 @@ async def test_many_jobs_with_the_same_file_put_it_once(
     tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     puts: list[str] = []
+    all_asked = threading.Event()
     real = FolderPlace.put
 
     def put(self: FolderPlace, ref: BlobRef, *rest: object) -> None:
         puts.append(ref.sha256)
+        assert all_asked.wait(20)
         real(self, ref, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FolderPlace, "put", put)
@@ -129,9 +132,12 @@ async def test_many_jobs_with_the_same_file_put_it_once(
         frames = [await submitted(peer) for _ in jobs]
         for frame in frames:
             misses(peer, frame.msg_id, BIG)
+        on_their_way = grid._session._uploads._puts
+        await soon(lambda: [len(each.waiting) for each in on_their_way.values()] == [len(jobs)])
+        all_asked.set()
         again = [await submitted(peer) for _ in jobs]
         assert {frame.msg_id for frame in again} == {frame.msg_id for frame in frames}
-        assert len(puts) < len(jobs), "those that asked while it was on its way"
+        assert puts == [sha(BIG)]
         for frame in frames:
             peer.result(JobId(frame.msg_id))
         for job in jobs:
@@ -231,6 +237,11 @@ def alter(path: Path, how: str) -> None:
             os.truncate(path, 10)
         case "removed":
             path.unlink()
+        case "touched":
+            os.utime(path, (1, 1))
+            path.chmod(0o444)
+            path.with_name("copy").write_bytes(path.read_bytes())
+            path.with_name("copy").replace(path)
         case _:
             path.with_name("new").write_bytes(BIG[::-1])
             path.with_name("new").replace(path)
@@ -252,6 +263,18 @@ async def test_a_file_that_is_not_what_it_was_ends_its_job_with_the_reason(
         assert not leader.has(BIG)
         peer.result(JobId(beside.msg_id))
         assert (await other).ok
+
+
+async def test_a_file_that_was_only_touched_or_replaced_by_the_same_is_sent(tmp_path: Path, big: Path) -> None:
+    async with grid_with_place(tmp_path / "place") as (grid, peer, leader):
+        job = await grid.submit("p", files={"big.bin": big})
+        frame = await submitted(peer)
+        alter(big, "touched")
+        misses(peer, frame.msg_id, BIG)
+        assert await submitted(peer) == frame
+        assert leader.has(BIG)
+        peer.result(JobId(frame.msg_id))
+        assert (await job).ok
 
 
 async def test_a_place_that_says_no_ends_the_job_with_its_words(

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
-from tests.sim.jobs import Execution, Request, Want, blobs_of
+from tests.sim.jobs import Execution, Request, Want
 from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
@@ -344,4 +344,4 @@ class Checker:
 def _needs(leader: Leader, job: Job) -> set[str]:
     is_open = job.state is not DONE or job in leader.machine.callers.dead
     inputs = set() if job.wants is None or not is_open else set(job.wants.files)
-    return inputs.union(blobs_of(job.result)) if type(job.result) is bytes else inputs
+    return inputs.union(leader.world.blobs_of(job.result)) if type(job.result) is bytes else inputs

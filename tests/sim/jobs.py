@@ -16,11 +16,6 @@ FILES: Final = ((), (BLOBS[0],), ("cache:a",), (BLOBS[1], BLOBS[2], "cache:b"), 
 """What jobs that ask for something name."""
 
 
-def blobs_of(payload: bytes) -> tuple[str, ...]:
-    """What of a result did not fit, always the same."""
-    return (BLOBS[len(payload) % 4],) if len(payload) % 3 == 0 else ()
-
-
 class Request(msgspec.Struct, frozen=True, eq=False):
     """A job as its user thought of it."""
 

@@ -121,7 +121,7 @@ MUTANTS: Final = (
     Mutant(
         "failure-not-kept",
         "course",
-        "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
+        "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))",
         "            if ok:\n                out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "a FAILED result is told and confirmed, and the disk does not have it",
         1,
@@ -420,7 +420,7 @@ MUTANTS: Final = (
         "        self.jobs[dead.id] = job\n        self.holds.begin(job)\n",
         "        self.jobs[dead.id] = job\n",
         "a dead job is requeued, and its inputs may be removed",
-        679,
+        241,
     ),
     Mutant(
         "result-blobs-not-recovered",
@@ -428,15 +428,7 @@ MUTANTS: Final = (
         "        if blobs:\n            self.blobs[job.id] = blobs\n",
         "",
         "after a restart, the blobs of results that wait for their clients may be removed",
-        3,
-    ),
-    Mutant(
-        "moved-result-without-blobs",
-        "recovery",
-        "            course.holds.results.get(job.id, ()),\n",
-        "            (),\n",
-        "the blobs of a result that was moved in the journal are forgotten",
-        854,
+        7,
     ),
     Mutant(
         "released-too-early",
@@ -444,7 +436,7 @@ MUTANTS: Final = (
         "            left = self._counts[file] - 1\n            if left:\n",
         "            left = self._counts.get(file, 1) - 1\n            if left > 1:\n",
         "a blob that two jobs name is freed when one of them is done",
-        2,
+        6,
     ),
     Mutant(
         "two-never-adopt",

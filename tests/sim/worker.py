@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from tests.sim.jobs import Execution, blobs_of
+from tests.sim.jobs import Execution
 from tests.sim.leader import Hello
 from tests.sim.net import Link
 from tests.sim.process import Process
@@ -166,7 +166,7 @@ class Worker(Process):
         message: object
         if isinstance(effect, ev.SendAck):
             ok, reason = read_result(effect.payload)
-            message = lev.Acked(conn, effect.job, ok, reason, effect.payload, blobs=blobs_of(effect.payload))
+            message = lev.Acked(conn, effect.job, ok, reason, effect.payload, blobs=self.world.blobs_of(effect.payload))
         elif isinstance(effect, ev.SendCredit):
             message = lev.Credited(conn, effect.amount)
         elif isinstance(effect, ev.SendHeartbeat):
@@ -175,7 +175,7 @@ class Worker(Process):
             message = lev.Held(conn, effect.running, effect.finished, effect.kept)
         elif isinstance(effect, ev.SendFailure):
             failed = b"FAILED|%s|-" % effect.code.encode()
-            message = lev.Acked(conn, effect.job, False, effect.code, failed, blobs=blobs_of(failed))
+            message = lev.Acked(conn, effect.job, False, effect.code, failed, blobs=self.world.blobs_of(failed))
         elif isinstance(effect, ev.SendLeaving):
             message = lev.Leaving(conn)
         else:

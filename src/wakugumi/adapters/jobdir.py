@@ -22,31 +22,31 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID, uuid4
 
 import msgspec
 
-from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
+from wakugumi.adapters.archive import Found, TooBig, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.claim import claim
 from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
+from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed, parts_of
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
 from wakugumi.errors import Refused
 from wakugumi.limits import KIB, MIB
 from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
 
 DONE: Final = ".done"
-ARCHIVE: Final = "result.zip"
 WORKER: Final = ".worker"
-STDOUT: Final = ".stdout"
-STDERR: Final = ".stderr"
 SMALL_BYTES: Final = 256 * KIB
 SMALL_FILES: Final = 32
 """What is packed, written or removed without leaving the loop: about a millisecond of work."""
 SPARE_MAX: Final = 1_000
 """Directories whose time is over and that wait to be used again: a second's worth."""
+_IN_MEMORY_BYTES_MAX: Final = 16 * MIB
+"""What is tried to pack in memory: most of what is larger does not fit a frame, and would be read twice."""
 _QUICKLY_REMOVED_BYTES: Final = 16 * MIB
 """A larger file takes a file system more than a millisecond to give up."""
 
@@ -64,20 +64,6 @@ class Owner(msgspec.Struct, frozen=True, rename="pascal"):
     worker_id: UUID
     node: str
     inode: int
-
-
-class Part(NamedTuple):
-    """What does not fit a frame of a result, and where it lies."""
-
-    ref: BlobRef
-    path: Path
-
-
-class Whole(NamedTuple):
-    """A finished job's encoded result, and the parts of it that are told by their hashes."""
-
-    payload: bytes
-    parts: Sequence[Part]
 
 
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
@@ -154,9 +140,7 @@ class JobsFolder:
             if data is None:
                 return None
             done = _done.decode(data)
-            parts = [Part(ref, Path(path, name)) for name, ref in _large(done).items()]
-            if any(os.stat(part.path, follow_symlinks=False).st_size != part.ref.size for part in parts):
-                return None
+            parts = parts_of(done, path)
             if done.archive_bytes is None:
                 return Whole(data, parts)
             archive = read_all(f"{path}/{ARCHIVE}")
@@ -309,10 +293,13 @@ class JobDir:
         return self._found is not None
 
     def pack(self, bytes_max: int) -> bytes | None:
-        """What the program made, as a ZIP; None if it made nothing. Raises TooBig."""
-        writer = None
+        """What the program made, as a ZIP; None if it made nothing. Raises TooBig, also for what may become small."""
+        writer, left = None, _IN_MEMORY_BYTES_MAX
         try:
             for found in self._made():
+                left -= found.status.st_size
+                if left < 0:
+                    raise TooBig
                 if writer is None:
                     writer = ZipWriter(bytes_max)
                 writer.add(self._folder, found)
@@ -342,6 +329,15 @@ class JobDir:
             raise refused(error, "what the program made cannot be packed") from None
         self._packed = path
         return ref
+
+    def packed(self) -> bytes:
+        """The archive that was written to the disk, as it is small after all."""
+        try:
+            data = read_all(self._packed)
+            os.unlink(self._packed)
+        except OSError as error:
+            raise refused(error, "what the program made cannot be packed") from None
+        return data
 
     def produced_bytes(self) -> int:
         """What `pack` would put into the archive, before packing."""
@@ -384,7 +380,7 @@ class JobDir:
                 write_new(f"{self.path}/{ARCHIVE}", archive, 0o600)
             for name, (file, more) in texts.items():
                 field = {STDOUT: "stdout_blob", STDERR: "stderr_blob"}[name]
-                result = msgspec.structs.replace(result, **{field: _copy(file, more, f"{self.path}/{name}")})
+                result = msgspec.structs.replace(result, **{field: copy_hashed(file, more, f"{self.path}/{name}")})
         except OSError as error:
             raise refused(error, "the job's files cannot be kept") from None
         if not isinstance(archive, bytes):
@@ -455,30 +451,3 @@ class JobDir:
             if bytes_max < 0 or len(all_found) > files_max:
                 return None
         return all_found
-
-
-def _large(result: JobResult) -> dict[str, BlobRef]:
-    """The files of a result that are told by their hashes."""
-    refs = {ARCHIVE: result.archive_blob, STDOUT: result.stdout_blob, STDERR: result.stderr_blob}
-    return {name: ref for name, ref in refs.items() if isinstance(ref, BlobRef)}
-
-
-def _copy(source: int, more: bytes, path: str) -> BlobRef:
-    """An open file's content and some more under a new name, and its hash."""
-    import hashlib
-
-    digest, at = hashlib.sha256(), 0
-    with open(os.open(path, NEW, 0o600), "wb", buffering=0) as file:
-        while piece := os.pread(source, MIB, at):
-            at += len(piece)
-            digest.update(piece)
-            _write_all(file.fileno(), piece)
-        digest.update(more)
-        _write_all(file.fileno(), more)
-    return BlobRef(digest.hexdigest(), at + len(more))
-
-
-def _write_all(file: int, data: bytes) -> None:
-    at = 0
-    while at < len(data):
-        at += os.write(file, memoryview(data)[at:])

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
+from wakugumi.adapters.packing import ask_for_packing, pack_frames, unpack_frame
 from wakugumi.errors import ConfigError, Lost, PeerError
 from wakugumi.limits import (
     CONNECT_DEADLINE_S,
@@ -67,6 +68,11 @@ class Link(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self.peer = "?"
         """Who it is, for people."""
+        self.is_local = False
+        """The other end is on this machine."""
+        self.packs = False
+        """What is sent is packed: both ends said that they want that."""
+        self._unpacks = False
         self.why_closed = ""
         """What the peer did that it was cut off for."""
 
@@ -74,12 +80,21 @@ class Link(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Queue encoded frames; they leave together, at the end of this turn of the loop or when they are many."""
+        if self.packs:
+            data = pack_frames(data)
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes >= FLUSH_BYTES:
             self._flush()
+
+    def greet(self, hello: bytes) -> None:
+        """Send a hello. To another machine it asks for packing: on this one that costs time and saves nothing."""
+        if not self.is_local:
+            self._unpacks = True
+            hello = ask_for_packing(hello)
+        self.send(hello)
 
     def trust(self) -> None:
         """The hello was good: frames may have their full size, and the deadline is off."""
@@ -139,16 +154,20 @@ class Link(asyncio.Protocol):
             tune(sock)
         name = transport.get_extra_info("peername")
         self.peer = str(Address(name[0], name[1])) if isinstance(name, tuple) and len(name) >= 2 else "a local process"
+        self.is_local = _is_local(transport)
         self._owner.on_open(self)
 
     def data_received(self, data: bytes) -> None:
-        on_frame = self._owner.on_frame
+        on_frame = self._on_packed if self._unpacks else self._owner.on_frame
         try:
             for frame in self._decoder.feed(data):
                 on_frame(self, frame)
         except PeerError as error:
             self.close(str(error))
             self.abort()
+
+    def _on_packed(self, link: Link, frame: Frame) -> None:
+        self._owner.on_frame(link, unpack_frame(frame))
 
     def pause_writing(self) -> None:
         # It is still read from: two peers that each wait for the other to read would wait for ever.
@@ -299,6 +318,11 @@ def tune(sock: socket.socket) -> None:
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_MAX_S * 1000))
+
+
+def _is_local(transport: asyncio.BaseTransport) -> bool:
+    here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    return not (isinstance(here, tuple) and isinstance(there, tuple)) or here[0] == there[0]
 
 
 def _why(error: OSError | ValueError) -> str:

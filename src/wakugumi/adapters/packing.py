@@ -6,17 +6,22 @@ is packed, and nothing is believed of a packed one: neither its size nor that it
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from wakugumi.errors import Refused
 from wakugumi.limits import PACK_FROM_BYTES, PACK_SHARE_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.wire.frame import Decoder, encode
+from wakugumi.wire.frame import ACK_JOB, SUBMIT_JOB, Decoder, Frame, encode
+from wakugumi.wire.message import ZSTD
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_PACKED_TYPES: Final = (SUBMIT_JOB, ACK_JOB)
 _LEVEL: Final = 1
 """The fastest one that is worth it: this happens in the loop, and a frame is at most 4 MiB."""
 _SAMPLE_BYTES: Final = 64 * 1024
@@ -64,10 +69,40 @@ def unpack(payload: bytes, bytes_max: int = PAYLOAD_BYTES_MAX) -> bytes:
     return plain
 
 
-def pack_frame(data: bytes) -> bytes:
-    """An encoded frame with its payload packed, if that is worth it."""
+def pack_frames(data: bytes) -> bytes:
+    """Encoded frames, with the payloads of jobs and results packed where that is worth it."""
     if len(data) < PACK_FROM_BYTES:
         return data
+    parts: list[bytes] = []
+    at = 0
+    while at < len(data):
+        end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+        is_large = end - at > PACK_FROM_BYTES and data[at + 4] in _PACKED_TYPES
+        parts.append(_pack_frame(data[at:end]) if is_large else data[at:end])
+        at = end
+    return b"".join(parts)
+
+
+def unpack_frame(frame: Frame) -> Frame:
+    """A frame as it would have come without packing. What cannot be unpacked is left to fail as what it is."""
+    if not is_packed(frame.payload):
+        return frame
+    with contextlib.suppress(Refused):
+        return Frame(frame.type, frame.msg_id, frame.corr_id, frame.subject, unpack(frame.payload))
+    return frame
+
+
+def ask_for_packing(hello: bytes) -> bytes:
+    """An encoded hello that wants `zstd` as well."""
+    decoder = Decoder()
+    decoder.trust()
+    frame = next(iter(decoder.feed(hello)))
+    fields = msgspec.json.decode(frame.payload)
+    fields["Wants"] = [*fields.get("Wants", ()), ZSTD]
+    return encode(frame.type, frame.msg_id, frame.corr_id, frame.subject, msgspec.json.encode(fields))
+
+
+def _pack_frame(data: bytes) -> bytes:
     decoder = Decoder()
     decoder.trust()
     frame = next(iter(decoder.feed(data)))

@@ -74,7 +74,7 @@ class S3Place:
             self._obstore.put(
                 self._store,
                 ref.sha256,
-                next(pieces) if ref.size <= part_bytes else pieces,
+                b"".join(pieces) if ref.size <= part_bytes else pieces,
                 use_multipart=ref.size > part_bytes,
                 chunk_size=part_bytes,
                 max_concurrency=_PARTS_AT_ONCE,

@@ -80,6 +80,8 @@ class Archive:
             entry, length = _entry(page, start)
             yield entry
             at += length
+        if at != end:
+            raise PeerError("the result's archive cannot be read: its list of entries is longer than it says")
 
     def content(self, entry: Entry) -> Iterator[bytes]:
         """What a file holds, in pieces. What is wrong with it may show only at its end."""

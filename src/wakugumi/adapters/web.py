@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from wakugumi.adapters.blobs import BlobStore
@@ -135,7 +136,12 @@ class Door:
             table = [route for routes in self._routes for route in routes()]
             return lambda: WebServer(table, is_loopback=self._is_loopback, idle_s=self._idle_s)
 
-        self._server = (await asyncio.to_thread(load))()
+        # In a thread of its own: those of the loop may all be waiting for an answer of ours.
+        pool = ThreadPoolExecutor(1, "import")
+        try:
+            self._server = (await asyncio.get_running_loop().run_in_executor(pool, load))()
+        finally:
+            pool.shutdown(wait=False)
         self._serve()
 
     def _serve(self) -> None:

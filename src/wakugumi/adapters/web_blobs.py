@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
-from aiohttp import web
+from aiohttp import ClientError, web
 
 from wakugumi.adapters.blobs import CHUNK_BYTES, BlobStore, Incoming, is_sha256
 from wakugumi.adapters.packed_stream import Packer, Unpacker, shrinks
@@ -31,8 +31,8 @@ from wakugumi.wire.message import BlobRef
 _PATH: Final = "/blobs/"
 _THREADS: Final = 8
 """Enough to keep a disk and a few CPUs busy; the others wait their turn."""
-_RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-_CONTENT_RANGE: Final = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
+_RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})")
 _ZSTD: Final = "zstd"
 
 
@@ -304,8 +304,9 @@ async def _gather(request: web.BaseRequest) -> list[bytes]:
         if total < BLOB_RECEIVED_MIN_BYTES:
             _cut_off(request)
             raise ConnectionResetError("it sends too slowly") from None
-    except (web.RequestPayloadError, OSError) as error:
-        raise ConnectionResetError(str(error)) from None
+    except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:  # it is gone, in aiohttp's words
+        if not pieces:  # what came before is kept, and the next call finds the same end
+            raise ConnectionResetError(str(error)) from None
     return pieces
 
 

@@ -31,6 +31,8 @@ class Tally:
         self.running = 0
         self.doing = ""
         """What takes its time just now, if anything does."""
+        self.sending = ""
+        """What is said of files on their way."""
         self._clock = clock
         self._started_at = clock()
         self._marks: deque[tuple[float, int]] = deque([(self._started_at, 0)])
@@ -75,6 +77,8 @@ class Tally:
             parts.append(f"{self.failed:,} failed")
         if self.running:
             parts.append(f"{self.running:,} running")
+        if self.sending:
+            parts.append(self.sending)
         if (rate := self.rate()) > 0 and self.ended:
             parts.append(f"{rate:.1f}/s")
             if self.left:
@@ -156,6 +160,8 @@ class _Bar:
         if tally.failed:
             text.append(f"{tally.failed:,} failed  ", style="red")
         text.append(f"{tally.running:,} running", style="cyan")
+        if tally.sending:
+            text.append(f"  {tally.sending}", style="cyan")
         if tally.ended and (rate := tally.rate()) > 0:
             text.append(f"  {rate:.1f}/s")
             if tally.left:

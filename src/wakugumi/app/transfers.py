@@ -1,72 +1,107 @@
-"""How is much fetched while all else goes on, and how far is it? In a thread; a terminal's stderr tells."""
+"""How far are large files on their way? Bars on a terminal, once it takes longer than a moment; elsewhere nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from wakugumi.app.output import is_drawable, size
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.app.output import is_drawable, one
 
 if TYPE_CHECKING:
-    from wakugumi.adapters.places import OnBytes
+    from rich.progress import Progress, TaskID
 
-T = TypeVar("T")
+    from wakugumi.roles.client import Grid
+    from wakugumi.roles.uploads import Transfer
 
-_QUIET_S: Final = 1.0
-"""What is done sooner needs no line."""
-_DRAW_EVERY_S: Final = 0.2
+_LOOK_EVERY_S: Final = 0.2
+_SHOWN_AFTER_S: Final = 1.0
+"""Who waits for less does not want to read."""
+_BARS_MAX: Final = 8
 
 
-class Transfer:
-    """One transfer. `on_bytes` may be called from any thread; `told` is called with a line now and then."""
+@asynccontextmanager
+async def shown(grid: Grid, files: object) -> AsyncIterator[None]:
+    """Draw what this grid reads and sends, if there are files at all and somebody looks."""
+    if not files or not is_drawable(sys.stderr):
+        yield
+        return
+    tasks = Tasks()
+    bars = Bars()
+    tasks.start(_watch(grid, bars), name="progress of transfers")
+    try:
+        yield
+    finally:
+        await tasks.close()
+        bars.close()
 
-    def __init__(self, total_bytes: int, told: Callable[[str], None] | None = None) -> None:
-        self._total = total_bytes
-        self._done = 0
-        self._told = told or (_draw if is_drawable(sys.stderr) else _keep_quiet)
-        self._began_at = monotonic()
-        self._next_at = self._began_at + _QUIET_S
-        self._drawn = False
-        self.stopped = False
 
-    def on_bytes(self, count: int) -> None:
-        if self.stopped:
-            raise TransferStopped
-        self._done += count
-        now = monotonic()
-        if now >= self._next_at:
-            self._next_at = now + _DRAW_EVERY_S
-            self._drawn = True
-            rate = self._done / (now - self._began_at)
-            self._told(f"fetching {size(self._done)} of {size(max(self._total, self._done))}, {size(int(rate))}/s")
+def in_brief(rows: Sequence[Transfer]) -> str:
+    """`3 files on their way, 41%`; empty if there are none."""
+    if not rows:
+        return ""
+    total = sum(row.total_bytes for row in rows)
+    done = sum(row.done_bytes for row in rows)
+    return f"{one(len(rows), 'file')} on the way, {done / max(total, 1):.0%}"
+
+
+class Bars:
+    """One bar for each transfer that has taken a while."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._since: dict[tuple[str, str], float] = {}
+        self._bars: dict[tuple[str, str], TaskID] = {}
+
+    def show(self, rows: Sequence[Transfer], now: float) -> None:
+        known = {(row.what, row.name): row for row in rows}
+        self._since = {key: self._since.get(key, now) for key in known}
+        for key in [key for key in self._bars if key not in known]:
+            assert self._progress is not None
+            self._progress.remove_task(self._bars.pop(key))
+        for key, row in known.items():
+            if now - self._since[key] < _SHOWN_AFTER_S:
+                continue
+            if key not in self._bars and len(self._bars) < _BARS_MAX:
+                self._bars[key] = self._drawn().add_task(f"{row.what} {row.name}", total=row.total_bytes)
+            if key in self._bars:
+                self._drawn().update(self._bars[key], completed=row.done_bytes)
 
     def close(self) -> None:
-        if self._drawn:
-            self._told("")
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _drawn(self) -> Progress:
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+                TransferSpeedColumn,
+            )
+
+            self._progress = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=None, complete_style="cyan", finished_style="green"),
+                DownloadColumn(binary_units=True),
+                TransferSpeedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True, highlight=False),
+                transient=True,
+                expand=True,
+            )
+            self._progress.start()
+        return self._progress
 
 
-class TransferStopped(Exception):
-    """The command was asked to stop."""
-
-
-async def in_thread(work: Callable[[OnBytes], T], transfer: Transfer) -> T:
-    """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes."""
-    try:
-        return await asyncio.to_thread(work, transfer.on_bytes)
-    except asyncio.CancelledError:
-        transfer.stopped = True
-        raise
-    finally:
-        transfer.close()
-
-
-def _draw(text: str) -> None:
-    sys.stderr.write(f"\r\x1b[K{text}")
-    sys.stderr.flush()
-
-
-def _keep_quiet(_text: str) -> None:
-    """Nobody watches."""
+async def _watch(grid: Grid, bars: Bars) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        bars.show(grid.transfers(), monotonic())

@@ -405,9 +405,7 @@ class Dispatch:
             do.append(ev.Stopped())
         if out.keeps and out.leaves.take_turned():
             self._shelf.tidy(now)
-        if freed := self._holds.take_freed():
-            do.append(ev.BlobsFreed(freed))
-        return out.step()
+        return out.step(self._holds.take_freed())
 
     def _may_assign(self) -> bool:
         return not (self.stopping or self.callers.is_swamped())

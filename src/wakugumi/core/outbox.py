@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wakugumi.core import events as ev
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderKeep, Step
@@ -47,10 +49,13 @@ class Outbox:
     def complain(self, conn: ConnId, text: str) -> None:
         self.do.append(ev.Complain(conn, text))
 
-    def step(self) -> Step[LeaderKeep, LeaderDo]:
-        """All of it, and a new beginning."""
+    def step(self, freed: Sequence[str] = ()) -> Step[LeaderKeep, LeaderDo]:
+        """All of it, with the blobs that nobody needs any more, and a new beginning."""
         # Receipts alone are for jobs that are queued now, behind others or for want of a worker.
-        step = Step(self.keep, self.do, self.at_once, patient=len(self.do) == len(self._receipts))
+        patient = len(self.do) == len(self._receipts)
+        if freed:
+            self.do.append(ev.BlobsFreed(freed))
+        step = Step(self.keep, self.do, self.at_once, patient=patient)
         if self.keep:
             self.leaves.turn()
         self.keep, self.do = [], []

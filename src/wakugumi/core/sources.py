@@ -6,14 +6,15 @@
 
 Whoever wants a blob waits in line until a source is free. A source that failed is replaced: a dead or slow one rests,
 one that gave wrong content never serves this blob again, and after three lies nobody fetches from it any more. The
-leader serves again only if nobody else can. Where the leader's place is a store of its own (`place_bounded=False`), it is
-always free, and nobody waits.
+leader serves again only if nobody else can. Where the leader's place is a store of its own (`place_bounded=False`), it
+is always free, and nobody waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from wakugumi.core.alarms import Alarms
@@ -44,6 +45,9 @@ _SWEPT_MAX: Final = 1_000
 """Blobs that are looked at in one sweep; the next one goes on where it ended."""
 _STIRRED_MAX: Final = 64
 """Blobs that are looked at when a source is free again; what is not among them is found by the sweep."""
+_IN_LINE_MAX: Final = 256
+"""Wants of one blob that are looked at in one step."""
+_NOBODY: Final[frozenset[WorkerId]] = frozenset()
 _LIARS_MAX: Final = 10_000
 """Workers whose lies are remembered while they are away."""
 
@@ -85,7 +89,7 @@ class _Want:
 
 
 class _Blob:
-    __slots__ = ("copies", "here", "holders", "liars", "sha256", "size", "waiting", "wants")
+    __slots__ = ("busy_until", "copies", "free", "here", "holders", "liars", "sha256", "size", "waiting", "wants")
 
     def __init__(self, sha256: str) -> None:
         self.sha256 = sha256
@@ -99,7 +103,11 @@ class _Blob:
         """Waiting or fetching."""
         self.copies = 0
         """Which the leader gives just now."""
-        self.liars: set[WorkerId] = set()
+        self.liars: frozenset[WorkerId] = _NOBODY
+        self.free: list[_Peer] = []
+        """While somebody waits: holders that have just come to have it, or time for it. They may have none any more."""
+        self.busy_until = float("-inf")
+        """All holders were looked at, and those that could serve have no time: until then only who is `free` does."""
 
 
 class Sources:
@@ -272,6 +280,8 @@ class Sources:
         return blob
 
     def _forget(self, blob: _Blob) -> None:
+        if not blob.waiting:
+            blob.free.clear()
         if not blob.holders and not blob.wants:
             self._blobs.pop(blob.sha256, None)
 
@@ -282,13 +292,17 @@ class Sources:
             self._end(want)
         peer.blobs[sha256] = None
         blob.holders[peer.worker] = peer
+        if blob.waiting:
+            blob.free.append(peer)
         self._stirred[sha256] = None
 
     def _lose(self, peer: _Peer, sha256: str) -> None:
         if sha256 not in peer.blobs:
             return
+        blob = self._blobs[sha256]
         del peer.blobs[sha256]
-        del self._blobs[sha256].holders[peer.worker]
+        del blob.holders[peer.worker]
+        blob.busy_until = float("-inf")
         self._stirred[sha256] = None
 
     def _count(self, want: _Want) -> None:
@@ -343,6 +357,7 @@ class Sources:
         """A worker may serve again: what it has and somebody wants is looked at."""
         for sha256 in _first(self._hungry, _STIRRED_MAX):
             if sha256 in source.blobs:
+                self._hungry[sha256].free.append(source)
                 self._stirred[sha256] = None
 
     def _stir(self, sha256: str, _now: float, _out: Outbox) -> None:
@@ -371,6 +386,7 @@ class Sources:
     # Sources.
 
     def _blame(self, want: _Want, source: _Peer | None, why: str, now: float, out: Outbox) -> None:
+        want.blob.busy_until = float("-inf")
         self._told[4] += 1
         self._told[5] += why == "lied"
         if source is None:
@@ -386,7 +402,7 @@ class Sources:
             text = "it says of too many workers that they gave it wrong content: it is believed no more"
             out.do.append(Complain(accuser.conn, text))
             return
-        want.blob.liars.add(source.worker)
+        want.blob.liars |= {source.worker}
         lies = self._lies.setdefault(source.worker, set())
         if len(lies) < LIES_MAX:
             lies.add((want.blob.sha256, accuser.worker))
@@ -397,7 +413,7 @@ class Sources:
             del self._lies[next(iter(self._lies))]
 
     def _assign(self, blob: _Blob, now: float, out: Outbox) -> None:
-        for want in list(blob.waiting.values()):
+        for want in list(islice(blob.waiting.values(), _IN_LINE_MAX)):
             if want.not_before > now:
                 continue
             source, serves, is_none = self._pick(want, now)
@@ -411,23 +427,48 @@ class Sources:
     def _pick(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
         """A source, or None for the leader; may it be fetched now; is there none at all?"""
         blob = want.blob
+        while blob.free:
+            peer = blob.free.pop()
+            if blob.holders.get(peer.worker) is peer and self._may(peer, want, now) and self._has_time(peer):
+                return peer, True, False
+        if blob.busy_until > now and not want.avoid:
+            return None, self._leader_may(blob, usable=True), False
+        return self._look_at_all(want, now)
+
+    def _look_at_all(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
+        blob = want.blob
         usable, later = False, False
         for is_second_try in (False, True):
             for worker, peer in blob.holders.items():
-                if not peer.url or worker in blob.liars or len(self._lies.get(worker, ())) >= LIES_MAX:
+                if not self._is_trusted(peer, blob):
                     continue
                 later = True
-                if peer.rests_until > now or (worker in want.avoid and not is_second_try):
-                    continue
-                usable = True
-                if peer.uploads < self._uploads_max:
-                    blob.holders[worker] = blob.holders.pop(worker)
-                    return peer, True, False
+                if self._may(peer, want, now, is_second_try=is_second_try):
+                    usable = True
+                    if self._has_time(peer):
+                        blob.holders[worker] = blob.holders.pop(worker)
+                        return peer, True, False
             if usable or blob.here or not want.avoid:
                 break  # Otherwise one that failed this worker before is better than none.
+        if usable and not want.avoid:
+            blob.busy_until = now + _SWEEP_S
         if blob.here:
             return None, self._leader_may(blob, usable), False
         return None, False, not later
+
+    def _is_trusted(self, peer: _Peer, blob: _Blob) -> bool:
+        if not peer.url or peer.worker in blob.liars:
+            return False
+        return len(self._lies.get(peer.worker, ())) < LIES_MAX
+
+    def _may(self, peer: _Peer, want: _Want, now: float, *, is_second_try: bool = False) -> bool:
+        """Might it serve this want, if it had time?"""
+        if peer.rests_until > now or not self._is_trusted(peer, want.blob):
+            return False
+        return is_second_try or peer.worker not in want.avoid
+
+    def _has_time(self, peer: _Peer) -> bool:
+        return peer.uploads < self._uploads_max
 
     def _leader_may(self, blob: _Blob, usable: bool) -> bool:
         if not self._place_bounded:
@@ -452,4 +493,4 @@ class Sources:
 
 
 def _first(of: Iterable[str], count: int) -> list[str]:
-    return [sha256 for sha256, _ in zip(of, range(count))]
+    return list(islice(of, count))

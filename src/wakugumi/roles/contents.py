@@ -15,14 +15,13 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
 
-from wakugumi.adapters.blobs import ref_of_bytes, ref_of_file
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.errors import Refused
 from wakugumi.limits import FILES_PER_JOB_MAX, INLINE_FILE_BYTES_MAX, PAYLOAD_BYTES_MAX
@@ -47,10 +46,6 @@ class Cached(msgspec.Struct, frozen=True):
         check_cache_id(self.cache_id)
 
 
-Content: TypeAlias = bytes | str | Path | Cached
-"""What a file holds: these bytes, this text, what the file at this path holds when the job is submitted, or what the
-file of this name in a cache holds."""
-
 Mark: TypeAlias = tuple[int, int, int, int, int]
 """A file as it was: device, inode, size, times of content and of everything."""
 
@@ -61,14 +56,15 @@ class LocalFile(msgspec.Struct, frozen=True, gc=False):
     path: str
     mark: Mark
 
-    def check(self) -> None:
-        """Raises Refused if it is not what it was."""
+    def check(self, ref: BlobRef) -> None:
+        """Raises Refused if it is not what it was. One that was touched, or replaced, is read again to find out."""
         try:
             found = os.stat(self.path)
+            if _mark(found) == self.mark or (found.st_size == ref.size and ref_of_file(self.path, _ignore) == ref):
+                return
         except OSError as error:
             raise _bad(f"the input {self.path} is gone since it was handed in: {error.strerror}") from None
-        if _mark(found) != self.mark:
-            raise _bad(f"the input {self.path} was changed since it was handed in")
+        raise _bad(f"the input {self.path} was changed since it was handed in")
 
 
 class Brought(msgspec.Struct, frozen=True, gc=False):
@@ -78,6 +74,10 @@ class Brought(msgspec.Struct, frozen=True, gc=False):
     ref: BlobRef
     source: LocalFile | bytes
 
+
+Content: TypeAlias = bytes | str | Path | Cached | Brought
+"""What a file holds: these bytes, this text, what the file at this path holds when the job is submitted, what the file
+of this name in a cache holds, or what a large file held when it was looked at."""
 
 Brings: TypeAlias = Mapping[str, Brought]
 """By their SHA-256."""
@@ -128,6 +128,18 @@ class Loaded(msgspec.Struct, frozen=True):
 NO_FILES: Final = Loaded()
 
 
+def ref_of_bytes(content: bytes) -> BlobRef:
+    from wakugumi.adapters import blobs  # Hashing takes a while to load, and most jobs do without.
+
+    return blobs.ref_of_bytes(content)
+
+
+def ref_of_file(path: str, on_bytes: Callable[[int], None]) -> BlobRef:
+    from wakugumi.adapters import blobs
+
+    return blobs.ref_of_file(path, on_bytes)
+
+
 class Reading(msgspec.Struct, eq=False):
     """A file that is being read for its SHA-256."""
 
@@ -164,6 +176,10 @@ class Contents:
             content = files[name]
             if isinstance(content, Cached):
                 entries.append(InputFile(name, content.cache_id))
+                continue
+            if isinstance(content, Brought):
+                brings.setdefault(content.ref.sha256, content)
+                entries.append(InputFile(name, sha256=content.ref.sha256, size=content.ref.size))
                 continue
             data = _read(content) if name in inline else None
             if data is not None:
@@ -258,9 +274,9 @@ def _inline(sizes: Mapping[str, int]) -> set[str]:
 
 
 def _size(name: str, content: object) -> int | None:
-    """None for a file of a cache. Raises TypeError for what is no content, and Refused for what is no file."""
+    """None for what never goes into a frame. Raises TypeError for what is no content, Refused for what is no file."""
     match content:
-        case Cached():
+        case Cached() | Brought():
             return None
         case str() | bytes() | bytearray() | memoryview():
             return len(_bytes(content))
@@ -304,6 +320,10 @@ def _mark_of(path: str) -> Mark:
 
 def _mark(found: os.stat_result) -> Mark:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _ignore(_count: int) -> None:
+    """How far it is interests nobody."""
 
 
 def _by_reference(brought: Brought) -> InputFile:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from wakugumi.adapters.jobdir import Part, Whole
+from wakugumi.adapters.parts import Part, Whole
 from wakugumi.adapters.places import open_place
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.job import JobId, show_job_id

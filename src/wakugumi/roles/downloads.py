@@ -40,7 +40,8 @@ def fetched(place_url: str, ref: BlobRef, folder: str, on_bytes: OnBytes = no_ne
     try:
         for attempt in range(TRIES):
             try:
-                place.fetch(ref, Incoming(ref, scratch, path), on_bytes)
+                with contextlib.closing(Incoming(ref, scratch, path)) as incoming:
+                    place.fetch(ref, incoming, on_bytes)
                 break
             except Lost:
                 if attempt == TRIES - 1:

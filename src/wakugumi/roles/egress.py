@@ -85,8 +85,8 @@ class Egress:
 
     # A result to a client.
 
-    def result(self, peer: Peer, job: JobId, result: bytes) -> bytes | None:
-        """As this client can take it; None if that takes a while, and `peer.send_result` is called then."""
+    def result(self, peer: Peer, job: JobId, result: bytes) -> None:
+        """Send it, now or once its archive has been read."""
         if not peer.zstd:
             result = _plain(result)
         if not peer.blobs and ms.says_blobs(_plain(result)):
@@ -94,8 +94,8 @@ class Egress:
             if any(ref is not msgspec.UNSET for ref in (record.archive_blob, record.stdout_blob, record.stderr_blob)):
                 name = f"a result for an old client: {show_job_id(job)}"
                 self._tasks.start(self._inline_result(peer, job, record), name=name)
-                return None
-        return result
+                return
+        self._send_result(peer, job, result)
 
     async def _inline_result(self, peer: Peer, job: JobId, record: JobResult) -> None:
         archive = record.archive_blob
@@ -109,7 +109,12 @@ class Egress:
                 stderr = f"{record.stderr}\n{no.message}".lstrip("\n")
                 record = msgspec.structs.replace(record, status=ms.FAILED, stderr=stderr, reason=no.code)
         if self._is_here(peer):
-            peer.send_result(job, ms.encode(record))
+            self._send_result(peer, job, ms.encode(record))
+
+    def _send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
+        peer.link.send(fr.encode(fr.RESULT, job, job, payload=result))
+        if not peer.receipts:  # It cannot say that it has it: written is delivered (F9).
+            self._leader.drive.post(ev.Confirmed(peer.conn, (job,)))
 
     def _is_here(self, peer: Peer) -> bool:
         return self._leader.peers.get(peer.conn) is peer

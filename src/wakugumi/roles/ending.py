@@ -14,7 +14,8 @@ import msgspec
 
 from wakugumi.adapters.archive import TooBig
 from wakugumi.adapters.capture import Capture
-from wakugumi.adapters.jobdir import STDERR, STDOUT, JobDir
+from wakugumi.adapters.jobdir import JobDir
+from wakugumi.adapters.parts import STDERR, STDOUT
 from wakugumi.adapters.process import Child
 from wakugumi.limits import KIB, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
 from wakugumi.wire.message import FAILED, OK, BlobRef, JobRequest, JobResult, encode
@@ -64,13 +65,16 @@ def conclude(
         result = _with_texts(bare, child.capture, note, TAIL_BYTES, TAIL_BYTES)
         return Ended(directory.seal(result, encode(result), None), False, reason)
     result, payload, large = _texts_that_fit(bare, child.capture, note)
+    # In JSON an archive is base64: four characters for three bytes.
+    room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload)) // 4 * 3
     archive: bytes | BlobRef | None
     try:
-        # In JSON an archive is base64: four characters for three bytes.
-        archive = directory.pack(((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload)) // 4 * 3)
+        archive = directory.pack(room)
     except TooBig:
         try:
             archive = directory.pack_large(RESULT_BYTES_MAX, go_on)
+            if archive.size <= room:
+                archive = directory.packed()
         except TooBig:
             return _kept(bare, child.capture, note, directory, worker, kept_s)
     if large or isinstance(archive, BlobRef):

@@ -13,6 +13,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Collection, Container, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from wakugumi import __version__
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
+from wakugumi.adapters.manifests import Manifests
 from wakugumi.adapters.net import Link, adopt, bound_port, listen
 from wakugumi.adapters.packing import is_packed
 from wakugumi.adapters.web import Door
@@ -30,6 +32,7 @@ from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
 from wakugumi.core.nearness import nobody
 from wakugumi.core.policy import EVERYWHERE, Policies
+from wakugumi.core.questions import CACHE_QUESTIONS
 from wakugumi.core.subject import Subject, SubjectError, route, worker_patterns
 from wakugumi.core.wants import Wants, check_wants
 from wakugumi.errors import PeerError, Refused
@@ -50,6 +53,7 @@ from wakugumi.limits import (
     RETRIES_MAX,
     ROUTES_REMEMBERED_MAX,
 )
+from wakugumi.roles.caches import Caches
 from wakugumi.roles.egress import Egress
 from wakugumi.roles.ingress import Ingress, digest_of_packed, plain
 from wakugumi.roles.leader_blobs import LeaderBlobs
@@ -99,7 +103,7 @@ class Leader:
         self.knows = machine.knows
         self.ingress = Ingress(self, loop.time)
         self.egress = Egress(self)
-        self.packed = journal is not None
+        self.packed = False
         """There may be packed payloads, in the journal or from a peer that asked for that."""
         self.holders: Callable[[str], Collection[WorkerId]] = nobody
         """Who holds a blob or a cache."""
@@ -111,6 +115,7 @@ class Leader:
             blobs.is_held = lambda blob: any(needs(blob) for needs in self.needed_by)
         if journal is not None:
             _recover(machine, journal, loop.time())
+            self.packed = bool(machine.jobs)
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
             machine, self._perform, name="leader", keeper=journal
         )
@@ -145,6 +150,14 @@ class Leader:
             ev.Complain: _complain,
             ev.Close: _close,
         }
+        self.caches: Caches | None = None
+        """Only a leader with a place for blobs keeps caches."""
+        if blobs is not None:
+            manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
+            self.caches = Caches(self.peers, self._act, blobs, manifests)
+            self.caches.drive.failed.add_done_callback(self._caches_failed)
+            self.holders = self.caches.holders
+            self.needed_by.append(self.caches.pins)
 
     async def listen(self, host: str, port: int) -> int:
         """Take connections; returns the port, which matters if 0 was asked for. Raises ConfigError."""
@@ -180,6 +193,8 @@ class Leader:
                 await self._alone.wait()
         for peer in list(self.peers.values()):
             peer.link.abort()
+        if self.caches is not None:
+            await self.caches.close()
         await self.egress.close()
         if self.door is not None:
             await self.door.close()
@@ -265,6 +280,13 @@ class Leader:
         post, leaf, jobs = self.drive.post, effect.leaf, effect.jobs
         self._journal.load(leaf, jobs, lambda payloads: post(ev.PayloadsLoaded(leaf, jobs, payloads)))
 
+    def _caches_failed(self, failed: asyncio.Future[None]) -> None:
+        """A leader is one process: with one of its machines it ends."""
+        if not failed.cancelled():
+            error = failed.exception()
+            assert isinstance(error, Exception)
+            self.drive.fail(error)
+
     # What the journal says.
 
     def _disk_low(self, low: bool) -> None:
@@ -336,15 +358,12 @@ class Peer:
         if self.leader.went(self) and self._role != "nobody":
             log.info("%s %s left", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
+            if self.leader.caches is not None:
+                self.leader.caches.went(self)
 
     @property
     def is_client(self) -> bool:
         return self._role == "client"
-
-    def send_result(self, job: JobId, result: bytes, *, is_refusal: bool = False) -> None:
-        self.link.send(fr.encode(fr.RESULT, job, job, payload=result))
-        if not self.receipts and not is_refusal:  # It cannot say that it has it: written is delivered (F9).
-            self._post(ev.Confirmed(self.conn, (job,)))
 
     def set_reading(self) -> None:
         self.link.pause(self.paused or self.leader.behind)
@@ -391,7 +410,9 @@ class Peer:
                 fr.HOLDING: self._holding,
                 fr.LEAVING: self._leaving,
                 fr.HEARTBEAT: self._heartbeat,
-                fr.CACHE_ACK: _ignore,
+                fr.CACHE_ACK: self._cache_ack,
+                fr.STOCK: self._stock,
+                fr.WANT: self._want,
             },
         )
         log.info("worker %s joined from %s for %s", name or "-", self.link.peer, " ".join(patterns))
@@ -409,6 +430,8 @@ class Peer:
                 blobs=self.blobs,
             )
         )
+        if self.leader.caches is not None:
+            self.leader.caches.worker_came(self, WorkerId(frame.msg_id), name, patterns)
 
     def _wants(self, wants: frozenset[str]) -> None:
         self.blobs = ms.BLOBS in wants
@@ -473,6 +496,9 @@ class Peer:
             self.leader.drive.flush()
 
     def _cache_put(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.put(self, frame)
+            return
         cache_id = ms.read_cache_put(frame.payload)
         no = ms.CachePutResult(cache_id, ms.FAILED, "this leader keeps no caches; send the files with each job")
         subject = f"cache.ack.{cache_id}"
@@ -498,7 +524,10 @@ class Peer:
         except Refused as no:
             _send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
             return
-        self._post(ev.Asked(self.conn, frame.msg_id, question))
+        if isinstance(question, CACHE_QUESTIONS) and self.leader.caches is not None:
+            self.leader.caches.ask(self, frame.msg_id, question)
+        else:
+            self._post(ev.Asked(self.conn, frame.msg_id, question))
 
     def _heartbeat(self, frame: Frame) -> None:
         self._post(ev.Heard(self.conn, ms.read_load(frame.payload).cpu))
@@ -541,6 +570,18 @@ class Peer:
     def _leaving(self, _frame: Frame) -> None:
         self._post(ev.Leaving(self.conn))
 
+    def _cache_ack(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.ack(self, frame)
+
+    def _stock(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.stock(self, frame)
+
+    def _want(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.want(self, frame)
+
 
 def _recover(machine: Dispatch, journal: Journal, now: float) -> None:
     """Bring back all that the journal has. The wall clock says how old it is, for those who look at it."""
@@ -558,10 +599,6 @@ def _recover(machine: Dispatch, journal: Journal, now: float) -> None:
             len(machine.roster.by_id),
             time.perf_counter() - began_at,
         )
-
-
-def _ignore(_frame: Frame) -> None:
-    """Nobody waits for it."""
 
 
 # What dispatch asks for, done to the connection it is about.
@@ -604,12 +641,12 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
         result = ms.encode(record)
     elif not result and not peer.receipts:
         result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
-    elif peer.leader.packed or not peer.blobs:
-        as_it_can = peer.leader.egress.result(peer, effect.job, result)
-        if as_it_can is None:
-            return
-        result = as_it_can
-    peer.send_result(effect.job, result, is_refusal=effect.is_refusal)
+    elif not peer.blobs or peer.leader.packed:
+        peer.leader.egress.result(peer, effect.job, result)
+        return
+    peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
+    if not peer.receipts and not effect.is_refusal:  # It cannot say that it has it: written is delivered (F9).
+        peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
 
 
 def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:

@@ -23,10 +23,10 @@ from wakugumi.errors import Refused
 from wakugumi.limits import (
     ADOPT_GRACE_S,
     BROADCAST_DEADLINE_S,
-    CACHE_PUT_DEADLINE_S,
     CLIENT_CAP_DEFAULT,
     CONNECT_DEADLINE_S,
     LIST_ROWS_DEFAULT,
+    PUT_DEADLINE_S,
     UNFINISHED_PER_CLIENT_MAX,
 )
 from wakugumi.roles.broadcast import Summary
@@ -243,7 +243,7 @@ class Client:
         files: CacheFiles,
         *,
         target: str = ALL_WORKERS,
-        within_s: float = CACHE_PUT_DEADLINE_S,
+        within_s: float = PUT_DEADLINE_S,
         share: float = 1.0,
         pinned: bool = False,
         on_progress: Callable[[CacheSummary], None] | None = None,

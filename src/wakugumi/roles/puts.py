@@ -22,7 +22,7 @@ from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.questions import Answer, CacheRow, CachesAnswer
 from wakugumi.core.subject import SubjectError, parse_pattern
 from wakugumi.errors import JobFailed, PeerError, Refused
-from wakugumi.limits import FILES_PER_CACHE_MAX, JOB_TIMEOUT_MAX_S, PAYLOAD_BYTES_MAX
+from wakugumi.limits import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX, PUT_DEADLINE_MAX_S
 from wakugumi.roles.contents import Brought, Cached, Content, Contents
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -56,6 +56,8 @@ class CacheSummary(msgspec.Struct, frozen=True):
     waiting: int = 0
     failures: Sequence[ms.CacheFailure] = ()
     """Whose fault it was, as far as they said."""
+    unasked: Sequence[str] = ()
+    """Leaders whose workers were not asked, because they are away."""
 
     @property
     def is_content(self) -> bool:
@@ -131,20 +133,21 @@ class CachePut:
     async def to_each(
         self, session: Session, leaders: Sequence[str], on_progress: Callable[[CacheSummary], None] | None
     ) -> CacheSummary:
-        """All of these leaders at once. Raises Refused: what one of them refuses ends the put at the others."""
+        """All of these leaders at once. Raises Refused if all of them refuse; if only some do, that is a failure."""
         told: dict[str, ms.CachePutResult] = {}
+        refusals: list[Refused] = []
 
         async def to(leader: str) -> None:
             def progress(result: ms.CachePutResult) -> None:
                 told[leader] = result
-                if on_progress is None:
-                    return
-                try:
-                    on_progress(summed(self.cache, told))
-                except Exception:  # The user's own: the put goes on all the same.
-                    log.exception("on_progress failed")
+                if on_progress is not None:
+                    _tell(on_progress, summed(self.cache, told))
 
-            told[leader] = await self._to(session, leader, progress)
+            try:
+                told[leader] = await self._to(session, leader, progress)
+            except Refused as no:
+                refusals.append(no)
+                told[leader] = ms.CachePutResult(self.cache, ms.FAILED, no.message)
 
         running = [session.tasks.start(to(name), name=f"put {self.cache} at {name}", quiet=True) for name in leaders]
         try:
@@ -152,7 +155,12 @@ class CachePut:
         finally:
             for task in running:
                 task.cancel()
-        return summed(self.cache, {leader: told[leader] for leader in leaders})
+        if len(refusals) == len(leaders):
+            raise refusals[0]
+        summary = summed(self.cache, {leader: told[leader] for leader in leaders})
+        there = set(leaders)
+        unasked = [leader for leader in session.leaders if leader not in there]
+        return msgspec.structs.replace(summary, unasked=unasked)
 
     async def _to(
         self, session: Session, leader: str, on_progress: Callable[[ms.CachePutResult], None]
@@ -188,6 +196,13 @@ def rows_of(answers: Mapping[str, Answer | Refused]) -> list[CacheRow]:
     return rows
 
 
+def _tell(on_progress: Callable[[CacheSummary], None], summary: CacheSummary) -> None:
+    try:
+        on_progress(summary)
+    except Exception:  # The user's own: the put goes on all the same.
+        log.exception("on_progress failed")
+
+
 _PACK: Final = "pack small files into one archive, and let the program open that"
 
 
@@ -196,8 +211,8 @@ def _check(target: str, within_s: float, share: float) -> None:
         parse_pattern(target)
     except SubjectError as error:
         raise Refused("bad-subject", str(error)) from None
-    if not 0 < within_s <= JOB_TIMEOUT_MAX_S:
-        raise _bad(f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s, not {within_s:g}")
+    if not 0 < within_s <= PUT_DEADLINE_MAX_S:
+        raise _bad(f"within_s is more than 0 and at most {PUT_DEADLINE_MAX_S:.0f} s, not {within_s:g}")
     if not 0 <= share <= 1:
         raise _bad(f"a share of the workers is 0 to 1, not {share:g}")
 
@@ -223,20 +238,20 @@ def _each(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
     if isinstance(files, os.PathLike):
         if not os.path.isdir(files):
             raise _bad(f"{files} is no folder: name files with their names, as in {{'a.bin': Path('a.bin')}}")
-        yield from _below(os.fspath(files), "")
+        yield from files_below(os.fspath(files))
         return
     for name, content in files.items():
-        if isinstance(content, Cached):
+        if isinstance(content, Cached | Brought):
             raise _bad(f"{name!r} is in a cache already: put what it is made of")
         if isinstance(content, os.PathLike) and os.path.isdir(content):
-            yield from _below(os.fspath(content), f"{name}/")
+            yield from files_below(os.fspath(content), f"{name}/")
         elif isinstance(content, bytes | bytearray | memoryview | str | os.PathLike):
             yield name, content
         else:
             raise TypeError(f"the content of {name!r} is bytes, text or a Path, not {type(content).__name__}")
 
 
-def _below(folder: str, prefix: str) -> Iterator[tuple[str, Path]]:
+def files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, Path]]:
     """Every file below a folder, hidden ones too: a data set is whole or useless. A link counts as the file that it
     leads to inside the folder; what leads outside, or to a folder, is refused and not left out in silence."""
     top = os.path.realpath(folder)

@@ -24,8 +24,9 @@ import msgspec
 
 from wakugumi.adapters.bounds import Bounds
 from wakugumi.adapters.files import remove_tree
-from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder, Whole
+from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.machine import OthersCpu
+from wakugumi.adapters.parts import Whole
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX
@@ -396,6 +397,8 @@ class Runner:
     def _in_thread(self, run: Run, work: Callable[[], T], then: Callable[[T], None]) -> None:
         def back(done: asyncio.Future[T]) -> None:
             if self._closed:
+                if not done.cancelled():
+                    done.exception()  # Whatever became of it: nobody waits for it any more.
                 return
             try:
                 then(done.result())

@@ -550,7 +550,7 @@ class Line:
         self._ignored_one = False
 
     def on_open(self, link: Link) -> None:
-        link.send(self._hello)
+        link.greet(self._hello)
         self._session.opened(self._conn, link, self._name)
 
     def on_frame(self, link: Link, frame: Frame) -> None:
@@ -567,7 +567,9 @@ class Line:
         elif kind == fr.ASK:
             self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.WELCOME:
-            self._session.welcomed(self._conn, ms.read_welcome(frame.payload))
+            welcome = ms.read_welcome(frame.payload)
+            link.packs = ms.ZSTD in welcome.wants
+            self._session.welcomed(self._conn, welcome)
         elif kind == fr.MISSING:
             self._session.missing(self._conn, frame.corr_id, ms.read_missing(frame.payload))
         elif kind == fr.CACHE_ACK:

@@ -13,14 +13,12 @@ import asyncio
 import logging
 import os
 import random
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from wakugumi.adapters.places import open_place
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.threads import beside
 from wakugumi.core.job import ConnId
@@ -76,20 +74,25 @@ class _Put:
         self.waiting: dict[bytes, _Held] = {}
         """Who waits for it. If nobody does, it stops."""
         self.done_bytes = 0
+        self.has_begun = False
         self.is_stopped = False
 
     def run(self) -> None:
         """In a thread, to the end. Raises Refused, Lost, or _Stopped."""
-        self.done_bytes = 0
+        from wakugumi.adapters.places import open_place
+
+        self.done_bytes, self.has_begun = 0, True
         source = self.brought.source
         try:
             place = open_place(self.url)
         except ConfigError as error:
             raise Refused("not-supported", f"the leader's place for files cannot be used: {error}") from None
         if not isinstance(source, bytes):
-            source.check()
+            source.check(self.brought.ref)
             place.put(self.brought.ref, Path(source.path), self._on_bytes)
             return
+        import tempfile
+
         try:
             file, path = tempfile.mkstemp(prefix="waku-")
         except OSError as error:
@@ -106,7 +109,7 @@ class _Put:
     def may_try_again(self, no: Refused, broken: int) -> bool:
         """In a thread. Does it come from the line, or from others, and not from what is sent? Raises Refused."""
         if no.code == "blob-broken" and not isinstance(self.brought.source, bytes):
-            self.brought.source.check()
+            self.brought.source.check(self.brought.ref)
         return no.code == "blob-busy" or (no.code == "blob-broken" and broken < _BROKEN_MAX)
 
     def _on_bytes(self, count: int) -> None:
@@ -228,14 +231,19 @@ class Uploads:
             self._send_again(held)
 
     def close(self) -> None:
+        """Nothing is sent any more, and nothing held."""
         for put in self._puts.values():
             put.is_stopped = True
+        for about in list(self._held):
+            self.release(about)
 
     def transfers(self) -> list[Transfer]:
+        """Those that have begun: few at a time."""
         rows: list[Transfer] = []
         for put in self._puts.values():
-            size = put.brought.ref.size
-            rows.append(Transfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
+            if put.has_begun:
+                size = put.brought.ref.size
+                rows.append(Transfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
         return rows
 
     # A blob on its way.

@@ -279,7 +279,7 @@ class Worker:
         self._unlinked.clear()
         self._ignored.clear()
         log.info("worker %s connected to the leader at %s", UUID(bytes_le=self.worker_id), link.peer)
-        link.send(self._hello)
+        link.greet(self._hello)
         self._post(ev.Opened())
 
     def on_frame(self, link: Link, frame: Frame) -> None:
@@ -332,6 +332,8 @@ class Worker:
     def _welcome(self, frame: Frame) -> None:
         welcome = ms.read_welcome(frame.payload)
         self._served = True
+        if self._link is not None:
+            self._link.packs = ms.ZSTD in welcome.wants
         log.info("the leader speaks version %s", welcome.version)
         if ms.BLOBS in welcome.wants:
             self._deliveries.connected(welcome.blobs or self._leader_url)

@@ -245,6 +245,14 @@ class CachePutRequest(msgspec.Struct, frozen=True, rename="pascal", omit_default
     """From a leader: which life of this cache id it is. What a worker has of another one is dropped first."""
 
 
+class CacheAckHead(msgspec.Struct, frozen=True, rename="pascal"):
+    """What a leader reads of a worker's CacheAck, old or new."""
+
+    cache_id: str = ""
+    status: str = ""
+    message: str = ""
+
+
 class CacheFailure(msgspec.Struct, frozen=True, rename="pascal"):
     worker: str
     message: str
@@ -493,6 +501,22 @@ def read_put(payload: bytes) -> CachePutRequest:
 
 def read_source(payload: bytes) -> Source:
     return _read(Source, payload, "Source")
+
+
+def read_cache_ack(frame: Frame) -> CacheAckHead:
+    """A worker's answer; without an id it is about the cache of its subject. Raises PeerError."""
+    head = _read(CacheAckHead, frame.payload, "CacheAck") if frame.payload else CacheAckHead(status=OK)
+    if head.cache_id:
+        return head
+    return CacheAckHead(frame.subject.removeprefix("cache.ack."), head.status, head.message)
+
+
+def read_stock(payload: bytes) -> Stock:
+    return _read(Stock, payload, "Stock")
+
+
+def read_want(payload: bytes) -> Want:
+    return _read(Want, payload, "Want")
 
 
 def read_question(payload: bytes) -> Question:
