@@ -277,7 +277,10 @@ async def test_a_job_has_all_its_time_however_long_its_inputs_take(world: World)
     assert (await world.ended(job))["Status"] == "OK"
 
 
-async def test_what_was_asked_of_a_lost_leader_is_asked_of_the_next(world: World) -> None:
+async def test_what_was_asked_of_a_lost_leader_is_asked_of_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.roles.fetching.WANTS_AT_ONCE", 1)
     await world.worker()
     job = world.assign(a=b"one")
     first = await world.next(WANT)
@@ -673,6 +676,17 @@ async def test_a_program_that_writes_to_its_input_changes_it_for_itself_alone(
     assert len([one for one in caplog.records if "writes to its inputs" in one.message]) == 1
 
 
+async def test_a_program_that_writes_to_one_input_has_copies_of_all_others(world: World) -> None:
+    world.bench.program("write", "echo x >> a")
+    await world.worker()
+    for seed in (1, 2):
+        job = world.assign("write", a=large(seed))
+        await world.served(large(seed))
+        assert (await world.ended(job))["Status"] == "OK"
+    gone = [sha256 for stock in world.stock for sha256 in stock.get("Gone", [])]
+    assert gone == [ref_of_bytes(large(1)).sha256]
+
+
 @pytest.mark.spec("C3")
 async def test_a_job_beside_one_that_writes_never_ends_well_with_what_it_may_have_read(world: World) -> None:
     started = world.folder / "started"
@@ -758,3 +772,18 @@ async def test_inputs_that_are_links_are_no_output(world: World) -> None:
     result = await world.ended(world.assign("make", a="models"))
     assert result["OutputArchive"] is not None
     assert len(base64.b64decode(result["OutputArchive"])) < KIB
+
+
+async def test_a_disk_that_is_full_half_way_fails_the_job_and_leaves_nothing(
+    world: World, places: dict[str, Scripted]
+) -> None:
+    await world.worker()
+    places["http://one"] = Scripted("http://one", large(), [Refused("disk", "a blob cannot be written: no space left")])
+    job = world.assign("count", a=large())
+    world.answer(await world.next(WANT), ref_of_bytes(large()), "http://one")
+    result = await world.ended(job)
+    assert (result["Reason"], "no space left" in result["Stderr"]) == ("disk", True)
+    assert os.listdir(world.cache / ".blobs" / ".incoming") == []
+    put = world.put("models", a=b"small")
+    await world.served(b"small")
+    assert (await world.put_ended(put))[0] == "OK", "others are not harmed"

@@ -7,7 +7,7 @@ written here, and nothing but contents can be read.
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 
 from wakugumi.adapters.blobs import BlobStore
 from wakugumi.adapters.net import Address, is_loopback
@@ -49,7 +49,7 @@ def where_to_serve(leader: Address | None, said: Address | None, advertised: Add
 
 async def serve(store: BlobStore, where: Address, advertised: Address | None) -> Serving:
     """Raises ConfigError if the port cannot be had."""
-    key = secrets.token_hex(32)
+    key = os.urandom(32).hex()
     listener = await listen_http(where.host, where.port, [blob_routes(store, writable=False, key=key)])
     there = advertised or Address(where.host, listener.port)
     log.info("other workers may fetch from http://%s", there)
