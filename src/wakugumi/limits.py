@@ -46,6 +46,7 @@ JOB_NAME_CHARS_MAX: Final = 128
 FILE_NAME_BYTES_MAX: Final = 1_024
 """A whole relative path in a job; each part at most 255, which is what file systems take."""
 FILE_NAME_PART_BYTES_MAX: Final = 255
+CACHE_ID_CHARS_MAX: Final = 128
 FILES_PER_JOB_MAX: Final = 10_000
 BLOB_NAMED_S: Final = 60.0
 """A blob that a peer has just named is not removed for so long: the job or result that needs it is on its way."""

@@ -13,7 +13,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakugumi.errors import Refused
-from wakugumi.limits import EXEC_NAME_CHARS_MAX, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
+from wakugumi.limits import (
+    CACHE_ID_CHARS_MAX,
+    EXEC_NAME_CHARS_MAX,
+    FILE_NAME_BYTES_MAX,
+    FILE_NAME_PART_BYTES_MAX,
+)
 
 CONTROL_FILES: Final = frozenset({".done", ".stdout", ".stderr"})
 """What the runner itself writes at the top of a job's directory while it must tell it from the job's own files.
@@ -29,6 +34,7 @@ _RESERVED: Final = frozenset(
     | {device + digit for device in ("COM", "LPT") for digit in "0123456789¹²³"}
 )
 """Devices of Windows, in every folder and with any extension."""
+_CACHE_ID: Final = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{CACHE_ID_CHARS_MAX}}}")
 
 
 def check_file_name(name: str) -> str:
@@ -77,6 +83,20 @@ def check_exec_name(name: str) -> str:
     if len(name) > EXEC_NAME_CHARS_MAX:
         raise _bad(name, f"is longer than {EXEC_NAME_CHARS_MAX} characters")
     return check_file_name(name)
+
+
+def check_cache_id(cache_id: str) -> str:
+    """The id itself, if it can name a cache, and its folder on every worker. Raises Refused.
+
+    What begins with a dot is the worker's own there.
+    """
+    if not _CACHE_ID.fullmatch(cache_id):
+        raise Refused(
+            "bad-name",
+            f"a cache id is 1 to {CACHE_ID_CHARS_MAX} of A-Z, a-z, 0-9, '.', '_' and '-', and does not begin with a "
+            f"dot, not {cache_id!r}"[:300],
+        )
+    return cache_id
 
 
 def _check_part(name: str, part: str) -> None:

@@ -17,6 +17,7 @@ from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.questions import Question
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import (
+    CACHE_ID_CHARS_MAX,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
     CLIENT_ID_CHARS_MAX,
@@ -30,8 +31,6 @@ T = TypeVar("T")
 
 TEXT_CHARS_MAX: Final = 1_000
 """Of a refusal's message: it may quote what was asked, and must fit a frame and a log line."""
-
-CACHE_ID_CHARS_MAX: Final = 128
 
 OK: Final = "OK"
 FAILED: Final = "FAILED"

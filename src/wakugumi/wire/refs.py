@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakugumi.core.names import check_file_name
+from wakugumi.core.names import check_cache_id
 from wakugumi.core.wants import CACHE
 from wakugumi.errors import Refused
 from wakugumi.limits import BLOB_BYTES_MAX, FILES_PER_JOB_MAX
-from wakugumi.wire.message import CACHE_ID_CHARS_MAX, AckHead, BlobRef, FileHead
+from wakugumi.wire.message import AckHead, BlobRef, FileHead
 
 _HEX: Final = frozenset("0123456789abcdef")
 _NO_CONTENT: Final = (b"", b"null")
@@ -57,15 +57,6 @@ def check_ref(ref: BlobRef) -> BlobRef:
     if not 0 <= ref.size <= BLOB_BYTES_MAX:
         raise Refused("bad-request", f"a blob has 0 to {BLOB_BYTES_MAX} bytes, not {ref.size}"[:300])
     return ref
-
-
-def check_cache_id(cache_id: str) -> str:
-    """The id itself, if it can be one: it becomes the name of a folder. Raises Refused."""
-    if len(cache_id) > CACHE_ID_CHARS_MAX:
-        raise Refused("bad-name", f"a cache id has at most {CACHE_ID_CHARS_MAX} characters")
-    if "/" in cache_id or cache_id.startswith("."):
-        raise Refused("bad-name", f"the cache id {cache_id[:80]!r} is no plain name")
-    return check_file_name(cache_id)
 
 
 def _blob_of(file: FileHead, sha256: str) -> BlobRef:
