@@ -47,7 +47,7 @@ bench-durable: setup ## measure what the journal costs, on this disk; writes doc
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-header --no-annotate -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes --no-header --no-annotate -o requirements.lock
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .bench demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -68,4 +68,6 @@ def working(address: str, programs: Path) -> AbstractContextManager[subprocess.P
     """A worker with two slots, which minds the others' use of the CPUs as little as it may."""
     host, port = address.rsplit(":", 1)
     taking = ("--slots", "2", "--cpu-cap", "0.95")
-    return running(*WAKU, "worker", host, port, *taking, "--programs", str(programs), "--jobs", "jobs")
+    return running(
+        *WAKU, "worker", host, port, *taking, "--programs", str(programs), "--jobs", "jobs", "--cache", "cache"
+    )

@@ -46,7 +46,7 @@ CODE_STANDS_AT = {
     "_refuse": 2,
 }
 """Which argument of these is a code. The state machines' own words are in it: what they say ends in a frame."""
-NOT_IN_THIS_VERSION = {"denied"}
+NOT_IN_THIS_VERSION: set[str] = set()
 
 
 def codes_said(source: str) -> Iterator[tuple[int, str]]:

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from wakugumi.core.subject import is_valid_pattern, is_valid_subject, matches, overlaps
     from wakugumi.errors import ConfigError, JobFailed, Lost, PeerError, Refused, WakugumiError
     from wakugumi.roles.client import Grid, connect
+    from wakugumi.roles.contents import Cached
     from wakugumi.roles.executor import Executor
     from wakugumi.roles.job import Job
     from wakugumi.roles.local import local
     from wakugumi.roles.plain import Client, Handle
+    from wakugumi.roles.puts import CacheSummary
     from wakugumi.roles.request import Task
     from wakugumi.roles.result import Result
     from wakugumi.wire.message import JobLimits
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CacheSummary",
+    "Cached",
     "Client",
     "ConfigError",
     "Executor",
@@ -57,10 +61,12 @@ _HOMES = {
     "core.subject": ("is_valid_pattern", "is_valid_subject", "matches", "overlaps"),
     "errors": ("ConfigError", "JobFailed", "Lost", "PeerError", "Refused", "WakugumiError"),
     "roles.client": ("Grid", "connect"),
+    "roles.contents": ("Cached",),
     "roles.executor": ("Executor",),
     "roles.job": ("Job",),
     "roles.local": ("local",),
     "roles.plain": ("Client", "Handle"),
+    "roles.puts": ("CacheSummary",),
     "roles.request": ("Task",),
     "roles.result": ("Result",),
     "wire.message": ("JobLimits",),

@@ -54,7 +54,7 @@ CODES: Final[dict[str, Code]] = {
     "bad-subject": Code(False, 400, EXIT_USAGE, "subjects are dot-separated words: see docs/WORDS.md"),
     "bad-name": Code(False, 400, EXIT_USAGE, "file names are relative paths without '..', backslash or drive"),
     "conflict": Code(False, 409, EXIT_USAGE, "one job id is one request: choose another id for another request"),
-    "too-big": Code(False, 413, EXIT_JOB_FAILED, "a job's request and its result must each fit a frame of 4 MiB"),
+    "too-big": Code(False, 413, EXIT_JOB_FAILED, "an old leader or worker takes 4 MiB at most: bring it up to date"),
     "unknown-job": Code(False, 404, EXIT_NOT_FOUND, "list what the leader knows with `waku jobs list`"),
     "not-dead": Code(False, 404, EXIT_NOT_FOUND, "list the dead letters with `waku dead list`"),
     "unknown-worker": Code(False, 404, EXIT_NOT_FOUND, "list the connected workers with `waku workers list`"),
@@ -148,6 +148,11 @@ class Lost(WakugumiError):
     """Gone while we waited, and the outcome is unknown. Sending the same id again is safe."""
 
     exit_code = EXIT_NO_LEADER
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why
+        """Of a transfer: `dead` or `slow`."""
 
 
 class ConfigError(WakugumiError):

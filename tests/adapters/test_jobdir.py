@@ -16,7 +16,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from wakugumi.adapters.archive import TooBig
-from wakugumi.adapters.jobdir import ARCHIVE, DONE, SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
+from wakugumi.adapters.jobdir import DONE, SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
+from wakugumi.adapters.parts import ARCHIVE
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.wire.message import InputFile, JobResult, encode, read_result
 

@@ -261,19 +261,20 @@ def test_a_suspended_parent_is_not_taken_for_dead(tmp_path: Path) -> None:
             await grid.close()
             return data
 
-        assert json.loads(asyncio.run(hello())[45:])["Wants"] == ["receipts"]
+        assert json.loads(asyncio.run(hello())[45:])["Wants"] == ["receipts", "blobs"]
 
 
 def test_large_jobs_flow_both_ways_at_once(programs: Path) -> None:
     """Each side writes more than any buffer holds while the other does: nobody may wait for the other to read."""
-    content = os.urandom(2_000_000)
-    items = [{"args": [str(number)], "files": {str(number): content}} for number in range(12)]
+    content = os.urandom(250_000)
+    files = {str(number): content for number in range(8)}
+    items = [{"args": [str(number % 8)], "files": files} for number in range(24)]
     with local(4, programs=programs) as grid:
         watchdog = threading.Timer(DEADLINE_S, grid.close)
         watchdog.start()
         sizes = [len(result.check().files[f"{result.item['args'][0]}.out"]) for result in grid.map("shout", items)]  # type: ignore[index]
         watchdog.cancel()
-    assert sizes == [len(content)] * 12
+    assert sizes == [len(content)] * 24
 
 
 def test_several_grids_and_threads_do_not_meet(programs: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import io
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
 from wakugumi.adapters.loop import new_loop
@@ -21,7 +23,7 @@ from wakugumi.core.job import JobId, show_job_id
 from wakugumi.errors import CODES
 from wakugumi.limits import ARGS_PER_JOB_MAX, DONE_TTL_S, FILES_PER_JOB_MAX, KIB, MIB, PAYLOAD_BYTES_MAX
 from wakugumi.roles.runner import Runner
-from wakugumi.wire.message import InputFile, JobLimits, JobRequest, JobResult, encode, read_result
+from wakugumi.wire.message import BlobRef, InputFile, JobLimits, JobRequest, JobResult, encode, read_result
 
 pytestmark = pytest.mark.anyio
 
@@ -360,37 +362,139 @@ async def test_a_broken_limit_is_the_reason(world: World) -> None:
 # What does not fit.
 
 
+def blob_of(ref: BlobRef | msgspec.UnsetType, path: Path) -> bytes:
+    """What lies there, which is what the result says."""
+    data = path.read_bytes()
+    assert ref == BlobRef(hashlib.sha256(data).hexdigest(), len(data))
+    return data
+
+
+@pytest.mark.spec("C5", "W6")
 @pytest.mark.parametrize("size", [PAYLOAD_BYTES_MAX * 3 // 4 - 2 * KIB, PAYLOAD_BYTES_MAX * 3 // 4 + 2 * KIB])
-async def test_files_come_back_as_long_as_they_fit_a_frame(world: World, size: int) -> None:
-    job_id = world.start(world.program(f"head -c {size} /dev/urandom > big; echo said"))
+async def test_files_come_in_the_frame_as_long_as_they_fit_and_by_their_hash_else(world: World, size: int) -> None:
+    job_id = world.start(world.program(f"head -c {size} /dev/urandom > big; echo said; echo mine > result.zip"))
     result = await world.end(job_id)
-    assert result.stdout == "said\n"
+    assert (result.status, result.stdout) == ("OK", "said\n")
     if size < PAYLOAD_BYTES_MAX * 3 // 4:
-        assert list(files_of(result)) == ["big"]
+        assert sorted(files_of(result)) == ["big", "result.zip"]
+        assert result.archive_blob is msgspec.UNSET
         return
     directory = world.directory(job_id)
+    assert sorted(os.listdir(directory)) == [".done", "result.zip"]
+    packed = zipfile.ZipFile(io.BytesIO(blob_of(result.archive_blob, directory / "result.zip")))
+    assert (len(packed.read("big")), packed.read("result.zip")) == (size, b"mine\n")
+    assert result.output_archive is None
+    assert world.runner.load(job_id) == world.ends[job_id][0][3]
+
+
+async def test_a_large_file_that_packs_well_comes_in_the_frame(world: World) -> None:
+    job_id = world.start(world.program("truncate -s 40M zeros"))
+    assert files_of(await world.end(job_id)) == {"zeros": bytes(40 << 20)}
+    assert sorted(os.listdir(world.directory(job_id))) == [".done", "result.zip"]
+
+
+@pytest.mark.spec("C5")
+async def test_a_program_that_failed_with_much_to_say_and_show_failed_by_its_exit_code(world: World) -> None:
+    script = "head -c 5000000 /dev/urandom > big; head -c 5000000 /dev/zero | tr '\\0' e >&2; kill -9 $$"
+    job_id = world.start(world.program(script))
+    result = await world.end(job_id)
+    assert result.status == "FAILED"
+    assert result.reason == "exit"
+    stderr = blob_of(result.stderr_blob, world.directory(job_id) / ".stderr").decode()
+    note = "wakugumi: the program was ended by signal 9 (SIGKILL)\n"
+    assert stderr == "e" * 5_000_000 + note
+    assert result.stderr == "e" * 64 * KIB + "\n" + note
+    assert result.archive_blob
+
+
+async def test_output_that_does_not_fit_is_a_file_beside_and_its_end_is_told(world: World) -> None:
+    script = "head -c 5000000 /dev/zero | tr '\\0' x; echo the end; echo err >&2; echo small > file"
+    job_id = world.start(world.program(script))
+    result = await world.end(job_id)
+    assert result.status == "OK"
+    assert len(result.stdout) == 64 * KIB
+    assert result.stdout.endswith("xxxthe end\n")
+    assert result.stderr == "err\n"
+    assert files_of(result) == {"file": b"small\n"}, "what fits comes in the frame"
+    assert blob_of(result.stdout_blob, world.directory(job_id) / ".stdout") == b"x" * 5_000_000 + b"the end\n"
+    assert result.stderr_blob is result.archive_blob is msgspec.UNSET
+    assert world.runner.load(job_id) == world.ends[job_id][0][3]
+    whole = world.runner.load_whole(job_id)
+    assert whole is not None
+    assert [(part.ref, part.path) for part in whole.parts] == [
+        (result.stdout_blob, world.directory(job_id) / ".stdout")
+    ]
+
+
+async def test_output_that_grows_in_json_is_noticed(world: World) -> None:
+    job_id = world.start(world.program("head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2"))
+    result = await world.end(job_id)
+    for ref, name in ((result.stdout_blob, ".stdout"), (result.stderr_blob, ".stderr")):
+        assert blob_of(ref, world.directory(job_id) / name) == bytes(1_000_000), "six million characters of JSON each"
+
+
+async def test_what_a_program_left_in_the_place_of_our_files_is_not_ours(world: World, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    script = f"ln -s {tmp_path}/victim .stdout; ln -s {tmp_path}/victim result.zip; ln -s {tmp_path}/victim .done"
+    job_id = world.start(world.program(f"{script}; head -c 5000000 /dev/urandom | tee big"))
+    result = await world.end(job_id)
+    assert result.status == "OK"
+    assert len(blob_of(result.stdout_blob, world.directory(job_id) / ".stdout")) == 5_000_000
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+async def test_a_part_that_is_gone_or_has_another_size_is_not_answered_for(world: World) -> None:
+    job_id = world.start(world.program("head -c 5000000 /dev/urandom > big"))
+    await world.end(job_id)
+    with (world.directory(job_id) / "result.zip").open("ab") as file:
+        file.write(b"more")
+    assert world.runner.load(job_id) is None
+    (world.directory(job_id) / "result.zip").unlink()
+    assert world.runner.load(job_id) is None
+
+
+async def test_more_than_anyone_takes_stays_where_it_is(world: World) -> None:
+    job_id = world.start(world.program("truncate -s 2T big; echo said"))
+    result = await world.end(job_id)
+    directory = world.directory(job_id)
     assert (result.status, result.reason, result.exit_code, result.output_archive) == ("FAILED", "too-big", 0, None)
-    assert f"{size} in files" in result.stderr
+    assert f"{2 << 40} in files" in result.stderr
     assert f"in {directory} on worker worker-1" in result.stderr
-    assert (directory / "big").stat().st_size == size
+    assert (directory / "big").stat().st_size == 2 << 40
     assert (directory / ".stdout").read_text() == "said\n"
     assert world.runner.load(job_id) == world.ends[job_id][0][3]
 
 
-async def test_output_that_does_not_fit_is_kept_and_its_end_told(world: World) -> None:
-    job_id = world.start(world.program("head -c 5000000 /dev/zero | tr '\\0' x; echo the end; echo err >&2; exit 3"))
+async def test_a_leader_that_takes_only_frames_is_told_where_the_rest_is(world: World) -> None:
+    large = world.start(world.program("head -c 5000000 /dev/urandom > big; echo said; exit 3", "large"))
+    small = world.start(world.program('echo \'"ArchiveBlob":{"Sha256":\'', "small"))
+    for job_id in (large, small):
+        await world.end(job_id)
+    payload = world.ends[small][0][3]
+    assert world.runner.in_short(small, payload) == payload
+    told = read_result(large, world.runner.in_short(large, world.ends[large][0][3]))
+    assert (told.status, told.reason, told.exit_code, told.stdout) == ("FAILED", "too-big", 3, "said\n")
+    assert f"in {world.directory(large)} on worker worker-1" in told.stderr
+    assert told.archive_blob is msgspec.UNSET
+
+
+async def test_a_job_that_is_cancelled_while_it_is_packed_ends(world: World) -> None:
+    job_id = world.start(world.program("truncate -s 900G big"))
+    run = world.runner._runs[job_id]
+    await until(lambda: run.child is not None and bool(run.child.ended_at))
+    world.runner.kill(job_id)
     result = await world.end(job_id)
-    assert (result.reason, result.exit_code) == ("too-big", 3)
-    assert result.stdout.endswith("xxx\nthe end\n".replace("\nthe", "the"))
-    assert len(result.stdout) == 64 * KIB
-    assert result.stderr.startswith("err\nwakugumi: the result does not fit")
-    assert "5000008 bytes on stdout" in result.stderr
-    assert (world.directory(job_id) / ".stdout").stat().st_size == 5_000_008
+    assert (result.status, result.reason) == ("FAILED", "cancelled")
+    assert os.listdir(world.directory(job_id)) == [".done"]
 
 
-async def test_output_that_grows_in_json_is_noticed(world: World) -> None:
-    result = await world.run("head -c 1000000 /dev/zero")
-    assert result.reason == "too-big", "a million NULs are six million characters of JSON"
+async def test_a_worker_that_stops_does_not_wait_for_what_is_packed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    job_id = world.start(world.program("truncate -s 900G big"))
+    await until(lambda: any(name.startswith(".waku-") for name in os.listdir(world.directory(job_id))))
+    async with asyncio.timeout(DEADLINE_S):
+        await world.runner.close()
+    assert not world.directory(job_id).exists()
 
 
 # After a restart, and when time is over.
@@ -582,13 +686,22 @@ asyncio.run(main())
 """
 
 
-async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "size", "why"),
+    [
+        ("echo result > file\ncat /dev/zero > ../filler", "200k", "the job's result cannot be kept"),
+        ("head -c 6000000 /dev/urandom > file", "8m", "what the program made cannot be packed"),
+    ],
+)
+async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_told(
+    tmp_path: Path, script: str, size: str, why: str
+) -> None:
     fill = tmp_path / "fill"
-    fill.write_text("#!/bin/sh\necho result > file\ncat /dev/zero > ../filler\nexit 0\n")
+    fill.write_text(f"#!/bin/sh\n{script}\nexit 0\n")
     fill.chmod(0o755)
     jobs = tmp_path / "jobs"
     jobs.mkdir()
-    mount = f"mount -t tmpfs -o size=200k none {jobs}"
+    mount = f"mount -t tmpfs -o size={size} none {jobs}"
     private = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*private, "sh", "-c", mount], capture_output=True).returncode != 0:  # noqa: ASYNC221
         pytest.skip("no private mounts allowed here: a full disk cannot be had")
@@ -599,6 +712,6 @@ async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_
         timeout=60,
     )
     assert done.stdout.splitlines()[-2:] == [
-        "disk False 0 wakugumi: the job's result cannot be kept: No space left on device",
+        f"disk False 0 wakugumi: {why}: No space left on device",
         "True ['.done']",
     ], done.stdout + done.stderr

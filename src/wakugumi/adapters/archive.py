@@ -1,7 +1,7 @@
 """How does a folder become a ZIP? Written here, because the standard library deflates eight times slower than isal.
 
-Small files are stored, larger ones deflated if that helps. What is inside must later fit a frame, so an archive has a
-size it must not exceed and is made in memory; what would need the 64-bit form of ZIP could never fit.
+Small files are stored, larger ones deflated if that helps. What fits a frame is made in memory, here; what does not is
+written to the disk, by `archive_file`. Neither holds more of a folder in memory than a part of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple, Protocol
 
 from wakugumi.adapters.files import READ, READ_FOLDER
 from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, FILE_NAME_BYTES_MAX, MIB
@@ -25,19 +26,46 @@ CHUNK_BYTES: Final = 1 * MIB
 """What is read of a file at a time; whether deflating helps is decided by the first chunk."""
 _LEVEL: Final = 2
 """Of isal's four (0 to 3): half the size for a tenth of the time. Fine for zlib too."""
-_WORTH_IT: Final = 0.97
+WORTH_IT: Final = 0.97
+_BATCH: Final = 4_096
+"""Entries of a folder that are held at once: sorted among themselves, as far as that costs no memory."""
+_OPEN_MAX: Final = 8
+"""Folders inside each other that are read bit by bit; of deeper ones all names are read, for files must not run out."""
 
-_STORED: Final = 0
-_DEFLATED: Final = 8
-_UTF8_FLAG: Final = 0x800
-_VERSION: Final = 20
-_MADE_BY_UNIX: Final = 3 << 8 | _VERSION
-_LOCAL: Final = struct.Struct("<4s5H3I2H")
-_CENTRAL: Final = struct.Struct("<4s6H3I5H2I")
-_END: Final = struct.Struct("<4s4H2IH")
-_ENTRIES_MAX: Final = 0xFFFF
+STORED: Final = 0
+DEFLATED: Final = 8
+UTF8_FLAG: Final = 0x800
+VERSION: Final = 20
+BY_UNIX: Final = 3 << 8
+LOCAL: Final = struct.Struct("<4s5H3I2H")
+CENTRAL: Final = struct.Struct("<4s6H3I5H2I")
+END: Final = struct.Struct("<4s4H2IH")
+ENTRIES_MAX: Final = 0xFFFF
 
 crc32: Final = deflate.crc32
+NotDeflated: Final[type[Exception]] = deflate.error  # type: ignore[assignment]  # its stub says an instance
+SYNC: Final = deflate.Z_SYNC_FLUSH
+
+
+class Packer(Protocol):
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self, mode: int = ..., /) -> bytes: ...
+
+
+class Unpacker(Protocol):
+    unconsumed_tail: bytes
+    eof: bool
+
+    def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
+
+
+def packer() -> Packer:
+    """For one file of an archive."""
+    return deflate.compressobj(_LEVEL, deflate.DEFLATED, -15)
+
+
+def unpacker() -> Unpacker:
+    return deflate.decompressobj(-15)
 
 
 class TooBig(Exception):
@@ -61,23 +89,30 @@ def walk(folder: int, inputs: frozenset[str]) -> Iterator[Found]:
     to be written down again elsewhere.
     """
     brought = {name[:at] for name in inputs for at, char in enumerate(name) if char == "/"}
-    folders = [""]
-    while folders:
-        inside = folders.pop()
-        nothing = True
-        for name, status in _entries(folder, inside):
+    inside, entries, nothing = "", _entries(folder, "", 0), True
+    above: list[tuple[str, Iterator[tuple[str, os.stat_result]]]] = []
+    while True:
+        for name, status in entries:
             nothing = False
             kind = stat.S_IFMT(status.st_mode)
             if name in inputs or len(os.fsencode(name)) > FILE_NAME_BYTES_MAX:
                 continue
             if kind == stat.S_IFDIR:
-                folders.append(name + "/")
-            elif kind == stat.S_IFREG:
+                above.append((inside, entries))
+                inside, nothing = name + "/", True
+                entries = _entries(folder, inside, len(above))
+                break
+            if kind == stat.S_IFREG:
                 yield Found(name, status)
             elif kind == stat.S_IFLNK and (target := _target_inside(folder, name)) is not None:
                 yield Found(name, status, target)
-        if nothing and inside and inside[:-1] not in brought:
-            yield Found(inside, os.stat(inside[:-1], dir_fd=folder, follow_symlinks=False))
+        else:
+            if nothing and inside and inside[:-1] not in brought:
+                yield Found(inside, os.stat(inside[:-1], dir_fd=folder, follow_symlinks=False))
+            if not above:
+                return
+            inside, entries = above.pop()
+            nothing = False
 
 
 class ZipWriter:
@@ -88,22 +123,22 @@ class ZipWriter:
         self._central: list[bytes] = []
         self._names: set[bytes] = set()
         self._size = 0
-        self._room = bytes_max - _END.size
+        self._room = bytes_max - END.size
 
     def add(self, folder: int, found: Found) -> None:
         """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
         if found.target is not None:
             target = os.fsencode(found.target)
-            self._write(found, _STORED, crc32(target), len(target), [target])
+            self._write(found, STORED, crc32(target), len(target), [target])
         elif found.name.endswith("/"):
-            self._write(found, _STORED, 0, 0, [])
+            self._write(found, STORED, 0, 0, [])
         else:
             self._add_file(folder, found)
 
     def finish(self) -> bytes:
         count = len(self._central)
         central = b"".join(self._central)
-        end = _END.pack(b"PK\5\6", 0, 0, count, count, len(central), self._size, 0)
+        end = END.pack(b"PK\5\6", 0, 0, count, count, len(central), self._size, 0)
         return b"".join([*self._parts, central, end])
 
     def _add_file(self, folder: int, found: Found) -> None:
@@ -123,11 +158,11 @@ class ZipWriter:
         chunk = os.read(file, min(size, CHUNK_BYTES))
         raw, crc = len(chunk), crc32(chunk)
         if size < ARCHIVE_DEFLATE_FROM_BYTES:
-            return _STORED, crc, raw, [chunk]
+            return STORED, crc, raw, [chunk]
         packer = deflate.compressobj(_LEVEL, deflate.DEFLATED, -15)
         last = raw >= size
         packed = packer.compress(chunk) + packer.flush(deflate.Z_FINISH if last else deflate.Z_SYNC_FLUSH)
-        helps = len(packed) < raw * _WORTH_IT
+        helps = len(packed) < raw * WORTH_IT
         pieces = [packed if helps else chunk]
         length = len(pieces[0])
         while raw < size and (chunk := os.read(file, CHUNK_BYTES)):
@@ -137,20 +172,20 @@ class ZipWriter:
             self._check_room(length)
         if helps and not last:
             pieces.append(packer.flush())
-        return _DEFLATED if helps else _STORED, crc, raw, pieces
+        return DEFLATED if helps else STORED, crc, raw, pieces
 
     def _write(self, found: Found, method: int, crc: int, raw: int, pieces: list[bytes]) -> None:
         name = self._own_name(found.name)
         size = sum(map(len, pieces))
-        when, day = _dos_time(found.status.st_mtime)
+        when, day = dos_time(found.status.st_mtime)
         permissions = stat.S_IFMT(found.status.st_mode) | found.status.st_mode & 0o777
         attributes = permissions << 16 | (0x10 if found.name.endswith("/") else 0)
-        fields = (_UTF8_FLAG, method, when, day, crc, size, raw, len(name), 0)
-        local = _LOCAL.pack(b"PK\3\4", _VERSION, *fields) + name
-        central = _CENTRAL.pack(b"PK\1\2", _MADE_BY_UNIX, _VERSION, *fields, 0, 0, 0, attributes, self._size) + name
+        fields = (UTF8_FLAG, method, when, day, crc, size, raw, len(name), 0)
+        local = LOCAL.pack(b"PK\3\4", VERSION, *fields) + name
+        central = CENTRAL.pack(b"PK\1\2", BY_UNIX | VERSION, VERSION, *fields, 0, 0, 0, attributes, self._size) + name
         self._room -= len(central)
         self._check_room(len(local) + size)
-        if len(self._central) >= _ENTRIES_MAX:
+        if len(self._central) >= ENTRIES_MAX:
             raise TooBig
         self._parts += [local, *pieces]
         self._central.append(central)
@@ -166,28 +201,33 @@ class ZipWriter:
         count = 1
         while encoded in self._names:
             count += 1
-            encoded = wanted + f"~{count}".encode()
+            slash = b"/" * wanted.endswith(b"/")
+            encoded = wanted.removesuffix(b"/") + f"~{count}".encode() + slash
         self._names.add(encoded)
         return encoded
 
 
-def _entries(folder: int, inside: str) -> list[tuple[str, os.stat_result]]:
+def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
     """What is in a folder below the open one, without hidden things. A folder we may not read has nothing."""
     try:
         file = os.open(inside[:-1] or ".", READ_FOLDER, dir_fd=folder)
     except OSError:
-        return []
+        return
+    batch_max = _BATCH if depth < _OPEN_MAX else None
     try:
         with os.scandir(file) as entries:
-            found = [
+            shown = (
                 (inside + entry.name, entry.stat(follow_symlinks=False))
                 for entry in entries
                 if not entry.name.startswith(".")
-            ]
+            )
+            batch = sorted(islice(shown, batch_max))
+            while len(batch) == batch_max:
+                yield from batch
+                batch = sorted(islice(shown, batch_max))
     finally:
         os.close(file)
-    found.sort()
-    return found
+    yield from batch
 
 
 def _target_inside(folder: int, name: str) -> str | None:
@@ -216,7 +256,7 @@ def _is_folder(folder: int, name: str) -> bool:
         return False
 
 
-def _dos_time(seconds: float) -> tuple[int, int]:
+def dos_time(seconds: float) -> tuple[int, int]:
     """In UTC: a ZIP has no time zone, and workers have many. ZIP's years are 1980 to 2107, its seconds even."""
     year, month, day, hour, minute, second, *_ = time.gmtime(min(max(seconds, 315532800.0), 4354819198.0))
     return hour << 11 | minute << 5 | second // 2, (year - 1980) << 9 | month << 5 | day

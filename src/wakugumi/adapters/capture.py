@@ -38,9 +38,10 @@ class Capture:
         self.is_blank = not (out.st_size or err.st_size or out.st_blocks or err.st_blocks)
         return max(self.out_bytes, self.err_bytes)
 
-    def texts(self, bytes_max: int) -> tuple[str, str]:
+    def texts(self, bytes_max: int, err_bytes_max: int | None = None) -> tuple[str, str]:
         """The end of each as text, with replacement characters for what is none. `measure` comes first."""
-        return _text(self.out, self.out_bytes, bytes_max), _text(self.err, self.err_bytes, bytes_max)
+        err_bytes_max = bytes_max if err_bytes_max is None else err_bytes_max
+        return _text(self.out, self.out_bytes, bytes_max), _text(self.err, self.err_bytes, err_bytes_max)
 
     def renew(self) -> None:
         """As if just made. Position and flags are shared with the program that had it, which may have changed both."""

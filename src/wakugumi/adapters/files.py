@@ -16,7 +16,7 @@ from wakugumi.errors import Refused
 
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 READ_FOLDER: Final = READ | os.O_DIRECTORY
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _COPY_BYTES: Final = 1 << 30
 """What the kernel copies in one call."""
@@ -30,7 +30,7 @@ def refused(error: OSError, what: str) -> Refused:
 
 def write_new(path: str, content: bytes, mode: int) -> None:
     """All of it or, on an error, nothing."""
-    file = os.open(path, _NEW, mode)
+    file = os.open(path, NEW, mode)
     try:
         written = os.write(file, content) if content else 0
         while written < len(content):
@@ -44,7 +44,7 @@ def write_new(path: str, content: bytes, mode: int) -> None:
 
 def copy_new(source: int, path: str, mode: int) -> None:
     """An open file's content under a new name. All of it or, on an error, nothing."""
-    file = os.open(path, _NEW, mode)
+    file = os.open(path, NEW, mode)
     try:
         at = 0
         while sent := os.sendfile(file, source, at, _COPY_BYTES):

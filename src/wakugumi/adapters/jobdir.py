@@ -3,6 +3,7 @@
     <jobs>/<job id>/             while it runs: its inputs and what it makes; its current directory
     <jobs>/<job id>/.done        when it has ended: its result as JSON, without the archive
     <jobs>/<job id>/result.zip   and the archive, if it made any files
+    <jobs>/<job id>/.stdout      and .stderr, if they do not fit a frame
     <jobs>/.worker               whose folder this is: by the same id its worker comes back after a restart
 
 `.done` comes last, so a directory without it is what an interrupted job left behind. Nothing is synced: where power was
@@ -15,37 +16,39 @@ A directory whose time is over is used again under a new name, and `.done` files
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
 import msgspec
 
-from wakugumi.adapters.archive import Found, ZipWriter, crc32, walk
+from wakugumi.adapters.archive import Found, TooBig, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
-from wakugumi.adapters.files import READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
+from wakugumi.adapters.claim import claim
+from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
+from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed, parts_of
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
-from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits import KIB
-from wakugumi.wire.message import InputFile, JobResult, encode
+from wakugumi.errors import Refused
+from wakugumi.limits import KIB, MIB
+from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
 
 DONE: Final = ".done"
-ARCHIVE: Final = "result.zip"
 WORKER: Final = ".worker"
 SMALL_BYTES: Final = 256 * KIB
 SMALL_FILES: Final = 32
 """What is packed, written or removed without leaving the loop: about a millisecond of work."""
 SPARE_MAX: Final = 1_000
 """Directories whose time is over and that wait to be used again: a second's worth."""
-_WORKERS_MAX: Final = 100
-"""Workers of one machine that share a jobs folder: each claims a folder of its own in it."""
+_IN_MEMORY_BYTES_MAX: Final = 16 * MIB
+"""What is tried to pack in memory: most of what is larger does not fit a frame, and would be read twice."""
+_QUICKLY_REMOVED_BYTES: Final = 16 * MIB
+"""A larger file takes a file system more than a millisecond to give up."""
 
 
 class Done(JobResult, frozen=True, rename="pascal"):
@@ -72,7 +75,8 @@ class JobsFolder:
 
     def __init__(self, path: Path) -> None:
         """Claim the folder or, if another worker has it, one in it. Raises ConfigError."""
-        self.path, self._lock = _claim(path)
+        hint = "choose another one with --jobs"
+        self.path, self._lock = claim(path, what="jobs folder", inside="worker-", hint=hint)
         self.captures = Captures(self.path)
         self._spare: dict[str, None] = {}
         self._ledger = Ledger(self.path)
@@ -125,20 +129,27 @@ class JobsFolder:
 
     def load(self, job: str) -> bytes | None:
         """The whole encoded result of a finished job. None if there is none that can be trusted."""
+        whole = self.load_whole(job)
+        return None if whole is None else whole.payload
+
+    def load_whole(self, job: str) -> Whole | None:
+        """The same, and the files that it names: they are there, and have their size."""
+        path = f"{self.path}/{job}"
         try:
-            data = read_entry(job, f"{self.path}/{job}/{DONE}")
+            data = read_entry(job, f"{path}/{DONE}")
             if data is None:
                 return None
             done = _done.decode(data)
+            parts = parts_of(done, path)
             if done.archive_bytes is None:
-                return data
-            archive = read_all(f"{self.path}/{job}/{ARCHIVE}")
+                return Whole(data, parts)
+            archive = read_all(f"{path}/{ARCHIVE}")
         except (OSError, ValueError):
             return None
         if len(archive) != done.archive_bytes or crc32(archive) != done.archive_crc:
             return None
         result = JobResult(**{name: getattr(done, name) for name in JobResult.__struct_fields__})
-        return encode(msgspec.structs.replace(result, output_archive=archive))
+        return Whole(encode(msgspec.structs.replace(result, output_archive=archive)), parts)
 
     def unmark(self, job: str) -> None:
         """Its result answers for nothing any more. What is beside it stays until the job's time is over."""
@@ -179,9 +190,12 @@ class JobsFolder:
         return self.remove(job)
 
     def remove(self, job: str) -> bool:
-        """Forget a finished job. False if more than the usual two files is there: `remove_tree` may take its time."""
+        """Forget a finished job. False if more than two small files is there: `remove_tree` may take its time."""
         path = f"{self.path}/{job}"
         try:
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(f"{path}/{ARCHIVE}", follow_symlinks=False).st_size > _QUICKLY_REMOVED_BYTES:
+                    return False
             for name in (DONE, ARCHIVE):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(f"{path}/{name}")
@@ -220,9 +234,12 @@ class JobsFolder:
 
 
 class JobDir:
-    """One job's directory: place, run elsewhere, then `reopen`, `pack`, and `seal` or `keep`. All raise Refused."""
+    """One job's directory: place, run elsewhere, then `reopen`, `pack` or `pack_large`, and `seal` or `keep`.
 
-    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "path")
+    All raise Refused.
+    """
+
+    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "_packed", "path")
 
     def __init__(self, job: str, path: str, ledger: Ledger) -> None:
         self.path = path
@@ -232,16 +249,21 @@ class JobDir:
         self._folder = -1
         self._names: list[str] = []
         self._found: list[Found] | None = []
+        self._packed = ""
+        """Where the archive is until the rest is removed, if it was written to the disk."""
 
-    def place(self, files: Sequence[InputFile]) -> None:
-        """Write the inputs, whose names were checked."""
+    def place(self, files: Sequence[InputFile], bring: Callable[[str, str], None] | None = None) -> None:
+        """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`."""
         self._inputs = frozenset(file.name for file in files)
         try:
             for file in files:
                 path = f"{self.path}/{file.name}"
                 if "/" in file.name:
                     os.makedirs(os.path.dirname(path), exist_ok=True)
-                write_new(path, file.content or b"", 0o666)
+                if file.content is None and bring is not None:
+                    bring(file.name, path)
+                else:
+                    write_new(path, file.content or b"", 0o666)
         except OSError as error:
             raise refused(error, "the job's inputs cannot be written") from None
 
@@ -271,22 +293,58 @@ class JobDir:
         return self._found is not None
 
     def pack(self, bytes_max: int) -> bytes | None:
-        """What the program made, as a ZIP; None if it made nothing. Raises TooBig."""
+        """What the program made, as a ZIP; None if it made nothing. Raises TooBig, also for what may become small."""
+        writer, left = None, _IN_MEMORY_BYTES_MAX
         try:
-            if self._found is None:
-                self._found = self._look()
-            if not self._found:
-                return None
-            writer = ZipWriter(bytes_max)
-            for found in self._found:
+            for found in self._made():
+                left -= found.status.st_size
+                if left < 0:
+                    raise TooBig
+                if writer is None:
+                    writer = ZipWriter(bytes_max)
                 writer.add(self._folder, found)
         except OSError as error:
             raise refused(error, "what the program made cannot be read") from None
-        return writer.finish()
+        return None if writer is None else writer.finish()
+
+    def pack_large(self, bytes_max: int, go_on: Callable[[], None]) -> BlobRef:
+        """The same, straight to the disk. Raises TooBig if that is more than `bytes_max`, and what `go_on` raises."""
+        from wakugumi.adapters.archive_file import FileZip
+
+        path = f"{self.path}/.waku-{os.urandom(8).hex()}"  # Hidden: it is not packed itself.
+        try:
+            file = os.open(path, NEW, 0o600)
+            try:
+                writer = FileZip(file, os.path.dirname(self.path), bytes_max, go_on)
+                with contextlib.closing(writer):
+                    for found in self._made():
+                        writer.add(self._folder, found)
+                    ref = writer.finish()
+            except BaseException:
+                os.unlink(path)
+                raise
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise refused(error, "what the program made cannot be packed") from None
+        self._packed = path
+        return ref
+
+    def packed(self) -> bytes:
+        """The archive that was written to the disk, as it is small after all."""
+        try:
+            data = read_all(self._packed)
+            os.unlink(self._packed)
+        except OSError as error:
+            raise refused(error, "what the program made cannot be packed") from None
+        return data
 
     def produced_bytes(self) -> int:
         """What `pack` would put into the archive, before packing."""
-        return sum(found.status.st_size for found in self._found or ())
+        try:
+            return sum(found.status.st_size for found in self._made())
+        except OSError as error:
+            raise refused(error, "what the program made cannot be read") from None
 
     def seal(self, result: JobResult, payload: bytes, archive: bytes | None) -> bytes:
         """Remove all but the result and its archive, and mark the job as done.
@@ -307,13 +365,39 @@ class JobDir:
         self.mark(encode(done))
         return encode(msgspec.structs.replace(result, output_archive=archive))
 
+    def seal_large(
+        self, result: JobResult, archive: bytes | BlobRef | None, texts: Mapping[str, tuple[int, bytes]]
+    ) -> bytes:
+        """The same where some of it does not fit a frame: the archive that was packed to the disk, and those of stdout
+        and stderr that are given here as open files, and what is to be added to them."""
+        try:
+            if self._names:
+                empty(self._folder, self._names)
+            if isinstance(archive, BlobRef):
+                os.replace(self._packed, f"{self.path}/{ARCHIVE}")
+                result = msgspec.structs.replace(result, archive_blob=archive)
+            elif archive is not None:
+                write_new(f"{self.path}/{ARCHIVE}", archive, 0o600)
+            for name, (file, more) in texts.items():
+                field = {STDOUT: "stdout_blob", STDERR: "stderr_blob"}[name]
+                result = msgspec.structs.replace(result, **{field: copy_hashed(file, more, f"{self.path}/{name}")})
+        except OSError as error:
+            raise refused(error, "the job's files cannot be kept") from None
+        if not isinstance(archive, bytes):
+            payload = encode(result)
+            self.mark(payload)
+            return payload
+        done = Done(**msgspec.structs.asdict(result), archive_bytes=len(archive), archive_crc=crc32(archive))
+        self.mark(encode(done))
+        return encode(msgspec.structs.replace(result, output_archive=archive))
+
     def keep(self, result: JobResult, capture: Capture) -> bytes:
         """Leave everything where it is, stdout and stderr beside it, and mark the job as done."""
         try:
             if self._names:
-                empty(self._folder, [name for name in (DONE, ".stdout", ".stderr") if name in self._names])
-            copy_new(capture.out, f"{self.path}/.stdout", 0o600)
-            copy_new(capture.err, f"{self.path}/.stderr", 0o600)
+                empty(self._folder, [name for name in (DONE, STDOUT, STDERR) if name in self._names])
+            copy_new(capture.out, f"{self.path}/{STDOUT}", 0o600)
+            copy_new(capture.err, f"{self.path}/{STDERR}", 0o600)
         except OSError as error:
             raise refused(error, "the job's output cannot be kept") from None
         payload = encode(result)
@@ -352,10 +436,12 @@ class JobDir:
             remove_tree(self.path)
             os.mkdir(self.path, 0o700)
 
-    def _look(self, files_max: int | None = None, bytes_max: int = 0) -> list[Found] | None:
+    def _made(self) -> Iterable[Found]:
+        """Everything the program made. If it is much, it is looked for again: a list of it might be too long."""
+        return walk(self._folder, self._inputs) if self._found is None else self._found
+
+    def _look(self, files_max: int, bytes_max: int) -> list[Found] | None:
         """Everything the program made; None if there is more than that."""
-        if files_max is None:
-            return list(walk(self._folder, self._inputs))
         if len(self._names) > files_max:
             return None
         all_found: list[Found] = []
@@ -365,26 +451,3 @@ class JobDir:
             if bytes_max < 0 or len(all_found) > files_max:
                 return None
         return all_found
-
-
-def _claim(path: Path) -> tuple[str, int]:
-    """The folder that is ours now, and the open file whose lock says so."""
-    hint = "choose another one with --jobs"
-    for number in range(1, _WORKERS_MAX + 1):
-        folder = os.path.abspath(path if number == 1 else path / f"worker-{number}")
-        try:
-            os.makedirs(folder, 0o700, exist_ok=True)
-            owner = os.stat(folder).st_uid
-            lock = os.open(f"{folder}/.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"the jobs folder {folder} cannot be used: {error.strerror}", hint) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            continue
-        if owner not in {os.geteuid(), 0}:  # its owner could put anything in place of a result
-            os.close(lock)
-            raise ConfigError(f"the jobs folder {folder} belongs to another user", hint)
-        return folder, lock
-    raise ConfigError(f"{_WORKERS_MAX} workers already share the jobs folder {path}", hint)

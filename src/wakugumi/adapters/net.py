@@ -134,6 +134,12 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def release(self) -> None:
+        """Give the connection up without ending it: it speaks something else. To its owner it is lost."""
+        self.expect_within(None, "")
+        self._transport = None
+        self._owner.on_lost(self)
+
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
@@ -145,7 +151,7 @@ class Link(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
-            _tune(sock)
+            tune(sock)
         name = transport.get_extra_info("peername")
         self.peer = str(Address(name[0], name[1])) if isinstance(name, tuple) and len(name) >= 2 else "a local process"
         self.is_local = _is_local(transport)
@@ -202,13 +208,26 @@ class Link(asyncio.Protocol):
             self._transport.resume_reading()
 
 
-async def listen(host: str, port: int, new_owner: Callable[[], Owner]) -> asyncio.Server:
-    """Accept connections, each with an owner of its own. Raises ConfigError if the port cannot be had."""
+def as_it_is(link: Link) -> asyncio.Protocol:
+    """A connection that speaks frames and nothing else."""
+    return link
+
+
+async def listen(
+    host: str, port: int, new_owner: Callable[[], Owner], door: Callable[[Link], asyncio.Protocol] = as_it_is
+) -> asyncio.Server:
+    """Accept connections, each with an owner of its own. A door looks first whether they speak frames at all. Raises
+    ConfigError if the port cannot be had."""
+    return await accept(host, port, lambda: door(Link(new_owner())))
+
+
+async def accept(host: str, port: int, new_protocol: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+    """Accept connections of any kind. Raises ConfigError if the port cannot be had."""
     loop = asyncio.get_running_loop()
     if not 0 <= port <= 0xFFFF:  # uvloop would take it modulo 65 536
         raise ConfigError(f"{port} is no port", "choose one from 1 to 65535, or 0 for any free one")
     try:
-        return await loop.create_server(lambda: Link(new_owner()), host, port, backlog=1024)
+        return await loop.create_server(new_protocol, host, port, backlog=1024)
     except ValueError as error:  # a name that no encoding of host names can hold
         raise ConfigError(f"cannot listen on {Address(host, port)}: {error}") from None
     except OSError as error:
@@ -274,18 +293,22 @@ def parse_addresses(text: str, default_port: int | None = None) -> list[Address]
 
 def check_binding(host: str, *, allow_open: bool) -> None:
     """Safe by default (SPEC O1): wider than loopback needs a word. Raises ConfigError."""
-    if allow_open or host == "localhost":
+    if allow_open or is_loopback(host):
         return
-    with contextlib.suppress(ValueError):
-        if ipaddress.ip_address(host).is_loopback:
-            return
     raise ConfigError(
         f"listening on {host} would let anyone who reaches this machine run programs on the workers",
         "listen on 127.0.0.1, or say --allow-open if the network is closed to strangers",
     )
 
 
-def _tune(sock: socket.socket) -> None:
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach it?"""
+    with contextlib.suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def tune(sock: socket.socket) -> None:
     """Find out about a peer that vanished, also if it never asked for heartbeats."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

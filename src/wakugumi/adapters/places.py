@@ -72,8 +72,15 @@ def open_place(url: str, token: str = "") -> Place:
     parts = urlsplit(url)
     if parts.scheme == "file":
         return FolderPlace(Path(unquote(parts.path)))
-    del token  # for HTTP
-    raise ConfigError(f"{url!r} is no place for blobs", "write file:///folder")
+    if parts.scheme in {"http", "https"}:
+        from wakugumi.adapters.places_http import HttpPlace  # Many need none of them.
+
+        return HttpPlace(url, token)
+    if parts.scheme == "s3":
+        from wakugumi.adapters.places_s3 import S3Place
+
+        return S3Place(url)
+    raise ConfigError(f"{url!r} is no place for blobs", "write file:///folder, s3://bucket/prefix or http://host:port")
 
 
 def _copy(file: int, into: Incoming, on_bytes: OnBytes) -> None:

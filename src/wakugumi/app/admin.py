@@ -14,6 +14,7 @@ from cyclopts import Parameter
 
 from wakugumi.app import config, logs
 from wakugumi.app.asking import answers, ask, ask_each, id_of, show_each
+from wakugumi.app.fetches import Transfer
 from wakugumi.app.grids import connected
 from wakugumi.app.options import ASKING, Asking
 from wakugumi.app.outfolder import OutFolder, Record
@@ -22,7 +23,7 @@ from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core import questions as qu
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
-from wakugumi.limits import LIST_ROWS_DEFAULT
+from wakugumi.limits import LIST_ROWS_DEFAULT, LIST_ROWS_MAX
 from wakugumi.roles.result import Result
 
 IDS_AT_ONCE: Final = 10_000
@@ -37,6 +38,8 @@ def status(*, asking: Asking = ASKING) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
     told = ask_each(qu.AskStatus(), qu.StatusAnswer, asking)
     show_each(told, asking, _show_status, lambda answer: ["full" if answer.full else "ok"])
+    if config.OUTPUT.value(asking.output) == "table":
+        _show_files(asking)
     return 0
 
 
@@ -236,7 +239,9 @@ def _keep(folder: OutFolder, result: Result) -> None:
         run_s=result.run_s,
         worker=result.worker,
     )
-    folder.put(name, result, record)
+    transfer = Transfer(result.archive_bytes)
+    with closing(transfer):
+        folder.put(name, result, record, transfer.on_bytes)
 
 
 def _show_status(answer: qu.StatusAnswer) -> None:
@@ -289,6 +294,24 @@ def _show_status(answer: qu.StatusAnswer) -> None:
             for row in answer.busiest
         ]
         table_out(("client", "is", "#unfinished", "#running", "#not fetched"), rows_by_client)
+
+
+def _show_files(asking: Asking) -> None:
+    """What the leader keeps for its workers, if it keeps anything."""
+    try:
+        told = ask_each(qu.AskCaches(LIST_ROWS_MAX), qu.CachesAnswer, asking)
+    except Refused:
+        return  # It is of a version that keeps none.
+    for each in told:
+        answer = each.answer
+        if answer is not None and (answer.total or answer.blobs.blobs):
+            sent = answer.blobs
+            hits = sum(row.hits for row in answer.rows)
+            title = f"caches of {each.leader}" if len(told) > 1 else "caches"
+            fetched = (
+                f"{size(sent.from_leader_bytes)} from the leader and {size(sent.from_workers_bytes)} from each other"
+            )
+            print(f"\n{title}: {answer.total:,}, {size(answer.bytes)}, {one(hits, 'hit')}; workers fetched {fetched}")
 
 
 _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")

@@ -12,6 +12,7 @@ from wakugumi.app.grids import connected
 from wakugumi.app.one import named_files
 from wakugumi.app.options import (
     LOGGING,
+    CachedFiles,
     ClientId,
     Files,
     Leader,
@@ -24,6 +25,7 @@ from wakugumi.app.options import (
 )
 from wakugumi.app.output import colour, duration, json_out, one, say, say_error
 from wakugumi.app.stoppable import run
+from wakugumi.app.transfers import shown
 from wakugumi.errors import EXIT_JOB_FAILED
 from wakugumi.limits import BROADCAST_DEADLINE_S, JOB_TIMEOUT_MAX_S
 from wakugumi.roles.broadcast import Summary
@@ -54,6 +56,7 @@ def broadcast(
     /,
     *,
     file: Files = (),
+    cached: CachedFiles = (),
     within: Annotated[
         float,
         Parameter(
@@ -72,12 +75,12 @@ def broadcast(
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
     how = config.OUTPUT.value(output)
-    files = named_files(file)
+    files = named_files(file, cached)
     timeout_s = config.TIMEOUT_S.value(timeout)
     results: list[Result] = []
 
     async def ask_all() -> Summary:
-        async with connected(leader, client_id=client_id) as grid:
+        async with connected(leader, client_id=client_id) as grid, shown(grid, files):
             shout = grid.broadcast(
                 program,
                 args=program_args,
@@ -114,7 +117,7 @@ def _show(result: Result) -> None:
         how += f" (exit code {result.exit_code})"
     took = "" if result.run_s is None else f" in {duration(result.run_s)}"
     print(f"{colour(str(result.item), 'bold')}: {how}{took}")
-    for text in (result.stdout, result.stderr):
+    for text in (result.stdout_end, result.stderr_end):
         for line in text.splitlines():
             print(f"    {line}")
 

@@ -49,6 +49,10 @@ FAMILIES: Final = {
         "Jobs that used up their attempts: list, show, requeue, drop.",
         "Examples:\n  waku dead list\n  waku dead show monday-run\n  waku dead requeue --reason timeout",
     ),
+    "caches": (
+        "Files that workers have beforehand: put, list, show, pin, drop.",
+        "Examples:\n  waku caches list\n  waku caches put dataset-v1 data/\n  waku run calcA --cached dataset-v1/a.bin",
+    ),
     "workers": (
         "Who works for the leader: list, drain, resume.",
         "Examples:\n  waku workers list\n  waku workers drain rack1-7",
@@ -65,13 +69,13 @@ COMMANDS: Final[dict[str, tuple[Command, ...]]] = {
         Command(
             "map",
             "wakugumi.app.map:map_inputs",
-            "PROGRAM INPUT… [--out DIR] [OPTIONS] [-- ARG…]",
+            "PROGRAM INPUT… [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]",
             """\
 One job per input; run again, it does only what is missing or failed.
 
 INPUT is a file, or a folder: its files in order, without hidden ones and without what is in folders inside. The file \
 lies in the job's directory under its own name; an ARG may hold {} for that name, and without any {} the name is the \
-last argument.
+last argument. Inputs may be of any size; --file and --cached add files that every job has.
 
 Each result is a folder DIR/<input's name>/ with the files that the program made, stdout.txt, stderr.txt and a record, \
 .waku.json. Inputs that share a name keep as much of their path as tells them apart. A folder there is a finished \
@@ -92,23 +96,24 @@ Examples:
         Command(
             "run",
             "wakugumi.app.run:run",
-            "PROGRAM [--file F]… [--out DIR] [OPTIONS] [-- ARG…]",
+            "PROGRAM [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]",
             """\
 One job: its output is the output, its exit code the exit code.
 
 The job runs in a directory of its own, with the files you name in it and an empty standard input. What it makes there \
 is written to --out DIR; without --out nothing is written, and you are told how many files there were. Its output is \
-text in UTF-8: what is binary belongs in a file.""",
+text in UTF-8: what is binary belongs in a file. Files may be of any size.""",
             """\
 Examples:
   waku run /bin/echo -- hello
   waku run ./simulate.py --file model.json --out results -- --steps 100
-  waku run calcA --file input.txt --leader grid:5000 --timeout 60""",
+  waku run calcA --file input.txt --leader grid:5000 --timeout 60
+  waku run calcA --cached dataset-v1/a.bin -- a.bin""",
         ),
         Command(
             "submit",
             "wakugumi.app.submit:submit",
-            "PROGRAM [--file F]… [--id ID] [--count N] [OPTIONS] [-- ARG…]",
+            "PROGRAM [--file F]… [--cached ID/NAME]… [--id ID] [--count N] [OPTIONS] [-- ARG…]",
             """\
 Hand in jobs and leave: prints their ids once the leader has them.
 
@@ -179,6 +184,9 @@ that folder goes on with them. Without --state each port has a folder of its own
 (round-robin), always the same for the same --key (sticky), or the least busy by slots and CPU (score). PATTERN=NAME \
 says so for the subjects that match; the most specific pattern counts, and `calcA` means all below job.assign.calcA.
 
+Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same port; \
+--blobs names a shared folder or a bucket instead, which clients and workers then use directly.
+
 Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
 the second ends it at once.""",
             """\
@@ -186,6 +194,7 @@ Examples:
   waku leader 5000
   waku leader 5000 --state /var/lib/wakugumi
   waku leader 5000 --memory
+  waku leader 5000 --blobs s3://bucket/grid
   waku leader 5000 --policy round-robin --policy 'calcA=sticky'
   waku leader 5000 --host 10.0.0.1 --allow-open""",
         ),
@@ -388,6 +397,74 @@ Forget dead jobs, chosen as in `waku dead requeue`.""",
 Examples:
   waku dead drop monday-run
   waku dead drop --pattern 'job.assign.calcA.>' --reason timeout""",
+        ),
+        Command(
+            "caches put",
+            "wakugumi.app.caches:caches_put",
+            "ID FILE|FOLDER… [--target PATTERN] [--within S] [--share X] [--pin] [OPTIONS]",
+            """\
+Put files on the workers beforehand, under an id; jobs then name them with --cached ID/NAME.
+
+A file has its own name in the cache, or NAME with NAME=PATH; a folder stands for all files below it, hidden ones too. \
+What is put goes to every worker whose patterns overlap --target, and to those that join later. Nothing under an id is \
+ever overwritten: what is there is skipped, new names are added, and other content under the same name fails. So new \
+content is a new id, such as dataset-v2. The same command again sends only what is missing.
+
+Waits --within so many seconds for the workers, or until a --share of them, 0 to 1, has it. Exit code 1 if too few \
+have it then.""",
+            """\
+Examples:
+  waku caches put dataset-v1 data/
+  waku caches put model-7 weights=run7/w.bin --target 'job.assign.gpu.>' --pin
+  waku caches put dataset-v1 data/ --share 0.9 --within 60""",
+        ),
+        Command(
+            "caches list",
+            "wakugumi.app.caches:caches_list",
+            "[--limit N] [OPTIONS]",
+            """\
+Which caches there are, how large, on how many workers, and how often they were used.""",
+            """\
+Examples:
+  waku caches list
+  waku caches list -o quiet""",
+        ),
+        Command(
+            "caches show",
+            "wakugumi.app.caches:caches_show",
+            "ID [OPTIONS]",
+            """\
+What is in a cache, and which workers have it.
+
+Exit code 3 if there is no such cache.""",
+            """\
+Example:
+  waku caches show dataset-v1""",
+        ),
+        Command(
+            "caches pin",
+            "wakugumi.app.caches:caches_pin",
+            "ID [--off] [OPTIONS]",
+            """\
+Keep a cache until it is dropped: it is never evicted to make room.
+
+With --off it may be evicted again, like any other. Exit code 3 if there is no such cache.""",
+            """\
+Examples:
+  waku caches pin dataset-v1
+  waku caches pin dataset-v1 --off""",
+        ),
+        Command(
+            "caches drop",
+            "wakugumi.app.caches:caches_drop",
+            "ID [OPTIONS]",
+            """\
+Forget a cache, at the leader and on all workers.
+
+A job that still names it fails. Exit code 3 if there is no such cache.""",
+            """\
+Example:
+  waku caches drop dataset-v1""",
         ),
         Command(
             "workers list",

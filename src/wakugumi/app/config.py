@@ -18,6 +18,7 @@ from wakugumi.errors import ConfigError
 from wakugumi.limits import (
     ADOPT_GRACE_MAX_S,
     ADOPT_GRACE_S,
+    BLOB_STORE_BYTES,
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
@@ -130,9 +131,18 @@ DESIRED: Final = Setting("desired", CLIENT_CAP_OLD, "CLIENT_DESIRED_PAR", least=
 TIMEOUT_S: Final = Setting("timeout", JOB_TIMEOUT_S, least=0.001, most=JOB_TIMEOUT_MAX_S)
 PROGRAMS: Final = Setting("programs", "/opt/grid/exe")
 JOBS: Final = Setting("jobs", "/tmp/jobs")  # noqa: S108 -- the contract's default (W1)
+CACHE: Final = Setting("cache", "")
+"""Empty: the contract's folder, if it can be made."""
+CACHE_BYTES: Final = Setting("cache-bytes", "")
+"""Empty: a share of the disk."""
+SERVE: Final = Setting("serve", "")
+ADVERTISE: Final = Setting("advertise", "")
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
+BLOBS: Final = Setting("blobs", "")
+"""Empty: the leader itself has them, beside its journal."""
+BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
 NAME: Final = Setting("name", "")
@@ -156,8 +166,14 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     TIMEOUT_S,
     PROGRAMS,
     JOBS,
+    CACHE,
+    CACHE_BYTES,
+    SERVE,
+    ADVERTISE,
     STATE,
     MEMORY,
+    BLOBS,
+    BLOB_BYTES,
     POLICY,
     NAME,
     HOST,

@@ -199,7 +199,11 @@ class Fleet:
         for number in range(1, workers + 1):
             name = f"{WORKER}-{number}"
             worker = ("wakugumi", "worker", HOST, ports[(number - 1) % leaders], "--programs", dm.FOLDER_PROGRAMS)
-            self.members.append(Member(name, (*worker, *limits, "--jobs", name, "--name", name), folder, marks))
+            self.members.append(
+                Member(
+                    name, (*worker, *limits, "--jobs", name, "--cache", f"{name}/.cache", "--name", name), folder, marks
+                )
+            )
         self.members.append(self.client)
 
     def look(self) -> None:

@@ -31,6 +31,10 @@ class Keys:
         digest.update(content)
         return digest.hexdigest()
 
+    def key_by_sha256(self, name: str, content_sha256: str) -> str:
+        """The same for content that is too large to hold."""
+        return self.key(name, b"\0sha256\0" + content_sha256.encode())
+
 
 def job_id(key: str, *parts: object) -> str:
     """A UUID of version 8, the one for hashes of one's own."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Final
@@ -21,15 +23,19 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.threads import beside
 from wakugumi.app import EXIT_INTERRUPTED, config, logs
+from wakugumi.app.fetches import Transfer, in_thread
 from wakugumi.app.grids import Place, choose, open_grid
 from wakugumi.app.inputs import Input, Inputs
 from wakugumi.app.keys import Keys, job_id, program_digest
-from wakugumi.app.one import NOTHING, Asked
+from wakugumi.app.one import NOTHING, Asked, named_files
 from wakugumi.app.options import (
     LOGGING,
+    CachedFiles,
     Cap,
     ClientId,
+    Files,
     JobSlots,
     Key,
     Leader,
@@ -47,10 +53,12 @@ from wakugumi.app.outfolder import OutFolder, Record
 from wakugumi.app.output import colour, one, say
 from wakugumi.app.progress import Progress, Tally, progress, summary
 from wakugumi.app.stoppable import Stopped, run
+from wakugumi.app.transfers import in_brief
 from wakugumi.core.questions import AskExplain, ExplainAnswer
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, hint_for
-from wakugumi.limits import PAYLOAD_BYTES_MAX
+from wakugumi.limits import INLINE_FILE_BYTES_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client import Grid
+from wakugumi.roles.contents import Cached, Content, Contents, must_wait_for_disk
 from wakugumi.roles.request import Task
 from wakugumi.roles.result import Result
 from wakugumi.wire.message import OK
@@ -76,6 +84,8 @@ def map_inputs(
     /,
     *inputs: Annotated[str, Parameter(help="Files, and folders with files.")],
     out: Annotated[str, Parameter(help="The folder for the results.")] = OUT,
+    file: Files = (),
+    cached: CachedFiles = (),
     inputs_from: Annotated[
         str | None,
         Parameter(allow_leading_hyphen=True, help="A file with further inputs, one path per line; - is stdin."),
@@ -104,7 +114,8 @@ def map_inputs(
     timeout_s = config.TIMEOUT_S.value(timeout)
     with closing(_all_inputs(inputs, inputs_from)) as found, closing(OutFolder(out)) as folder:
         asked = Asked(retries, key, priority, job_slots)
-        return Map(place, found, folder, program_args, timeout_s, subject, asked, fresh=fresh).run()
+        common = named_files(file, cached)
+        return Map(place, found, folder, program_args, timeout_s, subject, asked, common, fresh=fresh).run()
 
 
 class Map:
@@ -119,6 +130,7 @@ class Map:
         timeout_s: float,
         subject: str = "",
         asked: Asked = NOTHING,
+        common: Mapping[str, Content] = {},
         *,
         fresh: bool = False,
     ) -> None:
@@ -130,7 +142,10 @@ class Map:
         self._subject = subject
         self._asked = asked
         self._fresh = fresh
-        self._keys = Keys(program_digest(place.path) if place.path else place.program.encode(), args)
+        self._common = common
+        self._contents = Contents()
+        program = program_digest(place.path) if place.path else place.program.encode()
+        self._keys = Keys(program, [*args, *self._also()])
         self._salt = os.urandom(8).hex() if fresh else ""
         self._taken = 0
         self._last_at = monotonic()
@@ -164,9 +179,9 @@ class Map:
         done = bytearray(len(self._inputs))
         for at, source in enumerate(self._inputs):
             if self._folder.has_record(source.out) and not self._fresh:
-                content = _content(source.path)
-                if content is not None:
-                    done[at] = self._folder.is_ok(source.out, self._keys.key(source.out, content))
+                with suppress(Refused):  # The grid refuses it, with the reason.
+                    key, _ = self._read(source)
+                    done[at] = self._folder.is_ok(source.out, key)
             else:
                 self._folder.check_free(source.out)
         return done
@@ -176,39 +191,65 @@ class Map:
         drawn = progress(tally)
         try:
             async with open_grid(self._place) as grid:
+                grid.contents = self._contents
                 watching.start(self._watch(grid, tally, drawn), name="progress of a map")
                 jobs = grid.map(
                     self._place.program,
                     self._tasks(done, grid.client_id),
                     subject=self._subject,
                     timeout_s=self._timeout_s,
+                    files=self._common,
                     **self._asked._asdict(),
                 )
                 async with jobs as results:
                     async for result in results:
-                        self._ended(result, tally, drawn)
+                        await self._ended(result, tally, drawn)
         finally:
             await watching.close()
             drawn.close()
 
-    def _tasks(self, done: bytearray, client_id: str) -> Iterator[MapTask]:
+    async def _tasks(self, done: bytearray, client_id: str) -> AsyncIterator[MapTask]:
         """What is left to do, one by one: the next input is read when there is room for it."""
         rest = self._asked if self._asked[1:] != NOTHING[1:] else self._asked[:1]  # as ids were before there was more
         for at, source in enumerate(self._inputs):
             if done[at]:
                 continue
             self._taken += 1
-            content = _content(source.path)
             args = [arg.replace("{}", source.name) for arg in self._args]
-            if content is None:  # Too big, or not to be read: the grid refuses it, with the reason.
+            try:
+                if must_wait_for_disk({source.name: Path(source.path)}):
+                    key, content = await beside(lambda source=source: self._read(source), "wakugumi files")  # type: ignore[misc]
+                else:
+                    key, content = self._read(source)
+            except Refused:  # The grid refuses it too, with the reason.
                 yield MapTask(source=source, good_for="", args=args, files={source.name: Path(source.path)})
                 continue
-            key = self._keys.key(source.out, content)
             job = job_id(key, client_id, self._place.program, self._timeout_s, self._subject, self._salt, *rest)
             self._waiting_for[job] = None
             yield MapTask(source=source, good_for=key, args=args, files={source.name: content}, job_id=job)
 
-    def _ended(self, result: Result, tally: Tally, drawn: Progress) -> None:
+    def _read(self, source: Input) -> tuple[str, Content]:
+        """The key of an input, and what its job gets of it. Waits for the disk. Raises Refused."""
+        content = _content(source.path)
+        if content is not None and len(content) <= INLINE_FILE_BYTES_MAX:
+            return self._keys.key(source.out, content), content
+        brought = self._contents.bring(source.name, Path(source.path))
+        if content is None:
+            return self._keys.key_by_sha256(source.out, brought.ref.sha256), brought
+        if sha256(content).hexdigest() != brought.ref.sha256:
+            raise Refused("bad-request", f"the input {source.path} was changed while it was read", hint="")
+        return self._keys.key(source.out, content), brought
+
+    def _also(self) -> Iterator[str]:
+        """What tells the common files from others: another one is another job. No argument holds a NUL."""
+        for name, content in sorted(self._common.items()):
+            if isinstance(content, Cached):
+                yield f"\0cached\0{name}\0{content.cache_id}"
+            else:
+                assert isinstance(content, Path)
+                yield f"\0file\0{name}\0{self._contents.look(content)[0].sha256}"
+
+    async def _ended(self, result: Result, tally: Tally, drawn: Progress) -> None:
         task = result.item
         assert isinstance(task, MapTask)
         record = Record(
@@ -222,7 +263,11 @@ class Map:
             run_s=result.run_s,
             worker=result.worker,
         )
-        record = self._folder.put(task.source.out, result, record)
+        if result.is_here:
+            record = self._folder.put(task.source.out, result, record)
+        else:
+            put = partial(self._folder.put, task.source.out, result, record)
+            record = await in_thread(put, Transfer(result.archive_bytes, tally.note))
         self._waiting_for.pop(result.job_id, None)
         self._last_at = monotonic()
         ok = record.status == OK
@@ -231,7 +276,7 @@ class Map:
         if not ok:
             self._reasons[record.reason] += 1
             if tally.failed <= _SHOWN_FAILURES:
-                drawn.say(_failure(task.source.out, record, result.stderr))
+                drawn.say(_failure(task.source.out, record, result.stderr_end))
             elif tally.failed == _SHOWN_FAILURES + 1:
                 drawn.say("further failures are only counted")
         drawn.show()
@@ -242,6 +287,7 @@ class Map:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             tally.running = min(self._taken - tally.ended, self._place.parallel)
+            tally.sending = in_brief(grid.transfers())
             drawn.show()
             silent = monotonic() - self._last_at > _SILENT_S
             if silent and not asked and not self._place.path and self._waiting_for and grid.status().connected:
@@ -273,8 +319,10 @@ def _all_inputs(named: Sequence[str], listed: str | None) -> Inputs:
 
 
 def _content(path: str) -> bytes | None:
-    """None if it is too big for a job, or cannot be read."""
+    """None if it is larger than a frame, or cannot be read: whoever looks closer finds out."""
     try:
+        if os.stat(path).st_size > PAYLOAD_BYTES_MAX:
+            return None
         with open(path, "rb") as file:
             data = file.read(PAYLOAD_BYTES_MAX + 1)
     except OSError:

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakugumi.app.grids import Place, open_grid
-from wakugumi.app.output import one, say, say_error
+from wakugumi.app.output import one, say, say_error, size
 from wakugumi.app.stoppable import run
-from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, hint_for
+from wakugumi.app.transfers import shown
+from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, Refused, hint_for
+from wakugumi.roles.contents import Cached, Content
+from wakugumi.roles.downloads import no_news
 from wakugumi.roles.result import Result
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.places import OnBytes
 
 
 class Asked(NamedTuple):
@@ -33,7 +40,7 @@ NOTHING: Final = Asked()
 def run_one(
     place: Place,
     args: Sequence[str],
-    files: Mapping[str, Path],
+    files: Mapping[str, Content],
     subject: str,
     timeout_s: float,
     out: str | None,
@@ -43,23 +50,34 @@ def run_one(
 
     async def job() -> Result:
         async with open_grid(place) as grid:
-            return await grid.run(
-                place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, **asked._asdict()
-            )
+            async with shown(grid, files):
+                result = await grid.run(
+                    place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, **asked._asdict()
+                )
+            if not result.is_here:  # The rest must be fetched while the grid is there.
+                from wakugumi.app.fetches import Transfer, in_thread
+
+                await in_thread(partial(_show, result, out), Transfer(result.archive_bytes))
+            return result
 
     result = run(job())
+    if result.is_here:
+        _show(result, out)
+    return exit_code(result)
+
+
+def _show(result: Result, out: str | None, on_bytes: OnBytes = no_news) -> None:
     _write(sys.stdout, result.stdout)
     _write(sys.stderr, result.stderr)
     if not result.ok and result.stderr and not result.stderr.endswith("\n"):
         _write(sys.stderr, "\n")
-    if result.archive:
-        _keep_files(result, out)
-    return exit_code(result)
+    if result.archive_bytes:
+        _keep_files(result, out, on_bytes)
 
 
-def named_files(words: Sequence[str]) -> dict[str, Path]:
-    """The files that `--file` named: PATH, or NAME=PATH. Raises ConfigError."""
-    files: dict[str, Path] = {}
+def named_files(words: Sequence[str], cached: Sequence[str] = ()) -> dict[str, Content]:
+    """The files that `--file` named, PATH or NAME=PATH, and `--cached`, ID/NAME. Raises ConfigError."""
+    files: dict[str, Content] = {}
     for word in words:
         name, is_named, path = word.partition("=")
         if not is_named or Path(word).exists():
@@ -70,6 +88,16 @@ def named_files(words: Sequence[str]) -> dict[str, Path]:
         if name in files:
             raise ConfigError(f"two files are called {name!r}", "give one of them another name: --file NAME=PATH")
         files[name] = Path(path)
+    for word in cached:
+        cache, _, name = word.partition("/")
+        if not name:
+            raise ConfigError(f"{word!r} names no file of a cache", "write ID/NAME: --cached dataset-v1/a.bin")
+        if name in files:
+            raise ConfigError(f"two files are called {name!r}", "a cached file has the same name in the job")
+        try:
+            files[name] = Cached(cache)
+        except Refused as no:
+            raise ConfigError(str(no), "write ID/NAME: --cached dataset-v1/a.bin") from None
     return files
 
 
@@ -84,12 +112,13 @@ def exit_code(result: Result) -> int:
     return known.exit_code if known else EXIT_JOB_FAILED
 
 
-def _keep_files(result: Result, out: str | None) -> None:
+def _keep_files(result: Result, out: str | None, on_bytes: OnBytes) -> None:
     if out is None:
-        say(f"{one(len(result.files), 'file')} made, and not kept: --out DIR writes them to a folder")
+        made = one(len(result.files), "file") if result.is_here else f"{size(result.archive_bytes)} of files"
+        say(f"{made} made, and not kept: --out DIR writes them to a folder")
         return
     try:
-        written = result.extract(out)
+        written = result.extract(out, on_bytes)
     except OSError as error:
         raise ConfigError(f"cannot write to {out}: {error.strerror}", "choose another --out") from None
     say(f"{one(len(written), 'file')} written to {out}")

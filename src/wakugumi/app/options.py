@@ -22,7 +22,19 @@ Files = Annotated[
         negative="",
         consume_multiple=False,
         show_default=False,
-        help="A file for the job's directory, under its own name; NAME=PATH gives it another. May be repeated.",
+        help="A file for the job's directory, under its own name; NAME=PATH gives it another. Of any size; may be "
+        "repeated.",
+    ),
+]
+CachedFiles = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--cached",
+        negative="",
+        consume_multiple=False,
+        show_default=False,
+        help="A file that the workers have already: ID/NAME, its cache and its name there (see `waku caches put`). May "
+        "be repeated.",
     ),
 ]
 Timeout = Annotated[

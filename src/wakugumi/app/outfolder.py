@@ -11,13 +11,17 @@ import errno
 import fcntl
 import os
 import shutil
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from wakugumi.errors import ConfigError, PeerError, Refused
+from wakugumi.errors import ConfigError, Lost, PeerError, Refused
+from wakugumi.roles.downloads import no_news
 from wakugumi.roles.result import Result
 from wakugumi.wire.message import FAILED, OK
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.places import OnBytes
 
 RECORD: Final = ".waku.json"
 _SCRATCH: Final = ".waku-tmp"
@@ -103,8 +107,10 @@ class OutFolder:
         if not free:
             raise _taken(place)
 
-    def put(self, out: str, result: Result, record: Record) -> Record:
+    def put(self, out: str, result: Result, record: Record, on_bytes: OnBytes = no_news) -> Record:
         """Write a result in one step, in place of an earlier one. The record may become that of a failure.
+
+        What did not come with the result is fetched; that takes its time, and calls `on_bytes`.
 
         Raises Refused("disk") if the folder cannot be written any more: then there is no use in going on.
         """
@@ -113,13 +119,17 @@ class OutFolder:
         try:
             os.mkdir(scratch)
             try:
-                result.extract(scratch)
-            except (Refused, PeerError) as error:
+                result.extract(scratch, on_bytes)
+                texts = (result.stdout, result.stderr)
+            except (Refused, PeerError, Lost) as error:
+                if isinstance(error, Refused) and error.code == "disk":
+                    raise
                 shutil.rmtree(scratch)
                 os.mkdir(scratch)
-                record = msgspec.structs.replace(record, status=FAILED, reason="bad-result")
+                record = msgspec.structs.replace(record, status=FAILED, reason=_reason(error))
                 _write(os.path.join(scratch, "error.txt"), f"{error}\n".encode())
-            for stream, text in (("stdout", result.stdout), ("stderr", result.stderr)):
+                texts = (result.stdout_end, result.stderr_end)
+            for stream, text in zip(("stdout", "stderr"), texts):
                 _write(_free_name(scratch, stream), text.encode(errors="replace"))
             _write(os.path.join(scratch, RECORD), msgspec.json.encode(record) + b"\n")
             self._move(scratch, os.path.join(self.path, out))
@@ -154,6 +164,14 @@ class OutFolder:
             ) from None
         except OSError:
             pass  # Some network file systems lock no folders; two maps at once are then up to the user.
+
+
+def _reason(error: Refused | PeerError | Lost) -> str:
+    """Why what a job made is not here, although the job may have ended well."""
+    if isinstance(error, Lost):
+        return "no-leader"
+    is_gone = isinstance(error, Refused) and error.code in {"expired", "no-blob", "blob-broken"}
+    return error.code if isinstance(error, Refused) and is_gone else "bad-result"
 
 
 def _free_name(folder: str, stream: str) -> str:

@@ -29,6 +29,10 @@ class Tally:
         self.ok = 0
         self.failed = 0
         self.running = 0
+        self.doing = ""
+        """What takes its time just now, if anything does."""
+        self.sending = ""
+        """What is said of files on their way."""
         self._clock = clock
         self._started_at = clock()
         self._marks: deque[tuple[float, int]] = deque([(self._started_at, 0)])
@@ -57,6 +61,9 @@ class Tally:
             while now - self._marks[0][0] > _RATE_OVER_S and len(self._marks) > 2:
                 self._marks.popleft()
 
+    def note(self, doing: str) -> None:
+        self.doing = doing
+
     def rate(self) -> float:
         """Jobs per second of late."""
         at, ended = self._marks[0]
@@ -70,10 +77,14 @@ class Tally:
             parts.append(f"{self.failed:,} failed")
         if self.running:
             parts.append(f"{self.running:,} running")
+        if self.sending:
+            parts.append(self.sending)
         if (rate := self.rate()) > 0 and self.ended:
             parts.append(f"{rate:.1f}/s")
             if self.left:
                 parts.append(f"{duration(self.left / rate)} left")
+        if self.doing:
+            parts.append(self.doing)
         return ", ".join(parts)
 
 
@@ -149,10 +160,14 @@ class _Bar:
         if tally.failed:
             text.append(f"{tally.failed:,} failed  ", style="red")
         text.append(f"{tally.running:,} running", style="cyan")
+        if tally.sending:
+            text.append(f"  {tally.sending}", style="cyan")
         if tally.ended and (rate := tally.rate()) > 0:
             text.append(f"  {rate:.1f}/s")
             if tally.left:
                 text.append(f"  {duration(tally.left / rate)} left", style="dim")
+        if tally.doing:
+            text.append(f"  {tally.doing}", style="dim")
         return text
 
 

@@ -22,7 +22,7 @@ def show_results(results: Sequence[Result], how: str, *, with_leader: bool = Fal
 
 
 def _row(result: Result, with_leader: bool) -> tuple[str, ...]:
-    text = result.stdout if result.ok else result.stderr or result.reason
+    text = result.stdout_end if result.ok else result.stderr_end or result.reason
     return (
         result.job_id,
         result.status.lower(),
@@ -43,5 +43,6 @@ def _record(result: Result) -> dict[str, object]:
         "worker": result.worker,
         "stdout": result.stdout,
         "stderr": result.stderr,
-        "files": sorted(result.files),
+        "files": sorted(result.files) if result.is_here else None,
+        "archive_bytes": result.archive_bytes,
     }

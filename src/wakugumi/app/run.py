@@ -11,6 +11,7 @@ from wakugumi.app.grids import choose
 from wakugumi.app.one import Asked, named_files, run_one
 from wakugumi.app.options import (
     LOGGING,
+    CachedFiles,
     ClientId,
     Files,
     JobSlots,
@@ -32,6 +33,7 @@ def run(
     /,
     *,
     file: Files = (),
+    cached: CachedFiles = (),
     out: Annotated[str | None, Parameter(help="The folder for the files that the program makes.")] = None,
     timeout: Timeout = None,
     retries: Retries = 0,
@@ -49,4 +51,4 @@ def run(
     place = choose(program, leader, slots=job_slots, client_id=client_id, patience=patience)
     timeout_s = config.TIMEOUT_S.value(timeout)
     asked = Asked(retries, key, priority, job_slots)
-    return run_one(place, program_args, named_files(file), subject, timeout_s, out, asked)
+    return run_one(place, program_args, named_files(file, cached), subject, timeout_s, out, asked)

@@ -24,17 +24,22 @@ from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
+from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
+from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
 from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError
 from wakugumi.limits import DRAIN_DEADLINE_S
 from wakugumi.roles.leader import Leader
+from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
 
 log = logging.getLogger("wakugumi.app")
 
 PORT: Final = 5000
+BLOB_SETTINGS: Final = BlobSettings()
+"""Nothing was said."""
 _DRAINING: Final = "draining: running jobs may finish; ask again to stop at once"
 
 Host = Annotated[str | None, Parameter(help="The address to listen on; 127.0.0.1 if nothing is said. [WAKU_HOST]")]
@@ -97,6 +102,8 @@ def leader(
     *,
     state: StateDir = None,
     memory: Memory = None,
+    blobs: BlobsUrl = None,
+    blob_bytes: BlobBytes = None,
     policy: PolicyNames = (),
     host: Host = None,
     allow_open: AllowOpen = False,
@@ -104,7 +111,8 @@ def leader(
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = _binding(host, port, allow_open)
-    return run(_lead(where, _state(state, memory, port), _policies(policy)))
+    kept, policies = _state(state, memory, port), _policies(policy)
+    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes)))
 
 
 def worker(
@@ -118,10 +126,15 @@ def worker(
     slots: WorkerSlots = None,
     cpu_cap: CpuCap = None,
     name: WorkerName = None,
+    cache: CacheDir = None,
+    cache_bytes: CacheBytes = None,
+    serve: ServeAt = None,
+    advertise: Advertise = None,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
+    kept = keeping(cache, cache_bytes, serve, advertise)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
         programs=_programs(programs),
@@ -131,6 +144,10 @@ def worker(
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
+        cache_folder=kept.folder,
+        cache_bytes=kept.bytes_max,
+        serve=kept.serve,
+        advertise=kept.advertise,
     )
     return guarded(lambda: main_worker(settings))
 
@@ -145,6 +162,10 @@ def up(
     cpu_cap: CpuCap = None,
     state: StateDir = None,
     memory: Memory = None,
+    blobs: BlobsUrl = None,
+    blob_bytes: BlobBytes = None,
+    cache: CacheDir = None,
+    cache_bytes: CacheBytes = None,
     policy: PolicyNames = (),
     host: Host = None,
     allow_open: AllowOpen = False,
@@ -153,6 +174,7 @@ def up(
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = _binding(host, port, allow_open)
+    keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
         programs=_programs(programs),
@@ -160,14 +182,19 @@ def up(
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
+        cache_folder=keeps.folder,
+        cache_bytes=keeps.bytes_max,
     )
     kept, policies = _state(state, memory, port), _policies(policy)
-    return guarded(lambda: run(_up(where, settings, kept, policies)))
+    place = blob_settings(blobs, blob_bytes)
+    return guarded(lambda: run(_up(where, settings, kept, policies, place)))
 
 
-async def _lead(where: Address, state: Path | NoJournal, policies: Policies) -> int:
+async def _lead(
+    where: Address, state: Path | NoJournal, policies: Policies, blobs: BlobSettings = BLOB_SETTINGS
+) -> int:
     stops = _Stops()
-    async with _leader(state, policies) as (leader, tasks):
+    async with _leader(state, policies, blobs) as (leader, tasks):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
@@ -175,9 +202,11 @@ async def _lead(where: Address, state: Path | NoJournal, policies: Policies) -> 
     return 0
 
 
-async def _up(where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies) -> int:
+async def _up(
+    where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies, blobs: BlobSettings
+) -> int:
     stops = _Stops()
-    async with _leader(state, policies) as (leader, tasks):
+    async with _leader(state, policies, blobs) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
             _reachable(there),
@@ -186,6 +215,8 @@ async def _up(where: Address, settings: WorkerSettings, state: Path | NoJournal,
             slots=settings.slots,
             cpu_cap=settings.cpu_cap,
             copy_in=settings.copy_in,
+            cache_folder=settings.cache_folder,
+            cache_bytes=settings.cache_bytes,
         )
         serving = tasks.start(worker.run(), name="worker")
         _say_how(there, settings)
@@ -201,18 +232,21 @@ async def _up(where: Address, settings: WorkerSettings, state: Path | NoJournal,
 
 
 @asynccontextmanager
-async def _leader(state: Path | NoJournal, policies: Policies) -> AsyncIterator[tuple[Leader, Tasks]]:
+async def _leader(
+    state: Path | NoJournal, policies: Policies, settings: BlobSettings
+) -> AsyncIterator[tuple[Leader, Tasks]]:
     """A leader, and tasks that end before it does. Raises what it failed by, be it while it was closed."""
-    leader = await _new_leader(state, policies)
-    tasks = Tasks()
-    try:
-        yield leader, tasks
-    finally:
-        await tasks.close()
-        await leader.close()
-        failed = leader.drive.failed
-        if not failed.cancelled():
-            failed.result()
+    with leader_blobs(settings, state if isinstance(state, Path) else None) as blobs:
+        leader = await _new_leader(state, policies, blobs)
+        tasks = Tasks()
+        try:
+            yield leader, tasks
+        finally:
+            await tasks.close()
+            await leader.close()
+            failed = leader.drive.failed
+            if not failed.cancelled():
+                failed.result()
 
 
 async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
@@ -224,14 +258,14 @@ async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
         log.warning("jobs still run after %g s: the leader leaves without their results", DRAIN_DEADLINE_S)
 
 
-async def _new_leader(state: Path | NoJournal, policies: Policies) -> Leader:
+async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: LeaderBlobs) -> Leader:
     if isinstance(state, NoJournal):
         log.info("%s: no journal, and what is queued is gone with this process", state.why)
-        return Leader(policies=policies)
+        return Leader(policies=policies, blobs=blobs)
     journal = Journal.open(state)
     log.info("journal in %s: accepted jobs outlive this process", state)
     try:
-        return Leader(journal, policies=policies)
+        return Leader(journal, policies=policies, blobs=blobs)
     except BaseException:
         await journal.close()
         raise

@@ -13,6 +13,7 @@ from wakugumi.app.grids import connected
 from wakugumi.app.one import named_files
 from wakugumi.app.options import (
     LOGGING,
+    CachedFiles,
     ClientId,
     Files,
     JobSlots,
@@ -28,6 +29,7 @@ from wakugumi.app.options import (
 )
 from wakugumi.app.output import json_out
 from wakugumi.app.stoppable import run
+from wakugumi.app.transfers import shown
 from wakugumi.errors import ConfigError
 from wakugumi.limits import UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.job import Job
@@ -38,6 +40,7 @@ def submit(
     /,
     *,
     file: Files = (),
+    cached: CachedFiles = (),
     job_id: Annotated[str | None, Parameter(name="--id", help="The job's id: a UUID, or a name of your own.")] = None,
     count: Annotated[int, Parameter(help="How many jobs like this.")] = 1,
     subject: Subject = "",
@@ -56,12 +59,15 @@ def submit(
     if count < 1 or (job_id is not None and count > 1):
         raise ConfigError(f"--count is {count}: it is 1 or more, and an --id names one job alone")
     how = config.OUTPUT.value(output)
-    files = named_files(file)
+    files = named_files(file, cached)
     timeout_s = config.TIMEOUT_S.value(timeout)
 
     async def hand_in() -> list[str]:
         most = max(count, UNFINISHED_PER_CLIENT_MAX)
-        async with connected(leader, client_id=client_id, unfinished_max=most) as grid:
+        async with (
+            connected(leader, client_id=client_id, unfinished_max=most) as grid,
+            shown(grid, files),
+        ):
             taken: list[str] = []
             for first in range(0, count, 1000):
                 jobs = [

@@ -16,14 +16,18 @@ from wakugumi.core.dead import last_outcome
 from wakugumi.core.job import DONE, JobId, JobState, Verdict, parse_job_id, show_job_id
 from wakugumi.core.questions import (
     Answer,
+    AskCache,
+    AskCaches,
     AskCancel,
     AskDead,
     AskDrain,
     AskDrop,
+    AskDropCache,
     AskExplain,
     AskJob,
     AskJobs,
     AskLetter,
+    AskPin,
     AskRequeue,
     AskResume,
     AskStatus,
@@ -80,6 +84,8 @@ def answer(leader: Dispatch, question: Question, now: float) -> Answer:
             return letter(leader, question.job, now)
         case AskCancel() | AskDrain() | AskResume() | AskRequeue() | AskDrop():
             raise AssertionError("these change something, and are not answered here")
+        case AskCaches() | AskCache() | AskPin() | AskDropCache():
+            raise Refused("not-supported", "this leader keeps no caches")  # Otherwise `spread` had answered.
 
 
 def jobs(leader: Dispatch, question: AskJobs, now: float) -> JobsAnswer:

@@ -447,7 +447,9 @@ class Failover:
 
     def _handle_from(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         """What a connection says after it was hung up is nobody's any more."""
-        assert isinstance(event, ev.Welcomed | ev.Heard | ev.Blocked | ev.Receipts | ev.Refusal | ev.Answered)
+        assert isinstance(
+            event, ev.Welcomed | ev.Heard | ev.Blocked | ev.Receipts | ev.Refusal | ev.Wanted | ev.Answered
+        )
         conn = self._conns.get(event.conn)
         if conn is None:
             return
@@ -466,6 +468,8 @@ class Failover:
                     self._accepted(conn, job)
             case ev.Refusal(job=job, code=code, text=text):
                 self._refused(conn, job, code, text, now, do)
+            case ev.Wanted(job=job) if conn.full:
+                taken(conn, job)  # It has room. However long the files take, others need not wait for them.
             case ev.Answered(ask=ask, refused=refused, payload=payload):
                 if self._asks.pop(ask, None) is not None:
                     do.append(ev.Answer(ask, refused, payload))

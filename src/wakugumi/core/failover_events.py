@@ -113,6 +113,14 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """The leader takes this job once it has the files: it is neither accepted nor refused, and will be sent there
+    again."""
+
+    conn: ConnId
+    job: JobId
+
+
 class Result(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     job: JobId
@@ -141,6 +149,7 @@ ClientEvent: TypeAlias = (
     | Blocked
     | Receipts
     | Refusal
+    | Wanted
     | Result
     | Answered
 )

@@ -1,4 +1,4 @@
-"""Which names may a stranger give to a file or a program? (SPEC W5)
+"""Which names may a stranger give to a file, a program or a cache? (SPEC W5)
 
 A name that passes here names the same thing on every system a worker may run on, and that thing lies inside the job's
 directory: so the strictest rules of all of them hold everywhere, Windows' included, and a job that runs on one worker
@@ -29,12 +29,12 @@ An input `.done` would pass for a finished job after a crash. `result.zip` is no
 
 _FORBIDDEN: Final = re.compile(r'[\x00-\x1f\x7f-\x9f\\<>:"|?*]')
 """Control characters, and what Windows gives a meaning: backslash, drive and stream colon, wild cards, pipes."""
+_CACHE_ID: Final = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{CACHE_ID_CHARS_MAX}}}")
 _RESERVED: Final = frozenset(
     {"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"}
     | {device + digit for device in ("COM", "LPT") for digit in "0123456789¹²³"}
 )
 """Devices of Windows, in every folder and with any extension."""
-_CACHE_ID: Final = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{CACHE_ID_CHARS_MAX}}}")
 
 
 def check_file_name(name: str) -> str:
@@ -96,7 +96,7 @@ def check_cache_id(cache_id: str) -> str:
             f"a cache id is 1 to {CACHE_ID_CHARS_MAX} of A-Z, a-z, 0-9, '.', '_' and '-', and does not begin with a "
             f"dot, not {cache_id!r}"[:300],
         )
-    return cache_id
+    return check_file_name(cache_id)
 
 
 def _check_part(name: str, part: str) -> None:

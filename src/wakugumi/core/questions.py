@@ -107,6 +107,35 @@ class AskDrop(msgspec.Struct, frozen=True, tag_field="ask", tag="drop"):
     reason: str = ""
 
 
+class AskCaches(msgspec.Struct, frozen=True, tag_field="ask", tag="caches"):
+    """Which caches are there? Those used last come first."""
+
+    limit: int = LIST_ROWS_DEFAULT
+
+
+class AskCache(msgspec.Struct, frozen=True, tag_field="ask", tag="cache"):
+    """What is in this cache, and which workers have it?"""
+
+    cache: str
+
+
+class AskPin(msgspec.Struct, frozen=True, tag_field="ask", tag="pin"):
+    """Keep this cache for ever, or no longer than others."""
+
+    cache: str
+    pinned: bool = True
+
+
+class AskDropCache(msgspec.Struct, frozen=True, tag_field="ask", tag="drop-cache"):
+    """Forget this cache, here and on all workers."""
+
+    cache: str
+
+
+CacheQuestion: TypeAlias = AskCaches | AskCache | AskPin | AskDropCache
+"""What is asked of `core/spread.py`, and not of dispatch."""
+CACHE_QUESTIONS = (AskCaches, AskCache, AskPin, AskDropCache)
+
 Question: TypeAlias = (
     AskStatus
     | AskTop
@@ -122,6 +151,10 @@ Question: TypeAlias = (
     | AskLetter
     | AskRequeue
     | AskDrop
+    | AskCaches
+    | AskCache
+    | AskPin
+    | AskDropCache
 )
 
 
@@ -385,6 +418,74 @@ class DeadDoneAnswer(msgspec.Struct, frozen=True):
     """Further ones that the filters match: a step takes only so many. Ask again."""
 
 
+class CacheRow(msgspec.Struct, frozen=True):
+    cache: str
+    files: int
+    bytes: int
+    target: str
+    """For workers with patterns that overlap any of these."""
+    pinned: bool
+    version: str
+    workers: int
+    """Connected workers that should have it."""
+    ready: int
+    """Those of them that have all of it."""
+    created_s: float
+    used_s: float
+    """How long ago it was put first, and used last."""
+    hits: int
+    """How often a job or a worker asked for it."""
+
+
+class BlobCounters(msgspec.Struct, frozen=True):
+    """How content went to the workers since the leader began."""
+
+    blobs: int = 0
+    """Of which the leader knows that a worker has them, or wants them."""
+    waiting: int = 0
+    fetching: int = 0
+    from_leader: int = 0
+    from_leader_bytes: int = 0
+    from_workers: int = 0
+    from_workers_bytes: int = 0
+    """Fetched whole, and told so."""
+    failed: int = 0
+    """Sources that failed a worker; each was replaced."""
+    lied: int = 0
+    """Those that gave wrong content."""
+
+
+class CachesAnswer(msgspec.Struct, frozen=True):
+    rows: list[CacheRow]
+    total: int
+    """How many there are, of which `rows` are those used last."""
+    bytes: int
+    """Of all their files."""
+    blobs: BlobCounters = BlobCounters()
+
+
+class CacheEntryRow(msgspec.Struct, frozen=True):
+    name: str
+    size: int
+    sha256: str
+
+
+class CacheWorkerRow(msgspec.Struct, frozen=True):
+    worker: str
+    name: str
+    state: str
+    """ready, asked (it is at it), waiting (it is asked soon), failed, or evicted (it needed the room)"""
+    message: str = ""
+    """Why it failed."""
+
+
+class CacheAnswer(msgspec.Struct, frozen=True):
+    row: CacheRow
+    entries: list[CacheEntryRow]
+    workers: list[CacheWorkerRow]
+    """At most a thousand of each: the row has the totals."""
+
+
 Answer: TypeAlias = (
     StatusAnswer
     | TopAnswer
@@ -398,4 +499,7 @@ Answer: TypeAlias = (
     | DeadAnswer
     | LetterAnswer
     | DeadDoneAnswer
+    | CachesAnswer
+    | CacheAnswer
+    | CacheRow
 )

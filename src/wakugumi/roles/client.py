@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID, uuid4, uuid5
@@ -20,9 +20,11 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 
 from wakugumi.adapters.net import Address, dial, parse_address, parse_addresses
+from wakugumi.adapters.threads import beside
 from wakugumi.core import questions as qu
 from wakugumi.core.job import JobId, job_id_from_name, show_job_id
 from wakugumi.core.leaders import Choice
+from wakugumi.core.names import check_cache_id
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits import (
     ADOPT_GRACE_MAX_S,
@@ -34,14 +36,20 @@ from wakugumi.limits import (
     CONNECT_DEADLINE_S,
     JOB_TIMEOUT_MAX_S,
     KIB,
+    LIST_ROWS_DEFAULT,
+    PUT_DEADLINE_S,
     UNFINISHED_PER_CLIENT_MAX,
+    UPLOADS_AT_ONCE_MAX,
 )
 from wakugumi.roles.broadcast import Asked, Broadcast
+from wakugumi.roles.contents import NO_FILES, Content, Contents, Loaded, must_wait_for_disk
 from wakugumi.roles.endpoints import Endpoint, Status
 from wakugumi.roles.job import Job
-from wakugumi.roles.request import Arg, Content, Plan, Requests, must_wait_for_disk, read_files
+from wakugumi.roles.puts import ALL_WORKERS, CacheFiles, CachePut, CacheSummary, rows_of
+from wakugumi.roles.request import Arg, Plan, Requests
 from wakugumi.roles.result import Result
 from wakugumi.roles.session import Session
+from wakugumi.roles.uploads import Transfer
 from wakugumi.roles.window import Results, Window
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -72,12 +80,16 @@ _ANSWERS: Final[dict[type[object], type[qu.Answer]]] = {
     qu.AskLetter: qu.LetterAnswer,
     qu.AskRequeue: qu.DeadDoneAnswer,
     qu.AskDrop: qu.DeadDoneAnswer,
+    qu.AskCaches: qu.CachesAnswer,
+    qu.AskCache: qu.CacheAnswer,
+    qu.AskPin: qu.CacheRow,
+    qu.AskDropCache: qu.CacheRow,
 }
 
 
-_ABOUT_ONE: Final = (qu.AskJob, qu.AskStory, qu.AskExplain, qu.AskLetter, qu.AskDrain, qu.AskResume)
-"""Questions about one job or worker, which one of several leaders has."""
-_UNKNOWN: Final = frozenset({"unknown-job", "unknown-worker"})
+_ABOUT_ONE: Final = (qu.AskJob, qu.AskStory, qu.AskExplain, qu.AskLetter, qu.AskDrain, qu.AskResume, qu.AskCache)
+"""Questions about one job, worker or cache, which one of several leaders has."""
+_UNKNOWN: Final = frozenset({"unknown-job", "unknown-worker", "no-cache"})
 
 
 @asynccontextmanager
@@ -136,6 +148,9 @@ class Grid:
         _check(client_id, cap, choice, grace_s)
         self.client_id = client_id
         self.cap = cap
+        self.contents = Contents()
+        """Reads files for jobs; it remembers what it has read."""
+        self._reading = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
         self._requests = Requests(client_id)
         wants = [want for want in ms.WANTS_CLIENT if not embedded or want != ms.HEARTBEATS]
 
@@ -178,7 +193,7 @@ class Grid:
         `priority` (-100 to 100) goes before your other jobs for the same subject; `slots` is how many of one worker's
         slots it takes. `await` the Job for its Result.
         """
-        loaded = await _load(files) if files else ()
+        loaded = await self._load(files) if files else NO_FILES
         request = self._requests.make(
             program, args, loaded, job_id, subject, timeout_s, limits, retries, key, priority, slots
         )
@@ -253,9 +268,20 @@ class Grid:
         source = items if isinstance(items, AsyncIterable) else iter(items)
 
         async def plan() -> Plan:
-            common = await _load(files) if files else ()
+            common = await self._load(files) if files else NO_FILES
             return Plan(
-                self._requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots
+                self._requests,
+                program,
+                args,
+                common,
+                subject,
+                timeout_s,
+                limits,
+                retries,
+                key,
+                priority,
+                slots,
+                self.contents,
             )
 
         return Results(self.new_window(window), plan, source, self._session.tasks)
@@ -282,7 +308,7 @@ class Grid:
             raise Refused("bad-request", f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s", hint="")
 
         async def begin() -> tuple[list[Asked], list[str]]:
-            loaded = await _load(files) if files else ()
+            loaded = await self._load(files) if files else NO_FILES
             if self._session.must_wait:
                 await self._session.admission()
             await self.all_tried(_ALL_TRIED_WITHIN_S)
@@ -301,6 +327,61 @@ class Grid:
             return asked, [name for name in self.leaders if name not in there]
 
         return Broadcast(self._session, begin)
+
+    async def put_cache(
+        self,
+        cache: str,
+        files: CacheFiles,
+        *,
+        target: str = ALL_WORKERS,
+        within_s: float = PUT_DEADLINE_S,
+        share: float = 1.0,
+        pinned: bool = False,
+        on_progress: Callable[[CacheSummary], None] | None = None,
+    ) -> CacheSummary:
+        """Have every worker whose patterns overlap `target` keep these files beforehand; jobs name them by
+        `files={"a.bin": Cached(cache)}`. Raises Refused for what cannot be put.
+
+        The Path of a folder, as `files` or as the content of a name, stands for all files below it, hidden ones too.
+        Nothing under a cache's id is ever overwritten: what is there already is skipped, new names are added, another
+        content under the same name fails. Returns when every worker has answered, or `within_s` is over, or a `share`
+        of them (0 to 1) has it; `check()` of what it returns raises JobFailed if too few have it. Workers that join
+        later get it by themselves. A cache that is `pinned` is not evicted.
+        """
+        async with self._reading:
+            put = await beside(
+                lambda: CachePut(
+                    self.contents,
+                    cache,
+                    files,
+                    target=target,
+                    within_s=within_s,
+                    share=share,
+                    pinned=pinned,
+                    progress=on_progress is not None,
+                ),
+                "wakugumi files",
+            )
+        await self.all_tried(_ALL_TRIED_WITHIN_S)
+        return await put.to_each(self._session, self._there(), on_progress)
+
+    async def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[qu.CacheRow]:
+        """What all leaders keep for their workers; a cache of several leaders stands there once for each."""
+        return rows_of(await self.ask_each(qu.AskCaches(limit)))
+
+    async def cache(self, cache: str) -> qu.CacheAnswer:
+        """What is in it, and which workers have it. Raises Refused("no-cache")."""
+        answer = await self.ask(qu.AskCache(check_cache_id(cache)))
+        assert isinstance(answer, qu.CacheAnswer)
+        return answer
+
+    async def pin_cache(self, cache: str, *, pinned: bool = True) -> list[qu.CacheRow]:
+        """Keep it for ever, or no longer than others; at every leader that has it. Raises Refused("no-cache")."""
+        return rows_of(await self.ask_each(qu.AskPin(check_cache_id(cache), pinned)))
+
+    async def drop_cache(self, cache: str) -> list[qu.CacheRow]:
+        """Forget it, at every leader that has it and on all their workers. Raises Refused("no-cache")."""
+        return rows_of(await self.ask_each(qu.AskDropCache(check_cache_id(cache))))
 
     async def wait(self, job_id: str) -> Result:
         """The result of a job that someone submitted before. Raises Refused("unknown-job")."""
@@ -336,12 +417,16 @@ class Grid:
     async def ask_each(self, question: qu.Question) -> dict[str, qu.Answer | Refused]:
         """Ask every leader that serves, by its address. With one leader, wait for it if it is away."""
         await self.all_tried(_ALL_TRIED_WITHIN_S)
-        there = [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
+        there = self._there()
         answers = await asyncio.gather(*(self._ask(question, name) for name in there), return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException) and not isinstance(answer, Refused):
                 raise answer
         return dict(zip(there, answers))  # type: ignore[arg-type]
+
+    def _there(self) -> list[str]:
+        """Those that serve; if none does, the first, which is waited for."""
+        return [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
 
     async def _ask_who_knows(self, question: qu.Question) -> qu.Answer:
         answers = await self.ask_each(question)
@@ -370,6 +455,14 @@ class Grid:
     def status(self) -> Status:
         """How the connections are."""
         return self._session.status()
+
+    def transfers(self) -> list[Transfer]:
+        """The files that are just being read, or sent to a leader."""
+        reading = [
+            Transfer(row.name, row.done_bytes, row.total_bytes, "reading")
+            for row in list(self.contents.readings.values())
+        ]
+        return reading + self._session.transfers()
 
     @property
     def leaders(self) -> list[str]:
@@ -401,7 +494,14 @@ class Grid:
 
     async def close(self) -> None:
         """Leave. What the leader has, it keeps and does; its results wait for whoever asks with `wait`."""
+        self.contents.close()
         await self._session.close()
+
+    async def _load(self, files: Mapping[str, Content]) -> Loaded:
+        if not must_wait_for_disk(files):
+            return self.contents.load(files)
+        async with self._reading:
+            return await beside(lambda: self.contents.load(files), "wakugumi files")
 
     def new_window(self, size: int | None) -> Window:
         if size is None:
@@ -454,9 +554,3 @@ def _key(job_id: str) -> JobId:
         return job_id_from_name(job_id)
     except ValueError as error:
         raise Refused("bad-request", str(error), hint="") from None
-
-
-async def _load(files: Mapping[str, Content]) -> list[ms.InputFile]:
-    if must_wait_for_disk(files):
-        return await asyncio.to_thread(read_files, files)
-    return read_files(files)

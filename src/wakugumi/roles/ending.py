@@ -1,24 +1,29 @@
-"""What does a job's end say? From exit code, output and files to a result that fits a frame (SPEC W6).
+"""What does a job's end say? From exit code, output and files to a result that fits a frame (SPEC W6, C5).
 
 OK is exit code 0 and nothing else. A program that failed still answers with all it wrote and made. What does not fit
-stays in the job's directory, and the result says where and how much.
+stays in the job's directory as files that the result names by their hashes: `deliveries` brings them to the leader.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
 
 from wakugumi.adapters.archive import TooBig
+from wakugumi.adapters.capture import Capture
 from wakugumi.adapters.jobdir import JobDir
+from wakugumi.adapters.parts import STDERR, STDOUT
 from wakugumi.adapters.process import Child
-from wakugumi.limits import KIB, PAYLOAD_BYTES_MAX
-from wakugumi.wire.message import FAILED, OK, JobRequest, JobResult, encode
+from wakugumi.limits import KIB, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
+from wakugumi.wire.message import FAILED, OK, BlobRef, JobRequest, JobResult, encode
 
 TAIL_BYTES: Final = 64 * KIB
 """What a result tells of stdout and stderr where it cannot tell all: the end, where errors stand."""
+_TEXTS_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - KIB
+"""All that is not the archive, encoded: beside it there is room for the hashes of what does not fit."""
 
 
 class Ended(NamedTuple):
@@ -30,12 +35,19 @@ class Ended(NamedTuple):
     """A code of the error table; empty if it is OK."""
 
 
-def conclude(request: JobRequest, child: Child, directory: JobDir, worker: str, kept_s: float) -> Ended:
+def conclude(
+    request: JobRequest,
+    child: Child,
+    directory: JobDir,
+    worker: str,
+    kept_s: float,
+    go_on: Callable[[], None] = lambda: None,
+) -> Ended:
     """Make the result of a program that has ended, and keep it in its directory. Raises Refused.
 
-    The directory was reopened, and the capture measured.
+    The directory was reopened, and the capture measured. While much is packed, `go_on` is called now and then, and
+    what it raises ends that.
     """
-    capture = child.capture
     reason = child.reason or ("exit" if child.exit_code else "")
     note = _note(child)
     bare = JobResult(
@@ -50,28 +62,45 @@ def conclude(request: JobRequest, child: Child, directory: JobDir, worker: str, 
         worker=worker,
     )
     if reason == "output-limit":
-        result = _with_texts(bare, child, note, TAIL_BYTES)
+        result = _with_texts(bare, child.capture, note, TAIL_BYTES, TAIL_BYTES)
         return Ended(directory.seal(result, encode(result), None), False, reason)
+    result, payload, large = _texts_that_fit(bare, child.capture, note)
+    # In JSON an archive is base64: four characters for three bytes.
+    room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload)) // 4 * 3
+    archive: bytes | BlobRef | None
     try:
-        if capture.out_bytes + capture.err_bytes > PAYLOAD_BYTES_MAX:
-            raise TooBig
-        result = bare
-        if capture.out_bytes or capture.err_bytes:
-            result = _with_texts(bare, child, note, PAYLOAD_BYTES_MAX)
-        payload = encode(result)
-        if len(payload) > PAYLOAD_BYTES_MAX:
-            raise TooBig
-        # In JSON an archive is base64: four characters for three bytes.
-        archive = directory.pack((PAYLOAD_BYTES_MAX - len(payload)) // 4 * 3)
+        archive = directory.pack(room)
     except TooBig:
-        sizes = (capture.out_bytes, capture.err_bytes, directory.produced_bytes())
-        note += (
-            "wakugumi: the result does not fit a frame of 4 MiB: {} bytes on stdout, {} on stderr, {} in files. "
-            "It is kept for {:g} s in {} on worker {}\n"
-        ).format(*sizes, kept_s, directory.path, worker)
-        result = msgspec.structs.replace(bare, status=FAILED, reason="too-big")
-        return Ended(directory.keep(_with_texts(result, child, note, TAIL_BYTES), capture), False, "too-big")
+        try:
+            archive = directory.pack_large(RESULT_BYTES_MAX, go_on)
+            if archive.size <= room:
+                archive = directory.packed()
+        except TooBig:
+            return _kept(bare, child.capture, note, directory, worker, kept_s)
+    if large or isinstance(archive, BlobRef):
+        return Ended(directory.seal_large(result, archive, large), not reason, reason)
     return Ended(directory.seal(result, payload, archive), not reason, reason)
+
+
+def too_big(result: JobResult, where: str, kept_s: float) -> JobResult:
+    """What a leader is told that cannot take what does not fit a frame."""
+    note = (
+        f"wakugumi: the result does not fit a frame of 4 MiB, and the leader takes no larger ones. "
+        f"It is kept for {kept_s:g} s in {where} on worker {result.worker}\n"
+    )
+    stderr = result.stderr + ("" if not result.stderr or result.stderr.endswith("\n") else "\n") + note
+    return JobResult(
+        result.job_id,
+        result.client_id,
+        result.exec_name,
+        FAILED,
+        result.stdout[-TAIL_BYTES:],
+        stderr[-TAIL_BYTES:],
+        exit_code=result.exit_code,
+        reason="too-big",
+        run_s=result.run_s,
+        worker=result.worker,
+    )
 
 
 def refuse(request: JobRequest, child: Child | None, code: str, text: str, worker: str) -> Ended:
@@ -102,8 +131,44 @@ def _note(child: Child) -> str:
     return f"wakugumi: the program was ended by signal {child.signal} ({name})\n"
 
 
-def _with_texts(result: JobResult, child: Child, note: str, bytes_max: int) -> JobResult:
-    stdout, stderr = child.capture.texts(bytes_max)
+def _texts_that_fit(
+    bare: JobResult, capture: Capture, note: str
+) -> tuple[JobResult, bytes, dict[str, tuple[int, bytes]]]:
+    """The result with its texts, the same encoded, and those that are too long for it: of these it has the end."""
+    if not (capture.out_bytes or capture.err_bytes):
+        return bare, encode(bare), {}
+    if capture.out_bytes + capture.err_bytes <= _TEXTS_BYTES_MAX:
+        result = _with_texts(bare, capture, note, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX)
+        payload = encode(result)
+        if len(payload) <= _TEXTS_BYTES_MAX:
+            return result, payload, {}
+    files = {STDOUT: (capture.out, b""), STDERR: (capture.err, note.encode())}
+    larger, smaller = (STDOUT, STDERR) if capture.out_bytes >= capture.err_bytes else (STDERR, STDOUT)
+    rooms = {larger: TAIL_BYTES, smaller: PAYLOAD_BYTES_MAX}
+    if min(capture.out_bytes, capture.err_bytes) <= _TEXTS_BYTES_MAX:
+        result = _with_texts(bare, capture, note, rooms[STDOUT], rooms[STDERR])
+        payload = encode(result)
+        if len(payload) <= _TEXTS_BYTES_MAX:
+            return result, payload, {larger: files[larger]}
+    result = _with_texts(bare, capture, note, TAIL_BYTES, TAIL_BYTES)
+    return result, encode(result), files
+
+
+def _kept(bare: JobResult, capture: Capture, note: str, directory: JobDir, worker: str, kept_s: float) -> Ended:
+    """More than anyone takes: all of it stays where it is."""
+    note += (
+        f"wakugumi: the result is larger than {RESULT_BYTES_MAX} bytes: {capture.out_bytes} on stdout, "
+        f"{capture.err_bytes} on stderr, {directory.produced_bytes()} in files. "
+        f"It is kept for {kept_s:g} s in {directory.path} on worker {worker}\n"
+    )
+    result = msgspec.structs.replace(bare, status=FAILED, reason="too-big")
+    return Ended(directory.keep(_with_texts(result, capture, note, TAIL_BYTES, TAIL_BYTES), capture), False, "too-big")
+
+
+def _with_texts(
+    result: JobResult, capture: Capture, note: str, stdout_bytes_max: int, stderr_bytes_max: int
+) -> JobResult:
+    stdout, stderr = capture.texts(stdout_bytes_max, stderr_bytes_max)
     if note and stderr and not stderr.endswith("\n"):
         stderr += "\n"
     return msgspec.structs.replace(result, stdout=stdout, stderr=stderr + note)

@@ -20,6 +20,7 @@ from typing import Any
 from wakugumi.errors import Refused
 from wakugumi.limits import UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.plain import Client
+from wakugumi.roles.puts import CacheFiles, CacheSummary
 from wakugumi.roles.result import Result
 
 
@@ -96,6 +97,10 @@ class Executor(BaseExecutor):
 
         fill()
         return results()
+
+    def put_cache(self, cache: str, files: CacheFiles, **options: Any) -> CacheSummary:
+        """Have workers keep these files beforehand. `options` are those of `Client.put_cache`: target, share …"""
+        return self._client.put_cache(cache, files, **options)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more. With `wait`, return when all is done; without, what is under way ends by itself."""

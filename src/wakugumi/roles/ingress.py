@@ -18,7 +18,7 @@ import msgspec
 from wakugumi.adapters.packing import is_packed, unpack
 from wakugumi.core import events as ev
 from wakugumi.core.job import JobId
-from wakugumi.core.wants import Wants, check_wants
+from wakugumi.core.wants import CACHE, Wants, check_wants
 from wakugumi.errors import Refused
 from wakugumi.limits import BLOB_NAMED_S
 from wakugumi.wire import frame as fr
@@ -63,6 +63,10 @@ class Ingress:
         if blobs:
             self._must_know(peer)
         check_wants(head.key, head.priority, head.slots)
+        if self._leader.caches is not None:
+            for name in names:
+                if name.startswith(CACHE):
+                    self._leader.caches.named(name.removeprefix(CACHE))
         wants = Wants(head.key, head.priority, head.slots, names)
         if len(self._wants) >= _REMEMBERED_MAX:
             self._wants.clear()

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from wakugumi.errors import Refused, WakugumiError
+from wakugumi.roles.contents import NOTHING
 from wakugumi.roles.request import Request
 from wakugumi.roles.result import Result, refused_result
 
@@ -97,8 +98,8 @@ class Job(msgspec.Struct, eq=False):
 
     def end(self, outcome: Result | WakugumiError) -> None:
         self._outcome = outcome
-        if len(self.request.frame) > _FRAME_KEPT_BYTES:
-            self.request = msgspec.structs.replace(self.request, frame=b"")
+        if len(self.request.frame) > _FRAME_KEPT_BYTES or self.request.brings:
+            self.request = msgspec.structs.replace(self.request, frame=b"", brings=NOTHING)
         if self._watcher is not None:
             self._watcher(self)
             self._watcher = None

@@ -13,6 +13,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Collection, Container, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -20,8 +21,10 @@ import msgspec
 from wakugumi import __version__
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
+from wakugumi.adapters.manifests import Manifests
 from wakugumi.adapters.net import Link, adopt, bound_port, listen
 from wakugumi.adapters.packing import is_packed
+from wakugumi.adapters.web import Door
 from wakugumi.core import events as ev
 from wakugumi.core.broadcast import PARTS
 from wakugumi.core.dispatch import Dispatch
@@ -29,6 +32,7 @@ from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, WorkerId, show_job_id
 from wakugumi.core.nearness import nobody
 from wakugumi.core.policy import EVERYWHERE, Policies
+from wakugumi.core.questions import CACHE_QUESTIONS
 from wakugumi.core.subject import Subject, SubjectError, route, worker_patterns
 from wakugumi.core.wants import Wants, check_wants
 from wakugumi.errors import PeerError, Refused
@@ -49,6 +53,7 @@ from wakugumi.limits import (
     RETRIES_MAX,
     ROUTES_REMEMBERED_MAX,
 )
+from wakugumi.roles.caches import Caches
 from wakugumi.roles.egress import Egress
 from wakugumi.roles.ingress import Ingress, digest_of_packed, plain
 from wakugumi.roles.leader_blobs import LeaderBlobs
@@ -106,6 +111,7 @@ class Leader:
         """Who needs a blob: what none of these does may be removed."""
         self.blobs = blobs
         if blobs is not None:
+            blobs.begin()
             blobs.is_held = lambda blob: any(needs(blob) for needs in self.needed_by)
         if journal is not None:
             _recover(machine, journal, loop.time())
@@ -121,6 +127,7 @@ class Leader:
         self.hello_deadline_s = hello_deadline_s
         self._conns = 0
         self._server: asyncio.Server | None = None
+        self.door: Door | None = None
         self._stopped = asyncio.Event()
         self._alone = asyncio.Event()
         self._alone.set()
@@ -143,10 +150,19 @@ class Leader:
             ev.Complain: _complain,
             ev.Close: _close,
         }
+        self.caches: Caches | None = None
+        """Only a leader with a place for blobs keeps caches."""
+        if blobs is not None:
+            manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
+            self.caches = Caches(self.peers, self._act, blobs, manifests)
+            self.caches.drive.failed.add_done_callback(self._caches_failed)
+            self.holders = self.caches.holders
+            self.needed_by.append(self.caches.pins)
 
     async def listen(self, host: str, port: int) -> int:
         """Take connections; returns the port, which matters if 0 was asked for. Raises ConfigError."""
-        self._server = await listen(host, port, self.new_peer)
+        self.door = Door(host, () if self.blobs is None else self.blobs.routes)
+        self._server = await listen(host, port, self.new_peer, self.door.at)
         return bound_port(self._server)
 
     async def adopt(self, sock: socket.socket) -> None:
@@ -177,10 +193,20 @@ class Leader:
                 await self._alone.wait()
         for peer in list(self.peers.values()):
             peer.link.abort()
+        if self.caches is not None:
+            await self.caches.close()
         await self.egress.close()
+        if self.door is not None:
+            await self.door.close()
+        if self.blobs is not None:
+            await self.blobs.close()
         self.drive.close()
         if self._journal is not None:
             await self._journal.close()
+
+    @property
+    def connections(self) -> int:
+        return len(self.peers) + (0 if self.door is None else self.door.connections)
 
     def new_peer(self) -> Peer:
         self._conns += 1
@@ -254,6 +280,13 @@ class Leader:
         post, leaf, jobs = self.drive.post, effect.leaf, effect.jobs
         self._journal.load(leaf, jobs, lambda payloads: post(ev.PayloadsLoaded(leaf, jobs, payloads)))
 
+    def _caches_failed(self, failed: asyncio.Future[None]) -> None:
+        """A leader is one process: with one of its machines it ends."""
+        if not failed.cancelled():
+            error = failed.exception()
+            assert isinstance(error, Exception)
+            self.drive.fail(error)
+
     # What the journal says.
 
     def _disk_low(self, low: bool) -> None:
@@ -298,7 +331,7 @@ class Peer:
 
     def on_open(self, link: Link) -> None:
         self.link = link
-        if len(self.leader.peers) >= CONNECTIONS_MAX:
+        if self.leader.connections >= CONNECTIONS_MAX:
             link.close(f"more than {CONNECTIONS_MAX} connections")
             return
         self.leader.came(self)
@@ -325,6 +358,8 @@ class Peer:
         if self.leader.went(self) and self._role != "nobody":
             log.info("%s %s left", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
+            if self.leader.caches is not None:
+                self.leader.caches.went(self)
 
     @property
     def is_client(self) -> bool:
@@ -375,7 +410,9 @@ class Peer:
                 fr.HOLDING: self._holding,
                 fr.LEAVING: self._leaving,
                 fr.HEARTBEAT: self._heartbeat,
-                fr.CACHE_ACK: _ignore,
+                fr.CACHE_ACK: self._cache_ack,
+                fr.STOCK: self._stock,
+                fr.WANT: self._want,
             },
         )
         log.info("worker %s joined from %s for %s", name or "-", self.link.peer, " ".join(patterns))
@@ -393,6 +430,8 @@ class Peer:
                 blobs=self.blobs,
             )
         )
+        if self.leader.caches is not None:
+            self.leader.caches.worker_came(self, WorkerId(frame.msg_id), name, patterns)
 
     def _wants(self, wants: frozenset[str]) -> None:
         self.blobs = ms.BLOBS in wants
@@ -457,6 +496,9 @@ class Peer:
             self.leader.drive.flush()
 
     def _cache_put(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.put(self, frame)
+            return
         cache_id = ms.read_cache_put(frame.payload)
         no = ms.CachePutResult(cache_id, ms.FAILED, "this leader keeps no caches; send the files with each job")
         subject = f"cache.ack.{cache_id}"
@@ -482,7 +524,10 @@ class Peer:
         except Refused as no:
             _send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
             return
-        self._post(ev.Asked(self.conn, frame.msg_id, question))
+        if isinstance(question, CACHE_QUESTIONS) and self.leader.caches is not None:
+            self.leader.caches.ask(self, frame.msg_id, question)
+        else:
+            self._post(ev.Asked(self.conn, frame.msg_id, question))
 
     def _heartbeat(self, frame: Frame) -> None:
         self._post(ev.Heard(self.conn, ms.read_load(frame.payload).cpu))
@@ -525,6 +570,18 @@ class Peer:
     def _leaving(self, _frame: Frame) -> None:
         self._post(ev.Leaving(self.conn))
 
+    def _cache_ack(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.ack(self, frame)
+
+    def _stock(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.stock(self, frame)
+
+    def _want(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.want(self, frame)
+
 
 def _recover(machine: Dispatch, journal: Journal, now: float) -> None:
     """Bring back all that the journal has. The wall clock says how old it is, for those who look at it."""
@@ -542,10 +599,6 @@ def _recover(machine: Dispatch, journal: Journal, now: float) -> None:
             len(machine.roster.by_id),
             time.perf_counter() - began_at,
         )
-
-
-def _ignore(_frame: Frame) -> None:
-    """Nobody waits for it."""
 
 
 # What dispatch asks for, done to the connection it is about.

@@ -18,21 +18,26 @@ from typing import Any, Final, TypeVar
 
 from wakugumi.adapters.loop import new_loop
 from wakugumi.core.leaders import Choice
-from wakugumi.core.questions import Answer, CancelAnswer, Question
+from wakugumi.core.questions import Answer, CacheAnswer, CacheRow, CancelAnswer, Question
 from wakugumi.errors import Refused
 from wakugumi.limits import (
     ADOPT_GRACE_S,
     BROADCAST_DEADLINE_S,
     CLIENT_CAP_DEFAULT,
     CONNECT_DEADLINE_S,
+    LIST_ROWS_DEFAULT,
+    PUT_DEADLINE_S,
     UNFINISHED_PER_CLIENT_MAX,
 )
 from wakugumi.roles.broadcast import Summary
 from wakugumi.roles.client import Grid, connect
+from wakugumi.roles.contents import NO_FILES, Content
 from wakugumi.roles.endpoints import Status
 from wakugumi.roles.job import Job
-from wakugumi.roles.request import Arg, Content, Plan, Requests, read_files
+from wakugumi.roles.puts import ALL_WORKERS, CacheFiles, CacheSummary
+from wakugumi.roles.request import Arg, Plan, Requests
 from wakugumi.roles.result import Result
+from wakugumi.roles.uploads import Transfer
 from wakugumi.roles.window import FILL_S, Entry, Window, entry_for
 from wakugumi.wire.message import JobLimits
 
@@ -195,9 +200,12 @@ class Client:
         window: int | None = None,
     ) -> Iterator[Result]:
         """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's own thread."""
-        common = read_files(files) if files else ()
+        contents = self.grid.contents
+        common = contents.load(files) if files else NO_FILES
         requests = Requests(self.grid.client_id)
-        plan = Plan(requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots)
+        plan = Plan(
+            requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots, contents
+        )
         return self._map(plan, iter(items), window)
 
     def broadcast(
@@ -228,6 +236,50 @@ class Client:
                 within_s=within_s,
             ).gather()
         )
+
+    def put_cache(
+        self,
+        cache: str,
+        files: CacheFiles,
+        *,
+        target: str = ALL_WORKERS,
+        within_s: float = PUT_DEADLINE_S,
+        share: float = 1.0,
+        pinned: bool = False,
+        on_progress: Callable[[CacheSummary], None] | None = None,
+    ) -> CacheSummary:
+        """Have workers keep these files beforehand: see `Grid.put_cache`. `on_progress` is called in another thread."""
+        return self.call(
+            self.grid.put_cache(
+                cache,
+                files,
+                target=target,
+                within_s=within_s,
+                share=share,
+                pinned=pinned,
+                on_progress=on_progress,
+            )
+        )
+
+    def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[CacheRow]:
+        """What all leaders keep for their workers."""
+        return self.call(self.grid.caches(limit))
+
+    def cache(self, cache: str) -> CacheAnswer:
+        """What is in it, and which workers have it. Raises Refused("no-cache")."""
+        return self.call(self.grid.cache(cache))
+
+    def pin_cache(self, cache: str, *, pinned: bool = True) -> list[CacheRow]:
+        """Keep it for ever, or no longer than others. Raises Refused("no-cache")."""
+        return self.call(self.grid.pin_cache(cache, pinned=pinned))
+
+    def drop_cache(self, cache: str) -> list[CacheRow]:
+        """Forget it, everywhere. Raises Refused("no-cache")."""
+        return self.call(self.grid.drop_cache(cache))
+
+    def transfers(self) -> list[Transfer]:
+        """The files that are just being read, or sent to a leader."""
+        return self.call(_transfers(self.grid))
 
     def wait(self, job_id: str, timeout_s: float | None = None) -> Result:
         """The result of a job that someone submitted before. Raises Refused: "unknown-job", "timed-out"."""
@@ -387,6 +439,10 @@ class Client:
 
 async def _add_leader(grid: Grid, url: str) -> None:
     grid.add_leader(url)
+
+
+async def _transfers(grid: Grid) -> list[Transfer]:
+    return grid.transfers()
 
 
 async def _new_window(grid: Grid, size: int | None) -> Window:

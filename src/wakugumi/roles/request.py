@@ -1,14 +1,14 @@
 """What does a job look like as bytes? The same request gives the same bytes, today and in the next run.
 
 A leader tells a repeated request from a different one by its bytes (SPEC L6), so nothing here depends on the order of a
-mapping, the clock or the process. Only the id is new each time, unless it is given.
+mapping, the clock or the process. Only the id is new each time, unless it is given. What its files hold, and which of
+them travel beside it, is the business of `contents`.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -17,29 +17,23 @@ from uuid import UUID
 import msgspec
 
 from wakugumi.core.job import JobId, job_id_from_name, show_job_id
-from wakugumi.core.names import check_exec_name, check_file_names
+from wakugumi.core.names import check_exec_name
 from wakugumi.core.subject import SubjectError, route
 from wakugumi.core.wants import check_wants
 from wakugumi.errors import Refused
 from wakugumi.limits import (
     ARGS_PER_JOB_MAX,
-    FILES_PER_JOB_MAX,
     JOB_TIMEOUT_MAX_S,
     KEY_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
     RETRIES_MAX,
 )
+from wakugumi.roles.contents import NO_FILES, NOTHING, Brings, Content, Contents, Loaded
 from wakugumi.wire import frame
-from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode
+from wakugumi.wire.message import JobLimits, JobRequest, encode
 
 Arg: TypeAlias = str | int | float | os.PathLike[str]
 """One argument of a program; a number or a path stands for its text."""
-Content: TypeAlias = bytes | str | Path
-"""What a file holds: these bytes, this text, or what the file at this path holds when the job is submitted."""
-
-READ_IN_THREAD_BYTES: Final = 64 * 1024
-"""Files up to this are read in place: handing them to a thread would take longer."""
-
 
 _ASKS_NOTHING: Final = (None, 0, 1)
 
@@ -70,6 +64,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """The id for people: as given, or the hyphenated text."""
     program: str
     frame: bytes
+    brings: Brings = NOTHING
+    """Content that the frame names and does not hold."""
 
 
 class Requests:
@@ -84,7 +80,7 @@ class Requests:
         self,
         program: str,
         args: Sequence[Arg] = (),
-        files: Sequence[InputFile] = (),
+        files: Loaded = NO_FILES,
         job_id: str | None = None,
         subject: str = "",
         timeout_s: float | None = None,
@@ -114,7 +110,7 @@ class Requests:
             self.client_id,
             program,
             texts,
-            files,  # type: ignore[arg-type]
+            files.entries,  # type: ignore[arg-type]
             timeout_s,
             limits,
             retries,
@@ -123,7 +119,7 @@ class Requests:
             slots,
             broadcast_s=broadcast_s,
         )
-        return Request(job, name, program, _frame(job, subject, record))
+        return _request(job, name, subject, record, files)
 
     def check(self, program: str, subject: str, timeout_s: float | None, limits: object, retries: object) -> None:
         """What many jobs have in common. Raises Refused."""
@@ -151,7 +147,7 @@ class Plan:
         requests: Requests,
         program: str,
         args: Sequence[Arg] = (),
-        files: Sequence[InputFile] = (),
+        files: Loaded = NO_FILES,
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
@@ -159,9 +155,11 @@ class Plan:
         key: str | None = None,
         priority: int = 0,
         slots: int = 1,
+        contents: Contents | None = None,
     ) -> None:
         requests.check(program, subject, timeout_s, limits, retries)
         check_asked(key, priority, slots)
+        self.contents = contents or Contents()
         self._requests = requests
         self.program = program
         _check_args(args)
@@ -185,7 +183,7 @@ class Plan:
             self._requests.client_id,
             self.program,
             [*self._args, text],
-            self._files,  # type: ignore[arg-type]
+            self._files.entries,  # type: ignore[arg-type]
             self._timeout_s,
             self._limits,
             self._retries,
@@ -193,18 +191,14 @@ class Plan:
             self._priority,
             self._slots,
         )
-        return Request(job, name, self.program, _frame(job, self._subject, record))
+        return _request(job, name, self._subject, record, self._files)
 
-    def request(self, task: Task) -> Request:
-        """Raises Refused."""
+    def request(self, task: Task, loaded: Loaded | None = None) -> Request:
+        """Its files are read here, unless they are `loaded` already. Raises Refused."""
         _check_args(task.args)
         files = self._files
         if task.files:
-            added = read_files(task.files)
-            merged = {file.name: file for file in (*files, *added)}
-            files = [merged[name] for name in sorted(merged)]
-            if len(files) > len(added):
-                check_file_names(merged)
+            files = files.with_these(self.contents.load(task.files) if loaded is None else loaded)
         return self._requests.make(
             task.program or self.program,
             (*self._args, *task.args),
@@ -227,45 +221,11 @@ def check_asked(key: object, priority: object, slots: object) -> None:
     check_wants(key or "", priority, slots)
 
 
-def must_wait_for_disk(files: Mapping[str, Content]) -> bool:
-    """Are there files so large that reading them would hold up a loop?"""
-    total = 0
-    for content in files.values():
-        if isinstance(content, os.PathLike):
-            try:
-                total += os.stat(content).st_size
-            except OSError:
-                continue  # `read_files` will say what is wrong with it.
-    return total > READ_IN_THREAD_BYTES
-
-
-def read_files(files: Mapping[str, Content]) -> list[InputFile]:
-    """The contents, in the order of their names. Raises Refused, for what is too big before it is read."""
-    if len(files) > FILES_PER_JOB_MAX:
-        raise _bad(f"{len(files)} files: at most {FILES_PER_JOB_MAX} can go with a job")
-    check_file_names(files)
-    loaded: list[InputFile] = []
-    total = 0
-    for name in sorted(files):
-        content = files[name]
-        if isinstance(content, str):
-            data = content.encode(errors="surrogateescape")
-        elif isinstance(content, os.PathLike):
-            data = _read(Path(content), PAYLOAD_BYTES_MAX - total)
-        elif isinstance(content, bytes | bytearray | memoryview):
-            data = bytes(content)
-        else:
-            raise TypeError(f"the content of {name!r} is bytes, text or a Path, not {type(content).__name__}")
-        total += len(data)
-        if total > PAYLOAD_BYTES_MAX:
-            raise too_big(total)
-        loaded.append(InputFile(name, None, data))
-    return loaded
-
-
 def too_big(size: int) -> Refused:
     return Refused(
-        "too-big", f"the job takes {size:,} bytes, and a frame has room for {PAYLOAD_BYTES_MAX:,} (files take 4/3)"
+        "too-big",
+        f"the job takes {size:,} bytes without its files, and a frame has room for {PAYLOAD_BYTES_MAX:,}",
+        hint="pass less as arguments: write it to a file, and name that with files= or --file",
     )
 
 
@@ -322,14 +282,25 @@ _BYTES: Final = [bytes([number]) for number in range(256)]
 _HEX: Final = [f"{number:02x}" for number in range(256)]
 
 
-def _frame(job: JobId, subject: str, record: JobRequest) -> bytes:
+def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loaded) -> Request:
+    payload = _encoded(record)
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        lighter = files.lightened(len(payload) - PAYLOAD_BYTES_MAX)
+        if lighter is None:
+            bare = _encoded(msgspec.structs.replace(record, files=[]))
+            raise too_big(len(bare) if len(bare) > PAYLOAD_BYTES_MAX else len(payload))
+        files = lighter
+        payload = _encoded(msgspec.structs.replace(record, files=files.entries))
+        assert len(payload) <= PAYLOAD_BYTES_MAX
+    data = frame.encode(frame.SUBMIT_JOB, job, frame.NO_ID, subject, payload)
+    return Request(job, name, record.exec_name, data, files.brings)
+
+
+def _encoded(record: JobRequest) -> bytes:
     try:
-        payload = encode(record)
+        return encode(record)
     except UnicodeEncodeError as error:
         raise _bad(f"an argument or a name is not text that UTF-8 can hold: {error.object!r}"[:300]) from None
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        raise too_big(len(payload))
-    return frame.encode(frame.SUBMIT_JOB, job, frame.NO_ID, subject, payload)
 
 
 def _given_id(text: str) -> JobId:
@@ -351,24 +322,6 @@ def _arg_text(arg: object) -> str:
     if "\0" in text:
         raise _nul()
     return text
-
-
-def _read(path: Path, room: int) -> bytes:
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise _bad(f"the input {path} is not a regular file")
-            if found.st_size > room:
-                raise too_big(PAYLOAD_BYTES_MAX - room + found.st_size)
-            return file.read(room + 1)
-    except OSError as error:
-        raise _bad(f"the input {path} cannot be read: {error.strerror or error}") from None
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """A pipe would wait for someone to write to it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _nul() -> Refused:

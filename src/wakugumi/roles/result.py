@@ -1,42 +1,47 @@
 """What does a user get back? A Result: how the job ended, what it printed, and the files it made.
 
 A failing program is a result too: `ok` tells, `check()` raises for those who would rather have an exception. The files
-stand in a ZIP that came over the network, so nothing in it is believed: names are checked before the first byte is
-written, and nothing is ever written outside the folder that was named.
+stand in a ZIP that came over the network, so nothing in it is believed: see `unzip` and `unpack`.
+
+What did not fit a frame stays with the leader, for as long as the result, and is fetched when it is asked for.
 """
 
 from __future__ import annotations
 
 import os
-import posixpath
-import stat
 from collections.abc import Iterator, Mapping
-from io import BytesIO
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from uuid import uuid4
+from weakref import finalize
 
-from wakugumi.errors import JobFailed, PeerError, Refused
-from wakugumi.limits import FILES_PER_JOB_MAX
-from wakugumi.wire.message import FAILED, OK, JobResult
+from msgspec import UNSET, UnsetType
+
+from wakugumi.errors import JobFailed, Refused
+from wakugumi.roles.downloads import fetch_bytes, fetched, fetched_nearby, no_news
+from wakugumi.wire.message import FAILED, OK, BlobRef, JobResult
 
 if TYPE_CHECKING:
-    from zipfile import ZipFile, ZipInfo
+    from wakugumi.adapters.places import OnBytes
+    from wakugumi.adapters.unzip import Archive
 
 _TAIL_LINES: Final = 20
 _TAIL_CHARS: Final = 2_000
 """What an error message quotes of a program's stderr."""
-_COPY_BYTES: Final = 1 << 20
 
 
 class Result:
     """How a job ended. `item` is what `map` was given for it."""
 
-    __slots__ = ("_files", "_record", "item", "job_id", "leader")
+    __slots__ = ("_files", "_place", "_record", "_texts", "item", "job_id", "leader")
 
-    def __init__(self, record: JobResult, job_id: str, item: object = None, leader: str = "") -> None:
+    def __init__(self, record: JobResult, job_id: str, item: object = None, leader: str = "", place: str = "") -> None:
+        """`place` is the URL of where the leader keeps what does not fit a frame."""
         self._record = record
+        self._place = place
         self._files: Mapping[str, bytes] | None = None
+        self._texts: dict[str, str] | None = None
+        """Those that were fetched."""
         self.job_id = job_id
         """As it was given: a name stays a name."""
         self.item = item
@@ -59,12 +64,29 @@ class Result:
 
     @property
     def stdout(self) -> str:
-        return self._record.stdout
+        """What the program wrote there. More than a frame holds, up to 64 MiB, is fetched from the leader now: then
+        this takes a while, and raises Refused or Lost as `extract` does."""
+        return self._text(self._record.stdout_blob, self._record.stdout)
 
     @property
     def stderr(self) -> str:
-        """What the program wrote there; if it never ran, why."""
+        """What the program wrote there, or why it never ran. It may have to be fetched, like stdout."""
+        return self._text(self._record.stderr_blob, self._record.stderr)
+
+    @property
+    def stdout_end(self) -> str:
+        """What came with the result: all of stdout or, where that did not fit, its last 64 KiB."""
+        return self._record.stdout
+
+    @property
+    def stderr_end(self) -> str:
         return self._record.stderr
+
+    @property
+    def is_here(self) -> bool:
+        """All of it came with the result, and nothing has to be fetched."""
+        record = self._record
+        return record.archive_blob is UNSET and record.stdout_blob is UNSET and record.stderr_blob is UNSET
 
     @property
     def reason(self) -> str:
@@ -87,29 +109,51 @@ class Result:
 
     @property
     def archive(self) -> bytes:
-        """The ZIP of the files that the program made; empty if it made none."""
-        return self._record.output_archive or b""
+        """The ZIP of the files that the program made; empty if it made none. All of it in memory, whatever its size:
+        `extract` is for large ones."""
+        blob = self._record.archive_blob
+        return fetch_bytes(self._place, blob) if isinstance(blob, BlobRef) else self._record.output_archive or b""
+
+    @property
+    def archive_bytes(self) -> int:
+        """The size of that ZIP, which is not fetched for it."""
+        blob = self._record.archive_blob
+        return blob.size if isinstance(blob, BlobRef) else len(self._record.output_archive or b"")
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """The files that the program made, by name. Each is unpacked when it is asked for."""
+        """The files that the program made, by name. Each is unpacked when it is asked for; an archive that did not
+        fit a frame is first fetched to a temporary file, as long as this result lives."""
         if self._files is None:
-            self._files = _Files(self.archive) if self.archive else {}
+            self._files = self._open_files() if self.archive_bytes else {}
         return self._files
 
-    def extract(self, folder: str | os.PathLike[str]) -> list[Path]:
+    def extract(self, folder: str | os.PathLike[str], on_bytes: OnBytes = no_news) -> list[Path]:
         """Write the files into `folder`, making it if need be, and tell where they are.
 
         A file that is there already is replaced in one step. Raises Refused("bad-name") before anything is written if
         one of the names leads elsewhere.
+
+        An archive that did not fit a frame is first fetched to a hidden file in `folder`, which takes as long as it
+        takes: in a program with a loop, `await asyncio.to_thread(result.extract, folder)`. `on_bytes` is called with
+        the number of bytes that have come since it was last called; what it raises ends it. Raises Refused("expired")
+        if the leader keeps it no longer, Refused("blob-broken") if what came is not what the worker sent, and Lost.
         """
+        from wakugumi.adapters.unpack import unpack
+        from wakugumi.adapters.unzip import Archive
+
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
-        return _extract(self.archive, target) if self.archive else []
+        blob = self._record.archive_blob
+        if isinstance(blob, BlobRef):
+            with fetched(self._place, blob, os.fspath(target), on_bytes) as file:
+                return unpack(Archive.of_file(file), target)
+        packed = self._record.output_archive
+        return unpack(Archive.of_bytes(packed), target) if packed else []
 
     def for_item(self, item: object) -> Result:
         """The same result, as the answer to another item."""
-        return Result(self._record, self.job_id, item, self.leader)
+        return Result(self._record, self.job_id, item, self.leader, self._place)
 
     def check(self) -> Result:
         """This result, if it is OK. Raises JobFailed, with the reason and the end of stderr."""
@@ -117,8 +161,27 @@ class Result:
             return self
         how = f"exit code {self.exit_code}" if self.reason in {"", "exit"} and self.exit_code else self.reason
         lines = [f"job {self.job_id} of {self.program or 'an unknown program'} failed: {how or 'no reason given'}"]
-        tail = "\n".join(self.stderr.rstrip().splitlines()[-_TAIL_LINES:])[-_TAIL_CHARS:]
+        tail = "\n".join(self.stderr_end.rstrip().splitlines()[-_TAIL_LINES:])[-_TAIL_CHARS:]
         raise JobFailed("\n".join([*lines, tail]) if tail else lines[0])
+
+    def _text(self, blob: BlobRef | UnsetType, short: str) -> str:
+        if not isinstance(blob, BlobRef):
+            return short
+        if self._texts is None:
+            self._texts = {}
+        if blob.sha256 not in self._texts:
+            self._texts[blob.sha256] = fetch_bytes(self._place, blob).decode("utf-8", "replace")
+        return self._texts[blob.sha256]
+
+    def _open_files(self) -> _Files:
+        from wakugumi.adapters.unzip import Archive
+
+        blob = self._record.archive_blob
+        if not isinstance(blob, BlobRef):
+            return _Files(Archive.of_bytes(self._record.output_archive or b""), ExitStack())
+        with ExitStack() as stack:
+            archive = Archive.of_file(stack.enter_context(fetched_nearby(self._place, blob)))
+            return _Files(archive, stack.pop_all())
 
     def __repr__(self) -> str:
         more = "" if self.ok else f" reason={self.reason!r} exit_code={self.exit_code}"
@@ -133,135 +196,20 @@ def refused_result(error: Refused, job_id: str, program: str, item: object) -> R
 class _Files(Mapping[str, bytes]):
     """The files of an archive. Folders are not files."""
 
-    def __init__(self, archive: bytes) -> None:
-        self._zip = _open(archive)
-        self._infos = {info.filename: info for info in self._zip.infolist() if not info.is_dir()}
+    def __init__(self, archive: Archive, held: ExitStack) -> None:
+        """`held` is what the archive needs while it is used."""
+        self._archive = archive
+        self._entries = {entry.name: entry for entry in archive.entries() if not entry.is_folder}
+        finalize(self, held.close)
 
     def __getitem__(self, name: str) -> bytes:
-        info = self._infos[name]
-        try:
-            return self._zip.read(info)
-        except _zip_errors() as error:
-            raise PeerError(f"{name!r} in the result's archive cannot be read: {error}") from None
+        return self._archive.read(self._entries[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._infos)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._infos)
+        return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"<files {list(self._infos)}>"
-
-
-def _open(archive: bytes) -> ZipFile:
-    from zipfile import ZipFile  # A run of a program that makes no files does not need it.
-
-    try:
-        opened = ZipFile(BytesIO(archive))
-    except _zip_errors() as error:
-        raise PeerError(f"the result's archive cannot be read: {error}") from None
-    if len(opened.infolist()) > FILES_PER_JOB_MAX:
-        raise PeerError(f"the result's archive has {len(opened.infolist())} entries, more than {FILES_PER_JOB_MAX}")
-    return opened
-
-
-def _zip_errors() -> tuple[type[Exception], ...]:
-    """What reading a broken or foreign ZIP may raise."""
-    from zipfile import BadZipFile
-    from zlib import error as zlib_error
-
-    return (BadZipFile, zlib_error, EOFError, NotImplementedError, RuntimeError, ValueError)
-
-
-def _extract(archive: bytes, folder: Path) -> list[Path]:
-    opened = _open(archive)
-    links: list[ZipInfo] = []
-    files: list[ZipInfo] = []
-    for info in opened.infolist():
-        _check_name(info.filename.removesuffix("/"))
-        mode = info.external_attr >> 16
-        if info.is_dir():
-            continue
-        if stat.S_ISLNK(mode):
-            links.append(info)
-        elif stat.S_IFMT(mode) in {0, stat.S_IFREG}:
-            files.append(info)
-        else:
-            raise Refused("bad-name", f"{info.filename!r} in the result is neither a file nor a link")
-    targets = {info.filename: _link_target(opened, info) for info in links}
-    for info in opened.infolist():
-        if info.is_dir():
-            _make_folders(folder, info.filename.removesuffix("/").split("/"))
-    written = [_write(opened, info, folder) for info in files]
-    # Links come last: no file of this archive is ever written through one of its links.
-    return written + [_write_link(folder, name, target) for name, target in targets.items()]
-
-
-def _check_name(name: str) -> None:
-    """May a program have made this name? Stricter rules are for inputs: here they would cost a user his files."""
-    parts = name.replace(os.sep, "/").split("/")
-    if any(part in {"", ".", ".."} or (":" in part and os.name == "nt") for part in parts):
-        raise Refused("bad-name", f"the result holds a file called {name[:200]!r}, which leads elsewhere")
-
-
-def _link_target(opened: ZipFile, info: ZipInfo) -> str:
-    """Where a link points, which must be inside the folder."""
-    try:
-        target = opened.read(info).decode() if info.file_size <= 4096 else ""
-    except _zip_errors() as error:
-        raise PeerError(f"{info.filename!r} in the result's archive cannot be read: {error}") from None
-    reached = posixpath.normpath(posixpath.join(posixpath.dirname(info.filename), target))
-    if not target or "\0" in target or posixpath.isabs(target) or reached == ".." or reached.startswith("../"):
-        raise Refused("bad-name", f"{info.filename!r} in the result is a link that leads outside: {target[:200]!r}")
-    return target
-
-
-def _make_folders(folder: Path, parts: list[str]) -> str:
-    """Make the folders below `folder`, stepping through no link: where a link leads, nobody checked."""
-    path = os.fspath(folder)
-    for part in parts:
-        path = os.path.join(path, part)
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            if not stat.S_ISDIR(os.lstat(path).st_mode):
-                raise Refused("bad-name", f"{path} is there already, and is not a folder") from None
-    return path
-
-
-def _write(opened: ZipFile, info: ZipInfo, folder: Path) -> Path:
-    *parents, name = info.filename.split("/")
-    parent = _make_folders(folder, parents)
-    scratch = os.path.join(parent, f".waku-{uuid4().hex}")
-    bits = info.external_attr >> 16 & 0o777
-    try:
-        with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o777 if bits & 0o100 else 0o666), "wb") as to:
-            try:
-                with opened.open(info) as source:
-                    while data := source.read(_COPY_BYTES):
-                        to.write(data)
-            except _zip_errors() as error:
-                raise PeerError(f"{info.filename!r} in the result's archive cannot be read: {error}") from None
-        return _put(scratch, os.path.join(parent, name))
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
-
-
-def _write_link(folder: Path, filename: str, target: str) -> Path:
-    *parents, name = filename.split("/")
-    parent = _make_folders(folder, parents)
-    scratch = os.path.join(parent, f".waku-{uuid4().hex}")
-    Path(scratch).symlink_to(target)
-    try:
-        return _put(scratch, os.path.join(parent, name))
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
-
-
-def _put(scratch: str, path: str) -> Path:
-    """One step: whoever looks sees the old file or the new one. A folder in the way stays, and is an OSError."""
-    os.replace(scratch, path)
-    return Path(path)
+        return f"<files {list(self._entries)}>"

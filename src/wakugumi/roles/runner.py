@@ -26,6 +26,7 @@ from wakugumi.adapters.bounds import Bounds
 from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.machine import OthersCpu
+from wakugumi.adapters.parts import Whole
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX
@@ -41,8 +42,10 @@ from wakugumi.limits import (
     KILL_GRACE_S,
     OUTPUT_BYTES_MAX,
 )
-from wakugumi.roles.ending import Ended, conclude, refuse
-from wakugumi.wire.message import JobRequest, read_request
+from wakugumi.roles.ending import Ended, conclude, refuse, too_big
+from wakugumi.roles.goods import Goods
+from wakugumi.roles.supply import Supply
+from wakugumi.wire.message import JobRequest, encode, read_request, read_result
 
 T = TypeVar("T")
 
@@ -61,7 +64,7 @@ _THREADS: Final = 2
 class Run:
     """One job on its way; what it does not have yet is None."""
 
-    __slots__ = ("child", "directory", "job_id", "kill_code", "name", "request")
+    __slots__ = ("child", "directory", "goods", "job_id", "kill_code", "name", "request")
 
     def __init__(self, job_id: JobId) -> None:
         self.job_id = job_id
@@ -69,6 +72,8 @@ class Run:
         self.request = JobRequest(self.name)
         self.directory: JobDir | None = None
         self.child: Child | None = None
+        self.goods: Goods | None = None
+        """Inputs that it has on loan."""
         self.kill_code = ""
         """Someone wants it ended."""
 
@@ -125,6 +130,8 @@ class Runner:
         """The same by time, oldest first: there may be hundreds of thousands. One that ran again stands here twice."""
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep_on)
         self._closed = False
+        self.supply: Supply | None = None
+        """Where inputs come from that are not in the request."""
 
     @property
     def running(self) -> int:
@@ -134,6 +141,9 @@ class Runner:
     def folder(self) -> str:
         """Where the jobs' directories are: in the folder asked for, if another worker has that."""
         return self._folder.path
+
+    def runs(self, job_id: JobId) -> bool:
+        return job_id in self._runs
 
     def start(self, job_id: JobId, payload: bytes) -> None:
         """Run a job. `on_end` is called later, never from inside this. What was kept of an earlier run is removed."""
@@ -151,10 +161,23 @@ class Runner:
             run.kill_code = code
             if run.child is not None:
                 self._processes.kill(run.child, code, _why_killed(code))
+            elif self.supply is not None and self.supply.cancel(job_id):
+                self._loop.call_soon(self._fail, run, Refused(code, _why_killed(code)))
 
     def load(self, job_id: JobId) -> bytes | None:
         """The encoded result of a finished job, from disk. None if there is none (any more) that can be trusted."""
         return None if job_id in self._runs else self._folder.load(show_job_id(job_id))
+
+    def load_whole(self, job_id: JobId) -> Whole | None:
+        """The same, and the files that it names."""
+        return None if job_id in self._runs else self._folder.load_whole(show_job_id(job_id))
+
+    def in_short(self, job_id: JobId, payload: bytes) -> bytes:
+        """The result as a leader is told that takes nothing beside frames: FAILED, if some of it does not fit one."""
+        if b'Blob":{"Sha256":' not in payload:  # As we write it; in a text, quotes are not bare.
+            return payload
+        where = f"{self._folder.path}/{show_job_id(job_id)}"
+        return encode(too_big(read_result(job_id, payload), where, self._done_ttl_s))
 
     def forget(self, job_id: JobId) -> None:
         """Remove what is kept of a finished job, now."""
@@ -231,17 +254,41 @@ class Runner:
         program = self._programs.resolve(request.exec_name)
         bounds = Bounds(request.limits) if request.limits is not None else None
         self._check_disk()
+
+        def equip(goods: Goods | Refused | None) -> None:
+            if isinstance(goods, Refused):
+                raise goods
+            run.goods = goods
+            if not self._closed:
+                self._equip(run, program, bounds)
+
+        absent = next((file for file in request.files if file.content is None), None)
+        if absent is None:
+            equip(None)
+            return
+        if self.supply is None:
+            code = "no-cache" if absent.cache_id else "no-blob" if absent.sha256 else "bad-request"
+            raise Refused(code, f"the content of {absent.name!r} is not in the request, and not here")
+        goods = self.supply.bring(
+            run.job_id, request.exec_name, request.files, lambda goods: self._try(run, lambda _: equip(goods))
+        )
+        if goods is not None:
+            equip(goods)
+
+    def _equip(self, run: Run, program: str, bounds: Bounds | None) -> None:
+        """All inputs are here: put them into the job's directory, and start its program."""
+        files, goods = run.request.files, run.goods
         run.directory = directory = self._folder.make(run.name)
 
         def place() -> str:
-            directory.place(request.files)
+            directory.place(files, None if goods is None else goods.place)
             return directory.place_program(program) if self._copy_in else program
 
         def launch(program: str) -> None:
             self._launch(run, directory, program, bounds)
 
-        size = sum([len(file.content or b"") for file in request.files])
-        if self._copy_in or size > SMALL_BYTES or len(request.files) > SMALL_FILES:
+        size = sum([len(file.content or b"") for file in files]) + (goods.copied_bytes if goods is not None else 0)
+        if self._copy_in or size > SMALL_BYTES or len(files) > SMALL_FILES:
             self._in_thread(run, place, launch)
         else:
             launch(place())
@@ -282,8 +329,12 @@ class Runner:
         directory = run.directory
         assert directory is not None
 
+        def go_on() -> None:
+            if self._closed or run.kill_code:
+                raise Refused(run.kill_code or "worker-error", _why_killed(run.kill_code or "the worker stops"))
+
         def ended() -> Ended:
-            return conclude(run.request, child, directory, self._worker_name, self._done_ttl_s)
+            return conclude(run.request, child, directory, self._worker_name, self._done_ttl_s, go_on)
 
         little = child.capture.out_bytes + child.capture.err_bytes <= SMALL_BYTES
         if directory.reopen() and little:
@@ -329,6 +380,8 @@ class Runner:
         del self._by_name[run.name]
         if run.directory is not None:
             run.directory.close()
+        if run.goods is not None:
+            run.goods.release()
         if run.child is not None:
             self._folder.captures.give_back(run.child.capture, abandoned=run.child.abandoned)
 
@@ -344,6 +397,8 @@ class Runner:
     def _in_thread(self, run: Run, work: Callable[[], T], then: Callable[[T], None]) -> None:
         def back(done: asyncio.Future[T]) -> None:
             if self._closed:
+                if not done.cancelled():
+                    done.exception()  # Whatever became of it: nobody waits for it any more.
                 return
             try:
                 then(done.result())
@@ -384,14 +439,11 @@ def _check(request: JobRequest) -> None:
     if request.timeout_s is not None and not 0 < request.timeout_s <= JOB_TIMEOUT_MAX_S:
         raise Refused("bad-request", f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:g} s")
     check_file_names([file.name for file in request.files])
-    for file in request.files:
-        if file.content is None and file.cache_id:
-            raise Refused("no-cache", f"{file.name!r} is to come from cache {file.cache_id!r}, which is not here")
-        if file.content is None:
-            raise Refused("bad-request", f"the file {file.name!r} has no content")
 
 
 def _why_killed(code: str) -> str:
+    if code == "input-changed":
+        return "another job wrote to an input that this one had too: it has to be run again"
     return "the job was cancelled" if code == "cancelled" else f"the job was ended: {code}"
 
 

@@ -26,11 +26,13 @@ from wakugumi.core.failover_events import ANY_LEADER, ClientDo, ClientEvent, Lea
 from wakugumi.core.job import ConnId, JobId
 from wakugumi.core.leaders import Choice
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
-from wakugumi.limits import ADOPT_GRACE_S, CLOSE_DEADLINE_S, MIB, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.limits import ADOPT_GRACE_S, CLOSE_DEADLINE_S, LEADERS_PER_CLIENT_MAX, MIB, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.roles.contents import NOTHING, Brings
 from wakugumi.roles.endpoints import Endpoint, Endpoints, Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Request
 from wakugumi.roles.result import Result
+from wakugumi.roles.uploads import Transfer, Uploads
 from wakugumi.roles.window import Window
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -62,6 +64,8 @@ class Session:
         self._hello = hello
         self._names: dict[ConnId, str] = {}
         """Whose connection it is."""
+        self._places: dict[ConnId, str] = {}
+        """Where the leader at its end keeps what does not fit a frame; also of the last ones that ended."""
         self._links: dict[ConnId, Link] = {}
         self._no_links = asyncio.Event()
         self._no_links.set()
@@ -70,6 +74,9 @@ class Session:
         self._claimants: dict[JobId, int] = {}
         """How many wait for each job that was not submitted here."""
         self._asks: dict[bytes, asyncio.Future[ev.Answer]] = {}
+        self._on_progress: dict[bytes, Callable[[ms.CachePutResult], None]] = {}
+        """Whoever wants to know how far a put is."""
+        self._uploads = Uploads(self.tasks, self._send, self._upload_refused)
         self._windows: set[Window] = set()
         self._waiting: deque[Callable[[], int]] = deque()
         """Whoever waits for room: each call tells how many jobs will be started because of it, later."""
@@ -193,7 +200,7 @@ class Session:
     @property
     def room(self) -> int:
         """How many jobs may be started now."""
-        if not self._gate or self._bytes >= UNFINISHED_BYTES_MAX:
+        if not self._gate or self._bytes + self._uploads.held_bytes >= UNFINISHED_BYTES_MAX:
             return 0
         return self.unfinished_max - len(self._jobs)
 
@@ -236,6 +243,8 @@ class Session:
         job = Job(request, item, self)
         self._jobs[request.job] = job
         self._bytes += len(request.frame)
+        if request.brings:
+            self._uploads.hold(request.job, request.frame, request.brings)
         self._post(ev.Submit(request.job, request.frame, leader))
         return job, True
 
@@ -271,9 +280,19 @@ class Session:
         keys = [job.request.job for job in jobs]
         if keys:
             self._post(ev.Cancel(keys))
+            for key in keys:
+                self._uploads.cancel(key)
 
-    async def ask(self, ask: bytes, frame: bytes, leader: str = "") -> ev.Answer:
-        """Ask this leader, or whoever serves. Raises Refused if it is one that cannot be asked, or ConfigError."""
+    async def ask(
+        self,
+        ask: bytes,
+        frame: bytes,
+        leader: str = "",
+        brings: Brings = NOTHING,
+        on_progress: Callable[[ms.CachePutResult], None] | None = None,
+    ) -> ev.Answer:
+        """Ask this leader, or whoever serves; it may ask back for what this `brings` along, and tell how far it is.
+        Raises Refused if it is one that cannot be asked, or ConfigError."""
         if self._ended is not None:
             raise self._ended
         endpoint = self._endpoints.find(leader) if leader else None
@@ -281,13 +300,22 @@ class Session:
             raise ConfigError(f"{leader} is none of the leaders", f"they are {self._endpoints.name}")
         future: asyncio.Future[ev.Answer] = asyncio.get_running_loop().create_future()
         self._asks[ask] = future
+        if brings:
+            self._uploads.hold(ask, frame, brings)
+        if on_progress is not None:
+            self._on_progress[ask] = on_progress
         self._post(ev.Ask(ask, frame, endpoint.no if endpoint is not None else ANY_LEADER))
         try:
             return await future
         finally:
             del self._asks[ask]
+            self._uploads.release(ask)
+            self._on_progress.pop(ask, None)
             if not future.done() or future.cancelled():
                 self._post(ev.Forget(ask))
+
+    def transfers(self) -> list[Transfer]:
+        return self._uploads.transfers()
 
     def new_window(self, size: int) -> Window:
         if self._ended is not None:
@@ -307,7 +335,38 @@ class Session:
         self._no_links.clear()
         self._post(ev.Connected(conn))
 
+    def welcomed(self, conn: ConnId, welcome: ms.Welcome) -> None:
+        if ms.BLOBS in welcome.wants:
+            place = welcome.blobs or f"http://{self._names[conn]}"
+            self._places[conn] = place
+            if len(self._places) > 2 * LEADERS_PER_CLIENT_MAX:
+                del self._places[next(iter(self._places))]
+            self._uploads.opened(conn, place)
+        self._post(ev.Welcomed(conn, ms.CAPS in welcome.wants))
+
+    def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
+        self._post(ev.Wanted(conn, JobId(about)))
+        self._uploads.missing(conn, about, blobs)
+
+    def cache_told(self, conn: ConnId, frame: Frame) -> None:
+        """How far a put is, or how it ended."""
+        told = ms.read_cache_result(frame.payload)
+        if told.status != ms.PROGRESS:
+            self._post(ev.Answered(conn, frame.corr_id, False, frame.payload))
+            return
+        self._post(ev.Heard(conn))
+        if (on_progress := self._on_progress.get(frame.corr_id)) is not None:
+            on_progress(told)
+
+    def refused(self, conn: ConnId, frame: Frame) -> None:
+        if frame.corr_id in self._asks:
+            self._post(ev.Answered(conn, frame.corr_id, True, frame.payload))
+            return
+        refusal = ms.read_refusal(frame.payload)
+        self._post(ev.Refusal(conn, JobId(frame.corr_id), refusal.code, refusal.message))
+
     def lost(self, conn: ConnId, why: str) -> None:
+        self._uploads.lost(conn)
         del self._links[conn]
         del self._names[conn]
         if not self._links:
@@ -320,6 +379,7 @@ class Session:
         for effect in effects:
             match effect:
                 case ev.SendFrames(conn, frames):
+                    frames = self._uploads.sendable(conn, frames)
                     self._send(conn, frames[0] if len(frames) == 1 else b"".join(frames))
                 case ev.Deliver(results):
                     self._deliver(results)
@@ -398,11 +458,14 @@ class Session:
             if job is None:
                 continue
             self._bytes -= len(job.request.frame)
+            if job.request.brings:
+                self._uploads.release(event.job)
             try:
                 record = ms.read_result(event.job, event.payload)
             except PeerError as error:
                 record = ms.JobResult(job.id, status=ms.FAILED, stderr=str(error), reason="bad-result")
-            job.end(Result(record, job.request.id, job.item, self._names.get(event.conn, "")))
+            place = self._places.get(event.conn, "")
+            job.end(Result(record, job.request.id, job.item, self._names.get(event.conn, ""), place))
 
     def _accepted(self, keys: Sequence[JobId]) -> None:
         jobs = self._jobs
@@ -416,6 +479,8 @@ class Session:
         if job is None:
             return
         self._bytes -= len(job.request.frame)
+        if job.request.brings:
+            self._uploads.release(key)
         if code == "cancelled":  # As the leader itself says it: a cancelled job has a result.
             record = ms.JobResult(job.id, "", job.request.program, ms.FAILED, stderr=text, reason=code)
             job.end(Result(record, job.id, job.item))
@@ -430,6 +495,15 @@ class Session:
             future.set_result(effect)
         else:
             future.set_exception(Refused(effect.code, effect.text))
+
+    def _upload_refused(self, conn: ConnId, about: bytes, no: Refused) -> None:
+        """What a leader asked for cannot get there: as if it had refused what needs it."""
+        future = self._asks.get(about)
+        if future is None:
+            self._post(ev.Refusal(conn, JobId(about), no.code, no.message))
+        elif not future.done():
+            future.set_exception(no)
+            self._post(ev.Forget(about))
 
     def _tell_room(self) -> None:
         promised = 0
@@ -447,6 +521,7 @@ class Session:
         self._ended = error
         self._gate = False
         self._endpoints.end(str(error))
+        self._uploads.close()
         for window in list(self._windows):
             window.fail(error)
         jobs, self._jobs = self._jobs, {}
@@ -488,14 +563,17 @@ class Line:
         elif kind == fr.HEARTBEAT:
             self._post(ev.Heard(self._conn))
         elif kind == fr.REFUSAL:
-            refusal = ms.read_refusal(frame.payload)
-            self._post(ev.Refusal(self._conn, JobId(frame.corr_id), refusal.code, refusal.message))
+            self._session.refused(self._conn, frame)
         elif kind == fr.ASK:
             self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.WELCOME:
             welcome = ms.read_welcome(frame.payload)
             link.packs = ms.ZSTD in welcome.wants
-            self._post(ev.Welcomed(self._conn, ms.CAPS in welcome.wants))
+            self._session.welcomed(self._conn, welcome)
+        elif kind == fr.MISSING:
+            self._session.missing(self._conn, frame.corr_id, ms.read_missing(frame.payload))
+        elif kind == fr.CACHE_ACK:
+            self._session.cache_told(self._conn, frame)
         elif not self._ignored_one:
             self._ignored_one = True
             log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)

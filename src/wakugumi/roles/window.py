@@ -17,9 +17,11 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.threads import beside
 from wakugumi.errors import Refused, WakugumiError
+from wakugumi.roles.contents import Loaded, must_wait_for_disk
 from wakugumi.roles.job import Job
-from wakugumi.roles.request import Plan, Request, Task, must_wait_for_disk, read_files, task_for
+from wakugumi.roles.request import Plan, Request, Task, task_for
 from wakugumi.roles.result import Result, refused_result
 
 FILL_S: Final = 0.005
@@ -57,13 +59,14 @@ def entry_for(plan: Plan, item: object) -> Entry:
 async def entry_beside(plan: Plan, item: object) -> Entry:
     """The same for a loop, which must not wait for the disk."""
     task = task_for(item)
-    if task.files and must_wait_for_disk(task.files):
-        try:
-            files = await asyncio.to_thread(read_files, task.files)
-        except Refused as no:
-            return Entry(item, refused_result(no, task.job_id or "", task.program or plan.program, item))
-        task = msgspec.structs.replace(task, files={file.name: file.content or b"" for file in files})
-    return _entry(plan, item, task)
+    files = task.files
+    if not files or not must_wait_for_disk(files):
+        return _entry(plan, item, task)
+    try:
+        loaded = await beside(lambda: plan.contents.load(files), "wakugumi files")
+    except Refused as no:
+        return Entry(item, refused_result(no, task.job_id or "", task.program or plan.program, item))
+    return _entry(plan, item, task, loaded)
 
 
 class Window:
@@ -329,8 +332,8 @@ async def _take(items: AsyncIterator[object]) -> _Taken:
         return _Taken(error=error)
 
 
-def _entry(plan: Plan, item: object, task: Task) -> Entry:
+def _entry(plan: Plan, item: object, task: Task, loaded: Loaded | None = None) -> Entry:
     try:
-        return Entry(item, plan.request(task))
+        return Entry(item, plan.request(task, loaded))
     except Refused as no:
         return Entry(item, refused_result(no, task.job_id or "", task.program or plan.program, item))

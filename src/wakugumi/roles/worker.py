@@ -21,6 +21,7 @@ from uuid import UUID
 
 import msgspec
 
+from wakugumi.adapters.caches import CacheFolder
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.machine import busy_share
@@ -46,7 +47,10 @@ from wakugumi.limits import (
     WORKER_RECONNECT_FIRST_S,
     WORKER_SLOTS,
 )
+from wakugumi.roles.deliveries import Deliveries
 from wakugumi.roles.runner import Runner
+from wakugumi.roles.serving import Serving, serve, where_to_serve
+from wakugumi.roles.supply import Supply
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -70,6 +74,11 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     cpu_cap: float = CPU_CAP
     copy_in: bool = False
     """Programs are copied into each job's directory, for those that look beside themselves (SPEC W1)."""
+    cache_folder: Path | None = None
+    cache_bytes: int = 0
+    serve: Address | None = None
+    """Where other workers may fetch from it, and where they find that."""
+    advertise: Address | None = None
 
 
 def main_worker(settings: WorkerSettings) -> int:
@@ -88,6 +97,10 @@ async def _serve(settings: WorkerSettings) -> None:
         slots=settings.slots,
         cpu_cap=settings.cpu_cap,
         copy_in=settings.copy_in,
+        cache_folder=settings.cache_folder,
+        cache_bytes=settings.cache_bytes,
+        serve=settings.serve,
+        advertise=settings.advertise,
     )
     on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
     await worker.run()
@@ -107,10 +120,22 @@ class Worker:
         slots: int = WORKER_SLOTS,
         cpu_cap: float | None = CPU_CAP,
         copy_in: bool = False,
+        cache_folder: Path | None = None,
+        cache_bytes: int = 0,
+        serve: Address | None = None,
+        advertise: Address | None = None,
     ) -> None:
-        """Without a `cpu_cap` credit is never held back. Raises ConfigError for what no leader would accept."""
+        """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
+        below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`.
+
+        Raises ConfigError for what no leader would accept, and for folders that cannot be used.
+        """
         _check(patterns, name, slots, cpu_cap)
         self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
+        self._serve_at = where_to_serve(leader if isinstance(leader, Address) else None, serve, advertise)
+        self._advertise = advertise
+        self._serving: Serving | None = None
+        self._leader_url = f"http://{leader}" if isinstance(leader, Address) else ""
         self._link: Link | None = None
         self._unlinked = asyncio.Event()
         self._unlinked.set()
@@ -128,7 +153,11 @@ class Worker:
             is_owed=self._slots.owes,
             copy_in=copy_in,
         )
+        self._deliveries = Deliveries(self._runner.load_whole, self._send_result, self._not_delivered)
         self.worker_id = self._runner.worker_id
+        folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
+        self._supply = Supply(asyncio.get_running_loop(), folder, self._runner.folder, self._send, self._input_changed)
+        self._runner.supply = self._supply
         self._hello = fr.encode(
             fr.HELLO_WORKER,
             self.worker_id,
@@ -144,7 +173,10 @@ class Worker:
             fr.FETCH: self._fetch,
             fr.HEARTBEAT: self._heartbeat,
             fr.WELCOME: self._welcome,
-            fr.CACHE_PUT: self._cache_put,
+            fr.MISSING: self._missing,
+            fr.CACHE_PUT: self._supply.on_cache_put,
+            fr.CACHE_DROP: self._supply.on_cache_drop,
+            fr.SOURCE: self._supply.on_source,
         }
         self._act: dict[type[object], Callable[[Any], None]] = {
             ev.StartProgram: self._start_program,
@@ -164,8 +196,11 @@ class Worker:
         }
 
     async def run(self) -> None:
-        """Serve until `request_stop` has had its effect. Raises only for our own bugs."""
+        """Serve until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
         self._post(ev.Recovered(self._runner.finished_before()))
+        if self._serve_at is not None:
+            self._serving = await serve(self._supply.folder.store, self._serve_at, self._advertise)
+            self._supply.url, self._supply.key = self._serving.url, self._serving.key
         tasks = Tasks()
         stopped = tasks.start(self._stopped.wait(), name="worker stopped")
         linked = tasks.start(self._stay_linked(), name="worker's connection")
@@ -221,7 +256,11 @@ class Worker:
     async def _close(self) -> None:
         """First the programs, then the connection: its end makes the leader give their jobs to others."""
         self._drive.close()
+        await self._deliveries.close()
         await self._runner.close()
+        if self._serving is not None:
+            await self._serving.close()
+        await self._supply.close()
         if self._link is not None:
             self._link.close()
             with contextlib.suppress(TimeoutError):
@@ -258,6 +297,8 @@ class Worker:
     def on_lost(self, _link: Link) -> None:
         self._link = None
         self._unlinked.set()
+        self._deliveries.lost()
+        self._supply.lost()
         self._post(ev.LinkLost())
 
     # What the leader says.
@@ -269,10 +310,18 @@ class Worker:
         self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, ms.read_slots(frame.payload)))
 
     def _confirm(self, frame: Frame) -> None:
-        self._post(ev.Confirmed(ms.unpack_ids(frame.payload)))
+        jobs = ms.unpack_ids(frame.payload)
+        self._deliveries.settled(jobs)
+        self._post(ev.Confirmed(jobs))
 
     def _cancel(self, frame: Frame) -> None:
-        self._post(ev.Cancelled(ms.unpack_ids(frame.payload)))
+        jobs = ms.unpack_ids(frame.payload)
+        self._deliveries.settled(jobs)
+        self._post(ev.Cancelled(jobs))
+
+    def _missing(self, frame: Frame) -> None:
+        self._deliveries.missing(JobId(frame.corr_id), ms.read_missing(frame.payload))
+        self._post(ev.Heard())
 
     def _fetch(self, frame: Frame) -> None:
         self._post(ev.Fetched(ms.unpack_ids(frame.payload)))
@@ -286,18 +335,30 @@ class Worker:
         if self._link is not None:
             self._link.packs = ms.ZSTD in welcome.wants
         log.info("the leader speaks version %s", welcome.version)
+        if ms.BLOBS in welcome.wants:
+            self._deliveries.connected(welcome.blobs or self._leader_url)
+        self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
         self._post(ev.Welcomed())
-
-    def _cache_put(self, frame: Frame) -> None:
-        cache_id = ms.read_cache_put(frame.payload)
-        no = ms.CachePutResult(cache_id, ms.FAILED, "this worker keeps no caches; send the files with each job")
-        subject = f"cache.ack.{cache_id}"[:255]
-        self._send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
 
     # What the runner says.
 
     def _ended(self, job: JobId, payload: bytes, ok: bool, reason: str) -> None:
         self._post(ev.Ended(job, ok, reason, payload))
+
+    # What the deliveries say.
+
+    def _send_result(self, job: JobId, payload: bytes) -> None:
+        if not self._deliveries.has_place:  # It is an old leader, and most results are as it knows them.
+            payload = self._runner.in_short(job, payload)
+        self._send(fr.encode(fr.ACK_JOB, fr.NO_ID, job, "", payload))
+
+    def _not_delivered(self, job: JobId, code: str, text: str) -> None:
+        if not self._runner.runs(job):  # Assigned anew meanwhile, it will have another result.
+            self._runner.unmark(job)
+            self._send_failure(ev.SendFailure(job, code, text))
+
+    def _input_changed(self, job: JobId) -> None:
+        self._runner.kill(job, "input-changed")
 
     # What `slots` asks for.
 
@@ -335,7 +396,7 @@ class Worker:
         self._send(fr.encode(fr.HOLDING, payload=ms.encode(holding)))
 
     def _send_ack(self, effect: ev.SendAck) -> None:
-        self._send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", effect.payload))
+        self._send_result(effect.job, effect.payload)
 
     def _send_failure(self, effect: ev.SendFailure) -> None:
         result = ms.JobResult(show_job_id(effect.job), status=ms.FAILED, stderr=effect.text, reason=effect.code)

@@ -34,6 +34,10 @@ TEXT_CHARS_MAX: Final = 1_000
 
 OK: Final = "OK"
 FAILED: Final = "FAILED"
+SKIPPED: Final = "SKIPPED"
+"""Of a CachePut: all of it was there already."""
+PROGRESS: Final = "PROGRESS"
+"""Of a CachePut that is under way."""
 
 RECEIPTS: Final = "receipts"
 HEARTBEATS: Final = "heartbeats"
@@ -239,6 +243,14 @@ class CachePutRequest(msgspec.Struct, frozen=True, rename="pascal", omit_default
     """Tell how far it is, now and then, by answers with the status PROGRESS."""
     version: str = ""
     """From a leader: which life of this cache id it is. What a worker has of another one is dropped first."""
+
+
+class CacheAckHead(msgspec.Struct, frozen=True, rename="pascal"):
+    """What a leader reads of a worker's CacheAck, old or new."""
+
+    cache_id: str = ""
+    status: str = ""
+    message: str = ""
 
 
 class CacheFailure(msgspec.Struct, frozen=True, rename="pascal"):
@@ -462,12 +474,49 @@ def read_holding(payload: bytes) -> Holding:
     return holding
 
 
+def read_missing(payload: bytes) -> list[str]:
+    """The SHA-256 of each blob that a leader still needs. Raises PeerError."""
+    return _read(Missing, payload, "Missing").blobs
+
+
 def read_cache_put(payload: bytes) -> str:
     """The cache id of a CachePut, cut to what an answer can quote. Empty if it cannot be read."""
     try:
         return msgspec.json.decode(payload, type=CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
     except _UNREADABLE:
         return ""
+
+
+def read_cache_result(payload: bytes) -> CachePutResult:
+    return _read(CachePutResult, payload, "CacheAck")
+
+
+def read_put(payload: bytes) -> CachePutRequest:
+    """A whole CachePut, as a worker needs it. Raises Refused."""
+    try:
+        return msgspec.json.decode(payload, type=CachePutRequest)
+    except _UNREADABLE as error:
+        raise Refused("bad-request", f"the payload is no cache: {_brief(error)}") from None
+
+
+def read_source(payload: bytes) -> Source:
+    return _read(Source, payload, "Source")
+
+
+def read_cache_ack(frame: Frame) -> CacheAckHead:
+    """A worker's answer; without an id it is about the cache of its subject. Raises PeerError."""
+    head = _read(CacheAckHead, frame.payload, "CacheAck") if frame.payload else CacheAckHead(status=OK)
+    if head.cache_id:
+        return head
+    return CacheAckHead(frame.subject.removeprefix("cache.ack."), head.status, head.message)
+
+
+def read_stock(payload: bytes) -> Stock:
+    return _read(Stock, payload, "Stock")
+
+
+def read_want(payload: bytes) -> Want:
+    return _read(Want, payload, "Want")
 
 
 def read_question(payload: bytes) -> Question:

@@ -1,0 +1,240 @@
+"""How fast do large files travel, with how much memory, and who pays for the copies? (SPEC C3, C5, C7, C8)
+
+    .venv/bin/python bench/files.py                    all of it: 4 GiB there and back, 1 GiB to eight workers
+    .venv/bin/python bench/files.py --bulk-mib 256 --cache-mib 64      the same with less
+
+Real leaders, workers and clients over loopback, on a real disk (`.bench`). A transfer is compared with `cp` and
+`sha256sum` of the same file in the same run, spreading with one worker alone. Memory is the growth of each process's
+own pages, by its highest mark since the transfer began.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+import psutil
+
+import wakugumi
+from contestant import running
+from processes import WAKU, end, start_leader
+from wakugumi.core.questions import AskStatus
+
+MIB = 1024 * 1024
+PATIENCE_S = 60.0
+WORKERS = 8
+SETUP_JOBS = 200
+SETUP_MIB = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Large files: speed, memory, and who pays for the copies.")
+    parser.add_argument("--bulk-mib", type=int, default=4096, help="of the file that goes there and back")
+    parser.add_argument("--cache-mib", type=int, default=1024, help="of the cache that is put on eight workers")
+    parser.add_argument("--only", choices=["bulk", "cache", "setup"], action="append")
+    asked = parser.parse_args()
+    place = Path(__file__).absolute().parents[1] / ".bench"
+    place.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="files-", dir=place))
+    os.chdir(folder)
+    try:
+        print("| what | measured | goal | verdict |\n| --- | --- | --- | --- |")
+        for name, measure in (("bulk", _bulk), ("cache", _cache), ("setup", _setup)):
+            if not asked.only or name in asked.only:
+                measure(asked)
+    finally:
+        os.chdir("/")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _row(what: str, measured: str, goal: str, met: bool) -> None:
+    print(f"| {what} | {measured} | {goal} | {'met' if met else 'NOT MET'} |", flush=True)
+
+
+# There and back.
+
+
+def _bulk(asked: argparse.Namespace) -> None:
+    size = asked.bulk_mib * MIB
+    big = _random_file(Path("big.bin"), size)
+    (programs := Path("programs")).mkdir(exist_ok=True)
+    _program(programs / "nothing", "exit 0")
+    _program(programs / "make", f'cat "{big.absolute()}" > made.bin')
+    with _grid(programs, 1) as (leader, address, workers):
+        plain_s = _timed(lambda: _copy_and_sum(big))
+        marks = {"leader": [leader.pid], "worker": [pid for worker in workers for pid in _tree(worker.pid)]}
+        with wakugumi.Client(address, client_id="bench") as client:
+            client.run("nothing").check()  # All that is imported late is there now.
+            _warm(client)
+            with _growth(marks) as grown:
+                there_s = _timed(lambda: client.run("nothing", files={"big.bin": big}).check())
+            _tell("input", asked.bulk_mib, plain_s, there_s, grown)
+            with _growth(marks) as grown:
+                begun_at = time.perf_counter()
+                result = client.run("make").check()
+                result.extract("out")
+                back_s = time.perf_counter() - begun_at - (result.run_s or 0.0)
+            _tell("result", asked.bulk_mib, plain_s, back_s, grown)
+        assert subprocess.run(["cmp", big, "out/made.bin"]).returncode == 0
+    shutil.rmtree("out")
+    big.unlink()
+
+
+def _tell(what: str, mib: int, plain_s: float, ours_s: float, grown: dict[str, float]) -> None:
+    ratio = plain_s / ours_s
+    told = f"{ratio:.2f} × ({ours_s:.1f} s; `cp` and `sha256sum` {plain_s:.1f} s)"
+    _row(f"{mib} MiB {what}, end to end, against `cp` + `sha256sum`", told, "≥ 0.35 ×", ratio >= 0.35)
+    each = ", ".join(f"{name} {mib:.0f}" for name, mib in grown.items())
+    _row(f"memory growth meanwhile, {what}", f"{each} MiB", "≤ 64 MiB each", max(grown.values()) <= 64)
+
+
+def _copy_and_sum(big: Path) -> None:
+    subprocess.run(["cp", big, "copy.bin"], check=True)
+    subprocess.run(["sha256sum", big], check=True, stdout=subprocess.DEVNULL)
+    Path("copy.bin").unlink()
+
+
+def _warm(client: wakugumi.Client) -> None:
+    """One small blob there and back: what is loaded late belongs to no transfer."""
+    Path("warm.bin").write_bytes(os.urandom(MIB))
+    client.run("nothing", files={"warm.bin": Path("warm.bin")}).check()
+
+
+# To eight workers.
+
+
+def _cache(asked: argparse.Namespace) -> None:
+    size = asked.cache_mib * MIB
+    data = _random_file(Path("data.bin"), size)
+    (programs := Path("programs")).mkdir(exist_ok=True)
+    with _grid(programs, 1) as (_, address, _workers), wakugumi.Client(address, client_id="bench") as client:
+        alone_s = _timed(lambda: _put(client, data, 1))
+    with _grid(programs, WORKERS) as (_, address, _workers), wakugumi.Client(address, client_id="bench") as client:
+        all_s = _timed(lambda: _put(client, data, WORKERS))
+        sent = client.ask(AskStatus()).blob_bytes_sent
+        again_s = _timed(lambda: _put(client, data, 0))
+        sent_again = client.ask(AskStatus()).blob_bytes_sent - sent
+        for folder in Path().glob("cache-*"):
+            assert subprocess.run(["cmp", data, folder / "data-v1" / "data.bin"]).returncode == 0
+    what = f"{asked.cache_mib} MiB cache to {WORKERS} workers"
+    _row(f"{what}: sent by the leader", f"{sent / size:.2f} copies", "≤ 2.2 copies", sent <= 2.2 * size)
+    told = f"{all_s / alone_s:.1f} × ({all_s:.1f} s; one {alone_s:.1f} s)"
+    _row(f"{what}: time, against one worker", told, "≤ 6 ×", all_s <= 6 * alone_s)
+    told = f"{again_s:.2f} s, {sent_again} bytes sent"
+    _row("the same put again", told, "≤ 1 s, nothing sent", again_s <= 1 and not sent_again)
+    data.unlink()
+
+
+def _put(client: wakugumi.Client, data: Path, ok: int) -> None:
+    summary = client.put_cache("data-v1", {"data.bin": data}, within_s=600)
+    assert summary.ok == ok, summary
+    assert not summary.failed, summary
+
+
+# What a cached file costs a job.
+
+
+def _setup(_asked: argparse.Namespace) -> None:
+    data = _random_file(Path("data.bin"), SETUP_MIB * MIB)
+    (programs := Path("programs")).mkdir(exist_ok=True)
+    _program(programs / "nothing", "exit 0")
+    cached = {"data.bin": wakugumi.Cached("data-v1")}
+    with _grid(programs, 1) as (_, address, _workers), wakugumi.Client(address, client_id="bench") as client:
+        _put(client, data, 1)
+        plain: list[float] = []
+        linked: list[float] = []
+        for _ in range(SETUP_JOBS):
+            plain.append(_timed(lambda: client.run("nothing").check()))
+            linked.append(_timed(lambda: client.run("nothing", files=cached).check()))
+    more_ms = (median(linked) - median(plain)) * 1000
+    told = f"{more_ms:+.2f} ms ({median(linked) * 1000:.2f}; without {median(plain) * 1000:.2f})"
+    _row(f"a job that names a {SETUP_MIB} MiB cached file, one by one, median", told, "≤ 1 ms more", more_ms <= 1)
+    data.unlink()
+
+
+# Processes and files.
+
+
+@contextmanager
+def _grid(
+    programs: Path, workers: int
+) -> Iterator[tuple["subprocess.Popen[str]", str, list["subprocess.Popen[bytes]"]]]:
+    with ExitStack() as stack:
+        stack.callback(_clear)
+        leader, address = start_leader("0", "--state", "state", "--log-level", "warning")
+        stack.callback(end, leader)
+        host, port = address.rsplit(":", 1)
+        begun = []
+        for number in range(workers):
+            folders = ("--programs", str(programs), "--jobs", f"jobs-{number}", "--cache", f"cache-{number}")
+            taking = ("--slots", "2", "--cpu-cap", "0.95", "--name", f"w{number}", "--log-level", "warning")
+            begun.append(stack.enter_context(running(*WAKU, "worker", host, port, *folders, *taking)))
+        until = time.monotonic() + PATIENCE_S
+        with wakugumi.Client(address, client_id="watcher") as client:
+            while client.ask(AskStatus()).slots_free < 2 * workers:
+                if time.monotonic() > until:
+                    raise RuntimeError("the workers did not come in time")
+                time.sleep(0.05)
+        yield leader, address, begun
+
+
+def _clear() -> None:
+    for folder in (Path("state"), *Path().glob("jobs-*"), *Path().glob("cache-*")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _growth(processes: dict[str, list[int]]) -> Iterator[dict[str, float]]:
+    """How far each one's memory grew at most, in MiB; the client is this process."""
+    watched = {**processes, "client": [os.getpid()]}
+    before = {name: sum(_reset_peak(pid) for pid in pids) for name, pids in watched.items()}
+    grown: dict[str, float] = {}
+    yield grown
+    for name, pids in watched.items():
+        grown[name] = (sum(_peak(pid) for pid in pids) - before[name]) / MIB
+
+
+def _reset_peak(pid: int) -> int:
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def _peak(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def _tree(pid: int) -> list[int]:
+    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begun_at = time.perf_counter()
+    work()
+    return time.perf_counter() - begun_at
+
+
+def _random_file(path: Path, size: int) -> Path:
+    piece = os.urandom(min(size, 64 * MIB))
+    with path.open("wb") as file:
+        for number in range(max(1, size // len(piece))):
+            file.write(number.to_bytes(8, "little") + piece[8:])
+    return path
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+if __name__ == "__main__":
+    if sys.platform != "linux":
+        raise SystemExit("memory is read from /proc")
+    main()

@@ -1,0 +1,39 @@
+"""How does long work leave the loop, without holding up the end of the program?
+
+In a thread of its own, which nobody waits for when the program ends. `asyncio.to_thread` shares few threads with the
+look-up of names, which must never wait behind gigabytes, and Python ends only when all of those are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def beside(work: Callable[[], T], name: str) -> T:
+    """What `work` gives or raises. Cancelled while it waits, it leaves the thread to itself."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(call: Callable[[], None]) -> None:
+        if not done.done():
+            call()
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception as error:
+            failure = error
+            ended: Callable[[], None] = lambda: done.set_exception(failure)  # noqa: E731 - one of two
+        else:
+            ended = lambda: done.set_result(result)  # noqa: E731
+        with suppress(RuntimeError):  # The loop is closed: nobody wants to know.
+            loop.call_soon_threadsafe(tell, ended)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done

@@ -1,0 +1,239 @@
+"""How does one port speak frames and HTTP? A listener looks at the first four bytes: a frame's fourth byte is 0.
+
+A connection that speaks frames is handed to its Link at once and never seen here again. For HTTP a role hands in a
+table of routes; the library that serves them is imported when the first one asks, in a thread, for most leaders and
+workers never need it. `adapters/web_server.py` has all that touches the library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+
+from wakugumi.adapters.blobs import BlobStore
+from wakugumi.adapters.net import Address, Link, accept, is_loopback
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.limits import (
+    BLOB_BYTES_MAX,
+    CLOSE_DEADLINE_S,
+    CONNECTIONS_MAX,
+    FIRST_FRAME_BYTES_MAX,
+    HTTP_IDLE_S,
+    SERVING_MAX,
+    UPLOADS_MAX,
+)
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from wakugumi.adapters.web_server import WebServer
+
+log = logging.getLogger("wakugumi.web")
+
+Handler: TypeAlias = "Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]"
+"""Gets the request and what follows the route's path. What it raises as Refused is answered as a problem."""
+
+
+class Route(NamedTuple):
+    """Who answers a method on a path. A path that ends in `/` stands for all that begin like it."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+Routes: TypeAlias = Callable[[], Sequence[Route]]
+"""Called once, in a thread, when the first HTTP byte has come: so that importing what serves it costs nobody else."""
+
+_LOOK_BYTES: Final = 4
+
+
+def blob_routes(
+    store: BlobStore,
+    *,
+    writable: bool,
+    key: str | None = None,
+    serving_max: int = SERVING_MAX,
+    uploads_max: int = UPLOADS_MAX,
+    blob_bytes_max: int = BLOB_BYTES_MAX,
+) -> Routes:
+    """`/blobs/{sha256}` of a store: GET and HEAD, and PUT if it is writable; with a key only for who has a token.
+
+    At most `serving_max` are sent at once, further ones are told to come again. The same for what is received.
+    """
+
+    def load() -> Sequence[Route]:
+        from wakugumi.adapters.web_blobs import BlobPages
+
+        pages = BlobPages(store, key=key, serving_max=serving_max, uploads_max=uploads_max, bytes_max=blob_bytes_max)
+        return pages.routes(writable=writable)
+
+    return load
+
+
+class Door:
+    """Where HTTP connections of one port come in. Make it inside a running loop, and close it."""
+
+    def __init__(
+        self,
+        host: str,
+        routes: Sequence[Routes],
+        *,
+        connections_max: int = CONNECTIONS_MAX,
+        idle_s: float = HTTP_IDLE_S,
+    ) -> None:
+        """`host` is what it is bound to: on loopback, foreign Host and Origin headers are refused (SPEC O1)."""
+        self._is_loopback = is_loopback(host)
+        self._routes = routes
+        self._connections_max = connections_max
+        self._idle_s = idle_s
+        self._waiting: set[Doorstep] = set()
+        """Connections that speak HTTP, for which the server is still being imported."""
+        self._server: WebServer | None = None
+        self._tasks = Tasks()
+        self._loading: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._waiting) + (0 if self._server is None else self._server.connections)
+
+    def at(self, link: Link) -> asyncio.Protocol:
+        """What a listener gives a new connection to."""
+        return Doorstep(self, link)
+
+    def take(self, step: Doorstep) -> None:
+        """This connection speaks HTTP."""
+        if self.connections >= self._connections_max:
+            log.warning("closing %s: more than %d connections", step.peer, self._connections_max)
+            step.transport.close()
+            return
+        self._waiting.add(step)
+        if self._server is not None:
+            self._serve()
+        elif self._loading is None:
+            self._loading = self._tasks.start(self._load(), name="import the HTTP server")
+
+    def drop(self, step: Doorstep) -> None:
+        """It ended before anybody served it."""
+        self._waiting.discard(step)
+
+    async def close(self) -> None:
+        """End what is served, after a moment for what is nearly done."""
+        await self._tasks.close()
+        for step in self._waiting:
+            step.transport.abort()
+        self._waiting.clear()
+        if self._server is not None:
+            await self._server.close(CLOSE_DEADLINE_S)
+
+    async def _load(self) -> None:
+        def load() -> Callable[[], WebServer]:
+            from wakugumi.adapters.web_server import WebServer
+
+            table = [route for routes in self._routes for route in routes()]
+            return lambda: WebServer(table, is_loopback=self._is_loopback, idle_s=self._idle_s)
+
+        # In a thread of its own: those of the loop may all be waiting for an answer of ours.
+        pool = ThreadPoolExecutor(1, "import")
+        try:
+            self._server = (await asyncio.get_running_loop().run_in_executor(pool, load))()
+        finally:
+            pool.shutdown(wait=False)
+        self._serve()
+
+    def _serve(self) -> None:
+        assert self._server is not None
+        for step in self._waiting:
+            step.hand_over(self._server.new_connection())
+        self._waiting.clear()
+
+
+class Doorstep(asyncio.Protocol):
+    """A connection that has not shown yet what it speaks. Its Link counts it, and cuts it off if it says nothing."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, door: Door, link: Link | None) -> None:
+        """Without a link it speaks HTTP or nothing."""
+        self._door = door
+        self._link = link
+        self._kept = bytearray()
+        self.peer = "?"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if self._link is not None:
+            self._link.connection_made(transport)
+            self.peer = self._link.peer
+        else:
+            name = transport.get_extra_info("peername")
+            self.peer = str(Address(name[0], name[1])) if name else "a local process"
+            self._door.take(self)
+
+    def data_received(self, data: bytes) -> None:
+        link = self._link
+        if link is not None and not self._kept and len(data) >= _LOOK_BYTES and data[3] == 0:
+            self.transport.set_protocol(link)
+            link.data_received(data)
+            return
+        self._kept += data
+        if link is None:
+            if len(self._kept) > FIRST_FRAME_BYTES_MAX:
+                self.transport.pause_reading()
+        elif len(self._kept) >= _LOOK_BYTES:
+            if self._kept[3] != 0 and self._kept[:3].isalpha():
+                self._link = None
+                link.release()
+                self._door.take(self)
+            else:  # a frame, or something that the link knows how to refuse
+                self.transport.set_protocol(link)
+                link.data_received(bytes(self._kept))
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """Nothing is written here."""
+
+    def resume_writing(self) -> None:
+        """Nothing is written here."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._link is not None:
+            self._link.data_received(bytes(self._kept))  # so that it can tell what is missing
+            self._link.connection_lost(error)
+        else:
+            self._door.drop(self)
+
+    def hand_over(self, to: asyncio.Protocol) -> None:
+        """From now on this protocol has the connection, with what has come so far."""
+        if self.transport.is_closing():
+            return
+        self.transport.set_protocol(to)
+        to.connection_made(self.transport)
+        if len(self._kept) > FIRST_FRAME_BYTES_MAX:
+            self.transport.resume_reading()
+        if self._kept:
+            to.data_received(bytes(self._kept))
+
+
+async def listen_http(host: str, port: int, routes: Sequence[Routes]) -> HttpListener:
+    """A port that speaks only HTTP. Raises ConfigError if it cannot be had."""
+    door = Door(host, routes)
+    return HttpListener(await accept(host, port, lambda: Doorstep(door, None)), door)
+
+
+class HttpListener:
+    """A port that speaks only HTTP, until it is closed."""
+
+    def __init__(self, server: asyncio.Server, door: Door) -> None:
+        self._server = server
+        self.door = door
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        self._server.close()
+        await self.door.close()

@@ -1,0 +1,72 @@
+"""How is much fetched while all else goes on, and how far is it? In a thread; a terminal's stderr tells."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from wakugumi.app.output import is_drawable, size
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.places import OnBytes
+
+T = TypeVar("T")
+
+_QUIET_S: Final = 1.0
+"""What is done sooner needs no line."""
+_DRAW_EVERY_S: Final = 0.2
+
+
+class Transfer:
+    """One transfer. `on_bytes` may be called from any thread; `told` is called with a line now and then."""
+
+    def __init__(self, total_bytes: int, told: Callable[[str], None] | None = None) -> None:
+        self._total = total_bytes
+        self._done = 0
+        self._told = told or (_draw if is_drawable(sys.stderr) else _keep_quiet)
+        self._began_at = monotonic()
+        self._next_at = self._began_at + _QUIET_S
+        self._drawn = False
+        self.stopped = False
+
+    def on_bytes(self, count: int) -> None:
+        if self.stopped:
+            raise TransferStopped
+        self._done += count
+        now = monotonic()
+        if now >= self._next_at:
+            self._next_at = now + _DRAW_EVERY_S
+            self._drawn = True
+            rate = self._done / (now - self._began_at)
+            self._told(f"fetching {size(self._done)} of {size(max(self._total, self._done))}, {size(int(rate))}/s")
+
+    def close(self) -> None:
+        if self._drawn:
+            self._told("")
+
+
+class TransferStopped(Exception):
+    """The command was asked to stop."""
+
+
+async def in_thread(work: Callable[[OnBytes], T], transfer: Transfer) -> T:
+    """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes."""
+    try:
+        return await asyncio.to_thread(work, transfer.on_bytes)
+    except asyncio.CancelledError:
+        transfer.stopped = True
+        raise
+    finally:
+        transfer.close()
+
+
+def _draw(text: str) -> None:
+    sys.stderr.write(f"\r\x1b[K{text}")
+    sys.stderr.flush()
+
+
+def _keep_quiet(_text: str) -> None:
+    """Nobody watches."""

@@ -1,0 +1,107 @@
+"""How far are large files on their way? Bars on a terminal, once it takes longer than a moment; elsewhere nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.app.output import is_drawable, one
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from wakugumi.roles.client import Grid
+    from wakugumi.roles.uploads import Transfer
+
+_LOOK_EVERY_S: Final = 0.2
+_SHOWN_AFTER_S: Final = 1.0
+"""Who waits for less does not want to read."""
+_BARS_MAX: Final = 8
+
+
+@asynccontextmanager
+async def shown(grid: Grid, files: object) -> AsyncIterator[None]:
+    """Draw what this grid reads and sends, if there are files at all and somebody looks."""
+    if not files or not is_drawable(sys.stderr):
+        yield
+        return
+    tasks = Tasks()
+    bars = Bars()
+    tasks.start(_watch(grid, bars), name="progress of transfers")
+    try:
+        yield
+    finally:
+        await tasks.close()
+        bars.close()
+
+
+def in_brief(rows: Sequence[Transfer]) -> str:
+    """`3 files on their way, 41%`; empty if there are none."""
+    if not rows:
+        return ""
+    total = sum(row.total_bytes for row in rows)
+    done = sum(row.done_bytes for row in rows)
+    return f"{one(len(rows), 'file')} on the way, {done / max(total, 1):.0%}"
+
+
+class Bars:
+    """One bar for each transfer that has taken a while."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._since: dict[tuple[str, str], float] = {}
+        self._bars: dict[tuple[str, str], TaskID] = {}
+
+    def show(self, rows: Sequence[Transfer], now: float) -> None:
+        known = {(row.what, row.name): row for row in rows}
+        self._since = {key: self._since.get(key, now) for key in known}
+        for key in [key for key in self._bars if key not in known]:
+            assert self._progress is not None
+            self._progress.remove_task(self._bars.pop(key))
+        for key, row in known.items():
+            if now - self._since[key] < _SHOWN_AFTER_S:
+                continue
+            if key not in self._bars and len(self._bars) < _BARS_MAX:
+                self._bars[key] = self._drawn().add_task(f"{row.what} {row.name}", total=row.total_bytes)
+            if key in self._bars:
+                self._drawn().update(self._bars[key], completed=row.done_bytes)
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _drawn(self) -> Progress:
+        if self._progress is None:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+                TransferSpeedColumn,
+            )
+
+            self._progress = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=None, complete_style="cyan", finished_style="green"),
+                DownloadColumn(binary_units=True),
+                TransferSpeedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True, highlight=False),
+                transient=True,
+                expand=True,
+            )
+            self._progress.start()
+        return self._progress
+
+
+async def _watch(grid: Grid, bars: Bars) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        bars.show(grid.transfers(), monotonic())

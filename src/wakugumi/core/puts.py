@@ -1,0 +1,509 @@
+"""Who is to have which cache, who has it, and what is the client told that asked?
+
+Every worker whose patterns overlap a cache's targets is asked to have it: when it is put, when names are added, and
+when the worker joins. Each is asked for a few caches at a time, again if it is silent, and later if it failed. A put is
+the tally of their answers (SPEC C1): one summary, for the client that asked, when all have answered, when enough of
+them have it, or when its time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from math import ceil
+
+from wakugumi.core.alarms import Alarms
+from wakugumi.core.caches import Cache, Shelf, fits_inline, overlap
+from wakugumi.core.job import ConnId, JobId, WorkerId, show_job_id
+from wakugumi.core.spread_events import (
+    FAILED,
+    OK,
+    PROGRESS,
+    SKIPPED,
+    Outbox,
+    PutAnswered,
+    PutAsked,
+    SendCacheDrop,
+    SendCachePut,
+    SendSummary,
+    Stocked,
+    WorkerCame,
+)
+from wakugumi.errors import Refused
+from wakugumi.limits import (
+    PUT_AGAIN_S,
+    PUT_ASKS_MAX,
+    PUT_FAILURES_MAX,
+    PUT_GONE_S,
+    PUT_RETRY_FIRST_S,
+    PUT_RETRY_MAX_S,
+    PUTS_PER_CLIENT_MAX,
+    PUTS_PER_WORKER_MAX,
+    STOCK_GRACE_S,
+)
+
+_PROGRESS_S = 1.0
+_MESSAGE_CHARS_MAX = 300
+_NO_ID = bytes(16)
+
+
+class Told:
+    """A worker was asked to have a cache, with so many names, and has not answered."""
+
+    __slots__ = ("asks", "names", "put")
+
+    def __init__(self, put: bytes, cache: Cache, asks: int = 0) -> None:
+        self.put = put
+        self.names = cache.names
+        self.asks = asks
+
+
+class Target:
+    """A connected worker, and how it is with each cache that it should have: exactly one of these holds it."""
+
+    __slots__ = (
+        "blobs",
+        "conn",
+        "due",
+        "evicted",
+        "failed",
+        "has",
+        "name",
+        "patterns",
+        "pins",
+        "stocked",
+        "told",
+        "worker",
+    )
+
+    def __init__(self, event: WorkerCame) -> None:
+        self.conn = event.conn
+        self.worker = event.worker
+        self.name = event.name or show_job_id(JobId(event.worker))
+        self.patterns = event.patterns
+        self.blobs = event.blobs
+        self.stocked = not event.blobs
+        """It has said what it holds: only then is it asked for anything."""
+        self.has: dict[str, int] = {}
+        """How many names it has of a cache, of the version that we have."""
+        self.told: dict[str, Told] = {}
+        self.due: dict[str, None] = {}
+        """It will be asked for these, as soon as it is asked for few enough others."""
+        self.failed: dict[str, tuple[int, str]] = {}
+        """How often in a row, and what it said last."""
+        self.pins: dict[str, bool] = {}
+        """Whether the cache was pinned when it was asked last."""
+        self.evicted: set[str] = set()
+        """It had them and needed the room: not asked again by ourselves, or that would go on for ever."""
+
+    def forget(self, cache_id: str) -> bool:
+        """The cache is no more. Did it have something of it?"""
+        known = cache_id in self.has or cache_id in self.told or cache_id in self.failed
+        for book in (self.has, self.told, self.due, self.failed, self.pins):
+            book.pop(cache_id, None)
+        self.evicted.discard(cache_id)
+        return known
+
+
+class _Put:
+    """The tally of one put."""
+
+    __slots__ = (
+        "ask",
+        "cache_id",
+        "conn",
+        "failed",
+        "failures",
+        "names",
+        "needed",
+        "ok",
+        "progress",
+        "sent",
+        "silent",
+        "skipped",
+        "told",
+        "waiting",
+    )
+
+    def __init__(self, event: PutAsked, names: int, sent: int) -> None:
+        self.conn = event.conn
+        self.ask = event.ask
+        self.cache_id = event.cache_id
+        self.names = names
+        """How many the cache had when it was asked for: so many a worker must have."""
+        self.sent = sent
+        self.needed = ceil(event.share * sent)
+        self.progress = event.progress
+        self.told: SendSummary | None = None
+        self.waiting: dict[WorkerId, None] = {}
+        self.ok = self.skipped = self.failed = self.silent = 0
+        self.failures: list[tuple[str, str]] = []
+
+    @property
+    def done(self) -> int:
+        return self.ok + self.skipped
+
+    def fail(self, name: str, message: str) -> None:
+        self.failed += 1
+        if len(self.failures) < PUT_FAILURES_MAX:
+            self.failures.append((name, message))
+
+    def summary(self, status: str) -> SendSummary:
+        counts = self.sent, self.ok, self.skipped, self.failed, self.silent, len(self.waiting)
+        names = ("sent", "ok", "skipped", "failed", "silent", "waiting")
+        message = " ".join(f"{name}={count}" for name, count in zip(names, counts) if count or name != "waiting")
+        return SendSummary(self.conn, self.ask, self.cache_id, status, message, *counts, tuple(self.failures))
+
+
+class Puts:
+    """All workers with their caches, and all puts under way."""
+
+    def __init__(
+        self, shelf: Shelf, alarms: Alarms, new_id: Callable[[], bytes], is_fetching: Callable[[ConnId], bool]
+    ) -> None:
+        self._shelf = shelf
+        self._alarms = alarms
+        self._new_id = new_id
+        self._is_fetching = is_fetching
+        self._targets: dict[ConnId, Target] = {}
+        self._conns: dict[WorkerId, ConnId] = {}
+        self._members: dict[str, dict[ConnId, Target]] = {}
+        """By cache id: the connected workers that should have it."""
+        self._puts: dict[tuple[ConnId, bytes], _Put] = {}
+
+    # What is known.
+
+    def members(self, cache_id: str) -> Iterable[Target]:
+        return self._members.get(cache_id, {}).values()
+
+    def ready(self, cache: Cache) -> int:
+        return sum(target.has.get(cache.cache_id) == cache.names for target in self.members(cache.cache_id))
+
+    def has_cache(self, worker: WorkerId, cache_id: str) -> bool:
+        conn = self._conns.get(worker)
+        cache = self._shelf.caches.get(cache_id)
+        return conn is not None and cache is not None and self._targets[conn].has.get(cache_id) == cache.names
+
+    def is_busy(self, cache_id: str) -> bool:
+        """Is a put of it under way?"""
+        return any(put.cache_id == cache_id for put in self._puts.values())
+
+    # Workers.
+
+    def came(self, event: WorkerCame, now: float, out: Outbox) -> None:
+        target = self._targets[event.conn] = Target(event)
+        self._conns[event.worker] = event.conn
+        for cache in self._shelf.caches.values():
+            if cache.is_for(target.patterns):
+                self._members.setdefault(cache.cache_id, {})[event.conn] = target
+        if target.stocked:
+            self._warm(target, now, out)
+        else:
+            self._alarms.set(now + STOCK_GRACE_S, partial(self._no_stock, event.conn))
+
+    def went(self, conn: ConnId, now: float) -> None:
+        target = self._targets.pop(conn, None)
+        if target is None:
+            return
+        if self._conns.get(target.worker) == conn:
+            del self._conns[target.worker]
+        for members in self._members.values():
+            members.pop(conn, None)
+        if any(target.worker in put.waiting for put in self._puts.values()):
+            self._alarms.set(now + PUT_GONE_S, partial(self._gone, target.worker, target.name))
+
+    def conn_of(self, worker: WorkerId) -> ConnId | None:
+        return self._conns.get(worker)
+
+    def stocked(self, event: Stocked, now: float, out: Outbox) -> None:
+        target = self._targets.get(event.conn)
+        if target is None:
+            return
+        if event.whole:
+            target.has.clear()
+        for cache_id, said in event.caches.items():
+            self._said(target, cache_id, said, out)
+        if event.whole or not target.stocked:
+            target.stocked = True
+            self._warm(target, now, out)
+
+    def answered(self, event: PutAnswered, now: float, out: Outbox) -> None:
+        """A worker's answer. One that nobody waits for is ignored: it may be the second to the same question."""
+        target = self._targets.get(event.conn)
+        told = target.told.get(event.cache_id) if target is not None else None
+        if target is None or told is None or event.put not in (told.put, _NO_ID):
+            return
+        cache = self._shelf.caches[event.cache_id]
+        message = event.message[:_MESSAGE_CHARS_MAX]
+        if event.status not in (OK, SKIPPED):
+            self._failed(target, cache, message or f"it answered {event.status[:20]!r}", now, out)
+            return
+        del target.told[event.cache_id]
+        target.has[event.cache_id] = told.names
+        target.failed.pop(event.cache_id, None)
+        target.evicted.discard(event.cache_id)
+        self._settle(target, cache, event.status, out)
+        self._consider(target, cache, now, out)
+        if target.pins[event.cache_id] != cache.pinned and target.blobs:
+            target.due[event.cache_id] = None
+        self._send_due(target, now, out)
+
+    # Clients.
+
+    def asked(self, event: PutAsked, now: float, out: Outbox) -> None:
+        if (event.conn, event.ask) in self._puts:
+            return
+        try:
+            if sum(conn == event.conn for conn, _ in self._puts) >= PUTS_PER_CLIENT_MAX:
+                raise Refused("full", f"a client may have {PUTS_PER_CLIENT_MAX} puts under way", hint="")
+            going = self._shelf.put(event, now, self.is_busy, out)
+        except Refused as no:
+            out.do.append(SendSummary(event.conn, event.ask, event.cache_id, FAILED, no.message))
+            return
+        for old in going:
+            self._forget(old, out)
+        cache = self._shelf.caches[event.cache_id]
+        self._find_members(cache)
+        targets = [target for target in self._targets.values() if overlap(event.targets, target.patterns)]
+        if targets:
+            self._begin(event, cache, targets, now, out)
+        else:
+            text = f"no worker matches {' '.join(event.targets)}; the cache is kept, and workers that join later get it"
+            out.do.append(SendSummary(event.conn, event.ask, event.cache_id, FAILED, text))
+        for target in self.members(event.cache_id):
+            self._consider(target, cache, now, out)
+            self._send_due(target, now, out)
+
+    def client_went(self, conn: ConnId) -> None:
+        """Nobody hears how its puts end; the workers get the caches nevertheless."""
+        for key in [key for key in self._puts if key[0] == conn]:
+            del self._puts[key]
+
+    def drop(self, cache: Cache, out: Outbox) -> None:
+        self._shelf.drop(cache, out)
+        self._forget(cache, out)
+
+    def pinned(self, cache: Cache, now: float, out: Outbox) -> None:
+        """Whether it is pinned has changed: those who have it must know."""
+        for target in self.members(cache.cache_id):
+            if target.blobs and cache.cache_id in target.has and cache.cache_id not in target.told:
+                target.due[cache.cache_id] = None
+                self._send_due(target, now, out)
+
+    def check(self) -> None:
+        """Asserts all that must always hold, after each step."""
+        for (conn, ask), put in self._puts.items():
+            assert (conn, ask) == (put.conn, put.ask)
+            assert put.sent == put.done + put.failed + put.silent + len(put.waiting)
+            assert put.waiting, "a put that is over is under way"
+            assert put.done < put.needed
+            assert put.cache_id in self._shelf.caches
+        assert {target.worker: conn for conn, target in self._targets.items()} == self._conns
+        for conn, target in self._targets.items():
+            assert len(target.told) <= PUTS_PER_WORKER_MAX
+            assert not target.due or len(target.told) == PUTS_PER_WORKER_MAX, "it could be asked, and is not"
+            assert not (target.due.keys() & target.told.keys())
+            for cache_id, cache in self._shelf.caches.items():
+                is_member = conn in self._members.get(cache_id, {})
+                assert is_member == cache.is_for(target.patterns)
+                assert target.has.get(cache_id, 0) <= cache.names
+                if is_member and target.stocked and target.has.get(cache_id) != cache.names:
+                    books = (target.told, target.due, target.failed, target.evicted)
+                    assert any(cache_id in book for book in books), "a worker that needs a cache is forgotten"
+            for cache_id in (*target.has, *target.told, *target.due, *target.failed):
+                assert cache_id in self._shelf.caches
+
+    # Who needs what.
+
+    def _warm(self, target: Target, now: float, out: Outbox) -> None:
+        """It has said what it has: ask for what it lacks."""
+        for cache in self._shelf.caches.values():
+            if target.conn in self._members.get(cache.cache_id, {}):
+                self._settle(target, cache, SKIPPED, out)
+                self._consider(target, cache, now, out)
+        self._send_due(target, now, out)
+
+    def _find_members(self, cache: Cache) -> None:
+        members = self._members.setdefault(cache.cache_id, {})
+        for conn, target in self._targets.items():
+            if conn not in members and cache.is_for(target.patterns):
+                members[conn] = target
+
+    def _said(self, target: Target, cache_id: str, said: str, out: Outbox) -> None:
+        """What a worker says it has of a cache."""
+        cache = self._shelf.caches.get(cache_id)
+        if cache is None:
+            return
+        version, _, count = said.partition("/")
+        had = target.has.pop(cache_id, 0)
+        if version == cache.version and count.isdecimal() and len(count) < 9:
+            target.has[cache_id] = min(int(count), cache.names)
+        if had and target.has.get(cache_id, 0) < had:
+            target.evicted.add(cache_id)
+        self._settle(target, cache, SKIPPED, out)
+
+    def _consider(self, target: Target, cache: Cache, now: float, out: Outbox) -> None:
+        """Will it be asked for this cache?"""
+        cache_id = cache.cache_id
+        if not target.stocked or target.has.get(cache_id) == cache.names or cache_id in target.told:
+            return
+        if cache_id in target.failed or cache_id in target.evicted or cache_id in target.due:
+            return
+        if not target.blobs and not fits_inline(cache.files.values()):
+            self._failed(target, cache, "it is an old worker, and the cache does not fit a frame", now, out)
+            return
+        target.due[cache_id] = None
+
+    def _send_due(self, target: Target, now: float, out: Outbox) -> None:
+        while target.due and len(target.told) < PUTS_PER_WORKER_MAX:
+            cache_id = next(iter(target.due))
+            del target.due[cache_id]
+            cache = self._shelf.caches[cache_id]
+            if target.has.get(cache_id) == cache.names and target.pins.get(cache_id) == cache.pinned:
+                target.failed.pop(cache_id, None)  # It has come to have it by itself.
+            else:
+                self._ask(target, cache, Told(self._new_id(), cache), now, out)
+
+    def _ask(self, target: Target, cache: Cache, told: Told, now: float, out: Outbox) -> None:
+        target.told[cache.cache_id] = told
+        target.pins[cache.cache_id] = cache.pinned
+        told.asks += 1
+        files = tuple(cache.files.values())
+        put = SendCachePut(
+            target.conn, told.put, cache.cache_id, cache.version, files, cache.pinned, inline=not target.blobs
+        )
+        out.do.append(put)
+        pause_s = PUT_AGAIN_S * 2 ** (told.asks - 1)
+        self._alarms.set(now + pause_s, partial(self._again, target.conn, cache.cache_id, told))
+
+    # What time brings.
+
+    def _no_stock(self, conn: ConnId, now: float, out: Outbox) -> None:
+        target = self._targets.get(conn)
+        if target is not None and not target.stocked:
+            target.stocked = True
+            self._warm(target, now, out)
+
+    def _again(self, conn: ConnId, cache_id: str, told: Told, now: float, out: Outbox) -> None:
+        """It was asked, and has not answered: it fetches, or it is silent."""
+        target = self._targets.get(conn)
+        if target is None or target.told.get(cache_id) is not told:
+            return
+        cache = self._shelf.caches[cache_id]
+        if self._is_fetching(conn):
+            self._alarms.set(now + PUT_AGAIN_S, partial(self._again, conn, cache_id, told))
+        elif told.asks < PUT_ASKS_MAX:
+            if told.names != cache.names:  # An answer to the question before must not pass for one about all names.
+                told = Told(self._new_id(), cache, told.asks)
+            self._ask(target, cache, told, now, out)
+        else:
+            self._failed(target, cache, f"it did not answer {told.asks} times", now, out, is_silent=True)
+
+    def _retry(self, conn: ConnId, cache_id: str, now: float, out: Outbox) -> None:
+        target = self._targets.get(conn)
+        cache = self._shelf.caches.get(cache_id)
+        if target is None or cache is None or cache_id not in target.failed or cache_id in target.told:
+            return
+        if target.blobs or fits_inline(cache.files.values()):
+            target.due[cache_id] = None
+            self._send_due(target, now, out)
+
+    def _gone(self, worker: WorkerId, name: str, _now: float, out: Outbox) -> None:
+        if worker in self._conns:
+            return
+        for put in list(self._puts.values()):
+            if worker in put.waiting:
+                del put.waiting[worker]
+                put.fail(name, "its connection ended")
+                self._look(put, out)
+
+    def _deadline(self, key: tuple[ConnId, bytes], put: _Put, _now: float, out: Outbox) -> None:
+        if self._puts.get(key) is put:
+            put.silent += len(put.waiting)
+            put.waiting.clear()
+            self._look(put, out)
+
+    def _tell(self, key: tuple[ConnId, bytes], put: _Put, now: float, out: Outbox) -> None:
+        if self._puts.get(key) is not put:
+            return
+        summary = put.summary(PROGRESS)
+        if summary != put.told:
+            out.do.append(summary)
+            put.told = summary
+        self._alarms.set(now + _PROGRESS_S, partial(self._tell, key, put))
+
+    # The tally.
+
+    def _begin(self, event: PutAsked, cache: Cache, targets: list[Target], now: float, out: Outbox) -> None:
+        put = _Put(event, cache.names, len(targets))
+        cache_id = cache.cache_id
+        key = event.conn, event.ask
+        for target in targets:
+            if target.has.get(cache_id) == cache.names:
+                put.skipped += 1
+                continue
+            put.waiting[target.worker] = None
+            # Whatever was before, now somebody waits for it: it comes first.
+            target.evicted.discard(cache_id)
+            if cache_id not in target.told and target.stocked:
+                target.failed.pop(cache_id, None)
+        self._puts[key] = put
+        for target in targets:
+            self._consider(target, cache, now, out)
+            if cache_id in target.due:
+                target.due = {cache_id: None, **target.due}
+            self._send_due(target, now, out)
+        if self._puts.get(key) is put:
+            self._alarms.set(now + event.within_s, partial(self._deadline, key, put))
+            if put.progress:
+                self._alarms.set(now + _PROGRESS_S, partial(self._tell, key, put))
+            self._look(put, out)
+
+    def _settle(self, target: Target, cache: Cache, status: str, out: Outbox) -> None:
+        """What it has may be what puts wait for."""
+        has = target.has.get(cache.cache_id, 0)
+        for put in list(self._puts.values()):
+            if put.cache_id == cache.cache_id and target.worker in put.waiting and has >= put.names:
+                del put.waiting[target.worker]
+                put.ok += status == OK
+                put.skipped += status != OK
+                self._look(put, out)
+
+    def _failed(
+        self, target: Target, cache: Cache, message: str, now: float, out: Outbox, *, is_silent: bool = False
+    ) -> None:
+        cache_id = cache.cache_id
+        target.told.pop(cache_id, None)
+        count = target.failed.get(cache_id, (0, ""))[0] + 1
+        target.failed[cache_id] = count, message
+        pause_s = min(PUT_RETRY_FIRST_S * 2 ** min(count - 1, 10), PUT_RETRY_MAX_S)
+        self._alarms.set(now + pause_s, partial(self._retry, target.conn, cache_id))
+        for put in list(self._puts.values()):
+            if put.cache_id == cache_id and target.worker in put.waiting:
+                del put.waiting[target.worker]
+                if is_silent:
+                    put.silent += 1
+                else:
+                    put.fail(target.name, message)
+                self._look(put, out)
+        self._send_due(target, now, out)
+
+    def _look(self, put: _Put, out: Outbox) -> None:
+        """Is it over? Its client is told, once."""
+        key = put.conn, put.ask
+        if put.waiting and put.done < put.needed:
+            return
+        del self._puts[key]
+        status = FAILED if put.done < put.needed else OK if put.ok else SKIPPED
+        out.do.append(put.summary(status))
+
+    def _forget(self, cache: Cache, out: Outbox) -> None:
+        """A cache was dropped or evicted."""
+        self._members.pop(cache.cache_id, None)
+        for target in self._targets.values():
+            if target.forget(cache.cache_id) and target.blobs:
+                out.do.append(SendCacheDrop(target.conn, cache.cache_id))
+        for key, put in list(self._puts.items()):
+            if put.cache_id == cache.cache_id:
+                del self._puts[key]
+                out.do.append(SendSummary(put.conn, put.ask, put.cache_id, FAILED, "the cache was dropped"))

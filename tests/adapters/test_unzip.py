@@ -1,0 +1,136 @@
+"""What is in a ZIP that a stranger made?"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakugumi.adapters.unpack import unpack
+from wakugumi.adapters.unzip import Archive
+from wakugumi.errors import PeerError, Refused
+
+CONTENTS = {"a.txt": b"one", "sub/b": b"two" * 10_000, "ü.bin": random.Random(5).randbytes(50_000), "empty": b""}
+
+
+def packed(method: int = zipfile.ZIP_DEFLATED, *, large: bool = False, comment: bytes = b"") -> bytes:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        archive.comment = comment
+        for name, content in CONTENTS.items():
+            with archive.open(zipfile.ZipInfo(name) if method == 0 else name, "w", force_zip64=large) as file:
+                file.write(content)
+    return buffer.getvalue()
+
+
+def contents(data: bytes) -> dict[str, bytes]:
+    archive = Archive.of_bytes(data)
+    return {entry.name: archive.read(entry) for entry in archive.entries()}
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("comment", [b"", b"PK and more" * 100])
+def test_what_others_pack_is_read(method: int, large: bool, comment: bytes) -> None:
+    assert contents(packed(method, large=large, comment=comment)) == CONTENTS
+
+
+def test_one_that_is_made_while_it_is_sent_is_read() -> None:
+    class Pipe(BytesIO):
+        def seekable(self) -> bool:
+            return False
+
+        def tell(self) -> int:
+            raise OSError
+
+    buffer = Pipe()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in CONTENTS.items():
+            archive.writestr(name, content)
+    assert contents(buffer.getvalue()) == CONTENTS
+
+
+def test_a_list_longer_than_a_page_is_read(tmp_path: Path) -> None:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for number in range(10_000):
+            archive.writestr(f"{number:0100}", b"%d" % number)
+    path = tmp_path / "many.zip"
+    path.write_bytes(buffer.getvalue())
+    with path.open("rb") as file:
+        opened = Archive.of_file(file.fileno())
+        assert opened.count == 10_000
+        assert [int(opened.read(entry)) for entry in opened.entries()] == list(range(10_000))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_method_that_no_worker_uses_is_refused(method: int) -> None:
+    with pytest.raises(PeerError, match="method"):
+        contents(packed(method))
+
+
+def test_an_encrypted_one_is_refused() -> None:
+    data = bytearray(packed())
+    at = data.index(b"PK\1\2")
+    data[at + 8] |= 1
+    with pytest.raises(PeerError, match="encrypted"):
+        contents(bytes(data))
+
+
+def test_a_bomb_is_noticed_when_it_is_more_than_it_said() -> None:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb", bytes(50_000_000))
+    data = bytearray(buffer.getvalue())
+    struct.pack_into("<I", data, data.index(b"PK\1\2") + 24, 1_000)
+    opened = Archive.of_bytes(bytes(data))
+    (entry,) = opened.entries()
+    with pytest.raises(PeerError):
+        next(opened.content(entry))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=5), st.integers(0, 1 << 20)
+)
+def test_a_broken_one_is_the_peers_fault_and_never_anything_else(changes: list[tuple[int, int]], cut: int) -> None:
+    data = bytearray(packed())
+    for at, value in changes:
+        data[at % len(data)] = value
+    data = data[: len(data) - cut % 100]
+    try:
+        found = contents(bytes(data))
+    except PeerError:
+        return
+    assert list(found.values()) == list(CONTENTS.values()), "or it is what it was"
+
+
+@pytest.mark.spec("W5")
+@given(
+    st.text(st.sampled_from("a/.\\:\0-"), min_size=1, max_size=12), st.sampled_from([0, 0o100644, 0o120777, 0o040755])
+)
+def test_no_name_leads_out_of_the_folder(name: str, mode: int) -> None:
+    import tempfile
+
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        info = zipfile.ZipInfo("x" * len(name))
+        info.external_attr = mode << 16
+        archive.writestr(info, b"../../x")
+    data = buffer.getvalue().replace(b"x" * len(name), name.encode())
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top, "a", "b")
+        folder.mkdir(parents=True)
+        try:
+            written = unpack(Archive.of_bytes(data), folder)
+        except (Refused, PeerError, OSError):
+            written = []
+        assert os.listdir(top) == ["a"]
+        assert os.listdir(folder.parent) == ["b"]
+        assert all(folder in path.parents for path in written)

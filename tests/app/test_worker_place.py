@@ -1,0 +1,57 @@
+"""Where does a worker started from the command line keep contents and caches, and who may fetch them from it?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from wakugumi.adapters.net import Address
+from wakugumi.app import worker_place
+from wakugumi.app.worker_place import Keeping, keeping
+from wakugumi.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("WAKU_CACHE", "WAKU_CACHE_BYTES", "WAKU_SERVE", "WAKU_ADVERTISE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker_place, "DEFAULT", str(tmp_path / "default"))
+
+
+def test_flags_say_where_and_how_much() -> None:
+    said = keeping("here", "2GiB", "10.0.0.7:7000", "w7.example:8000")
+    assert said == Keeping(Path("here").absolute(), 2 << 30, Address("10.0.0.7", 7000), Address("w7.example", 8000))
+
+
+def test_so_does_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAKU_CACHE", "/there")
+    monkeypatch.setenv("WAKU_CACHE_BYTES", "500MB")
+    monkeypatch.setenv("WAKU_SERVE", "7000")
+    monkeypatch.setenv("WAKU_ADVERTISE", "w7.example:7000")
+    found = Keeping(Path("/there"), 500_000_000, Address("0.0.0.0", 7000), Address("w7.example", 7000))
+    assert keeping(None, None) == found
+
+
+@pytest.mark.spec("C2")
+def test_unless_told_it_is_the_contracts_folder() -> None:
+    assert worker_place.DEFAULT != "/opt/grid/cache", "not in tests"
+    assert keeping(None, None) == Keeping(Path(worker_place.DEFAULT), 0, None, None)
+    assert os.path.isdir(worker_place.DEFAULT)
+
+
+def test_where_that_cannot_be_made_it_is_below_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(worker_place, "DEFAULT", str(tmp_path / "file" / "cache"))
+    assert keeping(None, None).folder is None
+
+
+@pytest.mark.parametrize(
+    ("cache_bytes", "serve", "advertise"),
+    [("much", None, None), (None, "7000", None), (None, "host", None), (None, None, "w7:7000"), (None, "70000", "w:1")],
+)
+def test_what_cannot_be_is_refused(cache_bytes: str | None, serve: str | None, advertise: str | None) -> None:
+    with pytest.raises(ConfigError):
+        keeping("here", cache_bytes, serve, advertise)
