@@ -107,6 +107,8 @@ QUEUE_JOBS_MAX: Final = 1_000_000
 """Queued jobs a leader accepts before it says full: some 500 bytes each beside the payload."""
 QUEUE_BYTES_MAX: Final = 1024 * MIB
 """Payload bytes a leader holds for jobs that are not finished."""
+QUEUE_FILES_MAX: Final = 2_000_000
+"""Files that unfinished jobs name, beyond four of each job: some 130 bytes each, whatever the journal holds."""
 QUEUE_RESUME_SHARE: Final = 0.9
 """A full queue takes work again below this share of its bounds: without a gap, every job would flip it."""
 BROADCAST_BYTES_MAX: Final = 256 * MIB

@@ -157,6 +157,20 @@ def test_a_result_that_nobody_submitted_here_holds_its_blobs_until_someone_does(
         assert world.freed == [ARCHIVE]
 
 
+@pytest.mark.spec("L9")
+def test_jobs_that_name_very_many_files_fill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.core.dispatch.QUEUE_FILES_MAX", 20)
+    many = Wants(files=tuple(f"{number:064}" for number in range(14)))
+    with a_world() as world:
+        desk = world.client()
+        first, _ = desk.submits(2, wants=many)
+        refused = desk.submit(wants=many)
+        desk.gets_refusal(refused, "full")
+        desk.cancels(first)
+        desk.gets_failure(first, "cancelled")
+        desk.submits(1, wants=NAMES)
+
+
 @pytest.mark.spec("L7", "C5")
 def test_holds_survive_the_leader() -> None:
     with a_world(attempts_max=1) as world:

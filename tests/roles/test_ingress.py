@@ -296,6 +296,31 @@ async def test_what_was_just_named_is_not_removed(leader: Running, place: Folder
         assert leader.leader.blobs.is_held(OTHER.sha256)
 
 
+async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_result(
+    leader: Running, place: FolderPlace
+) -> None:
+    assert leader.leader.blobs is not None
+    put(place, CONTENT)
+    put(place, b"another file")
+    async with a_client(leader) as client:
+        await client.submit(uuid4(), Files=[file(REF)])
+        await client.expect(fr.RECEIPT)
+        leader.leader.blobs.freed([REF.sha256, OTHER.sha256])
+        async with asyncio.timeout(DEADLINE_S):
+            while place.has(OTHER):  # noqa: ASYNC110 - nobody rings a bell
+                await asyncio.sleep(0.001)
+        assert place.has(REF)
+
+
+async def test_what_was_named_is_forgotten_when_it_is_too_much(leader: Running) -> None:
+    ingress = leader.leader.ingress
+    for start in range(0, 300_000, 10_000):
+        ingress._name([BlobRef(f"{number:064}", 1) for number in range(start, start + 10_000)])
+    assert len(ingress._named) <= 100_000
+    assert ingress.is_named(f"{299_999:064}")
+    assert not ingress.is_named(f"{0:064}")
+
+
 async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(leader: Running) -> None:
     ingress = leader.leader.ingress
     heads = [

@@ -55,6 +55,7 @@ from wakugumi.limits import (
     JOURNAL_MOVED_BYTES_MAX,
     PAYLOAD_MEMORY_BYTES,
     QUEUE_BYTES_MAX,
+    QUEUE_FILES_MAX,
     QUEUE_JOBS_MAX,
     QUEUE_RESUME_SHARE,
     SWEEP_S,
@@ -564,6 +565,7 @@ class Dispatch:
             self.disk_low
             or self.lanes.queued >= self._queue_jobs_max
             or self.course.open_bytes >= self._queue_bytes_max
+            or self._holds.many >= QUEUE_FILES_MAX
             or self.callers.is_swamped()
         )
 
@@ -574,6 +576,7 @@ class Dispatch:
         elif (
             self.lanes.queued < self._queue_jobs_max * QUEUE_RESUME_SHARE
             and self.course.open_bytes < self._queue_bytes_max * QUEUE_RESUME_SHARE
+            and self._holds.many < QUEUE_FILES_MAX * QUEUE_RESUME_SHARE
             and not self.callers.is_swamped()
             and not self.disk_low
         ):

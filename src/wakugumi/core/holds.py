@@ -10,10 +10,14 @@ reason to keep it a moment longer. Inputs are not: the next job may well name th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from wakugumi.core.dead import Dead
 from wakugumi.core.job import DONE, JobId
 from wakugumi.core.queues import Job
+
+FILES_FREE: Final = 4
+"""So many files of a job count as the job itself does."""
 
 
 class Holds:
@@ -24,6 +28,8 @@ class Holds:
         """How many jobs and results need it."""
         self.results: dict[JobId, tuple[str, ...]] = {}
         """The blobs of results that have some."""
+        self.many = 0
+        """Files of jobs that name many: those beyond the first FILES_FREE of each."""
         self._loose: dict[str, None] = {}
         """What results have given up in this step."""
 
@@ -33,12 +39,14 @@ class Holds:
     def begin(self, job: Job) -> None:
         """It may be run, now or once it is requeued."""
         if job.wants is not None:
+            self.many += max(0, len(job.wants.files) - FILES_FREE)
             for file in job.wants.files:
                 self._counts[file] = self._counts.get(file, 0) + 1
 
     def end(self, job: Job) -> None:
         """It will not be run any more, at least not before someone submits it again."""
         if job.wants is not None:
+            self.many -= max(0, len(job.wants.files) - FILES_FREE)
             self._release(job.wants.files)
 
     def keep(self, job: JobId, blobs: tuple[str, ...]) -> None:
@@ -65,6 +73,7 @@ class Holds:
         """`jobs` are all that the leader knows, `letters` the dead ones of them, and `claimed` the results of jobs that
         nobody submitted yet."""
         counts: dict[str, int] = {}
+        many = 0
         results = {job: blobs for job, blobs in claimed if blobs}
         assert not self._loose
         for job in jobs:
@@ -72,6 +81,7 @@ class Holds:
                 assert job.state is DONE, "a job that is not done has the blobs of a result"
                 results[job.id] = self.results[job.id]
             if job.wants is not None and (job.state is not DONE or job in letters):
+                many += max(0, len(job.wants.files) - FILES_FREE)
                 for file in job.wants.files:
                     counts[file] = counts.get(file, 0) + 1
         for blobs in results.values():
@@ -79,6 +89,7 @@ class Holds:
                 counts[blob] = counts.get(blob, 0) + 1
         assert results == self.results, "blobs are held for a result that is forgotten"
         assert counts == self._counts, "what is held is not what is needed"
+        assert many == self.many
 
     def _release(self, files: Iterable[str]) -> None:
         for file in files:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _REMEMBERED_MAX: Final = 1_000
 """What jobs with files ask for, if many ask for the same; most name files of their own."""
 _NAMED_MAX: Final = 100_000
-"""Blobs that were named just now. If there are more, the sweep has to wait for the journal to have them."""
+"""Blobs that were named just now; beyond it the oldest are forgotten."""
 
 
 class Ingress:
@@ -121,8 +121,10 @@ class Ingress:
     def _name(self, blobs: Sequence[BlobRef]) -> None:
         now = self._clock()
         if len(self._named) + len(blobs) > _NAMED_MAX:
-            self._named = {blob: until for blob, until in self._named.items() if until > now}
+            fresh = [(blob, until) for blob, until in self._named.items() if until > now]
+            self._named = dict(fresh[-_NAMED_MAX // 2 :])
         for ref in blobs:
+            self._named.pop(ref.sha256, None)  # What was named last stands last.
             self._named[ref.sha256] = now + BLOB_NAMED_S
 
 

@@ -59,6 +59,8 @@ class LeaderBlobs:
         """Results that had these are forgotten: what nobody needs by now goes at once."""
         loose = [blob for blob in blobs if not self.is_held(blob)]
         if loose:
+            for ref in [ref for ref in self._known if ref.sha256 in loose]:
+                del self._known[ref]
             asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
 
     def missing(self, refs: Sequence[BlobRef], then: Callable[[list[str]], None]) -> None:
