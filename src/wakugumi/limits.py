@@ -249,9 +249,9 @@ CACHE_DISK_SHARE: Final = 0.25
 """Of the disk's size, if nobody says how much: the rest is for the jobs, and for whatever else lives there."""
 CACHE_BLOBS_MAX: Final = 200_000
 """Contents that one worker keeps: half a kilobyte of memory each, and 13 MiB to tell a leader of all of them."""
-FETCHES_AT_ONCE: Final = 4
+FETCHES_MAX: Final = 4
 """Transfers at once: enough to fill a link from slow sources, few enough that each of them ends soon."""
-WANTS_AT_ONCE: Final = 16
+WANTS_OPEN_MAX: Final = 16
 """Contents that a worker asks its leader for before it has got them: small ones do not wait for the round trip."""
 FETCH_TRIES_MAX: Final = 20
 """Sources that are tried for one content before those who wait for it are told: some 70 s, with the pauses."""

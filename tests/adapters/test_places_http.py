@@ -314,7 +314,7 @@ def test_one_that_lies_is_found_out_and_nothing_of_it_stays(here: BlobStore, bod
 
 
 def test_a_packed_lie_is_bounded_by_what_was_promised(here: BlobStore) -> None:
-    from wakugumi.adapters.packing import zstd
+    from wakugumi.adapters.packed_stream import zstd
 
     bomb = zstd.compress(bytes(256 * MIB))
     head = f"HTTP/1.1 200 OK\nContent-Encoding: zstd\nContent-Length: {len(bomb)}"

@@ -280,7 +280,7 @@ async def test_a_job_has_all_its_time_however_long_its_inputs_take(world: World)
 async def test_what_was_asked_of_a_lost_leader_is_asked_of_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.fetching.WANTS_AT_ONCE", 1)
+    monkeypatch.setattr("wakugumi.roles.fetching.WANTS_OPEN_MAX", 1)
     await world.worker()
     job = world.assign(a=b"one")
     first = await world.next(WANT)

@@ -109,7 +109,7 @@ def test_a_large_result_is_still_there_when_its_leader_was_killed(
     words = ["--leader", address]
     done = waku("submit", "twice", "--id", "kept", "--file", "big.bin", *words, "--", "big.bin", "double.bin")
     assert done.returncode == 0, done.stderr
-    _until(lambda: '"done"' in waku("jobs", "show", "kept", *words, "-o", "json").stdout, "the job did not end")
+    _until(lambda: '"ok"' in waku("jobs", "show", "kept", *words, "-o", "json").stdout, "the job did not end")
     leader.process.kill()
     leader.end()
     assert start("leader", port, "--state", state).line() == address
@@ -152,7 +152,7 @@ def test_a_cache_is_put_once_and_used_by_name(bulk_programs: Path, start: Start,
     _until(warmed.exists, "a worker that joined later was not warmed")
     assert warmed.read_bytes() == content
 
-    rows = json.loads(waku("caches", "list", "-o", "json", env=env).stdout)
+    rows = json.loads(waku("caches", "list", "-o", "json", env=env).stdout)["rows"]
     assert [(row["cache"], row["files"]) for row in rows] == [("data-v1", 2)]
     assert waku("caches", "drop", "data-v1", env=env).returncode == 0
     _until(lambda: not warmed.exists(), "it was not dropped")

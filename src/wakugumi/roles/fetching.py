@@ -25,7 +25,7 @@ from wakugumi.adapters.caches import CacheFolder
 from wakugumi.adapters.places import OnBytes, open_place
 from wakugumi.core.policy import with_jitter
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
-from wakugumi.limits import FETCH_AGAIN_MAX_S, FETCH_TRIES_MAX, FETCHES_AT_ONCE, WANTS_AT_ONCE
+from wakugumi.limits import FETCH_AGAIN_MAX_S, FETCH_TRIES_MAX, FETCHES_MAX, WANTS_OPEN_MAX
 from wakugumi.wire.message import BlobRef, FetchFailure, Source, Want
 
 log = logging.getLogger("wakugumi.fetching")
@@ -102,7 +102,7 @@ class Fetching:
         self._unasked: deque[Fetch] = deque()
         self._ready: deque[Fetch] = deque()
         self._asked = 0
-        self._threads = ThreadPoolExecutor(FETCHES_AT_ONCE, thread_name_prefix="waku-fetch")
+        self._threads = ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="waku-fetch")
         self._at_once = 0
         self._closed = False
 
@@ -174,7 +174,7 @@ class Fetching:
     # Asking.
 
     def _ask(self) -> None:
-        while self._place is not None and self._unasked and self._asked < WANTS_AT_ONCE and not self._closed:
+        while self._place is not None and self._unasked and self._asked < WANTS_OPEN_MAX and not self._closed:
             fetch = self._unasked.popleft()
             if fetch.want_id not in self._fetches:
                 continue
@@ -201,7 +201,7 @@ class Fetching:
     # Moving.
 
     def _move(self) -> None:
-        while self._ready and self._at_once < FETCHES_AT_ONCE and not self._closed:
+        while self._ready and self._at_once < FETCHES_MAX and not self._closed:
             fetch = self._ready.popleft()
             ref, source = fetch.ref, fetch.source
             if fetch.want_id not in self._fetches:
