@@ -112,6 +112,22 @@ def test_after_three_lies_nobody_fetches_from_a_worker_even_if_it_comes_back(wor
     assert world.one() == source(2, None, "d", 24)
 
 
+@pytest.mark.spec("C4")
+def test_a_lie_is_not_forgotten_when_nobody_is_left_who_has_the_content(world: World) -> None:
+    world.join(1, 2)
+    world.stock(1, "a")
+    world.want(2)
+    assert world.one() == source(2, 1)
+    world.want(2, why="lied")
+    assert world.one() == source(2, None)
+    world.hear(se.WorkerWent(ConnId(1)), se.WorkerWent(ConnId(2)))
+    world.join(3)
+    world.hear(se.WorkerCame(ConnId(8), worker_id(1), "w1", (), blobs=True))
+    world.stock(8, "a", whole=True, serves=True)
+    world.want(3)
+    assert world.one() == source(3, None)
+
+
 def test_who_accuses_everybody_is_believed_no_more(world: World) -> None:
     world.join(1, 2, 3, 4, 9, 10)
     for number in (1, 2, 3, 4):

@@ -30,7 +30,7 @@ class Mutant(NamedTuple):
 
 MUTANTS = (
     Mutant("fetchers-that-leave-keep-their-source", "sources", "            source.uploads -= 1\n", ""),
-    Mutant("liars-are-asked-again", "sources", "and peer.worker not in blob.liars ", ""),
+    Mutant("liars-are-asked-again", "trust", " and all(about != sha256 for about, _ in lies)", ""),
     Mutant(
         "lies-are-not-counted",
         "trust",

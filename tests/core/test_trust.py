@@ -20,6 +20,14 @@ def test_a_worker_is_barred_after_enough_different_lies_and_stays_so() -> None:
     assert trust.accuse(LIAR, "more", FETCHER) is Verdict.BELIEVED, "it is told once"
     trust.went(LIAR)
     assert trust.is_barred(LIAR)
+    assert not trust.may_serve(LIAR, "of which it never lied")
+
+
+def test_who_lied_about_some_content_serves_others() -> None:
+    trust = Trust()
+    trust.accuse(LIAR, "a", FETCHER)
+    assert (trust.may_serve(LIAR, "a"), trust.may_serve(LIAR, "b")) == (False, True)
+    assert trust.may_serve(FETCHER, "a")
 
 
 def test_several_fetchers_of_the_same_content_count_each() -> None:

@@ -46,7 +46,6 @@ _STIRRED_MAX: Final = 64
 """Blobs that are looked at when a source is free again; what is not among them is found by the sweep."""
 _IN_LINE_MAX: Final = 256
 """Wants of one blob that are looked at in one step."""
-_NOBODY: Final[frozenset[WorkerId]] = frozenset()
 
 
 class _Peer:
@@ -85,7 +84,7 @@ class _Want:
 
 
 class _Blob:
-    __slots__ = ("busy_until", "copies", "free", "here", "holders", "liars", "sha256", "size", "waiting", "wants")
+    __slots__ = ("busy_until", "copies", "free", "here", "holders", "sha256", "size", "waiting", "wants")
 
     def __init__(self, sha256: str) -> None:
         self.sha256 = sha256
@@ -99,7 +98,6 @@ class _Blob:
         """Waiting or fetching."""
         self.copies = 0
         """Which the leader gives just now."""
-        self.liars: frozenset[WorkerId] = _NOBODY
         self.free: list[_Peer] = []
         """While somebody waits: holders that have just come to have it, or time for it. They may have none any more."""
         self.busy_until = float("-inf")
@@ -398,7 +396,6 @@ class Sources:
             text = "it says of too many workers that they gave it wrong content: it is believed no more"
             out.do.append(Complain(want.peer.conn, text))
             return
-        want.blob.liars |= {source.worker}
         if verdict is Verdict.BARRED:
             out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it any more"))
 
@@ -447,7 +444,7 @@ class Sources:
         return None, False, not later
 
     def _is_trusted(self, peer: _Peer, blob: _Blob) -> bool:
-        return bool(peer.url) and peer.worker not in blob.liars and not self._trust.is_barred(peer.worker)
+        return bool(peer.url) and self._trust.may_serve(peer.worker, blob.sha256)
 
     def _may(self, peer: _Peer, want: _Want, now: float, *, is_second_try: bool = False) -> bool:
         """Might it serve this want, if it had time?"""

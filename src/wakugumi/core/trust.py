@@ -34,6 +34,10 @@ class Trust:
     def is_barred(self, worker: WorkerId) -> bool:
         return len(self._lies.get(worker, ())) >= LIES_MAX
 
+    def may_serve(self, worker: WorkerId, sha256: str) -> bool:
+        lies = self._lies.get(worker)
+        return lies is None or (len(lies) < LIES_MAX and all(about != sha256 for about, _ in lies))
+
     def accuse(self, liar: WorkerId, sha256: str, accuser: WorkerId) -> Verdict:
         accused = self._accused.setdefault(accuser, set())
         accused.add(liar)
