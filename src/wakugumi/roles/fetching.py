@@ -15,9 +15,9 @@ import contextlib
 import logging
 import os
 import random
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeAlias
 
 from wakugumi.adapters.blobs import BlobStore, Incoming, is_sha256
@@ -102,7 +102,6 @@ class Fetching:
         self._unasked: deque[Fetch] = deque()
         self._ready: deque[Fetch] = deque()
         self._asked = 0
-        self._threads = ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="waku-fetch")
         self._at_once = 0
         self._closed = False
 
@@ -164,12 +163,11 @@ class Fetching:
         self._ready.append(fetch)
         self._move()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._closed = True
         for fetch in self._fetches.values():
             if fetch.again is not None:
                 fetch.again.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     # Asking.
 
@@ -224,7 +222,9 @@ class Fetching:
             self._moving_of[ref.sha256] = fetch
             self._at_once += 1
             url = source.url or self._place or ""
-            self._threads.submit(self._run, fetch, ref, url, source.token)
+            # Nobody waits for it when the process ends: a source may be silent for long.
+            arguments = (fetch, ref, url, source.token)
+            threading.Thread(target=self._run, args=arguments, name="waku-fetch", daemon=True).start()
 
     def _join(self, fetch: Fetch, other: Fetch) -> None:
         """Both want the same content: one of them is enough."""

@@ -120,7 +120,7 @@ class Supply:
 
     async def close(self) -> None:
         await self._caches.close()
-        await self._fetching.close()
+        self._fetching.close()
         await asyncio.to_thread(self._threads.shutdown)
         self._lender.close()
         self.folder.close()
