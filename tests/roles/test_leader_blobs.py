@@ -104,6 +104,20 @@ async def test_an_object_store_is_asked_in_a_thread_and_what_it_has_is_remembere
     await blobs.close()
 
 
+async def test_what_was_removed_for_nobody_needs_it_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Elsewhere(A, B)
+    removed = threading.Event()
+    monkeypatch.setattr(place, "remove", lambda _: removed.set())
+    blobs = LeaderBlobs(place, url=place.url)
+    blobs.is_held = lambda blob: blob == B.sha256
+    assert await missing(blobs, A, B) == []
+    blobs.freed([A.sha256, B.sha256])
+    assert await asyncio.to_thread(removed.wait, DEADLINE_S)
+    place.there.clear()
+    assert await missing(blobs, A, B) == [A.sha256]
+    await blobs.close()
+
+
 async def test_a_store_that_does_not_answer_has_nothing(caplog: pytest.LogCaptureFixture) -> None:
     place = Elsewhere(A)
     place.is_lost = True

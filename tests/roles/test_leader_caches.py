@@ -366,3 +366,32 @@ async def test_a_leader_without_blobs_answers_that_it_keeps_no_caches() -> None:
         assert "no caches" in answer.json["Message"]
         refused = await client.ask(ms.encode(qu.AskCaches()))
         assert (refused.subject, json.loads(refused.payload)["Code"]) == ("refused", "not-supported")
+
+
+@pytest.mark.spec("C8")
+async def test_a_job_that_names_a_cache_goes_to_a_worker_that_has_it(tmp_path: Path) -> None:
+    async with (
+        a_leader_with_caches(tmp_path, A) as leader,
+        Client(leader.port) as client,
+        Fetcher(leader.port) as has_it,
+        Fetcher(leader.port) as has_it_not,
+    ):
+        await client.hello_client("one")
+        await has_it.joins("calcA groupA")
+        put = await client.put("data-1", A, target="job.assign.groupA")
+        await has_it.takes()
+        await client.answer(put)
+        await has_it_not.joins("calcA")
+        assert leader.leader.caches is not None
+        holders = leader.leader.caches.holders("cache:data-1")
+        assert (list(holders), len(holders), bool(holders)) == ([has_it.id.bytes_le], 1, True)
+        assert has_it_not.id.bytes_le not in holders
+        assert not leader.leader.caches.holders("cache:data-2")
+        for worker, credit in ((has_it, 2), (has_it_not, 9)):
+            await worker.say(fr.encode(fr.HOLDING, payload=ms.encode(ms.Holding())))
+            await worker.credit(credit)
+        await leader.until(lambda machine: sum(worker.credit for worker in machine.roster) == 11)
+        jobs = [uuid4() for _ in range(2)]
+        for job in jobs:
+            await client.submit(job, Files=[{"Name": "f0", "CacheId": "data-1"}])
+        assert [UUID(bytes_le=(await has_it.expect(fr.ASSIGN_JOB)).msg_id) for _ in jobs] == jobs
