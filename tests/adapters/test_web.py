@@ -223,6 +223,10 @@ async def test_a_door_that_closes_ends_what_it_serves() -> None:
         assert listener.door.connections == 0
 
 
+def kept_most(door: Door) -> int:
+    return max((len(step._kept) for step in door._waiting), default=0)
+
+
 async def test_who_leaves_while_the_server_is_imported_harms_nobody() -> None:
     let_go = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -235,11 +239,15 @@ async def test_who_leaves_while_the_server_is_imported_harms_nobody() -> None:
     async with a_door(late_routes) as listener, HttpPeer(listener.port) as stays:
         await stays.head("GET", "/hello")
         async with HttpPeer(listener.port) as leaves:
-            await leaves.head("GET", "/hello")
-            await until(lambda: listener.door.connections == 2)
-        await until(lambda: listener.door.connections == 1)
+            await leaves.head("POST", "/hello", "Content-Length: 99999999")
+            leaves.writer.write(bytes(8 * FIRST_FRAME_BYTES_MAX))
+            await until(lambda: kept_most(listener.door) > FIRST_FRAME_BYTES_MAX)
+            await asyncio.sleep(0.05)  # in which it would read on
+            assert kept_most(listener.door) < 2 * FIRST_FRAME_BYTES_MAX
+            assert listener.door.connections == 2
         let_go.set()
         assert (await stays.answer()).body == b"hello "
+        await until(lambda: listener.door.connections == 1)
 
 
 def test_the_server_is_not_imported_before_somebody_asks() -> None:

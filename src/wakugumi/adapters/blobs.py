@@ -184,7 +184,9 @@ class BlobStore:
         try:
             os.makedirs(f"{self.folder}/{_INCOMING}", 0o700, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"the folder for blobs {self.folder} cannot be used: {error.strerror}") from None
+            raise ConfigError(
+                f"the folder for blobs {self.folder} cannot be used: {error.strerror}", "name one that you may write to"
+            ) from None
 
     def path(self, sha256: str) -> str:
         """Where it is, if it is there."""
