@@ -25,7 +25,7 @@ import psutil
 import wakugumi
 from contestant import running
 from processes import WAKU, end, start_leader
-from wakugumi.core.questions import AskStatus
+from wakugumi.core.questions import AskCaches, AskStatus, CachesAnswer
 
 MIB = 1024 * 1024
 PATIENCE_S = 60.0
@@ -118,9 +118,9 @@ def _cache(asked: argparse.Namespace) -> None:
         alone_s = _timed(lambda: _put(client, data, 1))
     with _grid(programs, WORKERS) as (_, address, _workers), wakugumi.Client(address, client_id="bench") as client:
         all_s = _timed(lambda: _put(client, data, WORKERS))
-        sent = client.ask(AskStatus()).blob_bytes_sent
+        sent = _sent(client)
         again_s = _timed(lambda: _put(client, data, 0))
-        sent_again = client.ask(AskStatus()).blob_bytes_sent - sent
+        sent_again = _sent(client) - sent
         for folder in Path().glob("cache-*"):
             assert subprocess.run(["cmp", data, folder / "data-v1" / "data.bin"]).returncode == 0
     what = f"{asked.cache_mib} MiB cache to {WORKERS} workers"
@@ -136,6 +136,13 @@ def _put(client: wakugumi.Client, data: Path, ok: int) -> None:
     summary = client.put_cache("data-v1", {"data.bin": data}, within_s=600)
     assert summary.ok == ok, summary
     assert not summary.failed, summary
+
+
+def _sent(client: wakugumi.Client) -> int:
+    """All that left the leader's store for workers."""
+    answer = client.ask(AskCaches(1))
+    assert isinstance(answer, CachesAnswer)
+    return answer.blobs.leader_sent_bytes
 
 
 # What a cached file costs a job.

@@ -96,7 +96,7 @@ async def test_a_put_goes_by_manifest_brings_what_is_missing_and_ends_with_a_sum
         failure = ms.CacheFailure("w3", "no room")
         told(peer, first, "OK", "2 of 3", sent=3, ok=1, skipped=1, failed=1, failures=[failure])
         summary = await putting
-        assert summary == CacheSummary("data-1", "OK", "2 of 3", 3, 1, 1, 1, 0, 0, [failure], [])
+        assert summary == CacheSummary("data-1", "OK", "2 of 3", 3, 1, 1, 1, 0, 0, [CacheFailure("w3", "no room")], [])
         assert summary.check() is summary
         assert grid._session._uploads.held_bytes == 0
 

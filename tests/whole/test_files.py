@@ -113,7 +113,7 @@ def test_a_large_result_is_still_there_when_its_leader_was_killed(
     leader.process.kill()
     leader.end()
     assert start("leader", port, "--state", state).line() == address
-    done = waku("jobs", "fetch", "kept", "--out", "out", *words)
+    done = waku("jobs", "wait", "kept", "--out", "out", *words)
     assert done.returncode == 0, done.stderr
     [found] = list((home / "out").rglob("double.bin"))
     assert found.read_bytes() == content * 2
@@ -232,5 +232,5 @@ def test_workers_serve_each_other(bulk_programs: Path, start: Start, waku: Waku,
     (home / "a.bin").write_bytes(_content(4 * MIB))
     done = waku("caches", "put", "data-v1", "a.bin", "-o", "json", env=env)
     assert json.loads(done.stdout)["ok"] == 6, done.stderr
-    sent = json.loads(waku("status", "-o", "json", env=env).stdout)["blob_bytes_sent"]
+    sent = json.loads(waku("caches", "list", "-o", "json", env=env).stdout)["blobs"]["leader_sent_bytes"]
     assert 4 * MIB <= sent <= 2 * 4 * MIB

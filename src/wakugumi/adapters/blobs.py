@@ -180,6 +180,8 @@ class BlobStore:
     def __init__(self, folder: Path, *, free_min_bytes: int = DISK_FREE_MIN_BYTES) -> None:
         """Raises ConfigError if the folder cannot be used."""
         self.folder = os.path.abspath(folder)
+        self.sent_bytes = 0
+        """What others have fetched out of it, over HTTP, since it was opened."""
         self._free_min_bytes = free_min_bytes
         try:
             os.makedirs(f"{self.folder}/{_INCOMING}", 0o700, exist_ok=True)

@@ -140,6 +140,7 @@ class BlobPages:
             start += len(piece)
             reading = self._read_soon(file, start, end)
             await _write(request, response, piece)
+            self._store.sent_bytes += len(piece)
         return response
 
     async def _send_packed(self, request: web.BaseRequest, response: web.StreamResponse, file: int) -> None:

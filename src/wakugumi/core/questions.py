@@ -453,6 +453,8 @@ class BlobCounters(msgspec.Struct, frozen=True):
     """Sources that failed a worker; each was replaced."""
     lied: int = 0
     """Those that gave wrong content."""
+    leader_sent_bytes: int = 0
+    """All that left the leader's own store, also what did not arrive."""
 
 
 class CachesAnswer(msgspec.Struct, frozen=True):

@@ -15,8 +15,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from wakugumi.adapters.blobs import Incoming, is_sha256, ref_of_bytes
 from wakugumi.adapters.drive import Drive
@@ -25,10 +28,10 @@ from wakugumi.adapters.places import Place
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.tokens import make_token
 from wakugumi.core import spread_events as se
-from wakugumi.core.events import Asked
+from wakugumi.core.events import Asked, SendAnswer
 from wakugumi.core.job import ConnId, WorkerId
 from wakugumi.core.names import check_cache_id, check_file_names
-from wakugumi.core.questions import CacheQuestion
+from wakugumi.core.questions import CacheQuestion, CachesAnswer
 from wakugumi.core.spread import Spreading
 from wakugumi.core.spread_events import SpreadDo, SpreadEvent, SpreadKeep
 from wakugumi.core.subject import Pattern, SubjectError, worker_patterns
@@ -98,6 +101,7 @@ class Caches:
         )
         self._act: dict[type[object], Callable[[Peer, Any], None]] = {
             **act,
+            SendAnswer: partial(self._send_answer, act[SendAnswer]),
             se.SendSource: _send_source,
             se.SendNoSource: _send_no_source,
             se.SendCachePut: self._send_cache_put,
@@ -110,6 +114,14 @@ class Caches:
         self.drive.close()
         if self._manifests is not None:
             await self._manifests.close()
+
+    def _send_answer(self, send: Callable[[Peer, Any], None], peer: Peer, effect: SendAnswer) -> None:
+        """With what only the store knows."""
+        answer, store = effect.answer, self._blobs.store
+        if isinstance(answer, CachesAnswer) and store is not None:
+            counted = msgspec.structs.replace(answer.blobs, leader_sent_bytes=store.sent_bytes)
+            effect = SendAnswer(effect.conn, effect.ask_id, msgspec.structs.replace(answer, blobs=counted))
+        send(peer, effect)
 
     # What others ask.
 

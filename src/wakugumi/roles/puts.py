@@ -38,6 +38,13 @@ CacheFiles: TypeAlias = Mapping[str, Content] | Path
 """Files by their names in the cache; a Path of a folder stands for all files below it."""
 
 
+class CacheFailure(msgspec.Struct, frozen=True):
+    """A worker that does not have it, and why."""
+
+    worker: str
+    message: str
+
+
 class CacheSummary(msgspec.Struct, frozen=True):
     """What became of a put, or how far it is."""
 
@@ -54,7 +61,7 @@ class CacheSummary(msgspec.Struct, frozen=True):
     silent: int = 0
     """They have not answered in time."""
     waiting: int = 0
-    failures: Sequence[ms.CacheFailure] = ()
+    failures: Sequence[CacheFailure] = ()
     """Whose fault it was, as far as they said."""
     unasked: Sequence[str] = ()
     """Leaders whose workers were not asked, because they are away."""
@@ -94,7 +101,7 @@ def summed(cache: str, told: Mapping[str, ms.CachePutResult]) -> CacheSummary:
         sum(row.failed for row in rows),
         sum(row.silent for row in rows),
         sum(row.waiting for row in rows),
-        [failure for row in rows for failure in row.failures],
+        [CacheFailure(each.worker, each.message) for row in rows for each in row.failures],
     )
 
 
