@@ -22,7 +22,7 @@ from wakugumi.errors import JobFailed, Refused
 from wakugumi.limits import FILES_PER_CACHE_MAX
 from wakugumi.roles.client import connect
 from wakugumi.roles.contents import Content, Contents
-from wakugumi.roles.puts import CacheFiles, CachePut, CacheSummary, summed
+from wakugumi.roles.puts import CacheFailure, CacheFiles, CachePut, CacheSummary, summed
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
