@@ -45,8 +45,7 @@ it to the disk. One that has vanished is told by the kernel within half a minute
 _RETRY_MAX_S: Final = 30.0
 _HEAD_BYTES: Final = 1024
 _READ_BYTES: Final = 256 * KIB
-"""What is read, hashed and written at a time: it is still in the CPU's cache when it is written. Measured: with 1 MiB it
-is slower."""
+"""What is read, hashed and written at a time: small enough to be in the CPU's cache still when it is written."""
 _CONTINUE: Final = b"HTTP/1.1 100"
 _STATUSES: Final = {
     400: "bad-request",
