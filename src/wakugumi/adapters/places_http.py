@@ -31,7 +31,7 @@ from wakugumi.adapters.blobs import CHUNK_BYTES, Incoming, ref_of_file
 from wakugumi.adapters.files import READ
 from wakugumi.adapters.net import is_loopback, tune
 from wakugumi.errors import CODES, ConfigError, Lost, Refused
-from wakugumi.limits import BLOB_STALL_S, CONNECT_DEADLINE_S, UPLOAD_PATIENCE_S
+from wakugumi.limits import BLOB_STALL_S, CONNECT_DEADLINE_S, KIB, UPLOAD_PATIENCE_S
 from wakugumi.wire.message import BlobRef
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ _DECISION_S: Final = 300.0
 it to the disk. One that has vanished is told by the kernel within half a minute."""
 _RETRY_MAX_S: Final = 30.0
 _HEAD_BYTES: Final = 1024
+_READ_BYTES: Final = 256 * KIB
+"""What is read, hashed and written at a time: small enough to be in the CPU's cache still when it is written."""
 _CONTINUE: Final = b"HTTP/1.1 100"
 _STATUSES: Final = {
     400: "bad-request",
@@ -190,7 +192,7 @@ class HttpPlace:
                 from wakugumi.adapters.packed_stream import Unpacker
 
                 write = Unpacker(into.write).write
-            room = memoryview(bytearray(CHUNK_BYTES))
+            room = memoryview(bytearray(_READ_BYTES))
             while count := answer.readinto(room):
                 before = into.at
                 write(room[:count])
