@@ -8,7 +8,7 @@ from tests.core.leader_world import World, a_world, worker_id
 from wakugumi.core.job import WorkerId
 from wakugumi.core.policy import parse_policies
 from wakugumi.core.wants import Wants
-from wakugumi.limits import BLOBS_PATIENCE_S
+from wakugumi.limits import BLOBS_PATIENCE_S, SLOTS_PATIENCE_S
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 HELD: dict[str, list[WorkerId]] = {
@@ -111,6 +111,19 @@ def test_blobs_go_to_no_old_worker_while_another_serves(file: str) -> None:
         desk.gets_result(first)
         knowing.credit(1)
         knowing.gets(second)
+
+
+def test_no_old_worker_is_kept_free_for_a_large_job_with_blobs() -> None:
+    with a_world() as world:
+        desk = world.client()
+        old = world.worker("old", credit=2, slots=2)
+        knows = world.worker("w0", credit=1, blobs=True, slots=2)
+        (large,) = desk.submits(1, wants=Wants(slots=2, files=(A,)))
+        world.wait(SLOTS_PATIENCE_S + 0.1)
+        small, other = desk.submits(2)
+        old.gets(small, other)
+        knows.credit(1)
+        knows.gets(large)
 
 
 @pytest.mark.spec("F11")

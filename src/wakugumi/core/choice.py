@@ -414,6 +414,8 @@ class Choice:
         asks.keep_at = now + SLOTS_PATIENCE_S
         serving = [worker for worker in members_of(turn.lane.pools) if worker.serves]
         fit = [worker for worker in serving if worker.slots >= slots_of(job)]
+        if (job.wants or _NOTHING).blobs and any(worker.blobs for worker in serving):
+            fit = [worker for worker in fit if worker.blobs]
         if not fit:
             return _NEVER  # Until one comes that has so many, and that one will offer credit.
         free = [worker for worker in serving if worker.kept_for is None]
