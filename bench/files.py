@@ -1,11 +1,11 @@
 """How fast do large files travel, with how much memory, and who pays for the copies? (SPEC C3, C5, C7, C8)
 
-    .venv/bin/python bench/files.py                    all of it: 4 GiB there and back, 1 GiB to eight workers
-    .venv/bin/python bench/files.py --bulk-mib 256 --cache-mib 64      the same with less
+    make bench-files                                   all of it: 4 GiB there and back, 1 GiB to eight workers
+    .venv/bin/python bench/files.py --bulk-mib 256 --cache-mib 64      the same with less, shown and not written down
 
 Real leaders, workers and clients over loopback, on a real disk (`.bench`). A transfer is compared with `cp` and
 `sha256sum` of the same file in the same run, spreading with one worker alone. Memory is the growth of each process's
-own pages, by its highest mark since the transfer began.
+own pages, by its highest mark since the transfer began. The thousand workers are simulated: see `spread.py`.
 """
 
 import argparse
@@ -22,9 +22,12 @@ from statistics import median
 
 import psutil
 
+import spread
 import wakugumi
 from contestant import running
+from environment import disk, machine
 from processes import WAKU, end, start_leader
+from report import markdown_table
 from wakugumi.core.questions import AskCaches, AskStatus, CachesAnswer
 
 MIB = 1024 * 1024
@@ -32,30 +35,49 @@ PATIENCE_S = 60.0
 WORKERS = 8
 SETUP_JOBS = 200
 SETUP_MIB = 100
+HEADER = ("what", "measured", "goal", "verdict")
+DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "BENCHMARKS_FILES.md"
+INTRODUCTION = """# Large files
+
+Real leaders, workers and clients over loopback, on a real disk. A transfer is compared with `cp` and `sha256sum` of the
+same file in the same run, spreading with one worker alone, a cached file with no file at all. Memory is how far each
+process's own pages grew at most while the file passed. The thousand workers are simulated: the leader's real decisions
+under virtual time, with links of 10 Gbit/s each way (`bench/spread.py` says what is modelled and what is not).
+How files travel: [FILES.md](FILES.md); caches: [CACHES.md](CACHES.md). Made by `make bench-files`, whatever it says.
+"""
+
+rows: list[tuple[str, str, str, str]] = []
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Large files: speed, memory, and who pays for the copies.")
     parser.add_argument("--bulk-mib", type=int, default=4096, help="of the file that goes there and back")
     parser.add_argument("--cache-mib", type=int, default=1024, help="of the cache that is put on eight workers")
-    parser.add_argument("--only", choices=["bulk", "cache", "setup"], action="append")
+    parser.add_argument("--only", choices=["bulk", "cache", "setup", "thousand"], action="append")
+    parser.add_argument("--write", action="store_true", help=f"write docs/{DOCUMENT.name}")
     asked = parser.parse_args()
+    about = machine(sorted(os.sched_getaffinity(0)))
     place = Path(__file__).absolute().parents[1] / ".bench"
     place.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="files-", dir=place))
     os.chdir(folder)
     try:
-        print("| what | measured | goal | verdict |\n| --- | --- | --- | --- |")
-        for name, measure in (("bulk", _bulk), ("cache", _cache), ("setup", _setup)):
+        about |= disk(folder)
+        for name, measure in (("bulk", _bulk), ("cache", _cache), ("setup", _setup), ("thousand", _thousand)):
             if not asked.only or name in asked.only:
                 measure(asked)
+        if asked.write:
+            about["Made"] = f"{time.strftime('%Y-%m-%d')}, by `make bench-files`"
+            tables = markdown_table(HEADER, rows), markdown_table(("what", "value"), about.items())
+            DOCUMENT.write_text(f"{INTRODUCTION}\n{tables[0]}\n\n## The machine\n\n{tables[1]}\n")
     finally:
         os.chdir("/")
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _row(what: str, measured: str, goal: str, met: bool) -> None:
-    print(f"| {what} | {measured} | {goal} | {'met' if met else 'NOT MET'} |", flush=True)
+    rows.append((what, measured, goal, "met" if met else "NOT MET"))
+    print("; ".join(rows[-1]), flush=True)
 
 
 # There and back.
@@ -164,6 +186,17 @@ def _setup(_asked: argparse.Namespace) -> None:
     told = f"{more_ms:+.2f} ms ({median(linked) * 1000:.2f}; without {median(plain) * 1000:.2f})"
     _row(f"a job that names a {SETUP_MIB} MiB cached file, one by one, median", told, "≤ 1 ms more", more_ms <= 1)
     data.unlink()
+
+
+# A thousand workers, simulated.
+
+
+def _thousand(_asked: argparse.Namespace) -> None:
+    for share in (0.0, 0.05):
+        it = spread.simulate(1_000, size=1024 * MIB, dying_share=share, seed=1, uploads_max=1)
+        what = f"simulated: 1 GiB to 1 000 workers{f', {it.dead} of them dying on the way' if it.dead else ''}"
+        _row(f"{what}: time, against one copy", f"{it.times:.1f} ×", "≤ 15 ×", it.times <= 15)
+        _row(f"{what}: the leader's share of the bytes", f"{it.leader_share:.2%}", "≤ 1 %", it.leader_share <= 0.01)
 
 
 # Processes and files.
