@@ -59,7 +59,7 @@ def place(tmp_path: Path) -> FolderPlace:
 
 @pytest.fixture
 async def leader(place: FolderPlace) -> AsyncIterator[Running]:
-    async with a_leader(blobs=LeaderBlobs(place, url=place.url)) as leader:
+    async with a_leader(blobs=LeaderBlobs(place, url=place.url, sweeps=True)) as leader:
         yield leader
 
 
@@ -221,7 +221,7 @@ async def test_a_forgotten_results_blobs_are_removed(place: FolderPlace, monkeyp
     put(place, CONTENT)
     put(place, b"another file")
     async with (
-        a_leader(blobs=LeaderBlobs(place, url=place.url)) as leader,
+        a_leader(blobs=LeaderBlobs(place, url=place.url, sweeps=True)) as leader,
         a_client(leader) as client,
         a_worker(leader) as worker,
     ):
