@@ -146,6 +146,8 @@ async def test_a_cache_needs_nothing_of_the_leaders_place(leader: Running) -> No
         known = leader.machine.jobs[JobId(job.bytes_le)]
         assert known.wants is not None
         assert (known.wants.key, known.wants.files) == ("k", ("cache:data-v1",))
+        assert leader.leader.caches is not None
+        assert leader.leader.caches.machine.shelf.is_needed("cache:data-v1")
 
 
 @pytest.mark.spec("F11")

@@ -156,6 +156,7 @@ class Leader:
             manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
             self.caches = Caches(self.peers, self._act, blobs, manifests)
             self.caches.drive.failed.add_done_callback(self._caches_failed)
+            self.caches.machine.shelf.is_needed = machine.holds
             self.holders = self.caches.holders
             self.needed_by.append(self.caches.pins)
 
