@@ -20,6 +20,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.web import Routes, blob_routes
 from wakugumi.errors import WakugumiError
 from wakugumi.limits import BLOB_ABANDONED_S, BLOB_STORE_BYTES, BLOB_SWEEP_S, BLOB_UNUSED_S
+from wakugumi.roles.expected import Expected
 from wakugumi.wire.message import BlobRef
 
 log = logging.getLogger("wakugumi.blobs")
@@ -38,6 +39,7 @@ class LeaderBlobs:
         """A place that others may use too is not swept, unless that is said: only they know what they still need."""
         self.place = place
         self.url = url
+        self.expected = Expected()
         self.is_held: Callable[[str], bool] = lambda _: True
         """Is this blob still needed? The leader says; what nobody needs may be removed."""
         self._bytes_max = bytes_max
