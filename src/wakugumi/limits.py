@@ -50,6 +50,9 @@ CACHE_ID_CHARS_MAX: Final = 128
 FILES_PER_JOB_MAX: Final = 10_000
 BLOB_NAMED_S: Final = 60.0
 """A blob that a peer has just named is not removed for so long: the job or result that needs it is on its way."""
+BLOBS_ASKED_MAX: Final = 200_000
+"""Blobs of jobs, results and caches of which some are still on their way: none of them is removed. Some 180 bytes each;
+beyond it the oldest may have to be put again."""
 FILES_PER_CACHE_MAX: Final = 10_000
 """Names in one put: its manifest must fit a frame. What has more is better one archive."""
 ARGS_PER_JOB_MAX: Final = 10_000

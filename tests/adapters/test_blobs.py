@@ -194,6 +194,14 @@ def test_what_nobody_used_for_long_goes_though_there_is_room(store: BlobStore) -
     assert there(store) == {new}
 
 
+def test_a_blob_counts_as_used_when_it_has_come_and_not_when_it_began_to(store: BlobStore) -> None:
+    incoming = store.begin(ref_of_bytes(b"a"))
+    incoming.write(b"a")
+    os.utime(f"{store.folder}/.incoming/{incoming.ref.sha256}", (time.time() - 30 * HOUR_S,) * 2)
+    incoming.finish()
+    assert store.evict(0, lambda _: False, time.time(), HOUR_S) == []
+
+
 def test_a_use_changes_no_time_but_that_of_access(store: BlobStore) -> None:
     name = put(store, b"a", HOUR_S)
     before = os.stat(store.path(name))

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.conformance.old_peers import DEADLINE_S, OldClient, OldWorker
+from tests.conformance.old_peers import DEADLINE_S, SUBMIT_JOB, Message, OldClient, OldWorker
 from tests.roles.a_leader import OwnPeer, Running, a_leader
 
 from wakugumi.adapters.blobs import ref_of_bytes
@@ -185,3 +185,60 @@ async def test_an_old_client_that_leaves_while_its_archive_is_read_gets_it_when_
             await client.hello("old")
             found, result = await client.result()
             assert (found, base64.b64decode(result["OutputArchive"])) == (job, SMALL)
+
+
+# What the leader did not look at may be anything.
+
+
+@pytest.mark.spec("F11")
+@pytest.mark.parametrize("odd", [b'"Files":null', b'"Files":[],"Args":null', b'"Files":[{"Name":"a","Content":"%%%"}]'])
+async def test_an_odd_request_goes_to_an_old_worker_as_it_came(leader: Running, odd: bytes) -> None:
+    async with OldClient(leader.port) as client, OldWorker(leader.port) as worker:
+        await client.hello("old")
+        await worker.hello(credit=1)
+        job = uuid4()
+        payload = b'{"JobId":"%s","ExecName":"calcA","Key":"a\\u002Bb",%s}' % (str(job).encode(), odd)
+        await client.send(Message(SUBMIT_JOB, job, subject="job.submit.calcA", payload=payload))
+        assigned = await worker.assigned()
+        assert (assigned.msg_id, assigned.payload) == (job, payload)
+        await worker.ack(assigned, Stdout="fine")
+        assert (await client.result())[1]["Stdout"] == "fine"
+
+
+@pytest.mark.spec("F11")
+@pytest.mark.parametrize("odd", [{"ExitCode": "0"}, {"Stderr": None}, {"OutputArchive": "%%%"}])
+async def test_an_odd_result_goes_to_an_old_client_as_it_came(leader: Running, odd: dict[str, object]) -> None:
+    async with OldClient(leader.port) as client, OldWorker(leader.port) as worker:
+        await client.hello("old")
+        await worker.hello(credit=1)
+        await client.submit()
+        await worker.ack(await worker.assigned(), Stdout="bell \x07", **odd)
+        result = (await client.result())[1]
+        assert (result["Stdout"], result["Status"]) == ("bell \x07", "OK")
+        assert odd.items() <= result.items()
+        await leader.serves()
+
+
+@pytest.mark.spec("F11", "C7")
+async def test_an_odd_request_with_blobs_fails_and_the_old_worker_keeps_its_credit(
+    leader: Running, place: FolderPlace
+) -> None:
+    async with own_client(leader) as client, OldWorker(leader.port) as worker:
+        await worker.hello(credit=1)
+        job = await submitted(client, [{"Name": "a", **put(place, SMALL)}], Args=None)
+        result = await result_of(client, job)
+        assert (result.status, result.reason) == ("FAILED", "bad-request")
+        after = await submitted(client, [])
+        assert (await worker.assigned()).msg_id == after
+
+
+@pytest.mark.spec("F11", "C7")
+async def test_an_odd_result_with_blobs_is_a_failure_to_an_old_client(leader: Running, place: FolderPlace) -> None:
+    async with OldClient(leader.port) as client, own_worker(leader) as worker:
+        await client.hello("old")
+        job = await client.submit()
+        await worker.expect(fr.ASSIGN_JOB)
+        await worker.ack(job, Stdout=None, ArchiveBlob=put(place, SMALL))
+        found, result = await client.result()
+        assert (found, result["Status"], result["Reason"]) == (job, "FAILED", "bad-result")
+        await leader.serves()

@@ -65,6 +65,66 @@ def test_a_results_blobs_are_held_until_it_is_forgotten_and_freed_then() -> None
         assert world.freed == [ARCHIVE, OTHER]
 
 
+def delivered(world: World, *blobs: str, output: bytes = b"output") -> JobId:
+    desk, worker = world.client(), world.worker("w", credit=1, blobs=True)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.acks(job, output, blobs=blobs)
+    desk.gets_result(job, output)
+    desk.confirms(job)
+    for end in (desk, worker):
+        end.leaves()
+    return job
+
+
+@pytest.mark.spec("C5", "L9")
+def test_a_delivered_results_blobs_stay_their_time_though_it_is_pushed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 300)
+    with a_world() as world:
+        first = delivered(world, ARCHIVE)
+        world.wait(KEPT_RESULT_TTL_S / 2)
+        delivered(world, OTHER, output=b"x" * 200)
+        assert first not in world.leader.jobs
+        world.wait(KEPT_RESULT_TTL_S / 2 - 1)
+        assert world.leader.holds(ARCHIVE)
+        assert not world.freed
+        world.wait(2 * SWEEP_S)
+        assert world.freed == [ARCHIVE]
+        ended(world)
+        assert world.freed == [ARCHIVE, OTHER]
+
+
+def test_blobs_of_results_that_were_pushed_out_are_bounded_and_the_oldest_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 100)
+    monkeypatch.setattr("wakugumi.core.holds.KEPT_RESULTS_MAX", 2)
+    with a_world() as world:
+        for blob in (ARCHIVE, OTHER, INPUT, ARCHIVE, ARCHIVE):
+            delivered(world, blob)
+        assert world.freed == [OTHER], "the first has come again since"
+        delivered(world)
+        delivered(world)
+        assert world.freed == [OTHER, INPUT]
+
+
+def test_blobs_of_results_that_were_pushed_out_go_when_the_disk_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 100)
+    with a_world() as world:
+        delivered(world, ARCHIVE)
+        delivered(world, OTHER)
+        assert not world.freed
+        world.hear(ev.DiskLow(True))
+        assert sorted(world.freed) == [ARCHIVE, OTHER]
+
+
+def test_a_result_that_a_user_wants_forgotten_gives_its_blobs_up_at_once() -> None:
+    with a_world() as world:
+        job = delivered(world, ARCHIVE)
+        world.ask(AskCancel(jobs=[show_job_id(job)], forget=True))
+        assert world.freed == [ARCHIVE]
+
+
 def test_a_result_that_nobody_fetches_gives_its_blobs_up_after_a_day() -> None:
     with a_world() as world:
         desk = world.client()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -59,7 +61,7 @@ def place(tmp_path: Path) -> FolderPlace:
 
 @pytest.fixture
 async def leader(place: FolderPlace) -> AsyncIterator[Running]:
-    async with a_leader(blobs=LeaderBlobs(place, url=place.url)) as leader:
+    async with a_leader(blobs=LeaderBlobs(place, url=place.url, sweeps=True)) as leader:
         yield leader
 
 
@@ -146,6 +148,8 @@ async def test_a_cache_needs_nothing_of_the_leaders_place(leader: Running) -> No
         known = leader.machine.jobs[JobId(job.bytes_le)]
         assert known.wants is not None
         assert (known.wants.key, known.wants.files) == ("k", ("cache:data-v1",))
+        assert leader.leader.caches is not None
+        assert leader.leader.caches.machine.shelf.is_needed("cache:data-v1")
 
 
 @pytest.mark.spec("F11")
@@ -217,11 +221,11 @@ async def test_a_result_is_taken_once_its_blobs_are_there_and_they_go_with_it(
 
 
 async def test_a_forgotten_results_blobs_are_removed(place: FolderPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.roles.ingress.BLOB_NAMED_S", 0.0)
+    monkeypatch.setattr("wakugumi.roles.expected.BLOB_NAMED_S", 0.0)
     put(place, CONTENT)
     put(place, b"another file")
     async with (
-        a_leader(blobs=LeaderBlobs(place, url=place.url)) as leader,
+        a_leader(blobs=LeaderBlobs(place, url=place.url, sweeps=True)) as leader,
         a_client(leader) as client,
         a_worker(leader) as worker,
     ):
@@ -296,6 +300,92 @@ async def test_what_was_just_named_is_not_removed(leader: Running, place: Folder
         assert leader.leader.blobs.is_held(OTHER.sha256)
 
 
+def age(place: FolderPlace, ref: BlobRef) -> None:
+    """Nobody has asked for it for an hour."""
+    os.utime(place.store.path(ref.sha256), (time.time() - 3_600,) * 2)
+
+
+async def still_there(blobs: LeaderBlobs, place: FolderPlace, ref: BlobRef) -> bool:
+    """Is it, after all that may be removed is?"""
+    age(place, ref)
+    await blobs.sweep(place.store)
+    return ref.sha256 in {entry.sha256 for entry in place.store.entries()}
+
+
+@pytest.mark.spec("C5")
+@pytest.mark.parametrize("kind", ["submit", "ack", "put"])
+@pytest.mark.parametrize("ends", ["came", "left"])
+async def test_what_came_first_is_not_removed_while_the_rest_is_on_its_way(
+    place: FolderPlace, kind: str, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.roles.expected.BLOB_NAMED_S", 0.0)
+    put(place, CONTENT)
+    blobs = LeaderBlobs(place, url="", bytes_max=0)
+    async with a_leader(blobs=blobs) as leader, a_client(leader) as client, a_worker(leader) as worker:
+        job = uuid4()
+        if kind == "ack":
+            await client.submit(job)
+            await client.expect(fr.RECEIPT)
+            await worker.expect(fr.ASSIGN_JOB)
+        peer = worker if kind == "ack" else client
+
+        async def say() -> None:
+            if kind == "put":
+                entries = [
+                    ms.CacheEntry(f"f{at}", sha256=ref.sha256, size=ref.size) for at, ref in enumerate((REF, OTHER))
+                ]
+                payload = ms.encode(ms.CachePutRequest("data", entries, ">"))
+                await client.say(fr.encode(fr.CACHE_PUT, job.bytes_le, subject="cache.put", payload=payload))
+            elif kind == "submit":
+                await client.submit(job, Files=[file(REF), file(OTHER, "b")])
+            else:
+                named = [{"Sha256": ref.sha256, "Size": ref.size} for ref in (REF, OTHER)]
+                await worker.ack(job, ArchiveBlob=named[0], StdoutBlob=named[1])
+
+        await say()
+        await is_told(peer, job, OTHER)
+        assert await still_there(blobs, place, REF)
+        if ends == "left":
+            before = len(leader.leader.peers)
+            peer.die()
+            await leader.until(lambda _: len(leader.leader.peers) < before)
+            assert not await still_there(blobs, place, REF)
+        else:
+            put(place, b"another file")
+            await say()
+            await leader.until(lambda machine: machine.holds(REF.sha256) or blobs.is_held(REF.sha256))
+            await leader.serves()
+            assert not blobs.expected._asked
+            assert await still_there(blobs, place, REF), "it is needed as what it is"
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed", "bad"])
+async def test_what_does_not_come_again_needs_nothing(leader: Running, place: FolderPlace, how: str) -> None:
+    assert leader.leader.blobs is not None
+    expected = leader.leader.blobs.expected
+    async with a_client(leader) as client, a_worker(leader) as worker:
+        job = uuid4()
+        if how == "cancelled":
+            await client.submit(job, Files=[file(REF)])
+            await is_told(client, job, REF)
+            assert expected._asked
+            await client.say_ids(fr.CANCEL, job)
+            await client.is_heard_by(leader)
+        else:
+            await client.submit(job)
+            await client.expect(fr.RECEIPT)
+            await worker.expect(fr.ASSIGN_JOB)
+            await worker.ack(job, ArchiveBlob={"Sha256": REF.sha256, "Size": REF.size})
+            await is_told(worker, job, REF)
+            assert expected._asked
+            if how == "failed":
+                await worker.ack(job, Status="FAILED", Reason="disk")
+            else:
+                await worker.ack(job, ArchiveBlob={"Sha256": "none", "Size": 1})
+            await worker.expect(fr.CONFIRM)
+        assert not expected._asked
+
+
 async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_result(
     leader: Running, place: FolderPlace
 ) -> None:
@@ -312,15 +402,6 @@ async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_resul
         assert place.has(REF)
 
 
-async def test_what_was_named_is_forgotten_when_it_is_too_much(leader: Running) -> None:
-    ingress = leader.leader.ingress
-    for start in range(0, 300_000, 10_000):
-        ingress._name([BlobRef(f"{number:064}", 1) for number in range(start, start + 10_000)])
-    assert len(ingress._named) <= 100_000
-    assert ingress.is_named(f"{299_999:064}")
-    assert not ingress.is_named(f"{0:064}")
-
-
 async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(leader: Running) -> None:
     ingress = leader.leader.ingress
     heads = [
@@ -334,3 +415,18 @@ async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(lea
         assert len(ingress._wants) <= 1_000
         first, second = (ingress.files(peer, heads[0])[0] for _ in range(2))
         assert first is second, "a million jobs that name the same share it"
+
+
+@pytest.mark.spec("L9")
+async def test_what_jobs_with_very_many_files_ask_for_is_not_remembered_before_they_are_accepted(
+    leader: Running,
+) -> None:
+    ingress = leader.leader.ingress
+    async with a_client(leader):
+        peer = next(iter(leader.leader.peers.values()))
+        for number in range(20):
+            files = tuple(ms.FileHead(cache_id=f"c{number}-{at}") for at in range(100))
+            wants, _ = ingress.files(peer, ms.SubmitHead(files=files))
+            assert wants is not None
+            assert len(wants.files) == 100
+        assert not ingress._wants

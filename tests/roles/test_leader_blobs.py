@@ -59,6 +59,8 @@ class Elsewhere:
         self.asked: list[BlobRef] = []
         self.is_lost = False
         self.threads: set[int] = set()
+        self.removing = threading.Event()
+        self.may_remove = threading.Event()
 
     def has(self, ref: BlobRef) -> bool:
         self.asked.append(ref)
@@ -74,14 +76,21 @@ class Elsewhere:
         raise NotImplementedError
 
     def remove(self, sha256: str) -> None:
-        raise NotImplementedError
+        """Takes as long as the test likes."""
+        self.removing.set()
+        assert self.may_remove.wait(DEADLINE_S)
+        self.there = {ref for ref in self.there if ref.sha256 != sha256}
+
+
+def asked(blobs: LeaderBlobs, *refs: BlobRef) -> asyncio.Future[list[str]]:
+    told: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+    blobs.missing(refs, told.set_result)
+    return told
 
 
 async def missing(blobs: LeaderBlobs, *refs: BlobRef) -> list[str]:
-    told: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
-    blobs.missing(refs, told.set_result)
     async with asyncio.timeout(DEADLINE_S):
-        return await told
+        return await asked(blobs, *refs)
 
 
 def test_a_folder_is_asked_at_once(tmp_path: Path) -> None:
@@ -104,26 +113,103 @@ async def test_an_object_store_is_asked_in_a_thread_and_what_it_has_is_remembere
     await blobs.close()
 
 
-async def test_what_was_removed_for_nobody_needs_it_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_removed_for_nobody_needs_it_is_not_remembered() -> None:
     place = Elsewhere(A, B)
-    removed = threading.Event()
-    monkeypatch.setattr(place, "remove", lambda _: removed.set())
-    blobs = LeaderBlobs(place, url=place.url)
+    place.may_remove.set()
+    blobs = LeaderBlobs(place, url=place.url, sweeps=True)
     blobs.is_held = lambda blob: blob == B.sha256
     assert await missing(blobs, A, B) == []
     blobs.freed([A.sha256, B.sha256])
-    assert await asyncio.to_thread(removed.wait, DEADLINE_S)
-    place.there.clear()
     assert await missing(blobs, A, B) == [A.sha256]
+    assert place.there == {B}
     await blobs.close()
 
 
-async def test_a_store_that_does_not_answer_has_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.spec("C5")
+async def test_what_is_just_being_removed_is_not_told_to_be_there() -> None:
+    place = Elsewhere(A, B)
+    blobs = LeaderBlobs(place, url=place.url, sweeps=True)
+    blobs.is_held = lambda _: False
+    blobs.freed([A.sha256])
+    assert await asyncio.to_thread(place.removing.wait, DEADLINE_S)
+    looks = [asked(blobs, A, B) for _ in range(2)]
+    assert await missing(blobs, B) == [], "nobody else waits for that"
+    assert not any(look.done() for look in looks)
+    place.may_remove.set()
+    assert [await look for look in looks] == [[A.sha256]] * 2
+    place.there.add(A)
+    assert await missing(blobs, A) == []
+    await blobs.close()
+
+
+async def test_what_is_just_being_removed_from_a_folder_is_not_told_to_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = FolderPlace(tmp_path)
+    fill(place.store, b"a")
+    may_remove = threading.Event()
+    remove = place.store.remove
+    monkeypatch.setattr(place.store, "remove", lambda blob: may_remove.wait(DEADLINE_S) and remove(blob))
+    blobs = LeaderBlobs(place, url="")
+    blobs.is_held = lambda _: False
+    blobs.freed([A.sha256])
+    look = asked(blobs, A)
+    assert not look.done()
+    may_remove.set()
+    assert await look == [A.sha256]
+    await blobs.close()
+
+
+@pytest.mark.spec("C5")
+async def test_nothing_is_removed_from_a_place_that_others_may_use(tmp_path: Path) -> None:
+    folder = FolderPlace(tmp_path)
+    fill(folder.store, b"a")
+    for place in (folder, Elsewhere(A)):
+        blobs = LeaderBlobs(place, url=place.url)
+        blobs.is_held = lambda _: False
+        blobs.freed([A.sha256])
+        assert await missing(blobs, A) == []
+        await blobs.close()
+
+
+async def test_a_store_that_does_not_answer_may_have_it(caplog: pytest.LogCaptureFixture) -> None:
     place = Elsewhere(A)
     place.is_lost = True
     blobs = LeaderBlobs(place, url=place.url)
-    assert await missing(blobs, A) == [A.sha256]
+    assert await looked(blobs, A, B) == ([], [A.sha256, B.sha256])
+    assert await missing(blobs, A) == [A.sha256], "whoever is asked to put it there finds out"
     assert "does not answer" in caplog.text
+    place.is_lost = False
+    assert await looked(blobs, A, B) == ([B.sha256], [])
+    await blobs.close()
+
+
+async def looked(blobs: LeaderBlobs, *refs: BlobRef) -> tuple[list[str], list[str]]:
+    told: asyncio.Future[tuple[list[str], list[str]]] = asyncio.get_running_loop().create_future()
+    blobs.look_for(refs, lambda absent, unknown: told.set_result((absent, unknown)))
+    async with asyncio.timeout(DEADLINE_S):
+        return await told
+
+
+async def test_to_forget_many_results_beside_many_known_blobs_costs_no_more_than_they_are() -> None:
+    class Counted(str):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    refs = [BlobRef(Counted(f"{number:064x}"), 1) for number in range(1_000)]
+    place = Elsewhere(*refs)
+    place.may_remove.set()
+    blobs = LeaderBlobs(place, url=place.url, sweeps=True)
+    blobs.is_held = lambda _: False
+    assert await missing(blobs, *refs) == []
+    Counted.compared = 0
+    blobs.freed([Counted(ref.sha256) for ref in refs[::10]])
+    assert Counted.compared < 1_000
     await blobs.close()
 
 

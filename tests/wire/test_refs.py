@@ -43,7 +43,7 @@ def test_a_job_may_name_nothing(payload: bytes) -> None:
 
 def test_a_name_may_be_written_with_escapes() -> None:
     payload = rb'{"Files":[{"\u0053ha256":"%s","Size":1}]}' % A.encode()
-    assert ms.says_blobs(payload)
+    assert ms.job_has_blobs(payload)
     _, head = ms.read_submit(Frame(SUBMIT_JOB, b"1" * 16, payload=payload))
     assert blobs_of_job(head.files or ())[0] == (A,)
 

@@ -132,6 +132,7 @@ class Incoming:
             # Once, at the end: to begin earlier was measured, and is no faster.
             os.fdatasync(self._file)
             os.fchmod(self._file, 0o444)
+            os.utime(self._file)  # It was last opened when its upload began, and that may be long ago.
             os.replace(self._scratch, self._path)
             _sync_folder(os.path.dirname(self._path))
         except OSError as error:

@@ -13,6 +13,7 @@ from typing import Final
 from wakugumi.core.names import check_file_names
 from wakugumi.core.spread_events import CacheFile, DropCache, KeepCache, Outbox, PutAsked
 from wakugumi.core.subject import PATTERNS_PER_WORKER_MAX, Pattern, overlaps
+from wakugumi.core.wants import CACHE
 from wakugumi.errors import Refused
 from wakugumi.limits import CACHE_BYTES_MAX, CACHE_TTL_S, CACHES_MAX, FILES_PER_CACHE_MAX, KIB, PAYLOAD_BYTES_MAX
 
@@ -54,13 +55,16 @@ class Cache:
 
 
 class Shelf:
-    """All caches of a leader: bounded in number, bytes and age. `is_busy` says of which a put is under way."""
+    """All caches of a leader: bounded in number, bytes and age. `is_busy` says of which a put is under way: such a one
+    stays, and so does one that a job names."""
 
     def __init__(
         self, new_version: Callable[[], str], *, bytes_max: int = CACHE_BYTES_MAX, caches_max: int = CACHES_MAX
     ) -> None:
         self.caches: dict[str, Cache] = {}
         self.bytes = 0
+        self.is_needed: Callable[[str], bool] = lambda _: False
+        """Does a job name this cache? The leader says; it is asked as jobs name it, `cache:<id>`."""
         self._new_version = new_version
         self._bytes_max = bytes_max
         self._caches_max = caches_max
@@ -109,7 +113,7 @@ class Shelf:
         return [
             cache
             for cache in self.caches.values()
-            if not cache.pinned and now - cache.used_at >= CACHE_TTL_S and not is_busy(cache.cache_id)
+            if now - cache.used_at >= CACHE_TTL_S and self._may_go(cache, is_busy)
         ]
 
     def recover(self, record: KeepCache, now: float) -> None:
@@ -169,13 +173,16 @@ class Shelf:
         for cache in sorted(self.caches.values(), key=lambda cache: cache.used_at):
             if over_bytes <= 0 and over <= 0:
                 break
-            if not cache.pinned and cache.cache_id != cache_id and not is_busy(cache.cache_id):
+            if cache.cache_id != cache_id and self._may_go(cache, is_busy):
                 going.append(cache)
                 over_bytes -= cache.bytes
                 over -= 1
         if over_bytes > 0 or over > 0:
             raise Refused("full", "the leader has no room for this cache: drop or unpin others", hint="")
         return going
+
+    def _may_go(self, cache: Cache, is_busy: Callable[[str], bool]) -> bool:
+        return not (cache.pinned or is_busy(cache.cache_id) or self.is_needed(CACHE + cache.cache_id))
 
 
 def overlap(ours: Iterable[Pattern], theirs: Iterable[Pattern]) -> bool:

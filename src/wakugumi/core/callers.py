@@ -199,6 +199,7 @@ class Callers:
                     self._out.keep.append(ev.KeepDelivered(job.id))
                 self._no_longer_open(job.client)
             self._forget(job)
+        self._holds.sweep(now)
 
     # Some are dead.
 
@@ -263,13 +264,15 @@ class Callers:
 
     def forget_too_much(self) -> None:
         while self.delivery.too_much():
-            self._forget(self.delivery.forget_kept())
+            until, job = self.delivery.forget_kept()
+            self._forget(job, until)
 
     def forget_all_kept(self) -> None:
         """There is no room for what is only kept in case someone asks again. A job that was called off and may still
         run is not: its worker would never be told."""
         for job in self.delivery.forget_all_kept(but=may_still_run):
             self._forget(job)
+        self._holds.let_all_go()
 
     def _no_longer_open(self, client: Client) -> None:
         client.open_jobs -= 1
@@ -286,11 +289,12 @@ class Callers:
         if not client.open_jobs and not client.conns:
             del self.clients[client.id]
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: Job, blobs_until: float = 0.0) -> None:
+        """Its blobs may have to stay longer than its result."""
         if self._jobs.get(job.id) is job and job not in self.dead:
             del self._jobs[job.id]
             if self._holds.results:
-                self._holds.forget(job.id)
+                self._holds.forget(job.id, blobs_until)
             if self._out.keeps:
                 self._out.leaves.release(job.leaf)
                 self._out.keep.append(ev.ForgetJob(job.id))

@@ -70,11 +70,11 @@ class Delivery:
         """More delivered results are kept than may be."""
         return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > KEPT_BYTES_MAX
 
-    def forget_kept(self) -> Job:
-        """The oldest delivered result must go."""
-        _, job = self._kept.popleft()
+    def forget_kept(self) -> tuple[float, Job]:
+        """The oldest delivered result must go; with it comes until when it was to be kept."""
+        until, job = self._kept.popleft()
         self.kept_bytes -= size_of(job.result)
-        return job
+        return until, job
 
     def forget_all_kept(self, *, but: Callable[[Job], bool]) -> list[Job]:
         """All delivered results must go that are not needed for something else."""
@@ -87,7 +87,7 @@ class Delivery:
         """Results whose time has come; they are no longer kept here."""
         gone = []
         while self._kept and self._kept[0][0] <= now:
-            gone.append(self.forget_kept())
+            gone.append(self.forget_kept()[1])
         for job in self.undelivered.values():
             if job.since + UNDELIVERED_TTL_S > now:
                 break

@@ -1,7 +1,8 @@
 """Which blobs and caches are still needed? (SPEC C5)
 
     a job needs its inputs      until it is done; if it is dead, until its letter is dropped, for it may be requeued
-    a result needs its blobs    until it is forgotten: they expire with their job
+    a result needs its blobs    until it is forgotten: they expire with their job. If others push it out before its
+                                time, they stay for that: whoever was just given it may be about to fetch them
 
 Only jobs that name files ever come here. What a forgotten result had, and nobody else needs, is *freed*: there is no
 reason to keep it a moment longer. Inputs are not: the next job may well name the same.
@@ -9,12 +10,15 @@ reason to keep it a moment longer. Inputs are not: the next job may well name th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 from wakugumi.core.dead import Dead
 from wakugumi.core.job import DONE, JobId
 from wakugumi.core.queues import Job
+from wakugumi.limits import KEPT_RESULTS_MAX
 
 FILES_FREE: Final = 4
 """So many files of a job count as the job itself does."""
@@ -30,6 +34,8 @@ class Holds:
         """The blobs of results that have some."""
         self.many = 0
         """Files of jobs that name many: those beyond the first FILES_FREE of each."""
+        self._lingering: deque[tuple[float, tuple[str, ...]]] = deque()
+        """The blobs of results that were pushed out, and until when they stay; the first to go stand first."""
         self._loose: dict[str, None] = {}
         """What results have given up in this step."""
 
@@ -56,11 +62,24 @@ class Holds:
         for blob in blobs:
             self._counts[blob] = self._counts.get(blob, 0) + 1
 
-    def forget(self, job: JobId) -> None:
-        """Its result is forgotten, if it had one."""
+    def forget(self, job: JobId, blobs_until: float = 0.0) -> None:
+        """Its result is forgotten, if it had one. If that is before its time, its blobs stay until then."""
         blobs = self.results.pop(job, ())
-        self._release(blobs)
-        self._loose.update(dict.fromkeys(blobs))
+        if not blobs_until:
+            self._give_up(blobs)
+        elif blobs:
+            self._lingering.append((blobs_until, blobs))
+            if len(self._lingering) > KEPT_RESULTS_MAX:
+                self._give_up(self._lingering.popleft()[1])
+
+    def sweep(self, now: float) -> None:
+        """Give up the blobs of forgotten results whose time has come."""
+        while self._lingering and self._lingering[0][0] <= now:
+            self._give_up(self._lingering.popleft()[1])
+
+    def let_all_go(self) -> None:
+        """There is no room for the blobs of forgotten results."""
+        self.sweep(inf)
 
     def take_freed(self) -> list[str]:
         """What results gave up since this was asked last, if nobody else needs it."""
@@ -84,12 +103,17 @@ class Holds:
                 many += max(0, len(job.wants.files) - FILES_FREE)
                 for file in job.wants.files:
                     counts[file] = counts.get(file, 0) + 1
-        for blobs in results.values():
+        for blobs in (*results.values(), *(blobs for _, blobs in self._lingering)):
             for blob in blobs:
                 counts[blob] = counts.get(blob, 0) + 1
         assert results == self.results, "blobs are held for a result that is forgotten"
         assert counts == self._counts, "what is held is not what is needed"
         assert many == self.many
+        assert len(self._lingering) <= KEPT_RESULTS_MAX
+
+    def _give_up(self, blobs: tuple[str, ...]) -> None:
+        self._release(blobs)
+        self._loose.update(dict.fromkeys(blobs))
 
     def _release(self, files: Iterable[str]) -> None:
         for file in files:

@@ -223,19 +223,23 @@ class Caches:
 
     def _look(self, peer: Peer, frame: Frame, asked: se.PutAsked) -> None:
         """Is all of its content here?"""
+        refs, expected = [BlobRef(file.sha256, file.size) for file in asked.files], self._blobs.expected
+        expected.name(refs)
 
         def found(missing: list[str]) -> None:
             if self._peers.get(peer.conn) is not peer:
                 return
             if not missing:
+                expected.came(peer.conn, frame.msg_id)
                 self.drive.post(asked)
             elif peer.blobs:
+                expected.ask(peer.conn, frame.msg_id, refs)
                 payload = ms.encode(ms.Missing(missing))
                 peer.link.send(fr.encode(fr.MISSING, corr_id=frame.msg_id, payload=payload))
             else:
                 _refuse_put(peer, frame, f"its content is not here: {missing[0]}")
 
-        self._blobs.missing([BlobRef(file.sha256, file.size) for file in asked.files], found)
+        self._blobs.missing(refs, found)
 
     # What spread asks for.
 

@@ -23,7 +23,7 @@ from wakugumi.adapters.places import Place
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core import events as ev
 from wakugumi.core.job import JobId, show_job_id
-from wakugumi.errors import Lost, Refused
+from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, InputFile, JobRequest, JobResult
@@ -47,16 +47,16 @@ class Egress:
     def assign(self, peer: Peer, effect: ev.SendAssign) -> None:
         """Send it, now or once its content has been read."""
         payload = effect.payload if peer.zstd else _plain(effect.payload)
-        if not peer.blobs and ms.says_blobs(_plain(payload)):
-            request = ms.read_request(_plain(payload))
-            if any(file.sha256 for file in request.files):
-                name = f"a job for an old worker: {show_job_id(effect.job)}"
-                self._tasks.start(self._inline_job(peer, effect, request), name=name)
-                return
+        if not peer.blobs and ms.job_has_blobs(_plain(payload)):
+            name = f"a job for an old worker: {show_job_id(effect.job)}"
+            self._tasks.start(self._inline_job(peer, effect), name=name)
+            return
         _send_job(peer, effect, payload)
 
-    async def _inline_job(self, peer: Peer, effect: ev.SendAssign, request: JobRequest) -> None:
+    async def _inline_job(self, peer: Peer, effect: ev.SendAssign) -> None:
+        request = JobRequest(show_job_id(effect.job))
         try:
+            request = ms.read_request(_plain(effect.payload))
             payload = await self._with_content(request, fr.payload_max(effect.subject))
         except Refused as no:
             self._answer_for(peer, effect, request, no)
@@ -89,15 +89,18 @@ class Egress:
         """Send it, now or once its archive has been read."""
         if not peer.zstd:
             result = _plain(result)
-        if not peer.blobs and ms.says_blobs(_plain(result)):
-            record = ms.read_result(job, _plain(result))
-            if any(ref is not msgspec.UNSET for ref in (record.archive_blob, record.stdout_blob, record.stderr_blob)):
-                name = f"a result for an old client: {show_job_id(job)}"
-                self._tasks.start(self._inline_result(peer, job, record), name=name)
-                return
+        if not peer.blobs and ms.result_has_blobs(_plain(result)):
+            name = f"a result for an old client: {show_job_id(job)}"
+            self._tasks.start(self._inline_result(peer, job, _plain(result)), name=name)
+            return
         self._send_result(peer, job, result)
 
-    async def _inline_result(self, peer: Peer, job: JobId, record: JobResult) -> None:
+    async def _inline_result(self, peer: Peer, job: JobId, result: bytes) -> None:
+        try:
+            record = ms.read_result(job, result)
+        except PeerError as error:
+            failed = JobResult(show_job_id(job), peer.client_id, status=ms.FAILED, stderr=str(error))
+            record = msgspec.structs.replace(failed, reason="bad-result")
         archive = record.archive_blob
         unset = msgspec.UNSET
         record = msgspec.structs.replace(record, archive_blob=unset, stdout_blob=unset, stderr_blob=unset)

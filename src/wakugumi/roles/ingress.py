@@ -9,7 +9,7 @@ nothing by that, for who was told nothing sends it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -20,7 +20,6 @@ from wakugumi.core import events as ev
 from wakugumi.core.job import JobId
 from wakugumi.core.wants import CACHE, Wants, check_wants
 from wakugumi.errors import Refused
-from wakugumi.limits import BLOB_NAMED_S
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -31,26 +30,19 @@ if TYPE_CHECKING:
     from wakugumi.roles.leader import Leader, Peer
 
 _REMEMBERED_MAX: Final = 1_000
-"""What jobs with files ask for, if many ask for the same; most name files of their own."""
-_NAMED_MAX: Final = 100_000
-"""Blobs that were named just now; beyond it the oldest are forgotten."""
+_REMEMBERED_FILES_MAX: Final = 16
+"""What jobs with files ask for, if many ask for the same; most name files of their own. A job that names many is not
+remembered: it may never be accepted."""
 
 
 class Ingress:
     """What comes in to one leader with files that are not in its frame."""
 
-    def __init__(self, leader: Leader, clock: Callable[[], float]) -> None:
+    def __init__(self, leader: Leader) -> None:
         self._leader = leader
-        self._clock = clock
         self._looking: set[tuple[Peer, JobId]] = set()
         """What is being looked for, and for whom."""
-        self._named: dict[str, float] = {}
-        """Blobs that were just said to be there, or were asked for, and until when that counts."""
         self._wants: dict[Wants, Wants] = {}
-
-    def is_named(self, blob: str) -> bool:
-        """Has someone just named it, so that a job may be about to need it?"""
-        return self._named.get(blob, 0.0) > self._clock()
 
     # A job.
 
@@ -68,6 +60,8 @@ class Ingress:
                 if name.startswith(CACHE):
                     self._leader.caches.named(name.removeprefix(CACHE))
         wants = Wants(head.key, head.priority, head.slots, names)
+        if len(names) > _REMEMBERED_FILES_MAX:
+            return wants, blobs
         if len(self._wants) >= _REMEMBERED_MAX:
             self._wants.clear()
         return self._wants.setdefault(wants, wants), blobs
@@ -75,6 +69,7 @@ class Ingress:
     def submitted(self, peer: Peer, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
         """Hand it on once its blobs are there. A job that is known is not run for it, and needs nothing."""
         if self._leader.knows(event.job):
+            self.settled(peer, event.job)
             self._leader.drive.post(event)
         else:
             self._look_for(peer, event, blobs)
@@ -83,6 +78,11 @@ class Ingress:
         """What is still being looked for is not wanted any more."""
         for job in jobs:
             self._looking.discard((peer, job))
+            self.settled(peer, job)
+
+    def left(self, peer: Peer) -> None:
+        if self._leader.blobs is not None:
+            self._leader.blobs.expected.left(peer.conn)
 
     # A result.
 
@@ -91,6 +91,11 @@ class Ingress:
         self._must_know(peer)
         named = msgspec.structs.replace(event, blobs=tuple(ref.sha256 for ref in blobs))
         self._look_for(peer, named, blobs)
+
+    def settled(self, peer: Peer, job: JobId) -> None:
+        """It does not come again with what it named."""
+        if self._leader.blobs is not None:
+            self._leader.blobs.expected.came(peer.conn, job)
 
     def _must_know(self, peer: Peer) -> None:
         if self._leader.blobs is None:
@@ -103,7 +108,8 @@ class Ingress:
         assert leader.blobs is not None
         looked_for = peer, event.job
         self._looking.add(looked_for)
-        self._name(blobs)
+        expected = leader.blobs.expected
+        expected.name(blobs)
 
         def found(missing: list[str]) -> None:
             if looked_for not in self._looking:
@@ -112,20 +118,13 @@ class Ingress:
             if leader.peers.get(peer.conn) is not peer:
                 return
             if missing:
+                expected.ask(peer.conn, event.job, blobs)
                 peer.link.send(fr.encode(fr.MISSING, corr_id=event.job, payload=ms.encode(ms.Missing(missing))))
             else:
+                expected.came(peer.conn, event.job)
                 leader.drive.post(event)
 
         leader.blobs.missing(blobs, found)
-
-    def _name(self, blobs: Sequence[BlobRef]) -> None:
-        now = self._clock()
-        if len(self._named) + len(blobs) > _NAMED_MAX:
-            fresh = [(blob, until) for blob, until in self._named.items() if until > now]
-            self._named = dict(fresh[-_NAMED_MAX // 2 :])
-        for ref in blobs:
-            self._named.pop(ref.sha256, None)  # What was named last stands last.
-            self._named[ref.sha256] = now + BLOB_NAMED_S
 
 
 def plain(frame: Frame) -> Frame:

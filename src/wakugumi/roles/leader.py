@@ -101,17 +101,18 @@ class Leader:
         )
         self._journal = journal
         self.knows = machine.knows
-        self.ingress = Ingress(self, loop.time)
+        self.ingress = Ingress(self)
         self.egress = Egress(self)
         self.packed = False
         """There may be packed payloads, in the journal or from a peer that asked for that."""
         self.holders: Callable[[str], Collection[WorkerId]] = nobody
         """Who holds a blob or a cache."""
-        self.needed_by: list[Callable[[str], bool]] = [machine.holds, self.ingress.is_named]
+        self.needed_by: list[Callable[[str], bool]] = [machine.holds]
         """Who needs a blob: what none of these does may be removed."""
         self.blobs = blobs
         if blobs is not None:
             blobs.begin()
+            self.needed_by.append(blobs.expected.__contains__)
             blobs.is_held = lambda blob: any(needs(blob) for needs in self.needed_by)
         if journal is not None:
             _recover(machine, journal, loop.time())
@@ -156,6 +157,7 @@ class Leader:
             manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
             self.caches = Caches(self.peers, self._act, blobs, manifests)
             self.caches.drive.failed.add_done_callback(self._caches_failed)
+            self.caches.machine.shelf.is_needed = machine.holds
             self.holders = self.caches.holders
             self.needed_by.append(self.caches.pins)
 
@@ -358,6 +360,7 @@ class Peer:
         if self.leader.went(self) and self._role != "nobody":
             log.info("%s %s left", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
+            self.leader.ingress.left(self)
             if self.leader.caches is not None:
                 self.leader.caches.went(self)
 
@@ -549,8 +552,11 @@ class Peer:
             if head.archive_blob or head.stdout_blob or head.stderr_blob:
                 self.leader.ingress.acked(self, event, blobs_of_result(head))
             else:
+                if not event.ok:
+                    self.leader.ingress.settled(self, job_id)
                 self._post(event)
         except Refused as no:
+            self.leader.ingress.settled(self, job_id)
             failed = ms.JobResult(show_job_id(job_id), status=ms.FAILED, stderr=no.message, reason=no.code)
             self._post(ev.Acked(self.conn, job_id, False, no.code, ms.encode(failed)))
             return

@@ -20,6 +20,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.web import Routes, blob_routes
 from wakugumi.errors import WakugumiError
 from wakugumi.limits import BLOB_ABANDONED_S, BLOB_STORE_BYTES, BLOB_SWEEP_S, BLOB_UNUSED_S
+from wakugumi.roles.expected import Expected
 from wakugumi.wire.message import BlobRef
 
 log = logging.getLogger("wakugumi.blobs")
@@ -38,11 +39,15 @@ class LeaderBlobs:
         """A place that others may use too is not swept, unless that is said: only they know what they still need."""
         self.place = place
         self.url = url
+        self.expected = Expected()
         self.is_held: Callable[[str], bool] = lambda _: True
         """Is this blob still needed? The leader says; what nobody needs may be removed."""
         self._bytes_max = bytes_max
         self._sweeps = not url if sweeps is None else sweeps
-        self._known: OrderedDict[BlobRef, float] = OrderedDict()
+        self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """What a look elsewhere found: how large it is, and until when that counts."""
+        self._going: dict[str, asyncio.Future[None]] = {}
+        """What is just being removed, each with the end of it."""
         self._tasks = Tasks()
 
     @property
@@ -56,24 +61,36 @@ class LeaderBlobs:
         return () if self.store is None or self.url else (blob_routes(self.store, writable=True),)
 
     def freed(self, blobs: Sequence[str]) -> None:
-        """Results that had these are forgotten: what nobody needs by now goes at once."""
-        loose = [blob for blob in blobs if not self.is_held(blob)]
+        """Results that had these are forgotten: what nobody needs by now goes at once. A place that others may use too
+        is not touched."""
+        loose = [blob for blob in blobs if self._sweeps and not self.is_held(blob)]
         if loose:
-            for ref in [ref for ref in self._known if ref.sha256 in loose]:
-                del self._known[ref]
-            asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
+            for blob in loose:
+                self._known.pop(blob, None)
+            gone = asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
+            self._going.update(dict.fromkeys(loose, gone))
+            gone.add_done_callback(lambda gone: self._removed(loose, gone))
 
     def missing(self, refs: Sequence[BlobRef], then: Callable[[list[str]], None]) -> None:
-        """Tell which of these are not there: now, or later in the loop if that takes a look elsewhere."""
-        if self.store is not None:
-            then([ref.sha256 for ref in refs if not self.place.has(ref)])
-            return
+        """Tell which of these have to be put there: now, or later in the loop if that takes a look elsewhere.
+
+        If the place does not answer, all have: whoever is asked to finds what is there already, and goes on trying
+        while it cannot reach it. So a job waits for a short outage, and its user hears of a long one.
+        """
+        self.look_for(refs, lambda absent, unknown: then([*absent, *unknown]))
+
+    def look_for(self, refs: Sequence[BlobRef], then: Callable[[list[str], list[str]], None]) -> None:
+        """Tell which of these are not there, and of which nobody can say: now, or later in the loop."""
         now = time.monotonic()
-        unknown = [ref for ref in refs if self._known.get(ref, 0.0) < now]
-        if not unknown:
-            then([])
+        going = [gone for ref in refs if (gone := self._going.get(ref.sha256))] if self._going else []
+        if going:
+            self._tasks.start(self._look_after(going, refs, then), name="look for blobs")
+        elif self.store is not None:
+            then([ref.sha256 for ref in refs if not self.place.has(ref)], [])
+        elif asked := [ref for ref in refs if not self._is_known(ref, now)]:
+            self._tasks.start(self._look(asked, then), name="look for blobs")
         else:
-            self._tasks.start(self._look(unknown, then), name="look for blobs")
+            then([], [])
 
     def begin(self) -> None:
         """Look after the place from now on, inside a running loop."""
@@ -99,21 +116,51 @@ class LeaderBlobs:
             await self.sweep(store)
             await asyncio.sleep(BLOB_SWEEP_S)
 
-    async def _look(self, refs: list[BlobRef], then: Callable[[list[str]], None]) -> None:
-        try:
-            absent = await asyncio.to_thread(lambda: [ref.sha256 for ref in refs if not self.place.has(ref)])
-        except WakugumiError as error:
-            # Whoever is told to put them there finds out the same, and tells its user.
+    async def _look(self, refs: list[BlobRef], then: Callable[[list[str], list[str]], None]) -> None:
+        there, absent, error = await asyncio.to_thread(_ask, self.place, refs)
+        if error is not None:
             log.warning("the place for blobs %s does not answer: %s", self.place.url, error)
-            absent = [ref.sha256 for ref in refs]
         until = time.monotonic() + _KNOWN_S
-        for ref in refs:
-            if ref.sha256 not in absent:
-                self._known[ref] = until
-                self._known.move_to_end(ref)
+        for ref in there:
+            self._known[ref.sha256] = ref.size, until
+            self._known.move_to_end(ref.sha256)
         while len(self._known) > _KNOWN_MAX:
             self._known.popitem(last=False)
-        then(absent)
+        then(absent, [ref.sha256 for ref in refs[len(there) + len(absent) :]])
+
+    async def _look_after(
+        self,
+        going: Sequence[asyncio.Future[None]],
+        refs: Sequence[BlobRef],
+        then: Callable[[list[str], list[str]], None],
+    ) -> None:
+        """Whoever names what is just being removed is told once it is gone: it might be believed to be there."""
+        await asyncio.wait(set(going))
+        self.look_for(refs, then)
+
+    def _removed(self, blobs: Sequence[str], gone: asyncio.Future[None]) -> None:
+        for blob in blobs:
+            if self._going.get(blob) is gone:
+                del self._going[blob]
+
+    def _is_known(self, ref: BlobRef, now: float) -> bool:
+        size, until = self._known.get(ref.sha256, (-1, 0.0))
+        return size == ref.size and until >= now
+
+
+def _ask(place: Place, refs: Sequence[BlobRef]) -> tuple[list[BlobRef], list[str], WakugumiError | None]:
+    """Which are there and which are not, as far as the place answers."""
+    there: list[BlobRef] = []
+    absent: list[str] = []
+    try:
+        for ref in refs:
+            if place.has(ref):
+                there.append(ref)
+            else:
+                absent.append(ref.sha256)
+    except WakugumiError as error:
+        return there, absent, error
+    return there, absent, None
 
 
 def _remove(place: Place, blobs: Sequence[str]) -> None:

@@ -402,8 +402,27 @@ def read_result(job_id: JobId, payload: bytes) -> JobResult:
         raise PeerError(f"the payload of Result is not a result: {_brief(error)}") from None
 
 
-def says_blobs(payload: bytes) -> bool:
-    """May a job or a result name blobs? If not, it surely does not."""
+def job_has_blobs(payload: bytes) -> bool:
+    """Does a job name blobs? Only its head is read: the rest may be anything, and is none of a leader's business."""
+    try:
+        return _says_blobs(payload) and any(file.sha256 for file in _submit_head.decode(payload).files or ())
+    except _UNREADABLE:
+        return False
+
+
+def result_has_blobs(payload: bytes) -> bool:
+    """Does a result name blobs? Only its head is read, as with a job."""
+    if not _says_blobs(payload):
+        return False
+    try:
+        head = _ack_head.decode(payload)
+    except _UNREADABLE:
+        return False
+    return any((head.archive_blob, head.stdout_blob, head.stderr_blob))
+
+
+def _says_blobs(payload: bytes) -> bool:
+    """May it name blobs? If not, it surely does not."""
     # A name may be written with escapes.
     return b'Sha256"' in payload or rb"\u00" in payload
 
