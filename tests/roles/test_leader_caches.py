@@ -20,7 +20,9 @@ from wakugumi.adapters.blobs import ref_of_bytes
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.places import FolderPlace
 from wakugumi.adapters.tokens import check_token
+from wakugumi.core import events as ev
 from wakugumi.core import questions as qu
+from wakugumi.core import spread_events as se
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
@@ -319,6 +321,7 @@ async def test_caches_outlive_a_leader_with_a_journal(tmp_path: Path) -> None:
         (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x"), ms.CacheEntry("f/g", b"y")]), "which is a file"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f")]), "neither content nor"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f", sha256="xyz", size=1)]), "neither content nor"),
+        (ms.CachePutRequest("d", [ms.CacheEntry("f", sha256=SHA_A, size=10**400)]), "a blob has 0 to"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x", SHA_A)]), "not what its SHA-256 says"),
         (ms.CachePutRequest("d", []), "at least one file"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x")], "a..b"), "bad pattern"),
@@ -345,6 +348,7 @@ async def test_a_put_that_cannot_be_is_failed_with_the_reason(
         (fr.STOCK, b'{"Url":"http://x\\ny","Key":"k"}'),
         (fr.WANT, b'{"Sha256":"%s"}' % (b"Z" * 64)),
         (fr.WANT, b'{"Sha256":"%s","Size":-1}' % SHA_A.encode()),
+        (fr.WANT, b'{"Sha256":"%s","Size":1%s}' % (SHA_A.encode(), b"0" * 400)),
         (fr.WANT, b"[]"),
         (fr.CACHE_ACK, b"no json"),
     ],
@@ -356,6 +360,62 @@ async def test_a_worker_that_breaks_the_protocol_is_cut_off(tmp_path: Path, kind
             await worker.say(fr.encode(kind, UUID(int=5).bytes, payload=payload))
             assert await worker.is_cut_off()
         await leader.serves()
+
+
+async def test_a_want_of_a_cache_whose_name_fills_a_frame_is_answered(tmp_path: Path) -> None:
+    async with a_leader_with_caches(tmp_path) as leader, Fetcher(leader.port) as worker:
+        await worker.joins()
+        room = fr.payload_max("") - len(b'{"CacheId":""}')
+        want = await worker.want(ms.Want(cache_id="x" * room))
+        assert (await worker.source(want)).code == "no-cache"
+
+
+async def test_what_cannot_be_done_for_one_connection_ends_that_connection_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_peer: object, _effect: object) -> None:
+        raise ValueError("it does not fit a frame")
+
+    async with a_leader_with_caches(tmp_path) as leader:
+        assert leader.leader.caches is not None
+        for act, effect in ((leader.leader.caches._act, se.SendNoSource), (leader.leader._act, ev.SendConfirms)):
+            works, act[effect] = act[effect], fail
+            async with Fetcher(leader.port) as worker:
+                await worker.joins()
+                if effect is se.SendNoSource:
+                    await worker.want(ms.Want(cache_id="nope", name="f0"))
+                else:
+                    await worker.ack(uuid4())
+                assert await worker.is_cut_off()
+            act[effect] = works
+            assert "it does not fit a frame" in caplog.text, "with where it happened"
+            caplog.clear()
+        await leader.serves()
+
+
+async def test_a_job_that_cannot_be_sent_to_a_worker_is_given_to_another(tmp_path: Path) -> None:
+    async with (
+        a_leader_with_caches(tmp_path) as leader,
+        Client(leader.port) as client,
+        Fetcher(leader.port) as first,
+        Fetcher(leader.port) as second,
+    ):
+        await client.hello_client()
+        works = leader.leader._act[ev.SendAssign]
+
+        def fail_once(_peer: object, _effect: object) -> None:
+            leader.leader._act[ev.SendAssign] = works
+            raise ValueError("it does not fit a frame")
+
+        leader.leader._act[ev.SendAssign] = fail_once
+        await first.hello_worker(first.id, "", "receipts")
+        await first.credit(1)
+        job = uuid4()
+        await client.submit(job)
+        assert await first.is_cut_off()
+        await second.hello_worker(second.id, "", "receipts")
+        await second.credit(1)
+        assert UUID(bytes_le=(await second.expect(fr.ASSIGN_JOB)).msg_id) == job
 
 
 async def test_a_leader_without_blobs_answers_that_it_keeps_no_caches() -> None:

@@ -43,7 +43,7 @@ from wakugumi.core.spread_events import (
     WorkerCame,
     WorkerWent,
 )
-from wakugumi.limits import CACHE_BYTES_MAX, CACHES_MAX, LIST_ROWS_MAX, UPLOADS_PER_WORKER_MAX
+from wakugumi.limits import CACHE_BYTES_MAX, CACHE_ID_CHARS_MAX, CACHES_MAX, LIST_ROWS_MAX, UPLOADS_PER_WORKER_MAX
 
 _OLD_S = 3_600.0
 """How often caches that nobody uses are looked for."""
@@ -163,7 +163,8 @@ class Spreading:
             cache = self.shelf.caches.get(event.cache_id)
             file = None if cache is None else cache.files.get(event.name)
             if cache is None or file is None:
-                what = f"no cache {event.cache_id}" if cache is None else f"no {event.name[:80]!r} in {event.cache_id}"
+                cache_id = event.cache_id[:CACHE_ID_CHARS_MAX]
+                what = f"no cache {cache_id}" if cache is None else f"no {event.name[:80]!r} in {cache_id}"
                 out.do.append(SendNoSource(event.conn, event.want, "no-cache", f"there is {what}"))
                 return
             cache.use(now)

@@ -42,6 +42,7 @@ from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.message import BlobRef
+from wakugumi.wire.refs import check_ref
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader import Peer
@@ -193,8 +194,11 @@ class Caches:
         if want.cache_id:
             file = self.machine.find(want.cache_id, want.name)
             sha256, size = ("", 0) if file is None else (file.sha256, file.size)
-        elif not is_sha256(sha256) or size < 0:
-            raise PeerError("the payload of Want has a hash or a size that is none")
+        else:
+            try:
+                check_ref(BlobRef(sha256, size))
+            except Refused as no:
+                raise PeerError(f"the payload of Want names no blob: {no.message}") from None
 
         def found(missing: list[str]) -> None:
             event = se.Wanted(
@@ -244,7 +248,10 @@ class Caches:
         for effect in effects:
             peer = peers.get(effect.conn)
             if peer is not None:
-                act[type(effect)](peer, effect)
+                try:
+                    act[type(effect)](peer, effect)
+                except Exception as error:
+                    peer.fail(effect, error)
 
     def _send_cache_put(self, peer: Peer, effect: se.SendCachePut) -> None:
         key = effect.cache_id, effect.version, len(effect.files), effect.pinned
@@ -305,8 +312,9 @@ def _read_entry(entry: ms.CacheEntry) -> se.CacheFile:
         if entry.sha256 not in (None, ref.sha256):
             raise Refused("blob-broken", f"the content of {entry.name[:80]!r} is not what its SHA-256 says")
         return se.CacheFile(entry.name, ref.sha256, ref.size)
-    if entry.sha256 is None or not is_sha256(entry.sha256) or entry.size is None or entry.size < 0:
+    if entry.sha256 is None or not is_sha256(entry.sha256) or entry.size is None:
         raise Refused("bad-request", f"{entry.name[:80]!r} has neither content nor a hash and a size")
+    check_ref(BlobRef(entry.sha256, entry.size))
     return se.CacheFile(entry.name, entry.sha256, entry.size)
 
 
