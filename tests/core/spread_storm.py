@@ -19,7 +19,14 @@ from wakugumi.core.job import ConnId, WorkerId
 from wakugumi.core.questions import AskCache, AskDropCache, AskPin
 from wakugumi.core.spread import Spreading
 from wakugumi.core.subject import Pattern, overlaps
-from wakugumi.limits import ACCUSERS_MIN, FETCHES_MAX, LEADER_COPIES_MAX, LIES_MAX, PUTS_PER_WORKER_MAX, UPLOADS_PER_WORKER_MAX
+from wakugumi.limits import (
+    ACCUSERS_MIN,
+    FETCHES_MAX,
+    LEADER_COPIES_MAX,
+    LIES_MAX,
+    PUTS_PER_WORKER_MAX,
+    UPLOADS_PER_WORKER_MAX,
+)
 
 GROUPS = ("job.assign.a.>", "job.assign.b.>", "job.assign.>", "job.assign.a.x")
 KIB = 1024

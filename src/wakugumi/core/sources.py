@@ -5,10 +5,10 @@
     A ──► E … D ──► H          those who have it doubles with the time of each copy
 
 Whoever wants a blob waits in line until a source is free, and is given no more of them than it fetches at once. A
-source that failed is replaced: a dead or slow one rests, one that gave wrong content does not serve this blob again, and
-after three lies nobody fetches from it for an hour. The leader serves again only if nobody else can. Where the leader's
-place is a store of its own (`place_bounded=False`), it is always free. What one worker says of a blob, its size or that
-the place lacks it, concerns its own wants alone.
+source that failed is replaced: a dead or slow one rests, one that gave wrong content does not serve this blob again,
+and after three lies nobody fetches from it for an hour. The leader serves again only if nobody else can. Where the
+leader's place is a store of its own (`place_bounded=False`), it is always free. What one worker says of a blob, its
+size or that the place lacks it, concerns its own wants alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from wakugumi.limits import (
     WANTS_PER_WORKER_MAX,
 )
 
+TOO_MANY_WANTS: Final = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once"
 _BUSY_S: Final = 1.0
 """A source that is busy is asked again after this."""
 _BACKOFF_FIRST_S: Final = 0.2
@@ -166,10 +167,11 @@ class Sources:
         blob = self._blobs.get(sha256)
         return blob.holders.keys() if blob is not None else ()
 
-    def may_want(self, conn: ConnId, want_id: bytes) -> bool:
-        """Is it a want that this worker has, or may it have one more?"""
+    def may_want(self, conn: ConnId, want_id: bytes, beside: int = 0) -> bool:
+        """Is it a want that this worker has, or may it have one more, beside so many that we have not heard of?"""
         peer = self._peers.get(conn)
-        return peer is None or want_id in peer.wants or len(peer.wants) < WANTS_PER_WORKER_MAX
+        wants: Collection[bytes] = () if peer is None else peer.wants
+        return want_id in wants or len(wants) + beside < WANTS_PER_WORKER_MAX
 
     def is_fetching(self, conn: ConnId) -> bool:
         """Does this worker want anything, or fetch it?"""
@@ -229,8 +231,7 @@ class Sources:
         if peer is None or want_id in peer.wants:
             return
         if not self.may_want(conn, want_id):
-            text = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once"
-            out.do.append(SendNoSource(conn, want_id, "full", text))
+            out.do.append(SendNoSource(conn, want_id, "full", TOO_MANY_WANTS))
             return
         blob = self._blob(sha256)
         self._stirred[sha256] = None
