@@ -200,7 +200,11 @@ TOKEN_S: Final = 900.0
 SOURCE_REST_S: Final = 10.0
 """A source that was dead or slow is left alone for so long."""
 LIES_MAX: Final = 3
-"""Wrong content, of several blobs or told by several workers: after so many, nobody fetches from that worker."""
+ACCUSERS_MIN: Final = 2
+"""Wrong content, of several blobs or told by several workers: after so many, which at least two tell, nobody fetches
+from that worker. One alone may itself be what is broken."""
+LIE_TTL_S: Final = 3_600.0
+"""So long a lie counts, and an accusation: the worker may have been mended, or wronged."""
 ACCUSED_MAX: Final = 3
 """A worker that says of more others than this that they lied is not believed: it is more likely broken itself."""
 

@@ -19,7 +19,14 @@ from wakugumi.core.job import ConnId, WorkerId
 from wakugumi.core.questions import AskCache, AskDropCache, AskPin
 from wakugumi.core.spread import Spreading
 from wakugumi.core.subject import Pattern, overlaps
-from wakugumi.limits import LEADER_COPIES_MAX, LIES_MAX, PUTS_PER_WORKER_MAX, UPLOADS_PER_WORKER_MAX
+from wakugumi.limits import (
+    ACCUSERS_MIN,
+    FETCHES_MAX,
+    LEADER_COPIES_MAX,
+    LIES_MAX,
+    PUTS_PER_WORKER_MAX,
+    UPLOADS_PER_WORKER_MAX,
+)
 
 GROUPS = ("job.assign.a.>", "job.assign.b.>", "job.assign.>", "job.assign.a.x")
 KIB = 1024
@@ -85,7 +92,8 @@ class Storm:
         self.conflicts: set[bytes] = set()
         self.asks: set[bytes] = set()
         self.accusers: dict[WorkerId, set[WorkerId]] = {}
-        self.seen_lying: set[tuple[WorkerId, str]] = set()
+        self.seen_lying: set[tuple[WorkerId, str, WorkerId]] = set()
+        """Who, about what, and who said so."""
         self.calm = False
         self.heard: list[tuple[se.SpreadEvent, ...]] = []
         self.machine = self._new_machine()
@@ -237,6 +245,8 @@ class Storm:
             self.asks.discard(effect.ask_id)
         else:
             must(isinstance(effect, Complain), f"what is {effect}?")
+            if "nobody fetches" in effect.text:
+                self.barred(effect.conn)
 
     def at(self, conn: ConnId) -> WorkerDouble | None:
         return next((worker for worker in self.workers if worker.conn == conn), None)
@@ -274,9 +284,9 @@ class Storm:
             must(holder.conn is not None, "a source that is away")
             must(sha256 in holder.disk, "a source that does not have it")
             must(effect.key == holder.name, "a key of another worker")
-            must((holder.id, sha256) not in self.seen_lying, "a source that lied about this before")
-            liar_of = {sha for one, sha in self.seen_lying if one == holder.id}
-            must(len(liar_of) < LIES_MAX, "a source that lied too often")
+            about = {sha for one, sha, _ in self.seen_lying if one == holder.id}
+            must(sha256 not in about, "a source that lied about this before")
+            must(not self.is_barred(holder), "a source that lied too often")
             worker.wants[effect.want] = sha256, holder.place
             uploads = [1 for one in self.workers for _, source in one.wants.values() if source == holder.place]
             must(len(uploads) <= UPLOADS_PER_WORKER_MAX, "a worker uploads too much at once")
@@ -284,6 +294,16 @@ class Storm:
             worker.wants[effect.want] = sha256, "leader"
             copies = [1 for one in self.workers for it in one.wants.values() if it == (sha256, "leader")]
             must(len(copies) <= LEADER_COPIES_MAX, "the leader gives too many copies at once")
+        at_once = [1 for _, source in worker.wants.values() if source]
+        must(len(at_once) <= FETCHES_MAX, "a worker is given more sources than it can use")
+
+    def is_barred(self, worker: WorkerDouble) -> bool:
+        lies = {(sha, by) for one, sha, by in self.seen_lying if one == worker.id}
+        return len(lies) >= LIES_MAX and len({by for _, by in lies}) >= ACCUSERS_MIN
+
+    def barred(self, conn: ConnId) -> None:
+        worker = self.at(conn)
+        must(worker is None or self.is_barred(worker), "a worker is barred that lied too little")
 
     def no_source(self, effect: se.SendNoSource) -> None:
         worker = self.at(effect.conn)
@@ -384,7 +404,6 @@ class Storm:
         worker.asked.clear()
         worker.heard.clear()
         worker.wants.clear()
-        self.accusers.pop(worker.id, None)
 
     def put(self) -> None:
         number = self.rng.randrange(4)
@@ -457,6 +476,11 @@ class Storm:
             why = self.rng.choice(("dead", "slow", "busy"))
         elif holder is None and sha256 not in self.at_leader():
             why = "dead"
+        if not self.calm and self.rng.random() < 0.05:
+            del worker.wants[want]
+            self.tell(se.Wanted(worker.conn, want, sha256, 100 * KIB, "", "", se.GIVEN_UP, False))
+            self.give_up(worker, sha256)
+            return True
         if not why:
             worker.disk.add(sha256)
             for other in [key for key, (sha, _) in worker.wants.items() if sha == sha256]:
@@ -474,7 +498,7 @@ class Storm:
         accused = self.accusers.setdefault(worker.id, set())
         accused.add(holder.id)
         if len(accused) <= 3:
-            self.seen_lying.add((holder.id, sha256))
+            self.seen_lying.add((holder.id, sha256, worker.id))
 
     def cache_put_ends(self) -> bool:
         """One worker has all it needs for a cache, and says so."""

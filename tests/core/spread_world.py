@@ -84,7 +84,7 @@ class World:
 
     def want(self, number: int, letter: str = "a", *, why: str = "", here: bool = True, want: int = 0) -> None:
         want_id = (want or number).to_bytes(16, "big")
-        self.hear(se.Wanted(ConnId(number), want_id, sha(letter), 100 * KIB, "", "", why, here))
+        self.hear(se.Wanted(ConnId(number), want_id, sha(letter), 100 * KIB, "", "", why, here, is_sure=here))
 
     def put(
         self,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import ValuesView
+
 import pytest
-from tests.core.spread_world import World, sha, source, worker_id
+from tests.core.spread_world import KIB, World, file, sha, source, worker_id
 
 from wakugumi.core import spread_events as se
 from wakugumi.core.events import Complain
 from wakugumi.core.job import ConnId
 from wakugumi.limits import (
     FETCH_TRIES_MAX,
+    FETCHES_MAX,
     LEADER_TRANSFERS_MAX,
     SOURCE_REST_S,
     STOCK_BLOBS_MAX,
@@ -95,16 +98,16 @@ def test_who_lied_about_a_blob_never_serves_it_again(world: World) -> None:
 
 @pytest.mark.spec("C4")
 def test_after_three_lies_nobody_fetches_from_a_worker_even_if_it_comes_back(world: World) -> None:
-    world.join(1, 2)
+    world.join(1, 2, 3)
     world.stock(1, "a", "b", "c", "d")
-    for letter, want in (("a", 21), ("b", 22), ("c", 23)):
-        world.want(2, letter, want=want)
-        assert world.one() == source(2, 1, letter, want)
-        world.want(2, letter, want=want, why="lied")
+    for letter, to in (("a", 2), ("b", 2), ("c", 3)):
+        world.want(to, letter)
+        assert world.one() == source(to, 1, letter)
+        world.want(to, letter, why="lied")
         *complaint, given = world.said()
-        assert given == source(2, None, letter, want)
+        assert given == source(to, None, letter)
         assert [effect.conn for effect in complaint if isinstance(effect, Complain)] == [1] * (letter == "c")
-        world.stock(2, letter)
+        world.stock(to, letter)
     world.hear(se.WorkerWent(ConnId(1)))
     world.hear(se.WorkerCame(ConnId(8), worker_id(1), "w1", (), blobs=True))
     world.stock(8, "d", whole=True, serves=True)
@@ -212,17 +215,109 @@ def test_a_want_that_every_source_fails_is_told_so_in_the_end(world: World) -> N
 
 
 def test_the_leader_gives_a_bounded_number_of_copies_in_all(world: World) -> None:
-    world.join(1)
     letters = "abcdefghijkl"
+    world.join(*range(1, len(letters) + 1))
     for at, letter in enumerate(letters, start=1):
-        world.want(1, letter, want=at)
+        world.want(at, letter)
         assert len(world.said()) == (at <= LEADER_TRANSFERS_MAX)
     world.stock(1, "a")
     assert len(world.said()) == 1
-    for letter in letters[1:]:
-        world.stock(1, letter)
+    for at, letter in enumerate(letters[1:], start=2):
+        world.stock(at, letter)
         world.said()
     assert world.machine.sources.counters().waiting == 0
+
+
+@pytest.mark.spec("C8")
+def test_a_worker_is_given_as_many_sources_as_it_can_use_and_others_have_the_rest(world: World) -> None:
+    world.join(1, 2)
+    letters = "abcdefghijklmnop"
+    for at, letter in enumerate(letters, start=1):
+        world.want(1, letter, want=at)
+        assert len(world.said()) == (at <= FETCHES_MAX)
+    world.want(2, "z", want=99)
+    assert world.one() == source(2, None, "z", 99)
+    for at, letter in enumerate(letters, start=1):
+        world.stock(1, letter)
+        given = world.said()
+        assert len(given) == (at + FETCHES_MAX <= len(letters)), "the next one as soon as one has come"
+    assert world.machine.sources.counters().waiting == 0
+
+
+@pytest.mark.spec("C8")
+def test_who_gives_up_frees_its_source_and_is_sent_nowhere(world: World) -> None:
+    world.join(1, 2, 3, 4)
+    for number in (1, 2):
+        world.want(number)
+        assert world.one() == source(number, None)
+    world.want(3)
+    world.silence()
+    world.want(1, why="given-up")
+    assert world.one() == source(3, None)
+    world.want(4)
+    world.silence()
+    world.want(3, why="given-up")
+    assert world.one() == source(4, None)
+    world.want(4, why="given-up")
+    world.want(4, why="given-up")
+    world.want(1, why="given-up", want=77)
+    world.silence()  # Of what it never wanted, or not any more.
+    assert world.machine.sources.counters().failed == 0
+
+
+@pytest.mark.spec("C8")
+def test_what_one_worker_says_of_a_blob_concerns_no_other(world: World) -> None:
+    world.join(1, 2, 3, 4, 5)
+    size = 100 * KIB
+    for number in (1, 2):
+        world.want(number)
+        assert world.one() == source(number, None)
+    world.want(3)
+    world.silence()
+    world.hear(se.Wanted(ConnId(4), b"4" * 16, sha("a"), 1 << 40, "", "", "", here=False))
+    no = world.one()
+    assert isinstance(no, se.SendNoSource)
+    assert no.code == "no-blob"
+    world.want(2, why="dead")
+    assert world.one() == source(3, None), "with its own size, and the leader has it as before"
+    world.stock(1, "a")
+    assert world.one() == source(2, 1)
+    world.hear(se.Wanted(ConnId(5), b"5" * 16, sha("a"), size + 1, "", "", "", here=False))
+    no = world.one()
+    assert isinstance(no, se.SendNoSource)
+    assert str(size) in no.text
+
+
+def test_the_size_of_a_blob_is_known_of_the_cache_that_has_it(world: World) -> None:
+    world.join(1, 2, serves=True)
+    world.put(file("a"))
+    world.said()
+    world.stock(2, "a")
+    world.hear(se.Wanted(ConnId(1), b"1" * 16, "", 0, "data", "a.bin", "", here=False))
+    assert world.one() == se.SendSource(ConnId(1), b"1" * 16, sha("a"), 100 * KIB, "http://w2", "key2")
+    world.hear(se.Wanted(ConnId(1), b"2" * 16, sha("a"), 5, "", "", "", here=True))
+    assert isinstance(world.one(), se.SendNoSource)
+
+
+def test_a_large_stock_beside_many_wants_is_no_more_work_than_alone(world: World) -> None:
+    """The wants of a worker are looked at for the content that they name, not for each that it has."""
+    world.join(1)
+    looked = 0
+
+    class Counted(dict[bytes, object]):
+        def values(self) -> ValuesView[object]:  # type: ignore[override]
+            nonlocal looked
+            looked += 1
+            return super().values()
+
+    peer = world.machine.sources._peers[ConnId(1)]
+    for want in range(1, 101):
+        world.want(1, chr(64 + want), want=want)
+        world.said()
+    peer.wants = Counted(peer.wants)  # type: ignore[assignment]
+    hashes = [f"{at:064x}" for at in range(1_000)]
+    world.machine.handle([se.Stocked(ConnId(1), False, "", "", hashes, (), {})], world.now)
+    assert looked < 10
 
 
 def test_a_place_of_its_own_gives_any_number_at_once() -> None:

@@ -34,9 +34,22 @@ MUTANTS = (
     Mutant(
         "lies-are-not-counted",
         "trust",
-        "            lies.add((sha256, accuser))",
-        "            lies.add((sha256[:0], accuser))",
+        "            lies.setdefault((sha256, accuser), now)",
+        "            lies.setdefault((sha256[:0], accuser), now)",
     ),
+    Mutant(
+        "who-gives-up-keeps-its-source",
+        "sources",
+        "        if want is not None:\n            self._end(want)\n",
+        "        del want\n",
+    ),
+    Mutant(
+        "one-worker-is-given-everything",
+        "sources",
+        "want.not_before > now or want.peer.fetching >= FETCHES_MAX",
+        "want.not_before > now",
+    ),
+    Mutant("one-accuser-is-enough", "trust", " and len({accuser for _, accuser in lies}) >= ACCUSERS_MIN", ""),
     Mutant("uploads-without-bound", "sources", "return peer.uploads < self._uploads_max", "return peer.uploads < 9"),
     Mutant(
         "the-leader-gives-any-number",
@@ -48,7 +61,7 @@ MUTANTS = (
         "who-rests-rests-for-ever",
         "sources",
         "now + SOURCE_REST_S\n",
-        "now + 1e9\n            want.blob.here = False\n",
+        "now + 1e9\n            want.here = False\n",
     ),
     Mutant(
         "what-is-gone-is-still-offered",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,14 +14,17 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
-from tests.conformance.old_peers import OldClient, OldWorker
+from tests.conformance.old_peers import DEADLINE_S, OldClient, OldWorker
 from tests.roles.a_leader import OwnPeer, Running, a_leader
 
 from wakugumi.adapters.blobs import ref_of_bytes
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.places import FolderPlace
 from wakugumi.adapters.tokens import check_token
+from wakugumi.core import events as ev
 from wakugumi.core import questions as qu
+from wakugumi.core import spread_events as se
+from wakugumi.errors import Lost
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
@@ -319,6 +323,7 @@ async def test_caches_outlive_a_leader_with_a_journal(tmp_path: Path) -> None:
         (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x"), ms.CacheEntry("f/g", b"y")]), "which is a file"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f")]), "neither content nor"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f", sha256="xyz", size=1)]), "neither content nor"),
+        (ms.CachePutRequest("d", [ms.CacheEntry("f", sha256=SHA_A, size=10**400)]), "a blob has 0 to"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x", SHA_A)]), "not what its SHA-256 says"),
         (ms.CachePutRequest("d", []), "at least one file"),
         (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x")], "a..b"), "bad pattern"),
@@ -345,6 +350,7 @@ async def test_a_put_that_cannot_be_is_failed_with_the_reason(
         (fr.STOCK, b'{"Url":"http://x\\ny","Key":"k"}'),
         (fr.WANT, b'{"Sha256":"%s"}' % (b"Z" * 64)),
         (fr.WANT, b'{"Sha256":"%s","Size":-1}' % SHA_A.encode()),
+        (fr.WANT, b'{"Sha256":"%s","Size":1%s}' % (SHA_A.encode(), b"0" * 400)),
         (fr.WANT, b"[]"),
         (fr.CACHE_ACK, b"no json"),
     ],
@@ -356,6 +362,133 @@ async def test_a_worker_that_breaks_the_protocol_is_cut_off(tmp_path: Path, kind
             await worker.say(fr.encode(kind, UUID(int=5).bytes, payload=payload))
             assert await worker.is_cut_off()
         await leader.serves()
+
+
+async def test_a_want_of_a_cache_whose_name_fills_a_frame_is_answered(tmp_path: Path) -> None:
+    async with a_leader_with_caches(tmp_path) as leader, Fetcher(leader.port) as worker:
+        await worker.joins()
+        room = fr.payload_max("") - len(b'{"CacheId":""}')
+        want = await worker.want(ms.Want(cache_id="x" * room))
+        assert (await worker.source(want)).code == "no-cache"
+
+
+async def test_what_cannot_be_done_for_one_connection_ends_that_connection_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_peer: object, _effect: object) -> None:
+        raise ValueError("it does not fit a frame")
+
+    async with a_leader_with_caches(tmp_path) as leader:
+        assert leader.leader.caches is not None
+        for act, effect in ((leader.leader.caches._act, se.SendNoSource), (leader.leader._act, ev.SendConfirms)):
+            works, act[effect] = act[effect], fail
+            async with Fetcher(leader.port) as worker:
+                await worker.joins()
+                if effect is se.SendNoSource:
+                    await worker.want(ms.Want(cache_id="nope", name="f0"))
+                else:
+                    await worker.ack(uuid4())
+                assert await worker.is_cut_off()
+            act[effect] = works
+            assert "it does not fit a frame" in caplog.text, "with where it happened"
+            caplog.clear()
+        await leader.serves()
+
+
+async def test_a_job_that_cannot_be_sent_to_a_worker_is_given_to_another(tmp_path: Path) -> None:
+    async with (
+        a_leader_with_caches(tmp_path) as leader,
+        Client(leader.port) as client,
+        Fetcher(leader.port) as first,
+        Fetcher(leader.port) as second,
+    ):
+        await client.hello_client()
+        works = leader.leader._act[ev.SendAssign]
+
+        def fail_once(_peer: object, _effect: object) -> None:
+            leader.leader._act[ev.SendAssign] = works
+            raise ValueError("it does not fit a frame")
+
+        leader.leader._act[ev.SendAssign] = fail_once
+        await first.hello_worker(first.id, "", "receipts")
+        await first.credit(1)
+        job = uuid4()
+        await client.submit(job)
+        assert await first.is_cut_off()
+        await second.hello_worker(second.id, "", "receipts")
+        await second.credit(1)
+        assert UUID(bytes_le=(await second.expect(fr.ASSIGN_JOB)).msg_id) == job
+
+
+class Store:
+    """A store of its own, which answers when the test lets it."""
+
+    url = "s3://bucket/blobs"
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.asked: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def has(self, ref: ms.BlobRef) -> bool:
+        self.asked.append(ref.sha256)
+        self.gate.wait(DEADLINE_S)
+        if self.error is not None:
+            raise self.error
+        return ref.sha256 == SHA_A
+
+    def remove(self, _sha256: str) -> None:
+        raise AssertionError("nothing is removed")
+
+
+async def test_a_store_that_does_not_answer_does_not_end_a_want() -> None:
+    store = Store()
+    async with a_leader(blobs=LeaderBlobs(store, url=store.url)) as leader, Fetcher(leader.port) as worker:  # type: ignore[arg-type]
+        await worker.joins()
+        store.error = Lost("the store does not answer")
+        want = await worker.want(ms.Want(SHA_B, len(B)))
+        assert (await worker.source(want)).url == "", "it finds out by itself, and comes again"
+        store.error = None
+        await worker.want(ms.Want(SHA_B, len(B), failed=ms.FetchFailure("", "dead")), want)
+        assert (await worker.source(want)).code == "no-blob", "now we know"
+
+
+async def test_no_more_is_looked_for_than_a_worker_may_want(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.core.sources.WANTS_PER_WORKER_MAX", 3)
+    store = Store()
+    async with a_leader(blobs=LeaderBlobs(store, url=store.url)) as leader, Fetcher(leader.port) as worker:  # type: ignore[arg-type]
+        await worker.joins()
+        store.gate.clear()
+        wants = [await worker.want(ms.Want(f"{at:064x}", 5)) for at in range(20)]
+        for want in wants[3:]:
+            assert (await worker.source(want)).code == "full"
+        await worker.want(ms.Want(f"{0:064x}", 5), wants[0])
+        store.gate.set()
+        assert {(await worker.expect(fr.SOURCE)).corr_id for _ in range(3)} == set(wants[:3])
+        assert len(set(store.asked)) == 3
+        source = await worker.source(await worker.want(ms.Want(SHA_A, len(A))))
+        assert source.code == "", "and then it may want again"
+
+
+async def test_who_gives_up_is_not_answered_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    async with (
+        a_leader_with_caches(tmp_path, A) as leader,
+        Fetcher(leader.port) as one,
+        Fetcher(leader.port) as two,
+        Fetcher(leader.port) as three,
+    ):
+        for worker in (one, two, three):
+            await worker.joins()
+        ref = ms.Want(SHA_A, len(A))
+        wants = [await worker.want(ref) for worker in (one, two)]
+        for worker, want in zip((one, two), wants):
+            await worker.source(want)
+        third = await three.want(ref)
+        await one.want(ms.Want(SHA_A, len(A), failed=ms.FetchFailure("", "given-up")), wants[0])
+        assert (await three.source(third)).url == ""
+        want = await one.want(ms.Want(cache_id="nope", name="f0"))
+        assert (await one.source(want)).code == "no-cache", "and nothing came before it"
 
 
 async def test_a_leader_without_blobs_answers_that_it_keeps_no_caches() -> None:

@@ -141,6 +141,13 @@ class World:
         self.answer(want, self.has(content))
         return want.json
 
+    async def gave_up(self, content: bytes, url: str = "") -> uuid.UUID:
+        """It says so of its want, whose id is returned."""
+        want = await self.next(WANT)
+        assert want.json["Sha256"] == ref_of_bytes(content).sha256
+        assert want.json["Failed"] == {"Url": url, "Why": "given-up"}
+        return want.msg_id
+
     async def ended(self, job: uuid.UUID) -> Any:
         ack = await self.next(ACK)
         assert ack.corr_id == job
@@ -406,6 +413,61 @@ async def test_a_job_fails_when_no_source_is_good(
     for _ in range(3):
         world.answer(await world.next(WANT), ref_of_bytes(large()), "http://evil")
     assert (await world.ended(job))["Reason"] == "blob-broken"
+    await world.gave_up(large(), "http://evil")
+
+
+async def test_a_failure_of_our_own_is_told_so_that_the_source_is_free_for_others(
+    world: World, places: dict[str, Scripted]
+) -> None:
+    await world.worker()
+    places["http://good"] = Scripted("http://good", large(), [Refused("disk", "the disk is full")])
+    job = world.assign("count", a=large())
+    want = await world.next(WANT)
+    world.answer(want, ref_of_bytes(large()), "http://good")
+    assert (await world.ended(job))["Reason"] == "disk"
+    assert await world.gave_up(large(), "http://good") == want.msg_id
+
+
+async def test_who_waits_for_another_transfer_of_the_same_frees_its_own_source(
+    world: World, places: dict[str, Scripted]
+) -> None:
+    await world.worker()
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Patient(Scripted):
+        def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = lambda _: None) -> None:
+            asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(DEADLINE_S)
+            super().fetch(ref, into, on_bytes)
+
+    places["http://patient"] = Patient("http://patient", large(), [None])
+    jobs = {world.assign("count", a=large()), world.assign("count", b="data-1")}
+    wants = [await world.next(WANT) for _ in jobs]
+    for want in sorted(wants, key=lambda want: "CacheId" in want.json):
+        world.answer(want, ref_of_bytes(large()), "http://patient")
+    by_name = next(want for want in wants if "CacheId" in want.json)
+    given_up = await world.next(WANT)
+    assert given_up.msg_id == by_name.msg_id
+    assert given_up.json["Failed"] == {"Url": "http://patient", "Why": "given-up"}
+    gate.set()
+    assert {(await world.next(ACK)).corr_id for _ in jobs} == jobs
+    assert not [one for one in world.others if one.type == WANT]
+
+
+async def test_a_job_cancelled_between_two_tries_frees_the_source_of_the_first(
+    world: World, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.roles.fetching._AGAIN_FIRST_S", 3_600.0)
+    monkeypatch.setattr("wakugumi.roles.fetching.FETCH_AGAIN_MAX_S", 3_600.0)
+    worker = await world.worker()
+    places["http://bad"] = Scripted("http://bad", large(), [Lost("it went away")] * 2)
+    job = world.assign("count", a=large())
+    for _ in range(2):
+        world.answer(await world.next(WANT), ref_of_bytes(large()), "http://bad")
+    fetching = worker._supply._fetching
+    await until(lambda: any(fetch.again is not None and fetch.tries == 2 for fetch in fetching._fetches.values()))
+    world.link.send(CANCEL, job.bytes_le)
+    await world.gave_up(large(), "http://bad")
 
 
 async def test_a_transfer_outlives_the_connection(world: World, places: dict[str, Scripted]) -> None:
@@ -435,6 +497,7 @@ async def test_an_input_for_which_there_is_no_room_fails_its_job_alone(world: Wo
     job = world.assign(a=large())
     world.answer(await world.next(WANT), world.has(large()))
     assert (await world.ended(job))["Reason"] == "disk"
+    await world.gave_up(large())
     other = world.assign(a=b"small")
     await world.served(b"small")
     assert (await world.ended(other))["Status"] == "OK"
@@ -784,6 +847,7 @@ async def test_a_disk_that_is_full_half_way_fails_the_job_and_leaves_nothing(
     result = await world.ended(job)
     assert (result["Reason"], "no space left" in result["Stderr"]) == ("disk", True)
     assert os.listdir(world.cache / ".blobs" / ".incoming") == []
+    await world.gave_up(large(), "http://one")
     put = world.put("models", a=b"small")
     await world.served(b"small")
     assert (await world.put_ended(put))[0] == "OK", "others are not harmed"

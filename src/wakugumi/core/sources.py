@@ -4,10 +4,11 @@
     A ──► C    B ──► D         from then on workers serve each other, one upload each at a time: the number of
     A ──► E … D ──► H          those who have it doubles with the time of each copy
 
-Whoever wants a blob waits in line until a source is free. A source that failed is replaced: a dead or slow one rests,
-one that gave wrong content never serves this blob again, and after three lies nobody fetches from it any more. The
-leader serves again only if nobody else can. Where the leader's place is a store of its own (`place_bounded=False`), it
-is always free, and nobody waits.
+Whoever wants a blob waits in line until a source is free, and is given no more of them than it fetches at once. A
+source that failed is replaced: a dead or slow one rests, one that gave wrong content does not serve this blob again,
+and after three lies nobody fetches from it for an hour. The leader serves again only if nobody else can. Where the
+leader's place is a store of its own (`place_bounded=False`), it is always free. What one worker says of a blob, its
+size or that the place lacks it, concerns its own wants alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from wakugumi.core.spread_events import Outbox, SendNoSource, SendSource, Stocke
 from wakugumi.core.trust import Trust, Verdict
 from wakugumi.limits import (
     FETCH_TRIES_MAX,
+    FETCHES_MAX,
     LEADER_COPIES_MAX,
     LEADER_TRANSFERS_MAX,
     SOURCE_REST_S,
@@ -35,6 +37,7 @@ from wakugumi.limits import (
     WANTS_PER_WORKER_MAX,
 )
 
+TOO_MANY_WANTS: Final = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once"
 _BUSY_S: Final = 1.0
 """A source that is busy is asked again after this."""
 _BACKOFF_FIRST_S: Final = 0.2
@@ -51,7 +54,19 @@ _IN_LINE_MAX: Final = 256
 class _Peer:
     """A connected worker that fetches and, if it has a URL, serves."""
 
-    __slots__ = ("blobs", "conn", "key", "name", "rests_until", "uploads", "url", "wants", "worker")
+    __slots__ = (
+        "blobs",
+        "conn",
+        "fetching",
+        "key",
+        "name",
+        "rests_until",
+        "uploads",
+        "url",
+        "wants",
+        "wants_of",
+        "worker",
+    )
 
     def __init__(self, event: WorkerCame) -> None:
         self.conn = event.conn
@@ -61,6 +76,9 @@ class _Peer:
         self.key = ""
         self.blobs: dict[str, None] = {}
         self.wants: dict[bytes, _Want] = {}
+        self.wants_of: dict[str, dict[bytes, _Want]] = {}
+        """The same by content."""
+        self.fetching = 0
         self.uploads = 0
         self.rests_until = float("-inf")
 
@@ -68,12 +86,27 @@ class _Peer:
 class _Want:
     """What one worker needs. It waits until it is `fetching`, from the leader if there is no `source`."""
 
-    __slots__ = ("avoid", "blob", "deadline", "fetching", "not_before", "peer", "source", "tries", "want")
+    __slots__ = (
+        "avoid",
+        "blob",
+        "deadline",
+        "fetching",
+        "here",
+        "not_before",
+        "peer",
+        "size",
+        "source",
+        "tries",
+        "want",
+    )
 
-    def __init__(self, peer: _Peer, want: bytes, blob: _Blob) -> None:
+    def __init__(self, peer: _Peer, want: bytes, blob: _Blob, size: int, here: bool) -> None:
         self.peer = peer
         self.want = want
         self.blob = blob
+        self.size = size
+        self.here = here
+        """The leader's place has it, or may have it, as far as we heard last."""
         self.fetching = False
         self.source: _Peer | None = None
         self.deadline = 0.0
@@ -84,13 +117,12 @@ class _Want:
 
 
 class _Blob:
-    __slots__ = ("busy_until", "copies", "free", "here", "holders", "sha256", "size", "waiting", "wants")
+    __slots__ = ("busy_until", "copies", "free", "holders", "sha256", "size", "waiting", "wants")
 
     def __init__(self, sha256: str) -> None:
         self.sha256 = sha256
-        self.size = 0
-        self.here = False
-        """The leader's place has it, as far as we heard last."""
+        self.size: int | None = None
+        """As the leader's place or a cache has it; None while neither has said so."""
         self.holders: dict[WorkerId, _Peer] = {}
         """Who was not asked for longest comes first."""
         self.waiting: dict[tuple[ConnId, bytes], _Want] = {}
@@ -98,7 +130,7 @@ class _Blob:
         """Waiting or fetching."""
         self.copies = 0
         """Which the leader gives just now."""
-        self.free: list[_Peer] = []
+        self.free: dict[_Peer, None] = {}
         """While somebody waits: holders that have just come to have it, or time for it. They may have none any more."""
         self.busy_until = float("-inf")
         """All holders were looked at, and those that could serve have no time: until then only who is `free` does."""
@@ -119,6 +151,8 @@ class Sources:
         """Those with somebody in line."""
         self._stirred: dict[str, None] = {}
         """Where something changed in this step."""
+        self._idle: dict[ConnId, None] = {}
+        """Who fetched as much as it can at once, until this step."""
         self._trust = Trust()
         self._copies = 0
         self._fetching = 0
@@ -132,6 +166,12 @@ class Sources:
         """Connected workers that have it, whether they serve it or not."""
         blob = self._blobs.get(sha256)
         return blob.holders.keys() if blob is not None else ()
+
+    def may_want(self, conn: ConnId, want_id: bytes, beside: int = 0) -> bool:
+        """Is it a want that this worker has, or may it have one more, beside so many that we have not heard of?"""
+        peer = self._peers.get(conn)
+        wants: Collection[bytes] = () if peer is None else peer.wants
+        return want_id in wants or len(wants) + beside < WANTS_PER_WORKER_MAX
 
     def is_fetching(self, conn: ConnId) -> bool:
         """Does this worker want anything, or fetch it?"""
@@ -152,7 +192,6 @@ class Sources:
         peer = self._peers.pop(conn, None)
         if peer is None:
             return
-        self._trust.went(peer.worker)
         for want in list(peer.wants.values()):
             self._end(want)
         for sha256 in list(peer.blobs):
@@ -175,22 +214,44 @@ class Sources:
                 break
             self._hold(peer, sha256)
 
-    def wanted(self, conn: ConnId, want_id: bytes, sha256: str, size: int, here: bool, now: float, out: Outbox) -> None:
+    def wanted(
+        self,
+        conn: ConnId,
+        want_id: bytes,
+        sha256: str,
+        size: int,
+        now: float,
+        out: Outbox,
+        *,
+        here: bool,
+        is_sure: bool,
+    ) -> None:
         """A new want. The same one again, while it is in line or fetched, changes nothing."""
         peer = self._peers.get(conn)
         if peer is None or want_id in peer.wants:
             return
-        if len(peer.wants) >= WANTS_PER_WORKER_MAX:
-            text = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once"
-            out.do.append(SendNoSource(conn, want_id, "full", text))
+        if not self.may_want(conn, want_id):
+            out.do.append(SendNoSource(conn, want_id, "full", TOO_MANY_WANTS))
+            return
+        blob = self._blob(sha256)
+        self._stirred[sha256] = None
+        if is_sure:
+            blob.size = size
+        elif blob.size not in (None, size):
+            out.do.append(SendNoSource(conn, want_id, "no-blob", f"the blob {sha256} has {blob.size} bytes"))
             return
         self._lose(peer, sha256)  # Whatever it said before, it does not have it now.
-        blob = self._blob(sha256)
-        blob.size = max(blob.size, size)
-        blob.here = here
-        want = peer.wants[want_id] = _Want(peer, want_id, blob)
+        want = peer.wants[want_id] = _Want(peer, want_id, blob, size, here)
+        peer.wants_of.setdefault(sha256, {})[want_id] = want
         blob.wants += 1
         self._line_up(want, now)
+
+    def given_up(self, conn: ConnId, want_id: bytes) -> None:
+        """It wants it no more, for a reason of its own: nobody is to blame, and its source is free."""
+        peer = self._peers.get(conn)
+        want = peer.wants.get(want_id) if peer is not None else None
+        if want is not None:
+            self._end(want)
 
     def failed(self, conn: ConnId, want_id: bytes, why: str, here: bool, now: float, out: Outbox) -> bool:
         """The source of this want failed. False if no such want is being fetched: it is as good as a new one."""
@@ -202,7 +263,7 @@ class Sources:
             return True
         source = want.source
         self._release(want)
-        want.blob.here = here
+        want.here = here
         if why == "busy":
             want.not_before = now + _BUSY_S
         else:
@@ -217,13 +278,17 @@ class Sources:
 
     def assign(self, now: float, out: Outbox) -> None:
         """Give sources to those in line, where something has changed. At the end of each step."""
-        while self._stirred:
+        while self._stirred or self._idle:
+            if not self._stirred:
+                conn, _ = self._idle.popitem()
+                self._feed(conn, now, out)
+                continue
             sha256, _ = self._stirred.popitem()
             blob = self._blobs.get(sha256)
             if blob is None:
                 continue
             if blob.waiting:
-                self._assign(blob, now, out)
+                self._assign(blob, list(islice(blob.waiting.values(), _IN_LINE_MAX)), now, out)
             self._forget(blob)
         if self._hungry and not self._sweeping:
             self._sweeping = True
@@ -242,6 +307,7 @@ class Sources:
                 assert want.blob is self._blobs[sha256]
                 assert want.fetching != ((peer.conn, want.want) in want.blob.waiting)
                 assert peer.worker not in want.blob.holders, "a worker wants what it has"
+                assert peer.wants_of[sha256][want.want] is want
                 fetching += want.fetching
                 if want.fetching and want.source is None:
                     copies[sha256] = copies.get(sha256, 0) + 1
@@ -252,6 +318,8 @@ class Sources:
         for peer in self._peers.values():
             assert peer.uploads == uploads.get(id(peer), 0)
             assert peer.uploads <= self._uploads_max
+            assert peer.fetching == sum(want.fetching for want in peer.wants.values()) <= FETCHES_MAX
+            assert sum(map(len, peer.wants_of.values())) == len(peer.wants)
             assert all(self._blobs[sha256].holders[peer.worker] is peer for sha256 in peer.blobs)
         for sha256, blob in self._blobs.items():
             assert blob.holders or blob.wants, "a blob of nobody is remembered"
@@ -264,6 +332,7 @@ class Sources:
         assert not self._place_bounded or self._copies <= LEADER_TRANSFERS_MAX
         assert self._fetching == fetching
         assert not self._stirred
+        assert not self._idle
         assert self._sweeping or not self._hungry, "somebody waits, and nobody will look"
 
     # Who has what.
@@ -282,13 +351,13 @@ class Sources:
 
     def _hold(self, peer: _Peer, sha256: str) -> None:
         blob = self._blob(sha256)
-        for want in [want for want in peer.wants.values() if want.blob is blob]:
+        for want in list(peer.wants_of.get(sha256, {}).values()):
             self._count(want)
             self._end(want)
         peer.blobs[sha256] = None
         blob.holders[peer.worker] = peer
         if blob.waiting:
-            blob.free.append(peer)
+            blob.free[peer] = None
         self._stirred[sha256] = None
 
     def _lose(self, peer: _Peer, sha256: str) -> None:
@@ -304,7 +373,7 @@ class Sources:
         if want.fetching:
             at = 0 if want.source is None else 2
             self._told[at] += 1
-            self._told[at + 1] += want.blob.size
+            self._told[at + 1] += want.size
 
     # Wants.
 
@@ -329,7 +398,11 @@ class Sources:
             self._release(want)
         else:
             self._leave_line(want)
-        del want.peer.wants[want.want]
+        peer, sha256 = want.peer, want.blob.sha256
+        del peer.wants[want.want]
+        del peer.wants_of[sha256][want.want]
+        if not peer.wants_of[sha256]:
+            del peer.wants_of[sha256]
         want.blob.wants -= 1
         self._stirred[want.blob.sha256] = None
 
@@ -337,6 +410,9 @@ class Sources:
         """Its source is free for others."""
         source, want.source, want.fetching = want.source, None, False
         self._fetching -= 1
+        if want.peer.fetching == FETCHES_MAX:
+            self._idle[want.peer.conn] = None
+        want.peer.fetching -= 1
         if source is not None:
             source.uploads -= 1
             self._stir_for(source)
@@ -352,7 +428,7 @@ class Sources:
         """A worker may serve again: what it has and somebody wants is looked at."""
         for sha256 in _first(self._hungry, _STIRRED_MAX):
             if sha256 in source.blobs:
-                self._hungry[sha256].free.append(source)
+                self._hungry[sha256].free[source] = None
                 self._stirred[sha256] = None
 
     def _stir(self, sha256: str, _now: float, _out: Outbox) -> None:
@@ -391,35 +467,45 @@ class Sources:
             source.rests_until = now + SOURCE_REST_S
             self._alarms.set(source.rests_until, partial(self._rested, source))
             return
-        verdict = self._trust.accuse(source.worker, want.blob.sha256, want.peer.worker)
+        verdict = self._trust.accuse(source.worker, want.blob.sha256, want.peer.worker, now)
         if verdict is Verdict.NOT_BELIEVED:
             text = "it says of too many workers that they gave it wrong content: it is believed no more"
             out.do.append(Complain(want.peer.conn, text))
             return
         if verdict is Verdict.BARRED:
-            out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it any more"))
+            out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it for an hour"))
 
-    def _assign(self, blob: _Blob, now: float, out: Outbox) -> None:
-        for want in list(islice(blob.waiting.values(), _IN_LINE_MAX)):
-            if want.not_before > now:
+    def _feed(self, conn: ConnId, now: float, out: Outbox) -> None:
+        """It may fetch again. Whoever stands before it in a line was looked at when a source came free."""
+        peer = self._peers.get(conn)
+        for want in [] if peer is None else list(islice(peer.wants.values(), _STIRRED_MAX)):
+            if want.peer.fetching >= FETCHES_MAX:
+                break
+            if not want.fetching:
+                self._assign(want.blob, [want], now, out)
+
+    def _assign(self, blob: _Blob, wants: list[_Want], now: float, out: Outbox) -> None:
+        """Sources for these, who wait for it."""
+        for want in wants:
+            if want.not_before > now or want.peer.fetching >= FETCHES_MAX:
                 continue
             source, serves, is_none = self._pick(want, now)
             if serves:
                 self._fetch(want, source, now, out)
             elif is_none:
                 self._no_source(want, f"neither the leader nor a worker has the blob {blob.sha256}", out)
-            elif not want.avoid:
+            elif want.here and not want.avoid:
                 break  # There is nobody for those behind it, either.
 
     def _pick(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
         """A source, or None for the leader; may it be fetched now; is there none at all?"""
         blob = want.blob
         while blob.free:
-            peer = blob.free.pop()
+            peer, _ = blob.free.popitem()
             if blob.holders.get(peer.worker) is peer and self._may(peer, want, now) and self._has_time(peer):
                 return peer, True, False
         if blob.busy_until > now and not want.avoid:
-            return None, self._leader_may(blob, usable=True), False
+            return None, want.here and self._leader_may(blob, usable=True), False
         return self._look_at_all(want, now)
 
     def _look_at_all(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
@@ -427,7 +513,7 @@ class Sources:
         usable, later = False, False
         for is_second_try in (False, True):
             for worker, peer in blob.holders.items():
-                if not self._is_trusted(peer, blob):
+                if not self._is_trusted(peer, blob, now):
                     continue
                 later = True
                 if self._may(peer, want, now, is_second_try=is_second_try):
@@ -435,20 +521,20 @@ class Sources:
                     if self._has_time(peer):
                         blob.holders[worker] = blob.holders.pop(worker)
                         return peer, True, False
-            if usable or blob.here or not want.avoid:
+            if usable or want.here or not want.avoid:
                 break  # Otherwise one that failed this worker before is better than none.
         if usable and not want.avoid:
             blob.busy_until = now + _SWEEP_S
-        if blob.here:
+        if want.here:
             return None, self._leader_may(blob, usable), False
         return None, False, not later
 
-    def _is_trusted(self, peer: _Peer, blob: _Blob) -> bool:
-        return bool(peer.url) and self._trust.may_serve(peer.worker, blob.sha256)
+    def _is_trusted(self, peer: _Peer, blob: _Blob, now: float) -> bool:
+        return bool(peer.url) and self._trust.may_serve(peer.worker, blob.sha256, now)
 
     def _may(self, peer: _Peer, want: _Want, now: float, *, is_second_try: bool = False) -> bool:
         """Might it serve this want, if it had time?"""
-        if peer.rests_until > now or not self._is_trusted(peer, want.blob):
+        if peer.rests_until > now or not self._is_trusted(peer, want.blob, now):
             return False
         return is_second_try or peer.worker not in want.avoid
 
@@ -464,17 +550,18 @@ class Sources:
         blob = want.blob
         self._leave_line(want)
         want.fetching, want.source = True, source
-        want.deadline = now + blob.size / TRANSFER_FLOOR_BYTES_PER_S + TRANSFER_GRACE_S
+        want.deadline = now + want.size / TRANSFER_FLOOR_BYTES_PER_S + TRANSFER_GRACE_S
         self._alarms.set(want.deadline, partial(self._too_long, want.peer.conn, want.want))
         self._fetching += 1
+        want.peer.fetching += 1
         if source is None:
             blob.copies += 1
             self._copies += 1
-            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, blob.size, "", ""))
+            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, want.size, "", ""))
         else:
             source.uploads += 1
             text = source.url, source.key
-            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, blob.size, *text))
+            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, want.size, *text))
 
 
 def _first(of: Iterable[str], count: int) -> list[str]:

@@ -27,6 +27,7 @@ from wakugumi.core.questions import (
 )
 from wakugumi.core.sources import Sources
 from wakugumi.core.spread_events import (
+    GIVEN_UP,
     CacheFile,
     CacheNamed,
     ClientWent,
@@ -43,7 +44,7 @@ from wakugumi.core.spread_events import (
     WorkerCame,
     WorkerWent,
 )
-from wakugumi.limits import CACHE_BYTES_MAX, CACHES_MAX, LIST_ROWS_MAX, UPLOADS_PER_WORKER_MAX
+from wakugumi.limits import CACHE_BYTES_MAX, CACHE_ID_CHARS_MAX, CACHES_MAX, LIST_ROWS_MAX, UPLOADS_PER_WORKER_MAX
 
 _OLD_S = 3_600.0
 """How often caches that nobody uses are looked for."""
@@ -156,19 +157,23 @@ class Spreading:
         self.puts.went(event.conn, now)
 
     def _wanted(self, event: Wanted, now: float, out: Outbox) -> None:
+        if event.why == GIVEN_UP:
+            self.sources.given_up(event.conn, event.want)
+            return
         if event.why and self.sources.failed(event.conn, event.want, event.why, event.here, now, out):
             return
-        sha256, size = event.sha256, event.size
+        sha256, size, is_sure = event.sha256, event.size, event.is_sure
         if event.cache_id:
             cache = self.shelf.caches.get(event.cache_id)
             file = None if cache is None else cache.files.get(event.name)
             if cache is None or file is None:
-                what = f"no cache {event.cache_id}" if cache is None else f"no {event.name[:80]!r} in {event.cache_id}"
+                cache_id = event.cache_id[:CACHE_ID_CHARS_MAX]
+                what = f"no cache {cache_id}" if cache is None else f"no {event.name[:80]!r} in {cache_id}"
                 out.do.append(SendNoSource(event.conn, event.want, "no-cache", f"there is {what}"))
                 return
             cache.use(now)
-            sha256, size = file.sha256, file.size
-        self.sources.wanted(event.conn, event.want, sha256, size, event.here, now, out)
+            sha256, size, is_sure = file.sha256, file.size, True
+        self.sources.wanted(event.conn, event.want, sha256, size, now, out, here=event.here, is_sure=is_sure)
 
     def _look_for_old(self, now: float, out: Outbox) -> None:
         for cache in self.shelf.expired(now, self.puts.is_busy):

@@ -20,6 +20,7 @@ OK: Final = "OK"
 SKIPPED: Final = "SKIPPED"
 FAILED: Final = "FAILED"
 PROGRESS: Final = "PROGRESS"
+GIVEN_UP: Final = "given-up"
 
 
 class CacheFile(msgspec.Struct, frozen=True, gc=False):
@@ -71,9 +72,11 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     cache_id: str
     name: str
     why: str
-    """Empty, or how its last source failed: dead, slow, lied or busy."""
+    """Empty, or how its last source failed: dead, slow, lied or busy; or given-up: it wants it no more."""
     here: bool
-    """The leader's place has it."""
+    """The leader's place has it, or may have it."""
+    is_sure: bool = False
+    """The place has it with this size."""
 
 
 class PutAsked(msgspec.Struct, frozen=True, gc=False):

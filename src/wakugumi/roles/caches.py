@@ -32,16 +32,18 @@ from wakugumi.core.events import Asked, SendAnswer
 from wakugumi.core.job import ConnId, WorkerId
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.questions import CacheQuestion, CachesAnswer
+from wakugumi.core.sources import TOO_MANY_WANTS
 from wakugumi.core.spread import Spreading
 from wakugumi.core.spread_events import SpreadDo, SpreadEvent, SpreadKeep
 from wakugumi.core.subject import Pattern, SubjectError, worker_patterns
-from wakugumi.errors import Lost, PeerError, Refused
+from wakugumi.errors import Lost, PeerError, Refused, WakugumiError
 from wakugumi.limits import FILES_PER_CACHE_MAX, PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.message import BlobRef
+from wakugumi.wire.refs import check_ref
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader import Peer
@@ -91,6 +93,8 @@ class Caches:
         self._manifests = manifests
         self._tasks = Tasks()
         self._inline: dict[ConnId, int] = {}
+        self._looking: dict[ConnId, dict[bytes, None]] = {}
+        """Wants whose content is just looked for in the place."""
         self._encoded: dict[tuple[str, str, int, bool], bytes] = {}
         self.machine = Spreading(lambda: os.urandom(16), now=loop.time(), place_bounded=not blobs.url)
         if manifests is not None:
@@ -145,6 +149,7 @@ class Caches:
 
     def went(self, peer: Peer) -> None:
         self._inline.pop(peer.conn, None)
+        self._looking.pop(peer.conn, None)
         self.drive.post(se.ClientWent(peer.conn) if peer.is_client else se.WorkerWent(peer.conn))
 
     # What a client says.
@@ -190,22 +195,62 @@ class Caches:
         want = ms.read_want(frame.payload)
         why = "" if want.failed is None else want.failed.why
         sha256, size = want.sha256, want.size
+        if why == se.GIVEN_UP:
+            self.drive.post(se.Wanted(peer.conn, frame.msg_id, "", 0, "", "", why, here=False))
+            return
         if want.cache_id:
             file = self.machine.find(want.cache_id, want.name)
             sha256, size = ("", 0) if file is None else (file.sha256, file.size)
-        elif not is_sha256(sha256) or size < 0:
-            raise PeerError("the payload of Want has a hash or a size that is none")
+        else:
+            try:
+                check_ref(BlobRef(sha256, size))
+            except Refused as no:
+                raise PeerError(f"the payload of Want names no blob: {no.message}") from None
 
-        def found(missing: list[str]) -> None:
+        def found(here: bool, is_sure: bool) -> None:
             event = se.Wanted(
-                peer.conn, frame.msg_id, sha256, size, want.cache_id, want.name, why[:20], here=not missing
+                peer.conn, frame.msg_id, sha256, size, want.cache_id, want.name, why[:20], here=here, is_sure=is_sure
             )
             self.drive.post(event)
 
         if sha256:
-            self._blobs.missing([BlobRef(sha256, size)], found)
+            self._look_for(peer, frame.msg_id, BlobRef(sha256, size), found)
         else:
-            found([])
+            found(here=False, is_sure=False)
+
+    def _look_for(self, peer: Peer, want: bytes, ref: BlobRef, then: Callable[[bool, bool], None]) -> None:
+        """Is it in our place, or may it be; and is that sure? What a worker may not want is not looked for."""
+        looking = self._looking.setdefault(peer.conn, {})
+        if want in looking:
+            return
+        if not self.machine.sources.may_want(peer.conn, want, beside=len(looking)):
+            _send_no_source(peer, se.SendNoSource(peer.conn, want, "full", TOO_MANY_WANTS))
+            return
+        looking[want] = None
+
+        def found(here: bool, is_sure: bool) -> None:
+            looking.pop(want, None)
+            if self._peers.get(peer.conn) is peer:
+                then(here, is_sure)
+
+        def looked(missing: list[str]) -> None:
+            if not missing or self._blobs.store is not None:
+                found(not missing, not missing)
+            else:
+                self._tasks.start(self._look_again(ref, found), name="look for a blob")
+
+        self._blobs.missing([ref], looked)
+
+    async def _look_again(self, ref: BlobRef, found: Callable[[bool, bool], None]) -> None:
+        """A store that did not answer may have it: then the worker tries, and comes again if that was in vain. To be
+        told that there is none would fail its job for good."""
+        try:
+            here = await asyncio.to_thread(self._blobs.place.has, ref)
+        except WakugumiError as error:
+            log.warning("whether %s has a blob that a worker wants is not known: %s", self._blobs.place.url, error)
+            found(True, False)
+            return
+        found(here, here)
 
     # A put on its way.
 
@@ -248,7 +293,10 @@ class Caches:
         for effect in effects:
             peer = peers.get(effect.conn)
             if peer is not None:
-                act[type(effect)](peer, effect)
+                try:
+                    act[type(effect)](peer, effect)
+                except Exception as error:
+                    peer.fail(effect, error)
 
     def _send_cache_put(self, peer: Peer, effect: se.SendCachePut) -> None:
         key = effect.cache_id, effect.version, len(effect.files), effect.pinned
@@ -309,8 +357,9 @@ def _read_entry(entry: ms.CacheEntry) -> se.CacheFile:
         if entry.sha256 not in (None, ref.sha256):
             raise Refused("blob-broken", f"the content of {entry.name[:80]!r} is not what its SHA-256 says")
         return se.CacheFile(entry.name, ref.sha256, ref.size)
-    if entry.sha256 is None or not is_sha256(entry.sha256) or entry.size is None or entry.size < 0:
+    if entry.sha256 is None or not is_sha256(entry.sha256) or entry.size is None:
         raise Refused("bad-request", f"{entry.name[:80]!r} has neither content nor a hash and a size")
+    check_ref(BlobRef(entry.sha256, entry.size))
     return se.CacheFile(entry.name, entry.sha256, entry.size)
 
 

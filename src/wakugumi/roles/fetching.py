@@ -5,7 +5,8 @@
               └────────────────────┘
 
 The leader decides who serves; what has come so far is never fetched twice. Two who need the same wait for one transfer.
-What was asked of a leader that is gone is asked of the next one. All calls are made in the loop's thread.
+Whoever gives up says so, for its source is busy until it is heard of. What was asked of a leader that is gone is asked
+of the next one. All calls are made in the loop's thread.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from wakugumi.adapters.blobs import BlobStore, Incoming, is_sha256
 from wakugumi.adapters.caches import CacheFolder
 from wakugumi.adapters.places import OnBytes, open_place
 from wakugumi.core.policy import with_jitter
+from wakugumi.core.spread_events import GIVEN_UP
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
 from wakugumi.limits import FETCH_AGAIN_MAX_S, FETCH_TRIES_MAX, FETCHES_MAX, WANTS_OPEN_MAX
 from wakugumi.wire.message import BlobRef, FetchFailure, Source, Want
@@ -60,7 +62,20 @@ class InVain(Exception):
 class Fetch:
     """One need, and all who have it."""
 
-    __slots__ = ("again", "asked", "failed", "moving", "need", "ref", "soon", "source", "tries", "waiting", "want_id")
+    __slots__ = (
+        "again",
+        "asked",
+        "failed",
+        "moving",
+        "need",
+        "ref",
+        "soon",
+        "source",
+        "tries",
+        "using",
+        "waiting",
+        "want_id",
+    )
 
     def __init__(self, need: Need, soon: bool) -> None:
         self.need = need
@@ -71,6 +86,8 @@ class Fetch:
         self.asked = False
         """A source is on its way to us, or is here."""
         self.source: Source | None = None
+        self.using: str | None = None
+        """The URL of the source that the leader keeps busy for us, until it hears how that ended."""
         self.moving = False
         """A thread is at it."""
         self.tries = 0
@@ -126,6 +143,7 @@ class Fetching:
         """What was asked will not be answered. Transfers go on: their sources may be elsewhere."""
         self._place = None
         for fetch in self._fetches.values():
+            fetch.using = None
             if fetch.asked and fetch.source is None:
                 self._not_asked(fetch)
 
@@ -160,6 +178,7 @@ class Fetching:
                 raise PeerError("a Source names its content by SHA-256 and size")
             fetch.ref = BlobRef(source.sha256, source.size)
         fetch.source = source
+        fetch.using = source.url
         self._ready.append(fetch)
         self._move()
 
@@ -178,12 +197,22 @@ class Fetching:
                 continue
             fetch.asked = True
             self._asked += 1
-            need = fetch.need
-            if need.ref is not None:
-                want = Want(need.ref.sha256, need.ref.size, failed=fetch.failed)
-            else:
-                want = Want(cache_id=need.cache_id, name=need.name, failed=fetch.failed)
-            self._say(fetch.want_id, want)
+            fetch.using = None
+            self._say_want(fetch, fetch.failed)
+
+    def _say_want(self, fetch: Fetch, failed: FetchFailure | None) -> None:
+        need = fetch.need
+        if need.ref is not None:
+            want = Want(need.ref.sha256, need.ref.size, failed=failed)
+        else:
+            want = Want(cache_id=need.cache_id, name=need.name, failed=failed)
+        self._say(fetch.want_id, want)
+
+    def _free_source(self, fetch: Fetch) -> None:
+        """We do not fetch from it, or not any more, and want no other."""
+        if fetch.using is not None and self._place is not None:
+            self._say_want(fetch, FetchFailure(fetch.using, GIVEN_UP))
+        fetch.using = None
 
     def _queue(self, fetch: Fetch) -> None:
         if fetch.soon:
@@ -234,6 +263,7 @@ class Fetching:
                 self._end(fetch, outcome)
 
         other.waiting.append(then)
+        self._free_source(fetch)
 
     def _run(self, fetch: Fetch, ref: BlobRef, url: str, token: str) -> None:
         """In a thread."""
@@ -275,6 +305,7 @@ class Fetching:
         self._move()
 
     def _came(self, fetch: Fetch, ref: BlobRef) -> None:
+        fetch.using = None  # The leader is told that it is here.
         self._on_here(ref.sha256)
         self._end(fetch, ref)
 
@@ -307,6 +338,7 @@ class Fetching:
 
     def _forget(self, fetch: Fetch) -> None:
         self._not_asked(fetch)
+        self._free_source(fetch)
         del self._fetches[fetch.want_id]
         del self._by_need[fetch.need]
         if fetch.again is not None:

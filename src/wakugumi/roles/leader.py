@@ -268,7 +268,10 @@ class Leader:
                 continue
             peer = peers.get(effect.conn)
             if peer is not None:
-                act[type(effect)](peer, effect)
+                try:
+                    act[type(effect)](peer, effect)
+                except Exception as error:
+                    peer.fail(effect, error)
 
     def _perform_own(self, effect: ev.Stopped | ev.LoadPayloads | ev.BlobsFreed) -> None:
         if isinstance(effect, ev.Stopped):
@@ -375,6 +378,13 @@ class Peer:
         """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
         log.log(logging.DEBUG if self._complained else logging.WARNING, "%s: %s", self.link.peer, text)
         self._complained = True
+
+    def fail(self, effect: object, error: Exception) -> None:
+        """A bug of ours kept us from doing this for it. Others are not to suffer: the connection ends, and with that it
+        is as if it was never sent. A worker's job goes to another, and a client asks for its result again."""
+        log.error("%s is not done for %s", type(effect).__name__, self.link.peer, exc_info=error)
+        self.link.close("a bug of the leader's")
+        self.link.abort()
 
     # Nobody becomes somebody (SPEC F5).
 

@@ -291,7 +291,8 @@ class Stock(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
 
 
 class FetchFailure(msgspec.Struct, frozen=True, rename="pascal"):
-    """Where a worker tried to fetch from, in vain, and how that ended: `dead`, `slow`, `lied` or `busy`."""
+    """Where a worker tried to fetch from, in vain, and how that ended: `dead`, `slow`, `lied` or `busy`; or
+    `given-up`, whatever the source did."""
 
     url: str
     why: str
