@@ -96,6 +96,40 @@ def test_a_bomb_is_noticed_when_it_is_more_than_it_said() -> None:
         next(opened.content(entry))
 
 
+def test_entries_that_share_their_content_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    buffer = BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("n0000", bytes(1 << 20))
+    data = buffer.getvalue()
+    at, end = data.index(b"PK\1\2"), data.rindex(b"PK\5\6")
+    entries = b"".join(data[at:end].replace(b"n0000", b"n%04d" % number) for number in range(200))
+    tail = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 200, 200, len(entries), at, 0)
+    with pytest.raises(PeerError, match="overlap"):
+        unpack(Archive.of_bytes(data[:at] + entries + tail), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", ["entry", "end"])
+def test_a_position_that_no_file_has_is_the_peers_fault(tmp_path: Path, where: str) -> None:
+    data = packed()
+    if where == "entry":
+        at = data.index(b"PK\1\2")
+        name_bytes = struct.unpack_from("<H", data, at + 28)[0]
+        extra = struct.pack("<HHQ", 1, 8, 1 << 63)
+        entry = bytearray(data[at : at + 46 + name_bytes] + extra)
+        struct.pack_into("<H", entry, 30, len(extra))
+        struct.pack_into("<I", entry, 42, 0xFFFFFFFF)
+        data = data[:at] + bytes(entry) + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, len(entry), at, 0)
+    else:
+        end = data.rindex(b"PK\5\6")
+        data = data[:end] + struct.pack("<4sIQI", b"PK\6\7", 0, 1 << 63, 1) + data[end:]
+    path = tmp_path / "odd.zip"
+    path.write_bytes(data)
+    with path.open("rb") as file, pytest.raises(PeerError):
+        unpack(Archive.of_file(file.fileno()), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=5), st.integers(0, 1 << 20)
 )

@@ -7,6 +7,7 @@ import stat
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,6 +102,11 @@ def test_extract_replaces_what_is_there_and_leaves_nothing_half_done(tmp_path: P
         ("sub/link", b"../../outside", LINK),
         ("link", b"", LINK),
         ("link", b"a/../../outside", LINK),
+        ("link", b"a/../good", LINK),
+        ("sub/link", b".././.../../good", LINK),
+        ("good/below", b"x", FILE),
+        ("good/", b"", 0),
+        ("good/below/it", b"good", LINK),
         ("pipe", b"", stat.S_IFIFO | 0o644),
         ("device", b"", stat.S_IFCHR | 0o644),
     ],
@@ -121,6 +127,15 @@ def test_nothing_is_written_through_a_link_of_the_archive(tmp_path: Path) -> Non
     with pytest.raises((Refused, OSError)):
         result(packed).extract(tmp_path / "out")
     assert not (tmp_path / "out" / "sub").exists()
+
+
+@pytest.mark.spec("W5")
+def test_links_that_lead_outside_only_together_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"not for them")
+    packed = archive(("p/q/r", b"../..", LINK), ("evil", b"p/q/r/../secret", LINK))
+    with pytest.raises(Refused, match="leads outside"):
+        result(packed).extract(tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_nothing_is_written_through_a_link_that_is_there(tmp_path: Path) -> None:
@@ -304,6 +319,24 @@ def test_a_transfer_that_was_lost_goes_on_where_it_ended(
     with pytest.raises(Lost):
         far.extract(tmp_path / "out2")
     assert list((tmp_path / "out2").iterdir()) == []
+
+
+def test_a_place_that_is_busy_is_asked_again(shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    tries: list[Refused] = [Refused("full", "come again"), Refused("blob-busy", "come again")]
+    real = FolderPlace.fetch
+
+    def busy(self: FolderPlace, *args: Any) -> None:
+        if tries:
+            raise tries.pop()
+        real(self, *args)
+
+    monkeypatch.setattr("wakugumi.adapters.passing.open_here", lambda *_: None)
+    monkeypatch.setattr(FolderPlace, "fetch", busy)
+    monkeypatch.setattr(downloads, "_sleep", pauses.append)
+    shelf.result(archive_blob=shelf.put(archive(("a", b"one", FILE)))).extract(tmp_path / "out")
+    assert tree(tmp_path / "out") == {"a": b"one"}
+    assert len(pauses) == 2
 
 
 def test_what_progress_raises_ends_the_transfer_and_leaves_nothing(shelf: Shelf, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from itertools import count
+from itertools import count, dropwhile
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +25,10 @@ _LINK_BYTES_MAX: Final = 4 * KIB
 def unpack(archive: Archive, folder: Path) -> list[Path]:
     """Where the files and links are. Raises Refused("bad-name") before anything is written, PeerError and OSError."""
     links = 0
+    names = _Names()
     for entry in archive.entries():
         _check_name(entry.name.removesuffix("/"))
+        names.add(entry)
         if entry.is_folder:
             continue
         kind = stat.S_IFMT(entry.mode)
@@ -35,7 +37,28 @@ def unpack(archive: Archive, folder: Path) -> list[Path]:
             links += 1
         elif kind not in {0, stat.S_IFREG}:
             raise Refused("bad-name", f"{entry.name!r} in the result is neither a file nor a link")
+    names.check()
     return _Unpacking(archive, folder).run(links)
+
+
+class _Names:
+    """Can all of them stand beside each other?"""
+
+    def __init__(self) -> None:
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+
+    def add(self, entry: Entry) -> None:
+        parent, _, name = entry.name.rpartition("/")
+        if name:
+            self._files.add(entry.name)
+        while parent and parent not in self._folders:
+            self._folders.add(parent)
+            parent = parent.rpartition("/")[0]
+
+    def check(self) -> None:
+        for name in self._files & self._folders:
+            raise Refused("bad-name", f"the result holds {name[:200]!r} as a file and as a folder")
 
 
 class _Unpacking:
@@ -131,10 +154,12 @@ def _check_name(name: str) -> None:
 
 
 def _link_target(archive: Archive, entry: Entry) -> str:
-    """Where a link points, which must be inside the folder."""
+    """Where a link points, which must be inside the folder: whatever the links mean that it steps through."""
     raw = archive.read(entry) if entry.size <= _LINK_BYTES_MAX else b""
     target = os.fsdecode(raw)
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(entry.name), target))
-    if not target or "\0" in target or posixpath.isabs(target) or reached == ".." or reached.startswith("../"):
+    named = dropwhile({"", ".", ".."}.__contains__, target.split("/"))
+    climbs = ".." in named  # From where a link may have led, up is anywhere.
+    if climbs or not target or "\0" in target or posixpath.isabs(target) or (reached + "/").startswith("../"):
         raise Refused("bad-name", f"{entry.name!r} in the result is a link that leads outside: {target[:200]!r}")
     return target

@@ -73,11 +73,17 @@ class Archive:
         """All of them, from the first."""
         page, page_at, end = b"", self._list_at, self._list_at + self._list_bytes
         at = self._list_at
+        claimed = 0
         for _ in range(self.count):
             start = at - page_at
             if len(page) - start < CENTRAL.size + 3 * 0xFFFF and page_at + len(page) < end:
                 page, page_at, start = self._read_at(at, min(_PAGE_BYTES + 3 * 0xFFFF, end - at)), at, 0
             entry, length = _entry(page, start)
+            if entry.at + LOCAL.size + entry.packed_bytes > self._list_at:
+                raise PeerError(f"{entry.name[:200]!r} is not where the result's archive says")
+            claimed += LOCAL.size + entry.packed_bytes
+            if claimed > self._list_at:  # A small archive that would fill a disk.
+                raise PeerError("the result's archive cannot be read: its entries overlap")
             yield entry
             at += length
         if at != end:
@@ -110,7 +116,7 @@ class Archive:
         locator = self._read_at(end_at - _LOCATOR_64.size, _LOCATOR_64.size) if end_at >= _LOCATOR_64.size else b""
         if locator.startswith(b"PK\6\7"):
             end_at = _LOCATOR_64.unpack(locator)[2]
-            record = self._read_at(end_at, _END_64.size)
+            record = self._read_at(end_at, _END_64.size) if end_at < self._size else b""
             if len(record) < _END_64.size or not record.startswith(b"PK\6\6"):
                 raise PeerError("the result's archive cannot be read: its end is broken")
             *_, count, size, at = _END_64.unpack(record)

@@ -1,7 +1,7 @@
 """How does a part of a result that did not fit a frame reach the client? It is fetched from the leader's place.
 
 All calls wait as long as it takes: in a program with a loop they belong in a thread. What was lost half-way goes on
-where it ended, a few times; what has come is verified before anyone sees it.
+where it ended, a few times, and a place that is busy is asked again; what has come is verified before anyone sees it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TRIES: Final = 6
 PAUSE_FIRST_S: Final = 0.5
 """Doubled after each try: with six of them a leader has a quarter of a minute to come back."""
+_BUSY: Final = frozenset({"full", "blob-busy"})
 
 
 def no_news(_count: int) -> None:
@@ -76,8 +77,8 @@ def _fetch(place: Place, ref: BlobRef, folder: str, on_bytes: OnBytes) -> int:
                 with contextlib.closing(Passing(ref, scratch, path)) as incoming:
                     place.fetch(ref, incoming, on_bytes)
                 break
-            except Lost:
-                if attempt == TRIES - 1:
+            except (Lost, Refused) as error:
+                if attempt == TRIES - 1 or (isinstance(error, Refused) and error.code not in _BUSY):
                     raise
                 _sleep(PAUSE_FIRST_S * 2**attempt)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
