@@ -787,6 +787,27 @@ async def test_jobs_beside_each_other_that_all_write_have_copies_in_the_end(worl
 
 
 @pytest.mark.spec("C3")
+async def test_a_program_that_writes_and_never_runs_alone_is_learnt_too(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "wakugumi.goods")
+    gate = world.bench.gate
+    world.bench.program("write", f'while [ ! -e "{gate}" ]; do sleep 0.01; done; echo x >> a; sleep 60')
+    await world.worker(slots=2)
+    await world.cached("models", a=large())
+    await world.ended(world.assign("count", a="models"))
+    jobs = [world.assign("write", a="models") for _ in range(2)]
+    await until(lambda: len(list(world.bench.jobs.glob("*/a"))) == 2)
+    gate.touch()
+    results = {}
+    for _ in jobs:
+        ack = await world.next(ACK)
+        results[ack.corr_id] = ack.json["Reason"]
+    assert results == dict.fromkeys(jobs, "input-changed")
+    assert [one.args for one in caplog.records if "writes to its inputs" in one.message] == [("write",)]
+
+
+@pytest.mark.spec("C3")
 async def test_a_link_that_a_program_hides_is_worth_nothing(world: World) -> None:
     hidden = world.folder / "hidden"
     world.bench.program("hide", f"ln a {hidden} 2>/dev/null || cp a {hidden}")

@@ -7,13 +7,14 @@ program that was seen to write to its inputs, and a content that was written to,
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from wakugumi.adapters.caches import CacheFolder, Held
-from wakugumi.adapters.files import READ
+from wakugumi.adapters.files import NEW, READ
 from wakugumi.adapters.leases import Lease, Leases, copy_file
 from wakugumi.core.job import JobId
 from wakugumi.errors import Refused
@@ -26,6 +27,12 @@ COPIED_BYTES: Final = 64 * KIB
 """A content up to this size is copied: that takes no longer than to guard a link."""
 _REMEMBERED_MAX: Final = 10_000
 """Programs and contents that are known to be written to."""
+_NO_LINKS: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
+"""There are none between the two folders. Other errors are about one file, such as too many links to it."""
+
+
+class NotLinked(Exception):
+    """A link was to be made and cannot be: a copy takes a thread."""
 
 
 class Loan:
@@ -57,10 +64,25 @@ class Goods:
         """What `place` will have to copy."""
         return sum(loan.ref.size for loan in self.loans.values() if not loan.links)
 
+    def place_at_once(self, name: str, path: str) -> None:
+        """As `place`, but raises NotLinked for a link that cannot be made: all is to be placed anew, in a thread."""
+        loan = self.loans[name]
+        if loan.links and not self._lender.link(loan, path):
+            for one in self.loans.values():
+                one.links = False
+            raise NotLinked
+        self._place(name, loan, path)
+
     def place(self, name: str, path: str) -> None:
         """From any thread: put this file there. Raises OSError, or Refused if its content was changed meanwhile."""
         loan = self.loans[name]
-        if not (loan.links and _link(loan, path)):
+        if loan.links and not self._lender.link(loan, path):
+            loan.links = False
+        self._place(name, loan, path)
+
+    def _place(self, name: str, loan: Loan, path: str) -> None:
+        """If it is no link, copy it."""
+        if not loan.links:
             file = os.open(loan.path, READ)
             try:
                 copy_file(file, path, 0o666)
@@ -90,7 +112,7 @@ class Lender:
         self._folder = folder
         self._on_changed = on_changed
         self._leases = leases(self._broken)
-        self._can_link = os.stat(folder.path).st_dev == os.stat(jobs_folder).st_dev
+        self._can_link = _can_link(folder.path, jobs_folder)
         self._linked: dict[str, dict[Goods, None]] = {}
         """Who has links to which content."""
         self._written: dict[str, None] = {}
@@ -98,12 +120,30 @@ class Lender:
 
     def lend(self, job: JobId, program: str, contents: Mapping[str, tuple[BlobRef, Held]]) -> Goods:
         """Contents that are in use for this job, by the names of its files."""
-        loans = {name: self._loan(ref, held, program) for name, (ref, held) in contents.items()}
-        goods = Goods(self, job, program, loans)
-        for loan in loans.values():
+        loans: dict[str, Loan] = {}
+        linked: dict[str, None] = {}
+        for name, (ref, held) in contents.items():
+            # A second name for the same file would change with the first.
+            loan = loans[name] = self._loan(ref, held, program, ref.sha256 in linked)
             if loan.links:
-                self._linked.setdefault(loan.ref.sha256, {})[goods] = None
+                linked[ref.sha256] = None
+        goods = Goods(self, job, program, loans)
+        for sha256 in linked:
+            self._linked.setdefault(sha256, {})[goods] = None
         return goods
+
+    def link(self, loan: Loan, path: str) -> bool:
+        """From any thread. False if it cannot be."""
+        try:
+            os.link(loan.path, path, follow_symlinks=False)
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                self._can_link = False
+            return False
+        loan.placed.append(path)
+        return True
 
     def take_back(self, goods: Goods) -> None:
         for loan in goods.loans.values():
@@ -112,7 +152,7 @@ class Lender:
                 with contextlib.suppress(OSError):
                     if os.path.samestat(os.lstat(path), os.lstat(loan.path)):
                         os.unlink(path)
-            if loan.links and goods in self._linked.get(sha256, ()):
+            if goods in self._linked.get(sha256, ()):
                 del self._linked[sha256][goods]
                 if not self._linked[sha256]:
                     del self._linked[sha256]
@@ -130,10 +170,10 @@ class Lender:
     def close(self) -> None:
         self._leases.close()
 
-    def _loan(self, ref: BlobRef, held: Held, program: str) -> Loan:
+    def _loan(self, ref: BlobRef, held: Held, program: str, is_second: bool) -> Loan:
         loan = Loan(ref, self._folder.store.path(ref.sha256), held)
         guarded = self._leases.find(ref.sha256) is not None
-        is_copied = ref.size <= COPIED_BYTES or ref.sha256 in self._written or program in self._written
+        is_copied = is_second or ref.size <= COPIED_BYTES or ref.sha256 in self._written or program in self._written
         if guarded or not (is_copied or held.users > 1 or not self._can_link):
             # Also a copy is made under the lease of those who have links: they might write while we read.
             with contextlib.suppress(OSError):
@@ -146,11 +186,12 @@ class Lender:
         self._folder.evict(sha256)
         self._remember(sha256)
         jobs = list(self._linked.pop(sha256, ()))
+        programs = {goods.program for goods in jobs}
+        if len(programs) == 1 and not programs <= self._written.keys():
+            program = programs.pop()
+            self._remember(program)
+            log.warning("the program %r writes to its inputs: from now on it gets copies of them", program)
         if len(jobs) == 1:  # It is its own from now on: nobody else has it.
-            program = jobs[0].program
-            if program not in self._written:
-                self._remember(program)
-                log.warning("the program %r writes to its inputs: from now on it gets copies of them", program)
             return
         for goods in jobs:
             self._on_changed(goods.job)
@@ -161,12 +202,17 @@ class Lender:
             del self._written[next(iter(self._written))]
 
 
-def _link(loan: Loan, path: str) -> bool:
+def _can_link(folder: str, jobs_folder: str) -> bool:
+    """Two mounts of one file system look like one, and have no links between them: only a try tells."""
+    name = f".waku-{os.urandom(8).hex()}"
+    source, link = f"{folder}/{name}", f"{jobs_folder}/{name}"
     try:
-        os.link(loan.path, path, follow_symlinks=False)
-    except (FileExistsError, FileNotFoundError):
-        raise
-    except OSError:  # as many links as there may be, or a file system that has none
+        os.close(os.open(source, NEW, 0o600))
+        os.link(source, link)
+    except OSError:
         return False
-    loan.placed.append(path)
+    finally:
+        for path in (source, link):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
     return True

@@ -43,7 +43,7 @@ from wakugumi.limits import (
     OUTPUT_BYTES_MAX,
 )
 from wakugumi.roles.ending import Ended, conclude, refuse, too_big
-from wakugumi.roles.goods import Goods
+from wakugumi.roles.goods import Goods, NotLinked
 from wakugumi.roles.supply import Supply
 from wakugumi.wire.message import JobRequest, encode, read_request, read_result
 
@@ -290,8 +290,14 @@ class Runner:
         size = sum([len(file.content or b"") for file in files]) + (goods.copied_bytes if goods is not None else 0)
         if self._copy_in or size > SMALL_BYTES or len(files) > SMALL_FILES:
             self._in_thread(run, place, launch)
+            return
+        try:
+            directory.place(files, None if goods is None else goods.place_at_once)
+        except NotLinked:
+            run.directory = directory = self._folder.make(run.name)
+            self._in_thread(run, place, launch)
         else:
-            launch(place())
+            launch(program)
 
     def _launch(self, run: Run, directory: JobDir, program: str, bounds: Bounds | None) -> None:
         if run.kill_code:
