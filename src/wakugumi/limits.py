@@ -345,7 +345,8 @@ BLOB_STALL_S: Final = 10.0
 """No byte of a transfer for so long: the other side counts as slow, and whoever has another source uses that."""
 BLOB_RECEIVED_MIN_BYTES: Final = 64 * KIB
 BLOB_RECEIVED_MIN_S: Final = 30.0
-"""Less than so much in so long, and an upload is cut off: it holds one of the places that others wait for."""
+"""Less than so much in so long, and an upload is cut off, for it holds one of the places that others wait for. A source
+of which so little comes counts as slow: it would keep a thread, and the job that waits."""
 UPLOADS_MAX: Final = 64
 """Uploads that are received at once, with some 3 MiB of memory each; others wait."""
 UPLOAD_WAIT_S: Final = 5.0

@@ -7,14 +7,14 @@ import os
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.adapters.http_peer import DEADLINE_S, a_door
 
-from wakugumi.adapters import web_blobs
+from wakugumi.adapters import places_http, web_blobs
 from wakugumi.adapters.blobs import BlobStore, Incoming, ref_of_bytes
 from wakugumi.adapters.places import open_place
 from wakugumi.adapters.places_http import HttpPlace
@@ -287,6 +287,42 @@ def test_one_that_sends_nothing_for_long_is_slow(here: BlobStore) -> None:
     assert caught.value.why == "slow"
 
 
+@pytest.mark.parametrize("length", ["Content-Length: 1000000", "Transfer-Encoding: chunked"])
+def test_one_that_sends_next_to_nothing_for_long_is_slow(
+    here: BlobStore, monkeypatch: pytest.MonkeyPatch, length: str
+) -> None:
+    monkeypatch.setattr(places_http, "BLOB_RECEIVED_MIN_S", 0.2)
+    done = threading.Event()
+
+    def drips(peer: socket.socket) -> None:
+        says(f"HTTP/1.1 200 OK\n{length}")(peer)
+        with suppress(OSError):
+            for _ in range(2000):
+                if done.wait(0.01):
+                    break
+                peer.sendall(b"1\r\nx\r\n" if "chunked" in length else b"x")
+
+    with scripted(drips) as url:
+        with pytest.raises(Lost, match="less than 65536 bytes") as caught:
+            fetched(url, here.begin(REF))
+        done.set()
+    assert caught.value.why == "slow"
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 500, 503, 507])
+@pytest.mark.parametrize("code", ["disk", "worker-error", "blob-broken", "bad-request"])
+def test_what_a_source_says_of_its_own_trouble_is_never_taken_for_ours(here: BlobStore, status: int, code: str) -> None:
+    leave(here, CONTENT[:MIB])
+    body = b'{"code":"%s","detail":"oh"}' % code.encode()
+    with (
+        scripted(says(f"HTTP/1.1 {status} No\nContent-Length: {len(body)}", body)) as url,
+        pytest.raises(Lost) as caught,
+    ):
+        fetched(url, here.begin(REF))
+    assert caught.value.why == "dead"
+    assert here.received(REF.sha256) == MIB
+
+
 def test_one_that_takes_nothing_for_long_is_slow(source: Path) -> None:
     done = threading.Event()
 
@@ -351,7 +387,7 @@ def test_an_answer_before_all_was_sent_is_heard(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["http://", "http://:80", "http://a:x", "http://a:99999", "gopher://a", "a:5000", "s3://"]
+    "url", ["http://", "http://:80", "http://a:x", "http://a:99999", "gopher://a", "a:5000", "s3://", "http://[", "//["]
 )
 def test_what_is_no_place_is_told(url: str) -> None:
     with pytest.raises(ConfigError, match="is no place for blobs"):

@@ -7,7 +7,7 @@ import os
 import resource
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -449,6 +449,36 @@ async def test_who_asks_and_does_not_read_is_cut_off(store: BlobStore, monkeypat
         await deaf.head("GET", f"/blobs/{name}")
         assert b" 200 OK" in await deaf.reader.readuntil(b"\r\n\r\n")
         await until(lambda: listener.door.connections == 0)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_what_is_changed_while_it_is_sent_is_cut_off_before_it_is_a_lie(store: BlobStore, packed: bool) -> None:
+    content = b"".join(bytes([number]) * 600 + os.urandom(400) for number in range(256)) * 256
+    name = put(store, content)
+    got = b""
+
+    def change() -> None:
+        path = Path(store.path(name))
+        path.chmod(0o600)
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"!")
+
+    async with serving(store) as port, HttpPeer(port) as peer, asyncio.timeout(DEADLINE_S):
+        await peer.head("GET", f"/blobs/{name}", "Accept-Encoding: zstd" if packed else "Accept-Encoding: identity")
+        assert (b"zstd" in await peer.reader.readuntil(b"\r\n\r\n")) == packed
+        change()
+        with suppress(ConnectionError):
+            while piece := await peer.reader.read(MIB):
+                got += piece
+    assert len(got) < len(content)
+    assert not got.endswith(b"0\r\n\r\n"), "that would be an end in good order"
+
+
+async def test_what_is_sent_is_counted_packed_or_not(port: int, store: BlobStore) -> None:
+    name = put(store, b"again and again " * 200_000)
+    answer = await ask(port, "GET", f"/blobs/{name}", "Accept-Encoding: zstd")
+    assert store.sent_bytes == len(answer.body) > 0
 
 
 async def test_a_worker_serves_only_who_has_a_token_and_takes_nothing(store: BlobStore) -> None:

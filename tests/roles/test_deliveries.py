@@ -176,6 +176,39 @@ async def test_a_worker_that_was_restarted_before_the_leader_had_it_all_delivers
     assert bench.run_count == 1
 
 
+@pytest.mark.spec("C5", "W7")
+@pytest.mark.parametrize("late", [True, False], ids=["only late", "really old"])
+async def test_where_a_leader_with_a_place_was_only_a_job_shows_that_one_has_none(
+    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr("wakugumi.core.slots.SILENT_LEFT", 0)
+    bench.program("small", "true")
+    bench.worker(leader.address, cpu_cap=None)
+    link = await leader.connection()
+    await greet(link, place)
+    job, told = await result_of_a_big_job(link)
+    link.close()
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    await link.expect(CREDIT)
+    if late:
+        link.send(WELCOME, json.dumps({"Version": "1", "Wants": ["blobs"], "Blobs": place.url}).encode())
+        await link.expect(STOCK)
+        assert "Kept" in (await link.expect(HOLDING)).json
+        link.fetch(job)
+        assert await link.ack_of(job) == told
+        return
+    other = uuid.uuid4()
+    link.assign(other, "small")
+    short = await link.ack_of(job)
+    assert (short["Status"], short["Reason"]) == ("FAILED", "too-big")
+    assert (await link.ack_of(other))["Status"] == "OK"
+    await link.expect(CREDIT)
+    another = uuid.uuid4()
+    link.assign(another, "big")
+    assert (await link.ack_of(another))["Reason"] == "too-big", "now it is known"
+
+
 async def test_a_new_connection_asks_again_and_what_is_on_its_way_goes_on(
     leader: ScriptedLeader, bench: Bench, place: FolderPlace
 ) -> None:

@@ -36,7 +36,7 @@ from tests.roles.test_worker import (
 
 from wakugumi.adapters.blobs import Incoming, ref_of_bytes
 from wakugumi.adapters.places import FolderPlace, OnBytes, open_place
-from wakugumi.errors import Lost, Refused
+from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits import KIB
 from wakugumi.roles.worker import Worker
 from wakugumi.wire.message import BlobRef
@@ -353,6 +353,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Scripted]:
         (Lost("nothing came", "slow"), "slow"),
         (Refused("no-blob", "not here"), "dead"),
         (Refused("full", "come again"), "busy"),
+        (ConfigError("no such URL"), "dead"),
     ],
 )
 async def test_a_source_that_fails_half_way_is_replaced_and_the_transfer_goes_on(
@@ -387,6 +388,37 @@ async def test_a_source_that_lies_is_told_and_what_it_gave_is_thrown_away(
     world.answer(want, ref_of_bytes(large()), "http://good")
     assert (await world.ended(job))["Status"] == "OK"
     assert (evil.began_at, good.began_at) == ([0], [0])
+
+
+@pytest.mark.spec("C4", "C8")
+@pytest.mark.parametrize("body", [large() + b"more", b"garbage"], ids=["too much", "no zstd"])
+async def test_a_source_that_sends_what_cannot_be_lies(world: World, body: bytes) -> None:
+    from tests.adapters.test_places_http import says, scripted
+
+    await world.worker()
+    head = f"HTTP/1.1 200 OK\nContent-Length: {len(body)}" + ("\nContent-Encoding: zstd" if len(body) < LARGE else "")
+    job = world.assign("count", a=large())
+    with scripted(says(head, body)) as url:
+        world.answer(await world.next(WANT), ref_of_bytes(large()), url)
+        want = await world.next(WANT)
+        assert want.json["Failed"] == {"Url": url, "Why": "lied"}
+    world.answer(want, world.has(large()))
+    assert (await world.ended(job))["Status"] == "OK"
+
+
+@pytest.mark.spec("C8")
+@pytest.mark.parametrize("url", ["file://{}/theirs", "s3://bucket/theirs", "http://[", "theirs"])
+async def test_a_source_that_is_no_workers_is_dead_and_nothing_is_touched(world: World, url: str) -> None:
+    await world.worker()
+    url = url.format(world.folder)
+    job = world.assign("count", a=large())
+    world.answer(await world.next(WANT), ref_of_bytes(large()), url)
+    want = await world.next(WANT)
+    assert want.json["Failed"] == {"Url": url, "Why": "dead"}
+    assert not (world.folder / "theirs").exists()
+    world.has(large())
+    world.answer(want, ref_of_bytes(large()), world.place.url)
+    assert (await world.ended(job))["Status"] == "OK", "the leader's own place may be named"
 
 
 @pytest.mark.spec("C4", "C8")

@@ -69,7 +69,10 @@ class FolderPlace:
 
 def open_place(url: str, token: str = "") -> Place:
     """The place at a URL; a worker's takes a token of its leader's. Raises ConfigError."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no place for blobs: {error}") from None
     if parts.scheme == "file":
         return FolderPlace(Path(unquote(parts.path)))
     if parts.scheme in {"http", "https"}:
@@ -81,6 +84,15 @@ def open_place(url: str, token: str = "") -> Place:
 
         return S3Place(url)
     raise ConfigError(f"{url!r} is no place for blobs", "write file:///folder, s3://bucket/prefix or http://host:port")
+
+
+def is_workers(url: str) -> bool:
+    """May another worker be there? All else, such as a folder of ours, is only for its leader to name."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def _copy(file: int, into: Incoming, on_bytes: OnBytes) -> None:

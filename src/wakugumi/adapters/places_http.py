@@ -3,7 +3,7 @@
 Bulk passes from file to socket and back without touching the loop. What goes wrong tells a worker what to do next:
 
     Lost, `why` is "dead"           nobody there, or it ended half-way: another source, or again, from where we are
-    Lost, `why` is "slow"           no byte for 10 s
+    Lost, `why` is "slow"           no byte for 10 s, or next to none for 30 s
     Refused("blob-broken")          it lied: the content is not what its name says
     Refused("full", "blob-busy")    it is busy: come again later
     Refused("no-blob")              it does not have it
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.client
+import io
 import os
 import select
 import socket
@@ -22,7 +23,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,7 +32,14 @@ from wakugumi.adapters.blobs import CHUNK_BYTES, Incoming, ref_of_file
 from wakugumi.adapters.files import READ
 from wakugumi.adapters.net import is_loopback, tune
 from wakugumi.errors import CODES, ConfigError, Lost, Refused
-from wakugumi.limits import BLOB_STALL_S, CONNECT_DEADLINE_S, KIB, UPLOAD_PATIENCE_S
+from wakugumi.limits import (
+    BLOB_RECEIVED_MIN_BYTES,
+    BLOB_RECEIVED_MIN_S,
+    BLOB_STALL_S,
+    CONNECT_DEADLINE_S,
+    KIB,
+    UPLOAD_PATIENCE_S,
+)
 from wakugumi.wire.message import BlobRef
 
 if TYPE_CHECKING:
@@ -60,6 +68,9 @@ _STATUSES: Final = {
 }
 """What an answer means that does not say it in our words."""
 
+_SOURCE_SAYS: Final = frozenset({"no-blob", "denied", "full", "blob-busy"})
+"""Refusals of a source that are believed. Others would pass for a trouble of our own, such as a full disk."""
+
 
 class HttpPlace:
     """The blobs of a leader, or of a worker for whom we have a token. One connection per call; safe in any thread."""
@@ -74,8 +85,8 @@ class HttpPlace:
         packs: bool | None = None,
     ) -> None:
         """It packs what gets smaller, unless the place is on this machine. Raises ConfigError if the URL is none."""
-        parts = urlsplit(url)
         try:
+            parts = urlsplit(url)
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise ConfigError(f"{url!r} is no place for blobs: {error}", "write http://host:port") from None
@@ -180,11 +191,12 @@ class HttpPlace:
     def _fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes) -> None:
         head = {"Range": f"bytes={into.at}-"} if into.at else {"Accept-Encoding": "zstd" if self._packs else "identity"}
         with self._connection() as connection:
+            connection.response_class = _Paced
             self._send_head(connection, "GET", ref, head)
             answer = connection.getresponse()
             if answer.status == 416:
                 raise Refused("blob-broken", f"it does not have the {ref.size} bytes that it should have")
-            _check(answer)
+            _check_source(answer)
             if answer.status == 200 and into.at:  # it knows no ranges
                 into.restart()
             write: Callable[[memoryview], None] = into.write
@@ -235,7 +247,8 @@ class HttpPlace:
         except TimeoutError as error:  # also the kernel's word for a peer that vanished, which has a number
             if error.errno is not None:
                 raise Lost(f"{self.url} does not answer any more", "dead") from None
-            raise Lost(f"{self.url} sent or took nothing for {self._stall_s:g} s", "slow") from None
+            what = str(error) if isinstance(error, _TooSlow) else f"sent or took nothing for {self._stall_s:g} s"
+            raise Lost(f"{self.url} {what}", "slow") from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise Lost(f"the transfer with {self.url} failed: {_words(error)}", "dead") from None
         finally:
@@ -248,6 +261,45 @@ class _Busy(Refused):
     def __init__(self, code: str, message: str, again_s: float) -> None:
         super().__init__(code, message)
         self.again_s = again_s
+
+
+class _TooSlow(TimeoutError):
+    """Something comes, and too little of it."""
+
+
+class _Pace(io.RawIOBase):
+    """A connection that is read from, until it has let us wait too long for too little."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._waited_s = 0.0
+        self._came = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int | None:
+        began = time.monotonic()
+        count = self._raw.readinto(room)
+        self._waited_s += time.monotonic() - began
+        self._came += count or 0
+        if self._came >= BLOB_RECEIVED_MIN_BYTES:
+            self._waited_s, self._came = 0.0, 0
+        elif self._waited_s > BLOB_RECEIVED_MIN_S:
+            raise _TooSlow(f"sent less than {BLOB_RECEIVED_MIN_BYTES} bytes in {BLOB_RECEIVED_MIN_S:g} s")
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Paced(http.client.HTTPResponse):
+    """An answer that may not come drop by drop: it would keep a thread, and whoever waits, for as long as it likes."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fp = io.BufferedReader(_Pace(self.fp.detach()))
 
 
 class _Counted:
@@ -353,6 +405,15 @@ def _check(answer: http.client.HTTPResponse) -> None:
     if not code:
         raise Lost(f"the other side failed: {text}", "dead")
     raise Refused(code, text)
+
+
+def _check_source(answer: http.client.HTTPResponse) -> None:
+    try:
+        _check(answer)
+    except Refused as error:
+        if error.code in _SOURCE_SAYS:
+            raise
+        raise Lost(f"the other side failed: {answer.status} {error.message}", "dead") from None
 
 
 class _Problem(msgspec.Struct):

@@ -1,7 +1,7 @@
 """How are the files of a stranger's archive written into a folder, and nowhere else?
 
 All names are checked before the first byte is written, links come last and are never stepped through, and each file
-takes its place in one step. Memory stays flat but for the list of what was written; zeros become holes.
+takes its place in one step. Memory stays flat but for its folders and the list of what was written; zeros become holes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LINK_BYTES_MAX: Final = 4 * KIB
 def unpack(archive: Archive, folder: Path) -> list[Path]:
     """Where the files and links are. Raises Refused("bad-name") before anything is written, PeerError and OSError."""
     links = 0
-    names = _Names()
+    folders: set[str] = set()
     for entry in archive.entries():
         _check_name(entry.name.removesuffix("/"))
-        names.add(entry)
+        _add_folders(entry, folders)
         if entry.is_folder:
             continue
         kind = stat.S_IFMT(entry.mode)
@@ -37,28 +37,22 @@ def unpack(archive: Archive, folder: Path) -> list[Path]:
             links += 1
         elif kind not in {0, stat.S_IFREG}:
             raise Refused("bad-name", f"{entry.name!r} in the result is neither a file nor a link")
-    names.check()
+    _check_apart(archive, folders)
     return _Unpacking(archive, folder).run(links)
 
 
-class _Names:
-    """Can all of them stand beside each other?"""
+def _add_folders(entry: Entry, folders: set[str]) -> None:
+    parent = entry.name.rpartition("/")[0]
+    while parent and parent not in folders:
+        folders.add(parent)
+        parent = parent.rpartition("/")[0]
 
-    def __init__(self) -> None:
-        self._files: set[str] = set()
-        self._folders: set[str] = set()
 
-    def add(self, entry: Entry) -> None:
-        parent, _, name = entry.name.rpartition("/")
-        if name:
-            self._files.add(entry.name)
-        while parent and parent not in self._folders:
-            self._folders.add(parent)
-            parent = parent.rpartition("/")[0]
-
-    def check(self) -> None:
-        for name in self._files & self._folders:
-            raise Refused("bad-name", f"the result holds {name[:200]!r} as a file and as a folder")
+def _check_apart(archive: Archive, folders: set[str]) -> None:
+    """No file or link is called as a folder. They are gone through again: there may be too many names to remember."""
+    for entry in archive.entries() if folders else ():
+        if entry.name in folders:
+            raise Refused("bad-name", f"the result holds {entry.name[:200]!r} as a file and as a folder")
 
 
 class _Unpacking:

@@ -65,6 +65,22 @@ class _Sink:
             self._incoming.close()
 
 
+class _Content:
+    """A blob that is being sent. A job that has a link to it may write to it meanwhile."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._changed_ns = os.fstat(file).st_mtime_ns
+
+    def read(self, count: int, at: int) -> bytes:
+        """Nothing if it cannot be read, or is no longer what it was: whoever gets other bytes calls us a liar."""
+        try:
+            piece = os.pread(self._file, count, at)
+            return piece if os.fstat(self._file).st_mtime_ns == self._changed_ns else b""
+        except OSError:
+            return b""
+
+
 class BlobPages:
     """The blobs of a store, for those who ask over HTTP."""
 
@@ -117,45 +133,52 @@ class BlobPages:
             self._serving -= 1
 
     async def _send(self, request: web.BaseRequest, sha256: str, file: int, size: int) -> web.StreamResponse:
+        content = _Content(file)
         part = _wanted_part(request.headers.get("Range", ""), size)
         start, end = part or (0, size)
         response = web.StreamResponse(status=206 if part else 200, headers=_headers(sha256))
         if part:
             response.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
-        elif _accepts_zstd(request) and await self._in_thread(lambda: shrinks(_read(file, CHUNK_BYTES, 0))):
+        elif _accepts_zstd(request) and await self._in_thread(lambda: shrinks(content.read(CHUNK_BYTES, 0))):
             response.headers["Content-Encoding"] = _ZSTD
             response.headers["Waku-Size"] = str(size)
             response.enable_chunked_encoding()
             await response.prepare(request)
-            await self._send_packed(request, response, file)
+            await self._send_packed(request, response, content, size)
             return response
         response.content_length = end - start
         await response.prepare(request)
-        reading = self._read_soon(file, start, end)
+        reading = self._read_soon(content, start, end)
         while start < end:
             piece = await reading
-            if not piece:  # cut short by whoever writes into our folder: only an end without the rest tells the truth
+            if not piece:  # changed by whoever writes into our folder: only an end without the rest tells the truth
                 _cut_off(request)
                 break
             start += len(piece)
-            reading = self._read_soon(file, start, end)
+            reading = self._read_soon(content, start, end)
             await _write(request, response, piece)
             self._store.sent_bytes += len(piece)
         return response
 
-    async def _send_packed(self, request: web.BaseRequest, response: web.StreamResponse, file: int) -> None:
+    async def _send_packed(
+        self, request: web.BaseRequest, response: web.StreamResponse, content: _Content, size: int
+    ) -> None:
         packer = Packer()
         at = 0
-        while piece := await self._in_thread(_read, file, CHUNK_BYTES, at):
+        while at < size:
+            piece = await self._in_thread(content.read, CHUNK_BYTES, at)
+            if not piece:
+                _cut_off(request)
+                return
             at += len(piece)
-            packed = await self._in_thread(packer.pack, piece)
+            packed = await self._in_thread(packer.pack, piece) + (packer.end() if at >= size else b"")
             if packed:
                 await _write(request, response, packed)
-        await _write(request, response, packer.end())
+                self._store.sent_bytes += len(packed)
 
-    def _read_soon(self, file: int, start: int, end: int) -> asyncio.Future[bytes]:
+    def _read_soon(self, content: _Content, start: int, end: int) -> asyncio.Future[bytes]:
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._pool, _read, file, min(CHUNK_BYTES, end - start), start)
+        return loop.run_in_executor(self._pool, content.read, min(CHUNK_BYTES, end - start), start)
 
     # Receiving.
 
@@ -247,14 +270,6 @@ class BlobPages:
 
     async def _in_thread(self, work: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
-
-
-def _read(file: int, count: int, at: int) -> bytes:
-    """Nothing if it cannot be read."""
-    try:
-        return os.pread(file, count, at)
-    except OSError:
-        return b""
 
 
 def _headers(sha256: str) -> dict[str, str]:

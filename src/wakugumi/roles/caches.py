@@ -24,7 +24,7 @@ import msgspec
 from wakugumi.adapters.blobs import Incoming, is_sha256, ref_of_bytes
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.manifests import Manifests
-from wakugumi.adapters.places import Place
+from wakugumi.adapters.places import Place, is_workers
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.tokens import make_token
 from wakugumi.core import spread_events as se
@@ -186,6 +186,8 @@ class Caches:
             raise PeerError("the payload of Stock has a hash that is none")
         if len(stock.url) > _URL_CHARS_MAX or not stock.url.isprintable() or len(stock.key) > _URL_CHARS_MAX:
             raise PeerError("the payload of Stock has a URL or a key that cannot be")
+        if stock.url and not is_workers(stock.url):
+            raise PeerError("the URL in the payload of Stock is not http://host:port")
         url = stock.url if stock.key else ""
         self.drive.post(
             se.Stocked(peer.conn, stock.whole, url, stock.key, stock.blobs, stock.gone, stock.caches),

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from wakugumi.adapters.blobs import BlobStore, Incoming, is_sha256
 from wakugumi.adapters.caches import CacheFolder
-from wakugumi.adapters.places import OnBytes, open_place
+from wakugumi.adapters.places import OnBytes, is_workers, open_place
 from wakugumi.core.policy import with_jitter
 from wakugumi.core.spread_events import GIVEN_UP
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
@@ -251,8 +251,9 @@ class Fetching:
             self._moving_of[ref.sha256] = fetch
             self._at_once += 1
             url = source.url or self._place or ""
+            may_be = url == self._place or is_workers(url)
             # Nobody waits for it when the process ends: a source may be silent for long.
-            arguments = (fetch, ref, url, source.token)
+            arguments = (fetch, ref, url, source.token, may_be)
             threading.Thread(target=self._run, args=arguments, name="waku-fetch", daemon=True).start()
 
     def _join(self, fetch: Fetch, other: Fetch) -> None:
@@ -265,10 +266,12 @@ class Fetching:
         other.waiting.append(then)
         self._free_source(fetch)
 
-    def _run(self, fetch: Fetch, ref: BlobRef, url: str, token: str) -> None:
+    def _run(self, fetch: Fetch, ref: BlobRef, url: str, token: str, may_be: bool) -> None:
         """In a thread."""
         outcome: InVain | Refused | None = None
         try:
+            if not may_be:
+                raise InVain("dead", "no worker can be there")
             if self._folder.has_trash:
                 self._folder.empty_trash()
             transfer(self._folder.store, ref, url, token, self._on_bytes)
@@ -365,7 +368,7 @@ def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnB
                 _begin(store, ref).abandon()
             if error.code in _OURS:
                 raise
-            why = _why_refused(error, incoming)
+            why = _why_refused(error)
             if why != "lied":
                 raise InVain(why, error.message) from None
             incoming.close()
@@ -387,7 +390,7 @@ def _begin(store: BlobStore, ref: BlobRef) -> Incoming:
         raise
 
 
-def _why_refused(error: Refused, incoming: Incoming) -> str:
-    if error.code == "blob-broken":
-        return "dead" if incoming.at < incoming.ref.size else "lied"
+def _why_refused(error: Refused) -> str:
+    if error.code == "blob-broken":  # Also for too much, or what cannot be unpacked: it is never what a loss leaves.
+        return "lied"
     return "busy" if error.retry else "dead"

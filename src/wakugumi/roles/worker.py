@@ -141,6 +141,10 @@ class Worker:
         self._unlinked.set()
         self._why_lost = ""
         self._served = False
+        self._blobs_met = False
+        """In this life a leader has greeted us that takes what does not fit a frame."""
+        self._withheld: dict[JobId, bytes] | None = None
+        """Results of which a silent leader, which may be that one, is not yet told that they do not fit."""
         self._ignored: set[int] = set()
         self._stopped = asyncio.Event()
         self._slots = Slots(slots, float("inf") if cpu_cap is None else cpu_cap)
@@ -278,6 +282,7 @@ class Worker:
         self._link = link
         self._unlinked.clear()
         self._ignored.clear()
+        self._withheld = {} if self._blobs_met else None
         log.info("worker %s connected to the leader at %s", UUID(bytes_le=self.worker_id), link.peer)
         link.greet(self._hello)
         self._post(ev.Opened())
@@ -307,6 +312,11 @@ class Worker:
         if frame.msg_id == fr.NO_ID:
             raise PeerError("an AssignJob carries the job's id, not zeros")
         self._served = True
+        if self._withheld is not None:  # It assigns without a greeting, so it is an old one.
+            withheld, self._withheld = self._withheld, None
+            for job, payload in withheld.items():
+                if job != frame.msg_id:
+                    self._send_result(job, payload)
         self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, ms.read_slots(frame.payload)))
 
     def _confirm(self, frame: Frame) -> None:
@@ -332,10 +342,12 @@ class Worker:
     def _welcome(self, frame: Frame) -> None:
         welcome = ms.read_welcome(frame.payload)
         self._served = True
+        self._withheld = None  # They are among what is held, and it fetches what it waits for.
         if self._link is not None:
             self._link.packs = ms.ZSTD in welcome.wants
         log.info("the leader speaks version %s", welcome.version)
         if ms.BLOBS in welcome.wants:
+            self._blobs_met = True
             self._deliveries.connected(welcome.blobs or self._leader_url)
         self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
         self._post(ev.Welcomed())
@@ -349,7 +361,11 @@ class Worker:
 
     def _send_result(self, job: JobId, payload: bytes) -> None:
         if not self._deliveries.has_place:  # It is an old leader, and most results are as it knows them.
-            payload = self._runner.in_short(job, payload)
+            short = self._runner.in_short(job, payload)
+            if short is not payload and self._withheld is not None:
+                self._withheld[job] = payload
+                return
+            payload = short
         self._send(fr.encode(fr.ACK_JOB, fr.NO_ID, job, "", payload))
 
     def _not_delivered(self, job: JobId, code: str, text: str) -> None:
