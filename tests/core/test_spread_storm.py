@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         "names-added-meanwhile-are-forgotten",
         "puts",
-        "        target.has[event.cache_id] = told.names\n",
-        "        target.has[event.cache_id] = cache.names\n",
+        "        self._set_has(target, event.cache_id, told.names)\n",
+        "        self._set_has(target, event.cache_id, cache.names)\n",
     ),
     Mutant(
         "who-joins-later-gets-nothing",

@@ -96,6 +96,7 @@ class Spreading:
         """The caches of the leader's earlier life, before anything is handled."""
         for record in records:
             self.shelf.recover(record, now)
+            self.puts.known(self.shelf.caches[record.cache_id])
 
     def holders(self, sha256: str) -> Collection[WorkerId]:
         """Connected workers that have this content."""
