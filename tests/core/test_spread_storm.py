@@ -15,7 +15,7 @@ import wakugumi.core
 from wakugumi.core.spread import Spreading
 
 CORE = Path(wakugumi.core.__file__).parent
-PARTS = ("alarms", "trust", "tally", "sources", "caches", "puts", "spread")
+PARTS = ("alarms", "trust", "tally", "wanted", "sources", "caches", "targets", "puts", "spread")
 SEEDS_MAX = 60
 
 
