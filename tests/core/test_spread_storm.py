@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "one-worker-is-given-everything",
         "sources",
-        "want.not_before > now or want.peer.fetching >= FETCHES_MAX",
-        "want.not_before > now",
+        "            if want.peer.fetching >= FETCHES_MAX:\n",
+        "            if want.peer.fetching >= 99:\n",
     ),
     Mutant("one-accuser-is-enough", "trust", " and len({accuser for _, accuser in lies}) >= ACCUSERS_MIN", ""),
     Mutant("uploads-without-bound", "sources", "return peer.uploads < self._uploads_max", "return peer.uploads < 9"),

@@ -96,6 +96,7 @@ class Sources:
 
     def counters(self) -> BlobCounters:
         waiting = sum(len(blob.waiting) for blob in self._hungry.values())
+        waiting += sum(len(peer.parked) for peer in self._peers.values())
         return BlobCounters(len(self._blobs), waiting, self._fetching, *self._told)
 
     # What happens.
@@ -221,7 +222,8 @@ class Sources:
                 sha256 = want.blob.sha256
                 wants[sha256] = wants.get(sha256, 0) + 1
                 assert want.blob is self._blobs[sha256]
-                assert want.fetching != ((peer.conn, want.want) in want.blob.waiting)
+                is_waiting = (peer.conn, want.want) in want.blob.waiting
+                assert want.fetching + is_waiting + (want.want in peer.parked) == 1
                 assert peer.worker not in want.blob.holders, "a worker wants what it has"
                 assert peer.wants_of[sha256][want.want] is want
                 fetching += want.fetching
@@ -235,6 +237,7 @@ class Sources:
             assert peer.uploads == uploads.get(id(peer), 0)
             assert peer.uploads <= self._uploads_max
             assert peer.fetching == sum(want.fetching for want in peer.wants.values()) <= FETCHES_MAX
+            assert not peer.parked or peer.fetching == FETCHES_MAX, "it could fetch, and stands in no line"
             assert sum(map(len, peer.wants_of.values())) == len(peer.wants)
             assert all(self._blobs[sha256].holders[peer.worker] is peer for sha256 in peer.blobs)
         for sha256, blob in self._blobs.items():
@@ -304,6 +307,8 @@ class Sources:
 
     def _leave_line(self, want: Want) -> None:
         blob = want.blob
+        if want.peer.parked.pop(want.want, None) is not None:
+            return
         del blob.waiting[want.peer.conn, want.want]
         if not blob.waiting:
             del self._hungry[blob.sha256]
@@ -394,16 +399,19 @@ class Sources:
     def _feed(self, conn: ConnId, now: float, out: Outbox) -> None:
         """It may fetch again. Whoever stands before it in a line was looked at when a source came free."""
         peer = self._peers.get(conn)
-        for want in [] if peer is None else list(islice(peer.wants.values(), _STIRRED_MAX)):
-            if want.peer.fetching >= FETCHES_MAX:
-                break
-            if not want.fetching:
-                self._assign(want.blob, [want], now, out)
+        while peer is not None and peer.parked and peer.fetching < FETCHES_MAX:
+            want = peer.parked.pop(next(iter(peer.parked)))
+            self._line_up(want, now)
+            self._assign(want.blob, [want], now, out)
 
     def _assign(self, blob: Blob, wants: list[Want], now: float, out: Outbox) -> None:
         """Sources for these, who wait for it."""
         for want in wants:
-            if want.not_before > now or want.peer.fetching >= FETCHES_MAX:
+            if want.peer.fetching >= FETCHES_MAX:
+                self._leave_line(want)
+                want.peer.parked[want.want] = want
+                continue
+            if want.not_before > now:
                 continue
             source, serves, is_none = self._pick(want, now)
             if serves:

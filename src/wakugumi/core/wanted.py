@@ -15,6 +15,7 @@ class Peer:
         "fetching",
         "key",
         "name",
+        "parked",
         "rests_until",
         "uploads",
         "url",
@@ -33,6 +34,8 @@ class Peer:
         self.wants: dict[bytes, Want] = {}
         self.wants_of: dict[str, dict[bytes, Want]] = {}
         """The same by content."""
+        self.parked: dict[bytes, Want] = {}
+        """While it fetches as much as it can at once: wants that stand in no line, so that nobody steps over them."""
         self.fetching = 0
         self.uploads = 0
         self.rests_until = float("-inf")
