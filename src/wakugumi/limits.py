@@ -94,7 +94,9 @@ BLOBS_PATIENCE_S: Final = 1.0
 """How soon a job that waits for a worker that knows blobs looks whether there still is one."""
 FILES_WEIGHED_MAX: Final = 16
 HOLDERS_WEIGHED_MAX: Final = 64
-"""Of a job's files, and of those who hold each: so many are looked at for the worker that holds most of them."""
+"""Of a job's files, and of those who hold each and have room: so many are weighed for the worker that holds most."""
+HOLDERS_LOOKED_MAX: Final = 1_024
+"""Holders, or workers with room, that are looked at for these: some 0.2 ms if it is all in vain."""
 SLOTS_PATIENCE_S: Final = 1.0
 """How long a job that needs several slots lets others pass before a worker is kept free for it."""
 SLOTS_DOUBT_S: Final = 10.0
@@ -164,6 +166,9 @@ PUTS_PER_CLIENT_MAX: Final = 100
 """Puts of one connection that are under way."""
 PUTS_PER_WORKER_MAX: Final = 4
 """Caches that a worker is asked to have at once: it would only divide its disk among more."""
+ASKED_BYTES_MAX: Final = 4 * MIB
+"""Manifests that workers are sent in one step, and a frame more: a thousand small ones, or one that fills a frame.
+Others would wait for the rest, which goes a moment later."""
 PUT_DEADLINE_S: Final = 3_600.0
 """How long a put waits for the workers unless told otherwise: a terabyte takes as long at 3 Gbit/s."""
 PUT_DEADLINE_MAX_S: Final = 7 * 86_400.0

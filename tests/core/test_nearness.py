@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.core.leader_world import World, a_world, worker_id
 
 from wakugumi.core.job import WorkerId
 from wakugumi.core.policy import parse_policies
 from wakugumi.core.wants import Wants
-from wakugumi.limits import BLOBS_PATIENCE_S, SLOTS_PATIENCE_S
+from wakugumi.limits import BLOBS_PATIENCE_S, HOLDERS_WEIGHED_MAX, SLOTS_PATIENCE_S
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 HELD: dict[str, list[WorkerId]] = {
@@ -88,6 +90,47 @@ def test_a_job_of_several_slots_goes_to_who_holds_its_files_and_has_room() -> No
         near = world.worker("w2", credit=2, slots=4, blobs=True)
         (job,) = desk.submits(1, wants=Wants(slots=2, files=(A, B)))
         near.gets(job)
+
+
+@pytest.mark.spec("C8")
+@pytest.mark.parametrize("credit", [0, 1])
+def test_the_one_of_many_holders_that_has_room_is_found(credit: int) -> None:
+    """Whether it is one of the last of those who hold its files, or of those who have room."""
+    many = [f"h{at}" for at in range(3 * HOLDERS_WEIGHED_MAX)]
+    held = {A: [worker_id(name) for name in many]}
+    with a_world(holders=lambda file: held.get(file, [])) as world:
+        desk = world.client()
+        for name in many[:-1]:
+            world.worker(name, blobs=True)
+        near = world.worker(many[-1], credit=1, blobs=True)
+        others = [world.worker(f"o{at}", credit=2 * credit, blobs=True) for at in range(4 * len(many))]
+        others[0].credit(2)
+        (job,) = desk.submits(1, wants=Wants(files=(A,)))
+        near.gets(job)
+
+
+def test_not_all_holders_are_looked_at_for_each_job() -> None:
+    many = [worker_id(f"h{at}") for at in range(20 * HOLDERS_WEIGHED_MAX)]
+    looked = 0
+
+    class Counted(list[WorkerId]):
+        def __iter__(self) -> Iterator[WorkerId]:
+            nonlocal looked
+            for worker in many:
+                looked += 1
+                yield worker
+
+    with a_world(holders=lambda _file: Counted(many)) as world:
+        desk = world.client()
+        far = world.worker("far", credit=2, blobs=True)
+        for at in range(2 * HOLDERS_WEIGHED_MAX):
+            world.worker(f"h{at}", credit=1, blobs=True)
+        far.credit(1)
+        desk.submits(1, wants=Wants(files=(A,)))
+        assert looked <= 2 * HOLDERS_WEIGHED_MAX
+        assert not far.inbox
+        for end in world.ends.values():
+            end.inbox.clear()
 
 
 def mixed(world: World) -> None:

@@ -6,9 +6,11 @@ import pytest
 from tests.core.spread_world import CLIENT, World, counts, file, sha, worker_id
 
 from wakugumi.core import spread_events as se
+from wakugumi.core.caches import Cache
 from wakugumi.core.events import SendAnswer, SendNo
 from wakugumi.core.job import ConnId
 from wakugumi.core.questions import AskCache, AskCaches, AskDropCache, AskPin, CacheAnswer, CacheRow, CachesAnswer
+from wakugumi.core.subject import Pattern
 from wakugumi.limits import (
     CACHE_TTL_S,
     FILES_PER_CACHE_MAX,
@@ -468,3 +470,68 @@ def test_everything_is_bounded(world: World) -> None:
         world.said()
     world.put(file("b"), ask=b"one more")
     assert counts(world.one()) == (se.FAILED, 0, 0, 0, 0, 0)
+
+
+def test_who_has_all_of_a_cache_is_known_without_a_look_at_all_workers(world: World) -> None:
+    """Placement asks for every job that names a cache."""
+    world.join(1, 2)
+    world.join(3, patterns="elsewhere.x")
+    world.put(file("a"))
+    first, second = world.said()
+    holders = world.machine.puts.holders
+    assert list(holders("data")) == list(holders("nope")) == []
+    world.answer(first)
+    assert list(holders("data")) == [worker_id(1)]
+    world.answer(second)
+    world.said()
+    world.put(file("a"), file("b"), ask=b"2")
+    assert list(holders("data")) == [], "nobody has the new name"
+    for put in world.said():
+        world.answer(put)
+    world.said()
+    assert set(holders("data")) == {worker_id(1), worker_id(2)}
+    world.stock(1, caches={"data": ""})
+    assert list(holders("data")) == [worker_id(2)]
+    world.hear(se.WorkerWent(ConnId(2)))
+    assert list(holders("data")) == []
+
+
+def test_no_step_asks_for_more_than_others_can_wait_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.core.puts.ASKED_BYTES_MAX", 10_000)
+    numbers = range(1, 21)
+    world.join(*numbers)
+    world.put(file("a"))
+    asked = [effect.conn for effect in world.said()]
+    assert 0 < len(asked) < 5
+    while len(asked) < len(numbers):
+        world.pass_time(0.011)
+        more = [effect.conn for effect in world.said()]
+        assert 0 < len(more) < 5
+        asked += more
+    assert sorted(asked) == list(numbers)
+
+
+def test_a_cache_that_is_dropped_is_not_asked_for_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.core.puts.ASKED_BYTES_MAX", 1)
+    world.join(1, 2, 3)
+    world.put(file("a"))
+    (asked,) = world.said()
+    world.hear(se.WorkerWent(ConnId(2)))
+    world.ask(AskDropCache("data"))
+    assert [effect.conn for effect in world.said() if isinstance(effect, se.SendCacheDrop)] == [asked.conn]
+    world.pass_time(1.0)
+    world.silence()
+
+
+def test_who_joins_is_not_compared_with_caches_of_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in range(50):
+        world.put(file("a"), cache_id=f"data-{at}", ask=b"%d" % at, target=f"job.assign.g{at}.>")
+        world.said()
+    compared: list[int] = []
+    monkeypatch.setattr(Cache, "is_for", lambda *_: compared.append(1))
+    came = se.WorkerCame(ConnId(1), worker_id(1), "w1", (Pattern("job.assign.g7.x"), Pattern("job.assign.h")), True)
+    world.machine.handle([came], world.now)
+    stock = se.Stocked(ConnId(1), True, "", "", (), (), {})
+    (put,) = world.machine.handle([stock], world.now).do
+    assert isinstance(put, se.SendCachePut)
+    assert (put.cache_id, compared) == ("data-7", [])

@@ -15,7 +15,7 @@ import wakugumi.core
 from wakugumi.core.spread import Spreading
 
 CORE = Path(wakugumi.core.__file__).parent
-PARTS = ("alarms", "trust", "tally", "sources", "caches", "puts", "spread")
+PARTS = ("alarms", "trust", "tally", "wanted", "sources", "caches", "targets", "puts", "spread")
 SEEDS_MAX = 60
 
 
@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "one-worker-is-given-everything",
         "sources",
-        "want.not_before > now or want.peer.fetching >= FETCHES_MAX",
-        "want.not_before > now",
+        "            if want.peer.fetching >= FETCHES_MAX:\n",
+        "            if want.peer.fetching >= 99:\n",
     ),
     Mutant("one-accuser-is-enough", "trust", " and len({accuser for _, accuser in lies}) >= ACCUSERS_MIN", ""),
     Mutant("uploads-without-bound", "sources", "return peer.uploads < self._uploads_max", "return peer.uploads < 9"),
@@ -75,8 +75,8 @@ MUTANTS = (
     Mutant(
         "names-added-meanwhile-are-forgotten",
         "puts",
-        "        target.has[event.cache_id] = told.names\n",
-        "        target.has[event.cache_id] = cache.names\n",
+        "        self._set_has(target, event.cache_id, told.names)\n",
+        "        self._set_has(target, event.cache_id, cache.names)\n",
     ),
     Mutant(
         "who-joins-later-gets-nothing",

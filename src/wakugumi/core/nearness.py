@@ -11,9 +11,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from wakugumi.core.job import WorkerId
-from wakugumi.core.roster import Roster, Worker, has_room, members_of, rank_of
+from wakugumi.core.roster import Roster, Worker, has_room, members_of, rank_of, ready_in
 from wakugumi.core.wants import Wants
-from wakugumi.limits import FILES_WEIGHED_MAX, HOLDERS_WEIGHED_MAX
+from wakugumi.limits import FILES_WEIGHED_MAX, HOLDERS_LOOKED_MAX, HOLDERS_WEIGHED_MAX
 
 if TYPE_CHECKING:
     from wakugumi.core.queues import Lane
@@ -40,17 +40,36 @@ def nearest(lane: Lane, wants: Wants, best: Worker, roster: Roster, holders: Hol
     held = [found for file in wants.files[:FILES_WEIGHED_MAX] if (found := holders(file))]
     if not held or all(best.id in them for them in held):
         return best
-    weighed: dict[WorkerId, None] = {}
-    for them in held:
-        weighed |= dict.fromkeys(islice(them, HOLDERS_WEIGHED_MAX))
     near = [
         worker
-        for worker_id in weighed
-        if (worker := roster.by_id.get(worker_id)) is not None
-        and has_room(worker, wants.slots)
-        and (worker.blobs or not wants.blobs or not best.blobs)
-        and any(pool in lane.pools for pool in worker.pools)
+        for worker in _with_room(lane, wants.slots, roster, held)
+        if worker.blobs or not wants.blobs or not best.blobs
     ]
     return min(
         [best, *near], key=lambda worker: (-sum(worker.id in them for them in held), rank_of(worker, lane.order))
     )
+
+
+def _with_room(lane: Lane, slots: int, roster: Roster, held: list[Collection[WorkerId]]) -> dict[Worker, None]:
+    """Who holds some of the files and has room. A busy grid has few with room and an idle one many: whichever are
+    fewer, these or the holders, are looked at."""
+    pools, by_id = lane.pools, roster.by_id
+    ready = sum(len(pool.heap) for pool in pools)
+    found: dict[Worker, None] = {}
+    for them in held:
+        if len(them) <= ready:
+            able = (
+                worker
+                for worker_id in islice(them, HOLDERS_LOOKED_MAX)
+                if (worker := by_id.get(worker_id)) is not None
+                and has_room(worker, slots)
+                and any(pool in pools for pool in worker.pools)
+            )
+        else:
+            able = (
+                worker
+                for worker in islice(ready_in(pools), HOLDERS_LOOKED_MAX)
+                if worker.id in them and has_room(worker, slots)
+            )
+        found |= dict.fromkeys(islice(able, HOLDERS_WEIGHED_MAX))
+    return found

@@ -8,12 +8,13 @@ them have it, or when its time is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
+from itertools import islice
 
 from wakugumi.core.alarms import Alarms
 from wakugumi.core.caches import Cache, Shelf, fits_inline, overlap
-from wakugumi.core.job import ConnId, JobId, WorkerId, show_job_id
+from wakugumi.core.job import ConnId, WorkerId
 from wakugumi.core.spread_events import (
     FAILED,
     OK,
@@ -28,9 +29,12 @@ from wakugumi.core.spread_events import (
     Stocked,
     WorkerCame,
 )
+from wakugumi.core.subject import PatternTree
 from wakugumi.core.tally import Put
+from wakugumi.core.targets import Target, Told
 from wakugumi.errors import Refused
 from wakugumi.limits import (
+    ASKED_BYTES_MAX,
     PUT_AGAIN_S,
     PUT_ASKS_MAX,
     PUT_GONE_S,
@@ -42,66 +46,13 @@ from wakugumi.limits import (
 )
 
 _PROGRESS_S = 1.0
+_LATER_S = 0.01
+_ASK_BYTES = 4_096
+"""What a worker that is asked costs, however small the manifest is."""
+_ENTRY_BYTES = 256
+"""About what a name in a manifest takes."""
 _MESSAGE_CHARS_MAX = 300
 _NO_ID = bytes(16)
-
-
-class Told:
-    """A worker was asked to have a cache, with so many names, and has not answered."""
-
-    __slots__ = ("asks", "names", "put")
-
-    def __init__(self, put: bytes, cache: Cache, asks: int = 0) -> None:
-        self.put = put
-        self.names = cache.names
-        self.asks = asks
-
-
-class Target:
-    """A connected worker, and how it is with each cache that it should have: exactly one of these holds it."""
-
-    __slots__ = (
-        "blobs",
-        "conn",
-        "due",
-        "evicted",
-        "failed",
-        "has",
-        "name",
-        "patterns",
-        "pins",
-        "stocked",
-        "told",
-        "worker",
-    )
-
-    def __init__(self, event: WorkerCame) -> None:
-        self.conn = event.conn
-        self.worker = event.worker
-        self.name = event.name or show_job_id(JobId(event.worker))
-        self.patterns = event.patterns
-        self.blobs = event.blobs
-        self.stocked = not event.blobs
-        """It has said what it holds: only then is it asked for anything."""
-        self.has: dict[str, int] = {}
-        """How many names it has of a cache, of the version that we have."""
-        self.told: dict[str, Told] = {}
-        self.due: dict[str, None] = {}
-        """It will be asked for these, as soon as it is asked for few enough others."""
-        self.failed: dict[str, tuple[int, str]] = {}
-        """How often in a row, and what it said last."""
-        self.pins: dict[str, bool] = {}
-        """Whether the cache was pinned when it was asked last."""
-        self.evicted: set[str] = set()
-        """It had them and needed the room: not asked again by ourselves, or that would go on for ever."""
-
-    def forget(self, cache_id: str) -> bool:
-        """The cache is no more. Did it have something of it?"""
-        known = cache_id in self.has or cache_id in self.told or cache_id in self.failed
-        for book in (self.has, self.told, self.due, self.failed, self.pins):
-            book.pop(cache_id, None)
-        self.evicted.discard(cache_id)
-        return known
 
 
 class Puts:
@@ -119,6 +70,14 @@ class Puts:
         self._members: dict[str, dict[ConnId, Target]] = {}
         """By cache id: the connected workers that should have it."""
         self._puts: dict[tuple[ConnId, bytes], Put] = {}
+        self._by_target: PatternTree[dict[str, None]] = PatternTree()
+        """The caches with each target, so that who joins is not compared with all of them."""
+        self._ready: dict[str, dict[WorkerId, None]] = {}
+        """By cache id: the connected workers that have all of it."""
+        self._later: dict[ConnId, None] = {}
+        """Who is asked for what is due in a later step: too much was asked for in this one."""
+        self._asked_at = float("-inf")
+        self._asked_bytes = 0
 
     # What is known.
 
@@ -126,12 +85,17 @@ class Puts:
         return self._members.get(cache_id, {}).values()
 
     def ready(self, cache: Cache) -> int:
-        return sum(target.has.get(cache.cache_id) == cache.names for target in self.members(cache.cache_id))
+        """How many of those that should have it have all of it."""
+        members = self._members.get(cache.cache_id, {})
+        return sum(self._conns[worker] in members for worker in self.holders(cache.cache_id))
+
+    def holders(self, cache_id: str) -> Collection[WorkerId]:
+        """Connected workers that have all of it."""
+        ready = self._ready.get(cache_id)
+        return () if ready is None else ready.keys()
 
     def has_cache(self, worker: WorkerId, cache_id: str) -> bool:
-        conn = self._conns.get(worker)
-        cache = self._shelf.caches.get(cache_id)
-        return conn is not None and cache is not None and self._targets[conn].has.get(cache_id) == cache.names
+        return worker in self.holders(cache_id)
 
     def is_busy(self, cache_id: str) -> bool:
         """Is a put of it under way?"""
@@ -142,9 +106,10 @@ class Puts:
     def came(self, event: WorkerCame, now: float, out: Outbox) -> None:
         target = self._targets[event.conn] = Target(event)
         self._conns[event.worker] = event.conn
-        for cache in self._shelf.caches.values():
-            if cache.is_for(target.patterns):
-                self._members.setdefault(cache.cache_id, {})[event.conn] = target
+        for pattern in target.patterns:
+            for caches in self._by_target.overlapping(pattern):
+                for cache_id in caches:
+                    self._members.setdefault(cache_id, {})[event.conn] = target
         if target.stocked:
             self._warm(target, now, out)
         else:
@@ -158,6 +123,8 @@ class Puts:
             del self._conns[target.worker]
         for members in self._members.values():
             members.pop(conn, None)
+        for cache_id in target.has:
+            self._ready.get(cache_id, {}).pop(target.worker, None)
         if any(target.worker in put.waiting for put in self._puts.values()):
             self._alarms.set(now + PUT_GONE_S, partial(self._gone, target.worker, target.name))
 
@@ -169,7 +136,8 @@ class Puts:
         if target is None:
             return
         if event.whole:
-            target.has.clear()
+            for cache_id in list(target.has):
+                self._set_has(target, cache_id, 0)
         for cache_id, said in event.caches.items():
             self._said(target, cache_id, said, out)
         if event.whole or not target.stocked:
@@ -188,7 +156,7 @@ class Puts:
             self._failed(target, cache, message or f"it answered {event.status[:20]!r}", now, out)
             return
         del target.told[event.cache_id]
-        target.has[event.cache_id] = told.names
+        self._set_has(target, event.cache_id, told.names)
         target.failed.pop(event.cache_id, None)
         target.evicted.discard(event.cache_id)
         self._settle(target, cache, event.status, out)
@@ -212,6 +180,7 @@ class Puts:
         for old in going:
             self._forget(old, out)
         cache = self._shelf.caches[event.cache_id]
+        self.known(cache)
         self._find_members(cache)
         targets = [target for target in self._targets.values() if overlap(event.targets, target.patterns)]
         if targets:
@@ -249,7 +218,8 @@ class Puts:
         assert {target.worker: conn for conn, target in self._targets.items()} == self._conns
         for conn, target in self._targets.items():
             assert len(target.told) <= PUTS_PER_WORKER_MAX
-            assert not target.due or len(target.told) == PUTS_PER_WORKER_MAX, "it could be asked, and is not"
+            may_ask = len(target.told) < PUTS_PER_WORKER_MAX and conn not in self._later
+            assert not target.due or not may_ask, "it could be asked, and is not"
             assert not (target.due.keys() & target.told.keys())
             for cache_id, cache in self._shelf.caches.items():
                 is_member = conn in self._members.get(cache_id, {})
@@ -260,6 +230,11 @@ class Puts:
                     assert any(cache_id in book for book in books), "a worker that needs a cache is forgotten"
             for cache_id in (*target.has, *target.told, *target.due, *target.failed):
                 assert cache_id in self._shelf.caches
+        self._by_target.check()
+        for cache_id, cache in self._shelf.caches.items():
+            has_all = {target.worker for target in self._targets.values() if target.has.get(cache_id) == cache.names}
+            assert self._ready.get(cache_id, {}).keys() == has_all
+            assert all(cache_id in self._by_target[pattern] for pattern in cache.targets)
 
     # Who needs what.
 
@@ -270,6 +245,30 @@ class Puts:
                 self._settle(target, cache, SKIPPED, out)
                 self._consider(target, cache, now, out)
         self._send_due(target, now, out)
+
+    def known(self, cache: Cache) -> None:
+        """It is new, has come back from an earlier life, or has more names or targets than before."""
+        for pattern in cache.targets:
+            if pattern not in self._by_target:
+                self._by_target[pattern] = {}
+            self._by_target[pattern][cache.cache_id] = None
+        ready = self._ready.get(cache.cache_id, {})
+        for worker in [worker for worker in ready if self._target(worker).has[cache.cache_id] != cache.names]:
+            del ready[worker]
+
+    def _target(self, worker: WorkerId) -> Target:
+        return self._targets[self._conns[worker]]
+
+    def _set_has(self, target: Target, cache_id: str, names: int) -> None:
+        """So many names of this cache it has."""
+        if names:
+            target.has[cache_id] = names
+        else:
+            target.has.pop(cache_id, None)
+        if names == self._shelf.caches[cache_id].names:
+            self._ready.setdefault(cache_id, {})[target.worker] = None
+        else:
+            self._ready.get(cache_id, {}).pop(target.worker, None)
 
     def _find_members(self, cache: Cache) -> None:
         members = self._members.setdefault(cache.cache_id, {})
@@ -283,9 +282,9 @@ class Puts:
         if cache is None:
             return
         version, _, count = said.partition("/")
-        had = target.has.pop(cache_id, 0)
-        if version == cache.version and count.isdecimal() and len(count) < 9:
-            target.has[cache_id] = min(int(count), cache.names)
+        had = target.has.get(cache_id, 0)
+        is_ours = version == cache.version and count.isdecimal() and len(count) < 9
+        self._set_has(target, cache_id, min(int(count), cache.names) if is_ours else 0)
         if had and target.has.get(cache_id, 0) < had:
             target.evicted.add(cache_id)
         self._settle(target, cache, SKIPPED, out)
@@ -304,6 +303,9 @@ class Puts:
 
     def _send_due(self, target: Target, now: float, out: Outbox) -> None:
         while target.due and len(target.told) < PUTS_PER_WORKER_MAX:
+            if not self._may_ask(now):
+                self._later[target.conn] = None
+                return
             cache_id = next(iter(target.due))
             del target.due[cache_id]
             cache = self._shelf.caches[cache_id]
@@ -311,6 +313,26 @@ class Puts:
                 target.failed.pop(cache_id, None)  # It has come to have it by itself.
             else:
                 self._ask(target, cache, Told(self._new_id(), cache), now, out)
+
+    def _may_ask(self, now: float) -> bool:
+        """Or was so much sent in this step that others would wait for it? Then the rest is sent a moment later."""
+        if now != self._asked_at:
+            self._asked_at, self._asked_bytes = now, 0
+        if self._asked_bytes < ASKED_BYTES_MAX:
+            return True
+        if not self._later:
+            self._alarms.set(now + _LATER_S, self._go_on)
+        return False
+
+    def _go_on(self, now: float, out: Outbox) -> None:
+        later, self._later = self._later, {}
+        for at, conn in enumerate(later):
+            target = self._targets.get(conn)
+            if target is not None:
+                self._send_due(target, now, out)
+            if self._later:
+                self._later |= dict.fromkeys(islice(later, at + 1, None))
+                return
 
     def _ask(self, target: Target, cache: Cache, told: Told, now: float, out: Outbox) -> None:
         target.told[cache.cache_id] = told
@@ -321,6 +343,7 @@ class Puts:
             target.conn, told.put, cache.cache_id, cache.version, files, cache.pinned, inline=not target.blobs
         )
         out.do.append(put)
+        self._asked_bytes += _ASK_BYTES + _ENTRY_BYTES * cache.names
         pause_s = PUT_AGAIN_S * 2 ** (told.asks - 1)
         self._alarms.set(now + pause_s, partial(self._again, target.conn, cache.cache_id, told))
 
@@ -446,6 +469,12 @@ class Puts:
     def _forget(self, cache: Cache, out: Outbox) -> None:
         """A cache was dropped or evicted."""
         self._members.pop(cache.cache_id, None)
+        self._ready.pop(cache.cache_id, None)
+        for pattern in cache.targets:
+            caches = self._by_target[pattern]
+            del caches[cache.cache_id]
+            if not caches:
+                del self._by_target[pattern]
         for target in self._targets.values():
             if target.forget(cache.cache_id) and target.blobs:
                 out.do.append(SendCacheDrop(target.conn, cache.cache_id))

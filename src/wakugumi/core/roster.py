@@ -430,6 +430,16 @@ def members_of(pools: list[Pool]) -> list[Worker]:
     return list({number: worker for pool in pools for number, worker in pool.members.items()}.values())
 
 
+def ready_in(pools: list[Pool]) -> Iterator[Worker]:
+    """Those that may be given something now, the best of each pool among the first; some of them twice."""
+    for pool in pools:
+        members = pool.members
+        for rank in pool.heap:
+            worker = members.get(rank & NUMBER_MASK)
+            if worker is not None and worker.rank == rank:
+                yield worker
+
+
 def _enter(pool: Pool, rank: int) -> None:
     """A new entry; where old ones have piled up, the heap is made anew from what counts."""
     if len(pool.heap) > 4 * len(pool.members) + 64:

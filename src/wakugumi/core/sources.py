@@ -24,6 +24,7 @@ from wakugumi.core.job import ConnId, WorkerId
 from wakugumi.core.questions import BlobCounters
 from wakugumi.core.spread_events import Outbox, SendNoSource, SendSource, Stocked, WorkerCame
 from wakugumi.core.trust import Trust, Verdict
+from wakugumi.core.wanted import Blob, Peer, Want
 from wakugumi.limits import (
     FETCH_TRIES_MAX,
     FETCHES_MAX,
@@ -51,91 +52,6 @@ _IN_LINE_MAX: Final = 256
 """Wants of one blob that are looked at in one step."""
 
 
-class _Peer:
-    """A connected worker that fetches and, if it has a URL, serves."""
-
-    __slots__ = (
-        "blobs",
-        "conn",
-        "fetching",
-        "key",
-        "name",
-        "rests_until",
-        "uploads",
-        "url",
-        "wants",
-        "wants_of",
-        "worker",
-    )
-
-    def __init__(self, event: WorkerCame) -> None:
-        self.conn = event.conn
-        self.worker = event.worker
-        self.name = event.name
-        self.url = ""
-        self.key = ""
-        self.blobs: dict[str, None] = {}
-        self.wants: dict[bytes, _Want] = {}
-        self.wants_of: dict[str, dict[bytes, _Want]] = {}
-        """The same by content."""
-        self.fetching = 0
-        self.uploads = 0
-        self.rests_until = float("-inf")
-
-
-class _Want:
-    """What one worker needs. It waits until it is `fetching`, from the leader if there is no `source`."""
-
-    __slots__ = (
-        "avoid",
-        "blob",
-        "deadline",
-        "fetching",
-        "here",
-        "not_before",
-        "peer",
-        "size",
-        "source",
-        "tries",
-        "want",
-    )
-
-    def __init__(self, peer: _Peer, want: bytes, blob: _Blob, size: int, here: bool) -> None:
-        self.peer = peer
-        self.want = want
-        self.blob = blob
-        self.size = size
-        self.here = here
-        """The leader's place has it, or may have it, as far as we heard last."""
-        self.fetching = False
-        self.source: _Peer | None = None
-        self.deadline = 0.0
-        self.not_before = float("-inf")
-        self.tries = 0
-        self.avoid: set[WorkerId] = set()
-        """Those that failed this worker."""
-
-
-class _Blob:
-    __slots__ = ("busy_until", "copies", "free", "holders", "sha256", "size", "waiting", "wants")
-
-    def __init__(self, sha256: str) -> None:
-        self.sha256 = sha256
-        self.size: int | None = None
-        """As the leader's place or a cache has it; None while neither has said so."""
-        self.holders: dict[WorkerId, _Peer] = {}
-        """Who was not asked for longest comes first."""
-        self.waiting: dict[tuple[ConnId, bytes], _Want] = {}
-        self.wants = 0
-        """Waiting or fetching."""
-        self.copies = 0
-        """Which the leader gives just now."""
-        self.free: dict[_Peer, None] = {}
-        """While somebody waits: holders that have just come to have it, or time for it. They may have none any more."""
-        self.busy_until = float("-inf")
-        """All holders were looked at, and those that could serve have no time: until then only who is `free` does."""
-
-
 class Sources:
     """All wants and all holders of one leader."""
 
@@ -145,9 +61,9 @@ class Sources:
         self._alarms = alarms
         self._place_bounded = place_bounded
         self._uploads_max = uploads_max
-        self._peers: dict[ConnId, _Peer] = {}
-        self._blobs: dict[str, _Blob] = {}
-        self._hungry: dict[str, _Blob] = {}
+        self._peers: dict[ConnId, Peer] = {}
+        self._blobs: dict[str, Blob] = {}
+        self._hungry: dict[str, Blob] = {}
         """Those with somebody in line."""
         self._stirred: dict[str, None] = {}
         """Where something changed in this step."""
@@ -180,12 +96,13 @@ class Sources:
 
     def counters(self) -> BlobCounters:
         waiting = sum(len(blob.waiting) for blob in self._hungry.values())
+        waiting += sum(len(peer.parked) for peer in self._peers.values())
         return BlobCounters(len(self._blobs), waiting, self._fetching, *self._told)
 
     # What happens.
 
     def came(self, event: WorkerCame) -> None:
-        self._peers[event.conn] = _Peer(event)
+        self._peers[event.conn] = Peer(event)
 
     def went(self, conn: ConnId) -> None:
         """What it fetched frees its source. Those who fetch from it will say that it is dead."""
@@ -241,7 +158,7 @@ class Sources:
             out.do.append(SendNoSource(conn, want_id, "no-blob", f"the blob {sha256} has {blob.size} bytes"))
             return
         self._lose(peer, sha256)  # Whatever it said before, it does not have it now.
-        want = peer.wants[want_id] = _Want(peer, want_id, blob, size, here)
+        want = peer.wants[want_id] = Want(peer, want_id, blob, size, here)
         peer.wants_of.setdefault(sha256, {})[want_id] = want
         blob.wants += 1
         self._line_up(want, now)
@@ -305,7 +222,8 @@ class Sources:
                 sha256 = want.blob.sha256
                 wants[sha256] = wants.get(sha256, 0) + 1
                 assert want.blob is self._blobs[sha256]
-                assert want.fetching != ((peer.conn, want.want) in want.blob.waiting)
+                is_waiting = (peer.conn, want.want) in want.blob.waiting
+                assert want.fetching + is_waiting + (want.want in peer.parked) == 1
                 assert peer.worker not in want.blob.holders, "a worker wants what it has"
                 assert peer.wants_of[sha256][want.want] is want
                 fetching += want.fetching
@@ -319,6 +237,7 @@ class Sources:
             assert peer.uploads == uploads.get(id(peer), 0)
             assert peer.uploads <= self._uploads_max
             assert peer.fetching == sum(want.fetching for want in peer.wants.values()) <= FETCHES_MAX
+            assert not peer.parked or peer.fetching == FETCHES_MAX, "it could fetch, and stands in no line"
             assert sum(map(len, peer.wants_of.values())) == len(peer.wants)
             assert all(self._blobs[sha256].holders[peer.worker] is peer for sha256 in peer.blobs)
         for sha256, blob in self._blobs.items():
@@ -337,19 +256,19 @@ class Sources:
 
     # Who has what.
 
-    def _blob(self, sha256: str) -> _Blob:
+    def _blob(self, sha256: str) -> Blob:
         blob = self._blobs.get(sha256)
         if blob is None:
-            blob = self._blobs[sha256] = _Blob(sha256)
+            blob = self._blobs[sha256] = Blob(sha256)
         return blob
 
-    def _forget(self, blob: _Blob) -> None:
+    def _forget(self, blob: Blob) -> None:
         if not blob.waiting:
             blob.free.clear()
         if not blob.holders and not blob.wants:
             self._blobs.pop(blob.sha256, None)
 
-    def _hold(self, peer: _Peer, sha256: str) -> None:
+    def _hold(self, peer: Peer, sha256: str) -> None:
         blob = self._blob(sha256)
         for want in list(peer.wants_of.get(sha256, {}).values()):
             self._count(want)
@@ -360,7 +279,7 @@ class Sources:
             blob.free[peer] = None
         self._stirred[sha256] = None
 
-    def _lose(self, peer: _Peer, sha256: str) -> None:
+    def _lose(self, peer: Peer, sha256: str) -> None:
         if sha256 not in peer.blobs:
             return
         blob = self._blobs[sha256]
@@ -369,7 +288,7 @@ class Sources:
         blob.busy_until = float("-inf")
         self._stirred[sha256] = None
 
-    def _count(self, want: _Want) -> None:
+    def _count(self, want: Want) -> None:
         if want.fetching:
             at = 0 if want.source is None else 2
             self._told[at] += 1
@@ -377,7 +296,7 @@ class Sources:
 
     # Wants.
 
-    def _line_up(self, want: _Want, now: float) -> None:
+    def _line_up(self, want: Want, now: float) -> None:
         blob = want.blob
         blob.waiting[want.peer.conn, want.want] = want
         self._hungry[blob.sha256] = blob
@@ -386,13 +305,15 @@ class Sources:
         else:
             self._stirred[blob.sha256] = None
 
-    def _leave_line(self, want: _Want) -> None:
+    def _leave_line(self, want: Want) -> None:
         blob = want.blob
+        if want.peer.parked.pop(want.want, None) is not None:
+            return
         del blob.waiting[want.peer.conn, want.want]
         if not blob.waiting:
             del self._hungry[blob.sha256]
 
-    def _end(self, want: _Want) -> None:
+    def _end(self, want: Want) -> None:
         """It is fetched, or wanted no more."""
         if want.fetching:
             self._release(want)
@@ -406,7 +327,7 @@ class Sources:
         want.blob.wants -= 1
         self._stirred[want.blob.sha256] = None
 
-    def _release(self, want: _Want) -> None:
+    def _release(self, want: Want) -> None:
         """Its source is free for others."""
         source, want.source, want.fetching = want.source, None, False
         self._fetching -= 1
@@ -424,7 +345,7 @@ class Sources:
             for sha256 in _first(self._hungry, _STIRRED_MAX):
                 self._stirred[sha256] = None
 
-    def _stir_for(self, source: _Peer) -> None:
+    def _stir_for(self, source: Peer) -> None:
         """A worker may serve again: what it has and somebody wants is looked at."""
         for sha256 in _first(self._hungry, _STIRRED_MAX):
             if sha256 in source.blobs:
@@ -434,7 +355,7 @@ class Sources:
     def _stir(self, sha256: str, _now: float, _out: Outbox) -> None:
         self._stirred[sha256] = None
 
-    def _rested(self, source: _Peer, _now: float, _out: Outbox) -> None:
+    def _rested(self, source: Peer, _now: float, _out: Outbox) -> None:
         self._stir_for(source)
 
     def _too_long(self, conn: ConnId, want_id: bytes, now: float, _out: Outbox) -> None:
@@ -450,13 +371,13 @@ class Sources:
             self._stirred[sha256] = None
             self._hungry[sha256] = self._hungry.pop(sha256)
 
-    def _no_source(self, want: _Want, text: str, out: Outbox) -> None:
+    def _no_source(self, want: Want, text: str, out: Outbox) -> None:
         self._end(want)
         out.do.append(SendNoSource(want.peer.conn, want.want, "no-blob", text))
 
     # Sources.
 
-    def _blame(self, want: _Want, source: _Peer | None, why: str, now: float, out: Outbox) -> None:
+    def _blame(self, want: Want, source: Peer | None, why: str, now: float, out: Outbox) -> None:
         want.blob.busy_until = float("-inf")
         self._told[4] += 1
         self._told[5] += why == "lied"
@@ -478,16 +399,19 @@ class Sources:
     def _feed(self, conn: ConnId, now: float, out: Outbox) -> None:
         """It may fetch again. Whoever stands before it in a line was looked at when a source came free."""
         peer = self._peers.get(conn)
-        for want in [] if peer is None else list(islice(peer.wants.values(), _STIRRED_MAX)):
-            if want.peer.fetching >= FETCHES_MAX:
-                break
-            if not want.fetching:
-                self._assign(want.blob, [want], now, out)
+        while peer is not None and peer.parked and peer.fetching < FETCHES_MAX:
+            want = peer.parked.pop(next(iter(peer.parked)))
+            self._line_up(want, now)
+            self._assign(want.blob, [want], now, out)
 
-    def _assign(self, blob: _Blob, wants: list[_Want], now: float, out: Outbox) -> None:
+    def _assign(self, blob: Blob, wants: list[Want], now: float, out: Outbox) -> None:
         """Sources for these, who wait for it."""
         for want in wants:
-            if want.not_before > now or want.peer.fetching >= FETCHES_MAX:
+            if want.peer.fetching >= FETCHES_MAX:
+                self._leave_line(want)
+                want.peer.parked[want.want] = want
+                continue
+            if want.not_before > now:
                 continue
             source, serves, is_none = self._pick(want, now)
             if serves:
@@ -497,7 +421,7 @@ class Sources:
             elif want.here and not want.avoid:
                 break  # There is nobody for those behind it, either.
 
-    def _pick(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
+    def _pick(self, want: Want, now: float) -> tuple[Peer | None, bool, bool]:
         """A source, or None for the leader; may it be fetched now; is there none at all?"""
         blob = want.blob
         while blob.free:
@@ -508,7 +432,7 @@ class Sources:
             return None, want.here and self._leader_may(blob, usable=True), False
         return self._look_at_all(want, now)
 
-    def _look_at_all(self, want: _Want, now: float) -> tuple[_Peer | None, bool, bool]:
+    def _look_at_all(self, want: Want, now: float) -> tuple[Peer | None, bool, bool]:
         blob = want.blob
         usable, later = False, False
         for is_second_try in (False, True):
@@ -529,24 +453,24 @@ class Sources:
             return None, self._leader_may(blob, usable), False
         return None, False, not later
 
-    def _is_trusted(self, peer: _Peer, blob: _Blob, now: float) -> bool:
+    def _is_trusted(self, peer: Peer, blob: Blob, now: float) -> bool:
         return bool(peer.url) and self._trust.may_serve(peer.worker, blob.sha256, now)
 
-    def _may(self, peer: _Peer, want: _Want, now: float, *, is_second_try: bool = False) -> bool:
+    def _may(self, peer: Peer, want: Want, now: float, *, is_second_try: bool = False) -> bool:
         """Might it serve this want, if it had time?"""
         if peer.rests_until > now or not self._is_trusted(peer, want.blob, now):
             return False
         return is_second_try or peer.worker not in want.avoid
 
-    def _has_time(self, peer: _Peer) -> bool:
+    def _has_time(self, peer: Peer) -> bool:
         return peer.uploads < self._uploads_max
 
-    def _leader_may(self, blob: _Blob, usable: bool) -> bool:
+    def _leader_may(self, blob: Blob, usable: bool) -> bool:
         if not self._place_bounded:
             return True
         return not usable and blob.copies < LEADER_COPIES_MAX and self._copies < LEADER_TRANSFERS_MAX
 
-    def _fetch(self, want: _Want, source: _Peer | None, now: float, out: Outbox) -> None:
+    def _fetch(self, want: Want, source: Peer | None, now: float, out: Outbox) -> None:
         blob = want.blob
         self._leave_line(want)
         want.fetching, want.source = True, source

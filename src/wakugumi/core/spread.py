@@ -13,7 +13,7 @@ from wakugumi.core.alarms import Alarms
 from wakugumi.core.caches import Cache, Shelf
 from wakugumi.core.events import Asked, SendAnswer, SendNo, Step
 from wakugumi.core.job import JobId, WorkerId, show_job_id
-from wakugumi.core.puts import Puts, Target
+from wakugumi.core.puts import Puts
 from wakugumi.core.questions import (
     AskCache,
     AskCaches,
@@ -44,6 +44,7 @@ from wakugumi.core.spread_events import (
     WorkerCame,
     WorkerWent,
 )
+from wakugumi.core.targets import Target
 from wakugumi.limits import CACHE_BYTES_MAX, CACHE_ID_CHARS_MAX, CACHES_MAX, LIST_ROWS_MAX, UPLOADS_PER_WORKER_MAX
 
 _OLD_S = 3_600.0
@@ -96,6 +97,7 @@ class Spreading:
         """The caches of the leader's earlier life, before anything is handled."""
         for record in records:
             self.shelf.recover(record, now)
+            self.puts.known(self.shelf.caches[record.cache_id])
 
     def holders(self, sha256: str) -> Collection[WorkerId]:
         """Connected workers that have this content."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -55,26 +55,6 @@ _INLINE_PUTS_MAX: Final = 8
 _ENCODED_MAX: Final = 4
 """Manifests that are remembered as payloads, up to 4 MiB each: a thousand workers are sent the same one."""
 _URL_CHARS_MAX: Final = 1_024
-
-
-class _Holders(Collection[WorkerId]):
-    """Who has all of a cache. It is asked for every job that names one, and most want to know about one worker."""
-
-    def __init__(self, machine: Spreading, cache_id: str) -> None:
-        self._machine = machine
-        self._cache_id = cache_id
-
-    def __contains__(self, worker: object) -> bool:
-        return self._machine.has_cache(worker, self._cache_id)  # type: ignore[arg-type]
-
-    def __iter__(self) -> Iterator[WorkerId]:
-        return (target.worker for target in self._machine.puts.members(self._cache_id) if target.worker in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __bool__(self) -> bool:
-        return next(iter(self), None) is not None
 
 
 class Caches:
@@ -133,7 +113,7 @@ class Caches:
         """Connected workers that have this content or, as `cache:<id>`, all of this cache."""
         if not file.startswith("cache:"):
             return self.machine.holders(file)
-        return _Holders(self.machine, file.removeprefix("cache:"))
+        return self.machine.puts.holders(file.removeprefix("cache:"))
 
     def pins(self, sha256: str) -> bool:
         return self.machine.pins(sha256)

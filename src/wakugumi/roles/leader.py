@@ -382,7 +382,8 @@ class Peer:
     def fail(self, effect: object, error: Exception) -> None:
         """A bug of ours kept us from doing this for it. Others are not to suffer: the connection ends, and with that it
         is as if it was never sent. A worker's job goes to another, and a client asks for its result again."""
-        log.error("%s is not done for %s", type(effect).__name__, self.link.peer, exc_info=error)
+        level = logging.ERROR if self.link.is_open else logging.DEBUG  # Once, though more may be on its way to it.
+        log.log(level, "%s is not done for %s", type(effect).__name__, self.link.peer, exc_info=error)
         self.link.close("a bug of the leader's")
         self.link.abort()
 
