@@ -535,6 +535,27 @@ async def test_a_put_for_which_there_is_no_room_fails_with_the_reason(world: Wor
     assert await world.put_ended(world.put("models", a=b"one")) == ("SKIPPED", "added=0, skipped=1")
 
 
+@pytest.mark.spec("C2")
+async def test_a_put_that_fails_at_its_very_end_changes_nothing_and_can_be_tried_again(world: World) -> None:
+    await world.worker(cache_bytes=300 * KIB)
+    await world.cached("models", a=large())
+    job = world.assign("count", b=large(1))
+    await world.served(large(1))
+    await world.ended(job)
+    assert not (world.cache / "models" / "a").exists(), "there was no room for both"
+    in_the_way = world.cache / ".caches" / "models.json.new"
+    in_the_way.mkdir()
+    failed = world.put("models", a=large(), b=b"two")
+    for content in (large(), b"two"):
+        await world.served(content)
+    assert (await world.put_ended(failed))[0] == "FAILED"
+    assert os.listdir(world.cache / "models") == []
+    in_the_way.rmdir()
+    again = world.put("models", a=large(), b=b"two")
+    assert await world.put_ended(again) == ("OK", "added=1, skipped=1"), "and nothing is fetched again"
+    assert (world.cache / "models" / "a").read_bytes() == large()
+
+
 @pytest.mark.spec("C3")
 async def test_a_job_gets_a_file_of_a_cache_without_asking(world: World) -> None:
     await world.worker()

@@ -233,17 +233,26 @@ class CacheFolder:
             if os.path.lexists(f"{self.path}/{cache_id}"):
                 raise Refused("conflict", f"{self.path}/{cache_id} is there already, and is no cache of this worker")
             self.write_manifest(cache_id, Cache("", False, {}))  # so that what is linked is known to be ours, if we die
+        scratch = f"{self._manifest(cache_id)}.link"
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(scratch)
             for name, ref in files.items():
                 content, path = self.store.path(ref.sha256), f"{self.path}/{cache_id}/{name}"
                 os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
                 try:
                     os.link(content, path)
-                except FileExistsError:
+                except FileExistsError:  # perhaps of a content that went, and has come again
                     if not os.path.samestat(os.lstat(content), os.lstat(path)):
-                        raise
+                        os.link(content, scratch)
+                        os.replace(scratch, path)
         except OSError as error:
             raise refused(error, f"the files of cache {cache_id!r} cannot be linked") from None
+
+    def unnamed(self, cache_id: str, files: Mapping[str, BlobRef]) -> list[str]:
+        """Which of these names lead to no content that is here."""
+        held = [(name, self._blobs.get(ref.sha256)) for name, ref in files.items()]
+        return [name for name, one in held if one is None or (cache_id, name) not in one.names]
 
     def unlink(self, cache_id: str, names: Iterable[str]) -> None:
         """From any thread: take names back that were given in vain."""
@@ -274,21 +283,22 @@ class CacheFolder:
                 held.pins += cache.pinned
 
     def drop(self, cache_id: str) -> None:
-        """All of it, and every content that no other cache has and no job uses."""
-        try:
-            os.unlink(self._manifest(cache_id))
-            os.replace(f"{self.path}/{cache_id}", self._trash())
-        except OSError:
-            pass
-        cache = self.caches.get(cache_id)
-        if cache is None:
-            return
+        """All of it, and every content that no other cache has and no job uses.
+
+        The manifest goes last: a folder without one is not ours, and would be in the way of the next put.
+        """
         self._unname(cache_id)
-        del self.caches[cache_id]
-        for ref in cache.files.values():
+        cache = self.caches.pop(cache_id, None)
+        for name, ref in cache.files.items() if cache is not None else ():
             held = self._blobs.get(ref.sha256)
             if held is not None and not held.names and not held.users:
                 self.evict(ref.sha256)
+            elif held is not None:  # also a link in the trash counts as one that somebody keeps
+                self.unlink(cache_id, [name])
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self.path}/{cache_id}", self._trash())
+            os.unlink(self._manifest(cache_id))
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -361,21 +371,25 @@ class CacheFolder:
         self._blobs = {sha256: held for sha256, held, _, _ in found}
         self.used_bytes = sum(held.size for held in self._blobs.values())
         self._read_manifests({sha256: inode for sha256, _, _, inode in found})
+        self.empty_trash()
         for sha256, held, links, _ in found:
-            if links > 1 + len(held.names):  # a job had it when we died, and may have changed it
-                self.evict(sha256)
+            # A job had it when we died, and may have changed it; or it was our own link, and is gone by now.
+            if links > 1 + len(held.names) and self._blobs.get(sha256) is held:
+                self._is_as_it_came(sha256, held)
         self._remove_partial()
         self.empty_trash()
 
     def _read_manifests(self, inodes: Mapping[str, int]) -> None:
         for path in _files(f"{self.path}/{_MANIFESTS}", depth=0):
             cache_id = os.path.basename(path).removesuffix(".json")
+            if path != self._manifest(cache_id) or not _is_cache_id(cache_id):  # half-written, or not ours
+                os.unlink(path)
+                continue
             try:
                 manifest = msgspec.json.decode(read_all(path), type=Manifest)
-                check_cache_id(cache_id)
                 files = refs_of(manifest.entries)
             except (OSError, ValueError, Refused):
-                os.unlink(path)
+                self.drop(cache_id)
                 continue
             self.caches[cache_id] = Cache(manifest.version, manifest.pinned, files)
             for name, ref in files.items():
@@ -416,6 +430,14 @@ def refs_of(entries: Iterable[CacheEntry]) -> dict[str, BlobRef]:
             raise Refused("bad-request", f"{entry.name!r} has no SHA-256 and size")
         files[entry.name] = BlobRef(entry.sha256, entry.size)
     return files
+
+
+def _is_cache_id(cache_id: str) -> bool:
+    try:
+        check_cache_id(cache_id)
+    except Refused:
+        return False
+    return True
 
 
 def _files(folder: str, depth: int) -> Iterable[str]:
