@@ -697,6 +697,16 @@ async def test_a_program_that_writes_to_its_input_changes_it_for_itself_alone(
     assert len([one for one in caplog.records if "writes to its inputs" in one.message]) == 1
 
 
+async def test_what_was_taken_out_gives_its_room_back_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.roles.supply._SWEEP_S", 0.02)
+    world.bench.program("write", "echo x >> a")
+    await world.worker()
+    await world.cached("models", a=large())
+    assert (await world.ended(world.assign("write", a="models")))["Status"] == "OK"
+    await world.told(Gone=[ref_of_bytes(large()).sha256])
+    await until(lambda: not os.listdir(world.cache / ".trash"))
+
+
 async def test_a_program_that_writes_to_one_input_has_copies_of_all_others(world: World) -> None:
     world.bench.program("write", "echo x >> a")
     await world.worker()

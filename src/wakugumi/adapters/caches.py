@@ -24,9 +24,10 @@ import msgspec
 from wakugumi.adapters.blobs import BlobStore, is_sha256
 from wakugumi.adapters.claim import claim
 from wakugumi.adapters.files import read_all, refused, remove_tree, write_new
+from wakugumi.adapters.partials import Partials
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.errors import Refused
-from wakugumi.limits import CACHE_BLOBS_MAX, CACHE_DISK_SHARE, DISK_FREE_MIN_BYTES, PARTIAL_TTL_S
+from wakugumi.limits import CACHE_BLOBS_MAX, CACHE_DISK_SHARE, DISK_FREE_MIN_BYTES
 from wakugumi.wire.message import BlobRef, CacheEntry, encode
 
 _BLOBS: Final = ".blobs"
@@ -107,6 +108,7 @@ class CacheFolder:
         self._coming: dict[str, int] = {}
         """Contents that are being fetched, and the room they will take."""
         self.has_trash = False
+        self._partials = Partials(self.store, self._trash)
         self._scan()
 
     @property
@@ -125,12 +127,15 @@ class CacheFolder:
             return
         if ref.size > self.bytes_max:
             raise Refused("disk", f"{ref.size} bytes are more than this worker keeps at all ({self.bytes_max})")
-        wanted = self.used_bytes + sum(self._coming.values()) + ref.size - self.bytes_max
+        begun = self._partials.size(ref.sha256)
+        used = self.used_bytes + sum(self._coming.values()) + self._partials.used_bytes - begun
+        wanted = used + ref.size - self.bytes_max
         disk = os.statvfs(self.path)
-        short = ref.size + DISK_FREE_MIN_BYTES - disk.f_bavail * disk.f_frsize
+        short = ref.size - begun + DISK_FREE_MIN_BYTES - disk.f_bavail * disk.f_frsize
         count = len(self._blobs) + len(self._coming) + 1 - self.blobs_max
         if wanted > 0 or short > 0 or count > 0:
-            self._evict(max(wanted, short), count)
+            self._evict(max(wanted, short), count, ref.sha256)
+        self._partials.resumed(ref.sha256)
         self._coming[ref.sha256] = ref.size
 
     def arrived(self, ref: BlobRef) -> None:
@@ -149,7 +154,8 @@ class CacheFolder:
         self.used_bytes += ref.size
 
     def not_coming(self, ref: BlobRef) -> None:
-        self._coming.pop(ref.sha256, None)
+        if self._coming.pop(ref.sha256, None) is not None:
+            self._partials.left(ref.sha256)
 
     def write(self, ref: BlobRef, content: bytes) -> None:
         """From any thread: a content that came in a frame. All of it or nothing."""
@@ -195,6 +201,10 @@ class CacheFolder:
         with contextlib.suppress(OSError):
             os.replace(self.store.path(sha256), self._trash())
         self.on_gone(sha256)
+
+    def sweep(self, now: float) -> None:
+        """Now and then: transfers that nobody went on with for long are given up. `now` is of the wall clock."""
+        self._partials.give_up_old(now)
 
     def empty_trash(self) -> None:
         """From any thread: what was taken out gives its room back. Large files take their time."""
@@ -308,8 +318,13 @@ class CacheFolder:
 
     # Room.
 
-    def _evict(self, bytes_needed: int, count_needed: int) -> None:
-        """Take out as much, or nothing if that much cannot be had."""
+    def _evict(self, bytes_needed: int, count_needed: int, coming: str) -> None:
+        """Take out as much, or nothing if that much cannot be had. First what was left half-way, but not this one."""
+        given_up: list[str] = []
+        for sha256, size in self._partials.oldest_first():
+            if bytes_needed > 0 and sha256 != coming:
+                given_up.append(sha256)
+                bytes_needed -= size
         chosen: list[str] = []
         for pinned in (False, True):
             for sha256, held in self._blobs.items():
@@ -322,6 +337,8 @@ class CacheFolder:
         if bytes_needed > 0 or count_needed > 0:
             what = f"{bytes_needed} bytes" if bytes_needed > 0 else "a file"
             raise Refused("disk", f"there is no room for {what} more in {self.path}: running jobs use the rest")
+        for sha256 in given_up:
+            self._partials.give_up(sha256)
         for sha256 in chosen:
             self.evict(sha256)
 
@@ -376,7 +393,6 @@ class CacheFolder:
             # A job had it when we died, and may have changed it; or it was our own link, and is gone by now.
             if links > 1 + len(held.names) and self._blobs.get(sha256) is held:
                 self._is_as_it_came(sha256, held)
-        self._remove_partial()
         self.empty_trash()
 
     def _read_manifests(self, inodes: Mapping[str, int]) -> None:
@@ -412,12 +428,6 @@ class CacheFolder:
             else:
                 held.names.add((cache_id, name))
                 held.pins += pinned
-
-    def _remove_partial(self) -> None:
-        limit = time.time() - PARTIAL_TTL_S
-        for path in _files(f"{self.path}/{_BLOBS}/.incoming", depth=0):
-            if os.stat(path, follow_symlinks=False).st_mtime < limit:
-                os.unlink(path)
 
 
 def refs_of(entries: Iterable[CacheEntry]) -> dict[str, BlobRef]:
