@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,6 +36,7 @@ from tests.roles.test_worker import (
 )
 
 from wakugumi.adapters.blobs import Incoming, ref_of_bytes
+from wakugumi.adapters.jobdir import JobDir
 from wakugumi.adapters.places import FolderPlace, OnBytes, open_place
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits import KIB
@@ -824,6 +826,29 @@ async def test_inputs_that_are_links_are_no_output(world: World) -> None:
     result = await world.ended(world.assign("make", a="models"))
     assert result["OutputArchive"] is not None
     assert len(base64.b64decode(result["OutputArchive"])) < KIB
+
+
+async def test_copies_for_a_job_that_cannot_be_started_are_removed_in_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[bool] = []
+    remove = JobDir.remove
+
+    def noted(directory: JobDir) -> None:
+        removed.append(threading.current_thread() is threading.main_thread())
+        remove(directory)
+
+    monkeypatch.setattr(JobDir, "remove", noted)
+    await world.worker()
+    put = world.put("models", a=large(), b=large())
+    await world.served(large())
+    assert (await world.put_ended(put))[0] == "OK"
+    world.bench.program("broken", "")
+    (world.bench.programs / "broken").write_text("#!/no/such/interpreter")
+    result = await world.ended(world.assign("broken", a="models", b="models"))
+    assert (result["Status"], result["ExitCode"]) == ("FAILED", None)
+    assert removed == [False]
+    assert not list(world.bench.jobs.glob("*/a"))
 
 
 async def test_a_disk_that_is_full_half_way_fails_the_job_and_leaves_nothing(
