@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from wakugumi.adapters.blobs import ref_of_bytes
-from wakugumi.adapters.caches import Cache, CacheFolder, Held, refs_of
+from wakugumi.adapters.cache_manifests import Cache, refs_of
+from wakugumi.adapters.caches import CacheFolder, Held
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import KIB, PARTIAL_TTL_S

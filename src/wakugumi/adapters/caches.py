@@ -19,16 +19,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
+from wakugumi.adapters import cache_manifests
 from wakugumi.adapters.blobs import BlobStore, is_sha256
+from wakugumi.adapters.cache_manifests import Cache
 from wakugumi.adapters.claim import claim
-from wakugumi.adapters.files import read_all, refused, remove_tree, write_new
+from wakugumi.adapters.files import refused, remove_tree
 from wakugumi.adapters.partials import Partials
-from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.errors import Refused
 from wakugumi.limits import CACHE_BLOBS_MAX, CACHE_DISK_SHARE, DISK_FREE_MIN_BYTES
-from wakugumi.wire.message import BlobRef, CacheEntry, encode
+from wakugumi.wire.message import BlobRef
 
 _BLOBS: Final = ".blobs"
 _MANIFESTS: Final = ".caches"
@@ -39,22 +38,6 @@ change shows, also if it was made while no worker was there to see it."""
 _SECOND_NS: Final = 1_000_000_000
 _USED_NS: Final = 60 * _SECOND_NS
 """How exactly the disk knows when a content was last used: the order outlives the process, nearly."""
-
-
-class Manifest(msgspec.Struct, frozen=True, rename="pascal"):
-    """What stands in a cache's file."""
-
-    version: str
-    pinned: bool
-    entries: list[CacheEntry]
-
-
-class Cache(NamedTuple):
-    """One cache as it is here. Of its files some may have gone since: they are fetched when a job needs them."""
-
-    version: str
-    pinned: bool
-    files: dict[str, BlobRef]
 
 
 class Added(NamedTuple):
@@ -272,13 +255,8 @@ class CacheFolder:
 
     def write_manifest(self, cache_id: str, cache: Cache) -> None:
         """From any thread: this is the cache from now on, whatever becomes of us."""
-        entries = [CacheEntry(name, sha256=ref.sha256, size=ref.size) for name, ref in cache.files.items()]
-        path = self._manifest(cache_id)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{path}.new")
-            write_new(f"{path}.new", encode(Manifest(cache.version, cache.pinned, entries)), 0o600)
-            os.replace(f"{path}.new", path)
+            cache_manifests.write(self._manifest(cache_id), cache)
         except OSError as error:
             raise refused(error, f"cache {cache_id!r} cannot be kept") from None
 
@@ -397,24 +375,20 @@ class CacheFolder:
 
     def _read_manifests(self, inodes: Mapping[str, int]) -> None:
         for path in _files(f"{self.path}/{_MANIFESTS}", depth=0):
-            cache_id = os.path.basename(path).removesuffix(".json")
-            if path != self._manifest(cache_id) or not _is_cache_id(cache_id):  # half-written, or not ours
+            cache_id = cache_manifests.cache_id_of(path)
+            if cache_id is None:
                 os.unlink(path)
                 continue
-            try:
-                manifest = msgspec.json.decode(read_all(path), type=Manifest)
-                files = refs_of(manifest.entries)
-            except (OSError, ValueError, Refused):
+            cache = cache_manifests.read(path)
+            if cache is None or not cache.files:
                 self.drop(cache_id)
                 continue
-            self.caches[cache_id] = Cache(manifest.version, manifest.pinned, files)
-            for name, ref in files.items():
-                self._check_link(cache_id, name, ref, inodes.get(ref.sha256), manifest.pinned)
+            self.caches[cache_id] = cache
+            for name, ref in cache.files.items():
+                self._check_link(cache_id, name, ref, inodes.get(ref.sha256), cache.pinned)
             for file in _files_below(f"{self.path}/{cache_id}"):
-                if file.removeprefix(f"{self.path}/{cache_id}/") not in files:
+                if file.removeprefix(f"{self.path}/{cache_id}/") not in cache.files:
                     os.unlink(file)
-            if not files:
-                self.drop(cache_id)
 
     def _check_link(self, cache_id: str, name: str, ref: BlobRef, inode: int | None, pinned: bool) -> None:
         held = self._blobs.get(ref.sha256)
@@ -428,26 +402,6 @@ class CacheFolder:
             else:
                 held.names.add((cache_id, name))
                 held.pins += pinned
-
-
-def refs_of(entries: Iterable[CacheEntry]) -> dict[str, BlobRef]:
-    """The entries of a manifest by name, checked. Raises Refused."""
-    files: dict[str, BlobRef] = {}
-    entries = list(entries)
-    check_file_names([entry.name for entry in entries])
-    for entry in entries:
-        if entry.sha256 is None or not is_sha256(entry.sha256) or entry.size is None or entry.size < 0:
-            raise Refused("bad-request", f"{entry.name!r} has no SHA-256 and size")
-        files[entry.name] = BlobRef(entry.sha256, entry.size)
-    return files
-
-
-def _is_cache_id(cache_id: str) -> bool:
-    try:
-        check_cache_id(cache_id)
-    except Refused:
-        return False
-    return True
 
 
 def _files(folder: str, depth: int) -> Iterable[str]:

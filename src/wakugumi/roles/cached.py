@@ -17,7 +17,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.blobs import ref_of_bytes
-from wakugumi.adapters.caches import Cache, CacheFolder, Held, refs_of
+from wakugumi.adapters.cache_manifests import Cache, refs_of
+from wakugumi.adapters.caches import CacheFolder, Held
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import Refused
