@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from wakugumi.adapters.blobs import ref_of_bytes
-from wakugumi.adapters.caches import Cache, CacheFolder, Held, refs_of
+from wakugumi.adapters.cache_manifests import Cache, refs_of
+from wakugumi.adapters.caches import CacheFolder, Held
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import KIB, PARTIAL_TTL_S
@@ -39,9 +41,10 @@ class World:
 
     def bring(self, content: bytes) -> BlobRef:
         ref = ref_of_bytes(content)
-        self.folder.make_room(ref)
-        self.folder.write(ref, content)
-        self.folder.arrived(ref)
+        if not self.folder.has(ref):
+            self.folder.make_room(ref)
+            self.folder.write(ref, content)
+            self.folder.arrived(ref)
         return ref
 
     def put(self, cache_id: str, version: str = "1", pinned: bool = False, /, **files: Any) -> dict[str, BlobRef]:
@@ -233,11 +236,92 @@ def test_what_an_interrupted_put_left_is_removed(world: World) -> None:
     assert world.held(kept["a"]) == [True]
 
 
-def test_a_manifest_that_cannot_be_read_is_no_cache(world: World) -> None:
-    world.put("models", a=b"one")
-    (world.path / ".caches" / "models.json").write_bytes(b"{")
+@pytest.mark.parametrize("manifest", [b"", b"{", b'{"Version":"1","Pinned":false,"Entries":[{"Name":"../a"}]}'])
+def test_a_manifest_that_cannot_be_read_is_no_cache_and_can_be_put_anew(world: World, manifest: bytes) -> None:
+    world.put("models", a=b"one", b=b"shared")
+    shared = world.put("other", b=b"shared")["b"]
+    (world.path / ".caches" / "models.json").write_bytes(manifest)
+    (world.path / "photos").mkdir()
+    (world.path / ".caches" / "photos").write_bytes(b"{")
+    (world.path / "my photos").mkdir()
+    (world.path / ".caches" / "my photos.json").write_bytes(b"{")
     world.again()
-    assert not world.folder.caches
+    assert list(world.folder.caches) == ["other"]
+    assert os.listdir(world.path / ".caches") == ["other.json"]
+    assert (world.path / "photos").exists()
+    assert (world.path / "my photos").exists(), "it can be no cache"
+    assert world.held(shared) == [True]
+    world.put("models", a=b"two")
+    assert (world.path / "models" / "a").read_bytes() == b"two"
+
+
+def test_a_manifest_that_was_half_written_is_removed(world: World) -> None:
+    refs = world.put("models", a=b"one")
+    manifest = world.path / ".caches" / "models.json"
+    (manifest.parent / "models.json.new").write_bytes(manifest.read_bytes())
+    world.again()
+    assert world.folder.caches == {"models": Cache("1", False, refs)}
+    assert os.listdir(manifest.parent) == ["models.json"]
+
+
+def test_whoever_dies_while_a_cache_is_dropped_can_put_it_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if killed after each step that the disk sees."""
+    for steps in range(8):
+        world.put("models", a=b"one", b=b"shared")
+        world.put("other", b=b"shared")
+        left = [steps]
+
+        def dies(left: list[int], call: Any) -> Any:
+            def step(*arguments: Any, **options: Any) -> Any:
+                if not left[0]:
+                    raise KeyboardInterrupt
+                left[0] -= 1
+                return call(*arguments, **options)
+
+            return step
+
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            for name in ("unlink", "replace"):
+                patch.setattr(os, name, dies(left, getattr(os, name)))
+            world.folder.drop("models")
+        world.again()
+        if "models" in world.folder.caches:  # as a put of another version does
+            world.folder.drop("models")
+        world.put("models", "2", a=b"two")
+        assert (world.path / "models" / "a").read_bytes() == b"two"
+        world.folder.drop("models")
+    assert left[0] > 0, "at last it was not interrupted"
+
+
+@pytest.mark.spec("C6")
+def test_what_is_dropped_with_one_cache_is_not_missed_by_another(world: World) -> None:
+    """Also while the trash is not emptied yet."""
+    refs = world.put("old", a=b"shared", b=b"shared", c=b"used")
+    world.put("new", "1", True, a=b"shared")
+    held = world.use(refs["c"])
+    world.folder.drop("old")
+    world.folder.let_go(refs["c"].sha256, held)
+    world.folder.let_go(refs["a"].sha256, world.use(refs["a"]))
+    assert world.held(refs["a"], refs["c"]) == [True, True]
+    assert not world.gone
+
+
+@pytest.mark.spec("C6")
+def test_what_was_dropped_before_a_crash_is_not_missed_by_another(world: World) -> None:
+    shared = world.put("new", a=b"shared")["a"]
+    world.folder.close()
+    os.link(world.folder.store.path(shared.sha256), world.path / ".trash" / "0123456789abcdef")
+    world.again()
+    assert world.held(shared) == [True]
+
+
+def test_a_name_that_leads_to_a_former_content_is_given_anew(world: World) -> None:
+    refs = world.put("models", a=b"one")
+    (world.path / "models" / "a").unlink()
+    (world.path / "models" / "a").write_bytes(b"left")
+    world.folder.link("models", refs)
+    assert (world.path / "models" / "a").read_bytes() == b"one"
+    assert os.listdir(world.path / "models") == ["a"]
 
 
 def test_a_transfer_that_nobody_went_on_with_is_given_up(world: World) -> None:

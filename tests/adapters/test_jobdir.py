@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -19,6 +20,7 @@ from wakugumi.adapters.archive import TooBig
 from wakugumi.adapters.jobdir import DONE, SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.parts import ARCHIVE
 from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits import MIB
 from wakugumi.wire.message import InputFile, JobResult, encode, read_result
 
 ROOM = 1_000_000
@@ -208,6 +210,49 @@ def test_little_is_done_at_once_and_much_takes_a_thread(jobs: JobsFolder) -> Non
     assert not reopened({"a": SMALL_BYTES + 1})
     assert reopened({str(number): 1 for number in range(SMALL_FILES)})
     assert not reopened({str(number): 1 for number in range(SMALL_FILES + 1)})
+
+
+def test_what_takes_long_to_remove_takes_a_thread_though_it_is_no_output(jobs: JobsFolder, tmp_path: Path) -> None:
+    content = str(tmp_path / "content")
+    Path(content).touch()
+    os.truncate(content, 17 * MIB)
+
+    def reopened(name: str, bring: Callable[[str, str], object]) -> bool:
+        directory = jobs.make(str(uuid4()))
+        files = [InputFile("small", content=b"x"), InputFile(name)]
+        directory.place(files, lambda _, path: bring(content, path) and None)
+        small = directory.reopen()
+        directory.close()
+        return small
+
+    assert reopened("a", os.link), "a link is removed at once"
+    assert reopened("sub/a", os.link)
+    assert not reopened("a", shutil.copy)
+    assert not reopened("sub/a", shutil.copy)
+    assert reopened("a", lambda _, path: Path(path).touch())
+    os.truncate(content, 15 * MIB)
+    assert reopened("a", shutil.copy)
+    many = jobs.make(str(uuid4()))
+    many.place([InputFile(f"sub/{number}", content=b"") for number in range(SMALL_FILES + 1)])
+    assert not many.reopen()
+    many.close()
+    hidden = jobs.make(str(uuid4()))
+    Path(hidden.path, ".hidden").touch()
+    assert hidden.reopen()
+    hidden.close()
+    os.truncate(Path(hidden.path, ".hidden"), 17 * MIB)
+    assert not hidden.reopen()
+    hidden.close()
+
+
+def test_inputs_that_the_program_took_away_are_not_missed(jobs: JobsFolder, job: str) -> None:
+    directory = jobs.make(job)
+    directory.place([InputFile("a", content=b"x"), InputFile("sub/b", content=b"x"), InputFile("c", content=b"x")])
+    shutil.rmtree(Path(directory.path, "sub"))
+    Path(directory.path, "sub").touch()
+    Path(directory.path, "a").unlink()
+    assert directory.reopen()
+    directory.close()
 
 
 def test_a_thousand_small_files_come_back_and_are_gone(jobs: JobsFolder, job: str) -> None:

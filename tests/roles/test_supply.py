@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,6 +36,7 @@ from tests.roles.test_worker import (
 )
 
 from wakugumi.adapters.blobs import Incoming, ref_of_bytes
+from wakugumi.adapters.jobdir import JobDir
 from wakugumi.adapters.places import FolderPlace, OnBytes, open_place
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits import KIB
@@ -630,6 +632,27 @@ async def test_a_put_for_which_there_is_no_room_fails_with_the_reason(world: Wor
     assert await world.put_ended(world.put("models", a=b"one")) == ("SKIPPED", "added=0, skipped=1")
 
 
+@pytest.mark.spec("C2")
+async def test_a_put_that_fails_at_its_very_end_changes_nothing_and_can_be_tried_again(world: World) -> None:
+    await world.worker(cache_bytes=300 * KIB)
+    await world.cached("models", a=large())
+    job = world.assign("count", b=large(1))
+    await world.served(large(1))
+    await world.ended(job)
+    assert not (world.cache / "models" / "a").exists(), "there was no room for both"
+    in_the_way = world.cache / ".caches" / "models.json.new"
+    in_the_way.mkdir()
+    failed = world.put("models", a=large(), b=b"two")
+    for content in (large(), b"two"):
+        await world.served(content)
+    assert (await world.put_ended(failed))[0] == "FAILED"
+    assert os.listdir(world.cache / "models") == []
+    in_the_way.rmdir()
+    again = world.put("models", a=large(), b=b"two")
+    assert await world.put_ended(again) == ("OK", "added=1, skipped=1"), "and nothing is fetched again"
+    assert (world.cache / "models" / "a").read_bytes() == large()
+
+
 @pytest.mark.spec("C3")
 async def test_a_job_gets_a_file_of_a_cache_without_asking(world: World) -> None:
     await world.worker()
@@ -771,6 +794,16 @@ async def test_a_program_that_writes_to_its_input_changes_it_for_itself_alone(
     assert len([one for one in caplog.records if "writes to its inputs" in one.message]) == 1
 
 
+async def test_what_was_taken_out_gives_its_room_back_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.roles.supply._SWEEP_S", 0.02)
+    world.bench.program("write", "echo x >> a")
+    await world.worker()
+    await world.cached("models", a=large())
+    assert (await world.ended(world.assign("write", a="models")))["Status"] == "OK"
+    await world.told(Gone=[ref_of_bytes(large()).sha256])
+    await until(lambda: not os.listdir(world.cache / ".trash"))
+
+
 async def test_a_program_that_writes_to_one_input_has_copies_of_all_others(world: World) -> None:
     world.bench.program("write", "echo x >> a")
     await world.worker()
@@ -888,6 +921,29 @@ async def test_inputs_that_are_links_are_no_output(world: World) -> None:
     result = await world.ended(world.assign("make", a="models"))
     assert result["OutputArchive"] is not None
     assert len(base64.b64decode(result["OutputArchive"])) < KIB
+
+
+async def test_copies_for_a_job_that_cannot_be_started_are_removed_in_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[bool] = []
+    remove = JobDir.remove
+
+    def noted(directory: JobDir) -> None:
+        removed.append(threading.current_thread() is threading.main_thread())
+        remove(directory)
+
+    monkeypatch.setattr(JobDir, "remove", noted)
+    await world.worker()
+    put = world.put("models", a=large(), b=large())
+    await world.served(large())
+    assert (await world.put_ended(put))[0] == "OK"
+    world.bench.program("broken", "")
+    (world.bench.programs / "broken").write_text("#!/no/such/interpreter")
+    result = await world.ended(world.assign("broken", a="models", b="models"))
+    assert (result["Status"], result["ExitCode"]) == ("FAILED", None)
+    assert removed == [False]
+    assert not list(world.bench.jobs.glob("*/a"))
 
 
 async def test_a_disk_that_is_full_half_way_fails_the_job_and_leaves_nothing(

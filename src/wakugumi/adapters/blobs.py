@@ -196,6 +196,11 @@ class BlobStore:
         assert is_sha256(sha256)
         return f"{self.folder}/{sha256[:2]}/{sha256}"
 
+    def scratch(self, sha256: str) -> str:
+        """Where it is while it comes."""
+        assert is_sha256(sha256)
+        return f"{self.folder}/{_INCOMING}/{sha256}"
+
     def size(self, sha256: str) -> int | None:
         """How large it is; None if it is not there. Who asks is about to use it."""
         path = self.path(sha256)
@@ -214,7 +219,7 @@ class BlobStore:
     def received(self, sha256: str) -> int:
         """How much of it has come so far, if it is on its way."""
         try:
-            return os.stat(self._scratch(sha256), follow_symlinks=False).st_size
+            return os.stat(self.scratch(sha256), follow_symlinks=False).st_size
         except OSError:
             return 0
 
@@ -229,7 +234,7 @@ class BlobStore:
         free = disk.f_bavail * disk.f_frsize - self._free_min_bytes
         if free < ref.size - self.received(ref.sha256):
             raise Refused("disk", f"no room for a blob of {ref.size} bytes: {max(0, free)} may still be used")
-        return Incoming(ref, self._scratch(ref.sha256), path)
+        return Incoming(ref, self.scratch(ref.sha256), path)
 
     def open(self, sha256: str) -> int:
         """An open file of a blob: it can be read to its end, whatever is removed meanwhile. Raises Refused."""
@@ -257,6 +262,15 @@ class BlobStore:
                             with contextlib.suppress(OSError):
                                 status = file.stat(follow_symlinks=False)
                                 yield Entry(file.name, status.st_size, status.st_atime)
+
+    def begun(self) -> Iterator[Entry]:
+        """What has come of those that are not whole, in no order. Last used is when the last bytes came."""
+        with contextlib.suppress(OSError), os.scandir(f"{self.folder}/{_INCOMING}") as files:
+            for file in files:
+                if is_sha256(file.name):
+                    with contextlib.suppress(OSError):
+                        status = file.stat(follow_symlinks=False)
+                        yield Entry(file.name, status.st_size, status.st_mtime)
 
     @property
     def used_bytes(self) -> int:
@@ -308,10 +322,6 @@ class BlobStore:
         except OSError:
             return False
         return True
-
-    def _scratch(self, sha256: str) -> str:
-        assert is_sha256(sha256)
-        return f"{self.folder}/{_INCOMING}/{sha256}"
 
 
 def _remove_idle(path: str, before: float) -> bool:

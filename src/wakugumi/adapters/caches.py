@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
+from wakugumi.adapters import cache_manifests
 from wakugumi.adapters.blobs import BlobStore, is_sha256
+from wakugumi.adapters.cache_manifests import Cache
 from wakugumi.adapters.claim import claim
-from wakugumi.adapters.files import read_all, refused, remove_tree, write_new
-from wakugumi.core.names import check_cache_id, check_file_names
+from wakugumi.adapters.files import refused, remove_tree
+from wakugumi.adapters.partials import Partials
 from wakugumi.errors import Refused
-from wakugumi.limits import CACHE_BLOBS_MAX, CACHE_DISK_SHARE, DISK_FREE_MIN_BYTES, PARTIAL_TTL_S
-from wakugumi.wire.message import BlobRef, CacheEntry, encode
+from wakugumi.limits import CACHE_BLOBS_MAX, CACHE_DISK_SHARE, DISK_FREE_MIN_BYTES
+from wakugumi.wire.message import BlobRef
 
 _BLOBS: Final = ".blobs"
 _MANIFESTS: Final = ".caches"
@@ -38,22 +38,6 @@ change shows, also if it was made while no worker was there to see it."""
 _SECOND_NS: Final = 1_000_000_000
 _USED_NS: Final = 60 * _SECOND_NS
 """How exactly the disk knows when a content was last used: the order outlives the process, nearly."""
-
-
-class Manifest(msgspec.Struct, frozen=True, rename="pascal"):
-    """What stands in a cache's file."""
-
-    version: str
-    pinned: bool
-    entries: list[CacheEntry]
-
-
-class Cache(NamedTuple):
-    """One cache as it is here. Of its files some may have gone since: they are fetched when a job needs them."""
-
-    version: str
-    pinned: bool
-    files: dict[str, BlobRef]
 
 
 class Added(NamedTuple):
@@ -107,6 +91,7 @@ class CacheFolder:
         self._coming: dict[str, int] = {}
         """Contents that are being fetched, and the room they will take."""
         self.has_trash = False
+        self._partials = Partials(self.store, self._trash)
         self._scan()
 
     @property
@@ -125,12 +110,15 @@ class CacheFolder:
             return
         if ref.size > self.bytes_max:
             raise Refused("disk", f"{ref.size} bytes are more than this worker keeps at all ({self.bytes_max})")
-        wanted = self.used_bytes + sum(self._coming.values()) + ref.size - self.bytes_max
+        begun = self._partials.size(ref.sha256)
+        used = self.used_bytes + sum(self._coming.values()) + self._partials.used_bytes - begun
+        wanted = used + ref.size - self.bytes_max
         disk = os.statvfs(self.path)
-        short = ref.size + DISK_FREE_MIN_BYTES - disk.f_bavail * disk.f_frsize
+        short = ref.size - begun + DISK_FREE_MIN_BYTES - disk.f_bavail * disk.f_frsize
         count = len(self._blobs) + len(self._coming) + 1 - self.blobs_max
         if wanted > 0 or short > 0 or count > 0:
-            self._evict(max(wanted, short), count)
+            self._evict(max(wanted, short), count, ref.sha256)
+        self._partials.resumed(ref.sha256)
         self._coming[ref.sha256] = ref.size
 
     def arrived(self, ref: BlobRef) -> None:
@@ -149,7 +137,8 @@ class CacheFolder:
         self.used_bytes += ref.size
 
     def not_coming(self, ref: BlobRef) -> None:
-        self._coming.pop(ref.sha256, None)
+        if self._coming.pop(ref.sha256, None) is not None:
+            self._partials.left(ref.sha256)
 
     def write(self, ref: BlobRef, content: bytes) -> None:
         """From any thread: a content that came in a frame. All of it or nothing."""
@@ -196,6 +185,10 @@ class CacheFolder:
             os.replace(self.store.path(sha256), self._trash())
         self.on_gone(sha256)
 
+    def sweep(self, now: float) -> None:
+        """Now and then: transfers that nobody went on with for long are given up. `now` is of the wall clock."""
+        self._partials.give_up_old(now)
+
     def empty_trash(self) -> None:
         """From any thread: what was taken out gives its room back. Large files take their time."""
         self.has_trash = False
@@ -233,17 +226,26 @@ class CacheFolder:
             if os.path.lexists(f"{self.path}/{cache_id}"):
                 raise Refused("conflict", f"{self.path}/{cache_id} is there already, and is no cache of this worker")
             self.write_manifest(cache_id, Cache("", False, {}))  # so that what is linked is known to be ours, if we die
+        scratch = f"{self._manifest(cache_id)}.link"
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(scratch)
             for name, ref in files.items():
                 content, path = self.store.path(ref.sha256), f"{self.path}/{cache_id}/{name}"
                 os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
                 try:
                     os.link(content, path)
-                except FileExistsError:
+                except FileExistsError:  # perhaps of a content that went, and has come again
                     if not os.path.samestat(os.lstat(content), os.lstat(path)):
-                        raise
+                        os.link(content, scratch)
+                        os.replace(scratch, path)
         except OSError as error:
             raise refused(error, f"the files of cache {cache_id!r} cannot be linked") from None
+
+    def unnamed(self, cache_id: str, files: Mapping[str, BlobRef]) -> list[str]:
+        """Which of these names lead to no content that is here."""
+        held = [(name, self._blobs.get(ref.sha256)) for name, ref in files.items()]
+        return [name for name, one in held if one is None or (cache_id, name) not in one.names]
 
     def unlink(self, cache_id: str, names: Iterable[str]) -> None:
         """From any thread: take names back that were given in vain."""
@@ -253,13 +255,8 @@ class CacheFolder:
 
     def write_manifest(self, cache_id: str, cache: Cache) -> None:
         """From any thread: this is the cache from now on, whatever becomes of us."""
-        entries = [CacheEntry(name, sha256=ref.sha256, size=ref.size) for name, ref in cache.files.items()]
-        path = self._manifest(cache_id)
         try:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{path}.new")
-            write_new(f"{path}.new", encode(Manifest(cache.version, cache.pinned, entries)), 0o600)
-            os.replace(f"{path}.new", path)
+            cache_manifests.write(self._manifest(cache_id), cache)
         except OSError as error:
             raise refused(error, f"cache {cache_id!r} cannot be kept") from None
 
@@ -274,21 +271,22 @@ class CacheFolder:
                 held.pins += cache.pinned
 
     def drop(self, cache_id: str) -> None:
-        """All of it, and every content that no other cache has and no job uses."""
-        try:
-            os.unlink(self._manifest(cache_id))
-            os.replace(f"{self.path}/{cache_id}", self._trash())
-        except OSError:
-            pass
-        cache = self.caches.get(cache_id)
-        if cache is None:
-            return
+        """All of it, and every content that no other cache has and no job uses.
+
+        The manifest goes last: a folder without one is not ours, and would be in the way of the next put.
+        """
         self._unname(cache_id)
-        del self.caches[cache_id]
-        for ref in cache.files.values():
+        cache = self.caches.pop(cache_id, None)
+        for name, ref in cache.files.items() if cache is not None else ():
             held = self._blobs.get(ref.sha256)
             if held is not None and not held.names and not held.users:
                 self.evict(ref.sha256)
+            elif held is not None:  # also a link in the trash counts as one that somebody keeps
+                self.unlink(cache_id, [name])
+        with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self.path}/{cache_id}", self._trash())
+            os.unlink(self._manifest(cache_id))
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -298,8 +296,13 @@ class CacheFolder:
 
     # Room.
 
-    def _evict(self, bytes_needed: int, count_needed: int) -> None:
-        """Take out as much, or nothing if that much cannot be had."""
+    def _evict(self, bytes_needed: int, count_needed: int, coming: str) -> None:
+        """Take out as much, or nothing if that much cannot be had. First what was left half-way, but not this one."""
+        given_up: list[str] = []
+        for sha256, size in self._partials.oldest_first():
+            if bytes_needed > 0 and sha256 != coming:
+                given_up.append(sha256)
+                bytes_needed -= size
         chosen: list[str] = []
         for pinned in (False, True):
             for sha256, held in self._blobs.items():
@@ -312,6 +315,8 @@ class CacheFolder:
         if bytes_needed > 0 or count_needed > 0:
             what = f"{bytes_needed} bytes" if bytes_needed > 0 else "a file"
             raise Refused("disk", f"there is no room for {what} more in {self.path}: running jobs use the rest")
+        for sha256 in given_up:
+            self._partials.give_up(sha256)
         for sha256 in chosen:
             self.evict(sha256)
 
@@ -361,30 +366,29 @@ class CacheFolder:
         self._blobs = {sha256: held for sha256, held, _, _ in found}
         self.used_bytes = sum(held.size for held in self._blobs.values())
         self._read_manifests({sha256: inode for sha256, _, _, inode in found})
+        self.empty_trash()
         for sha256, held, links, _ in found:
-            if links > 1 + len(held.names):  # a job had it when we died, and may have changed it
-                self.evict(sha256)
-        self._remove_partial()
+            # A job had it when we died, and may have changed it; or it was our own link, and is gone by now.
+            if links > 1 + len(held.names) and self._blobs.get(sha256) is held:
+                self._is_as_it_came(sha256, held)
         self.empty_trash()
 
     def _read_manifests(self, inodes: Mapping[str, int]) -> None:
         for path in _files(f"{self.path}/{_MANIFESTS}", depth=0):
-            cache_id = os.path.basename(path).removesuffix(".json")
-            try:
-                manifest = msgspec.json.decode(read_all(path), type=Manifest)
-                check_cache_id(cache_id)
-                files = refs_of(manifest.entries)
-            except (OSError, ValueError, Refused):
+            cache_id = cache_manifests.cache_id_of(path)
+            if cache_id is None:
                 os.unlink(path)
                 continue
-            self.caches[cache_id] = Cache(manifest.version, manifest.pinned, files)
-            for name, ref in files.items():
-                self._check_link(cache_id, name, ref, inodes.get(ref.sha256), manifest.pinned)
-            for file in _files_below(f"{self.path}/{cache_id}"):
-                if file.removeprefix(f"{self.path}/{cache_id}/") not in files:
-                    os.unlink(file)
-            if not files:
+            cache = cache_manifests.read(path)
+            if cache is None or not cache.files:
                 self.drop(cache_id)
+                continue
+            self.caches[cache_id] = cache
+            for name, ref in cache.files.items():
+                self._check_link(cache_id, name, ref, inodes.get(ref.sha256), cache.pinned)
+            for file in _files_below(f"{self.path}/{cache_id}"):
+                if file.removeprefix(f"{self.path}/{cache_id}/") not in cache.files:
+                    os.unlink(file)
 
     def _check_link(self, cache_id: str, name: str, ref: BlobRef, inode: int | None, pinned: bool) -> None:
         held = self._blobs.get(ref.sha256)
@@ -398,24 +402,6 @@ class CacheFolder:
             else:
                 held.names.add((cache_id, name))
                 held.pins += pinned
-
-    def _remove_partial(self) -> None:
-        limit = time.time() - PARTIAL_TTL_S
-        for path in _files(f"{self.path}/{_BLOBS}/.incoming", depth=0):
-            if os.stat(path, follow_symlinks=False).st_mtime < limit:
-                os.unlink(path)
-
-
-def refs_of(entries: Iterable[CacheEntry]) -> dict[str, BlobRef]:
-    """The entries of a manifest by name, checked. Raises Refused."""
-    files: dict[str, BlobRef] = {}
-    entries = list(entries)
-    check_file_names([entry.name for entry in entries])
-    for entry in entries:
-        if entry.sha256 is None or not is_sha256(entry.sha256) or entry.size is None or entry.size < 0:
-            raise Refused("bad-request", f"{entry.name!r} has no SHA-256 and size")
-        files[entry.name] = BlobRef(entry.sha256, entry.size)
-    return files
 
 
 def _files(folder: str, depth: int) -> Iterable[str]:

@@ -290,7 +290,7 @@ class JobDir:
                 self._found = self._look(SMALL_FILES, SMALL_BYTES)
         except OSError as error:
             raise refused(error, "the job's directory cannot be read") from None
-        return self._found is not None
+        return self._found is not None and self._is_quickly_emptied()
 
     def pack(self, bytes_max: int) -> bytes | None:
         """What the program made, as a ZIP; None if it made nothing. Raises TooBig, also for what may become small."""
@@ -439,6 +439,17 @@ class JobDir:
     def _made(self) -> Iterable[Found]:
         """Everything the program made. If it is much, it is looked for again: a list of it might be too long."""
         return walk(self._folder, self._inputs) if self._found is None else self._found
+
+    def _is_quickly_emptied(self) -> bool:
+        """What is no output has to be removed all the same. Of a link only the name is."""
+        if len(self._inputs) > SMALL_FILES:
+            return not self._names
+        left = _QUICKLY_REMOVED_BYTES
+        for name in (*self._inputs, *[name for name in self._names if name[0] == "."]):
+            with contextlib.suppress(OSError):  # the program may have removed it
+                status = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
+                left -= status.st_size if status.st_nlink == 1 else 0
+        return left >= 0
 
     def _look(self, files_max: int, bytes_max: int) -> list[Found] | None:
         """Everything the program made; None if there is more than that."""

@@ -17,7 +17,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.blobs import ref_of_bytes
-from wakugumi.adapters.caches import Added, Cache, CacheFolder, Held, refs_of
+from wakugumi.adapters.cache_manifests import Cache, refs_of
+from wakugumi.adapters.caches import CacheFolder, Held
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import Refused
@@ -109,7 +110,7 @@ class Caches:
         try:
             await self._bring(files, inline, held)
             self._check_dropped(cache_id, drops)
-            await self._name(cache_id, request, files, added, drops)
+            await self._name(cache_id, request, files, drops)
         finally:
             for sha256, one in held.items():
                 self._folder.let_go(sha256, one)
@@ -169,12 +170,11 @@ class Caches:
             self._folder.not_coming(ref)
         self._on_here(ref.sha256)
 
-    async def _name(
-        self, cache_id: str, request: CachePutRequest, files: dict[str, BlobRef], added: Added, drops: int
-    ) -> None:
+    async def _name(self, cache_id: str, request: CachePutRequest, files: dict[str, BlobRef], drops: int) -> None:
         """Links first, then the manifest, then what we know of it. If it fails, nothing has changed."""
         old = self._folder.caches.get(cache_id)
         cache = Cache(request.version, request.pinned, {**(old.files if old is not None else {}), **files})
+        unnamed = self._folder.unnamed(cache_id, files)
 
         def write() -> None:
             refs_of([CacheEntry(name, sha256=ref.sha256, size=ref.size) for name, ref in cache.files.items()])
@@ -185,10 +185,11 @@ class Caches:
             self._check_dropped(cache_id, drops)
             await self._in_thread(partial(self._folder.write_manifest, cache_id, cache))
             if self._drops.get(cache_id, 0) != drops:
+                self._folder.unlink(cache_id, files)
                 self._folder.drop(cache_id)  # what we have just written of it
                 self._check_dropped(cache_id, drops)
         except Refused:
-            await self._in_thread(partial(self._folder.unlink, cache_id, added.new))
+            await self._in_thread(partial(self._folder.unlink, cache_id, unnamed))
             raise
         self._folder.keep(cache_id, cache)
 

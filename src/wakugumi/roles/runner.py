@@ -367,7 +367,7 @@ class Runner:
                 return True
             return False
 
-        if run.child is None:
+        if run.child is None and run.goods is None:
             self._finish(run, end, kept=record())
         else:  # who knows how much there is to remove
             self._in_thread(run, record, lambda kept: self._finish(run, end, kept=kept))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -34,6 +35,8 @@ log = logging.getLogger("wakugumi.supply")
 
 _TOLD_AT_ONCE: Final = 5_000
 """Contents and caches named in one Stock: it must fit a frame, however long the ids of the caches are."""
+_SWEEP_S: Final = 60.0
+"""How often what nobody needs any more is looked for. What is in somebody's way goes at once."""
 
 Then = Callable[[Goods | Refused], None]
 
@@ -85,6 +88,7 @@ class Supply:
         self._fetching = Fetching(loop, folder, self._want, self._here)
         self._caches = Caches(folder, self._fetching, self._threads, self._here, self._changed)
         folder.on_gone = self._gone
+        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
 
     # The connection.
 
@@ -119,6 +123,7 @@ class Supply:
         self._caches.drop(cache_id)
 
     async def close(self) -> None:
+        self._sweeper.cancel()
         await self._caches.close()
         self._fetching.close()
         await asyncio.to_thread(self._threads.shutdown)
@@ -199,6 +204,12 @@ class Supply:
             self._fetching.give_up(need, came)
         for ref, held in order.contents.values():
             self.folder.let_go(ref.sha256, held)
+
+    def _sweep(self) -> None:
+        self.folder.sweep(time.time())
+        if self.folder.has_trash:
+            self._threads.submit(self.folder.empty_trash)
+        self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     # What the leader is told.
 
