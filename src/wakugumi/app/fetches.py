@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from wakugumi.adapters.threads import beside
 from wakugumi.app.output import is_drawable, size
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ T = TypeVar("T")
 _QUIET_S: Final = 1.0
 """What is done sooner needs no line."""
 _DRAW_EVERY_S: Final = 0.2
+_STOP_S: Final = 1.0
+"""How long a transfer that was stopped may take to clean up after itself."""
 
 
 class Transfer:
@@ -53,11 +57,27 @@ class TransferStopped(Exception):
 
 
 async def in_thread(work: Callable[[OnBytes], T], transfer: Transfer) -> T:
-    """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes."""
+    """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes.
+
+    It is given a moment to remove what is half done; if it stands still, nobody waits for it.
+    """
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def run() -> T:
+        try:
+            return work(transfer.on_bytes)
+        finally:
+            with suppress(RuntimeError):  # The loop is closed: nobody wants to know.
+                loop.call_soon_threadsafe(over.set)
+
     try:
-        return await asyncio.to_thread(work, transfer.on_bytes)
+        return await beside(run, "wakugumi transfer")
     except asyncio.CancelledError:
         transfer.stopped = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S):
+                await over.wait()
         raise
     finally:
         transfer.close()

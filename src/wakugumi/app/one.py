@@ -67,8 +67,9 @@ def run_one(
 
 
 def _show(result: Result, out: str | None, on_bytes: OnBytes = no_news) -> None:
-    _write(sys.stdout, result.stdout)
-    _write(sys.stderr, result.stderr)
+    for stream, text in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
+        on_bytes(0)  # Whoever stopped it wants to read no more.
+        _write(stream, text)
     if not result.ok and result.stderr and not result.stderr.endswith("\n"):
         _write(sys.stderr, "\n")
     if result.archive_bytes:
@@ -118,10 +119,11 @@ def _keep_files(result: Result, out: str | None, on_bytes: OnBytes) -> None:
         say(f"{made} made, and not kept: --out DIR writes them to a folder")
         return
     try:
-        written = result.extract(out, on_bytes)
+        written = result.extract_counted(out, on_bytes)
     except OSError as error:
-        raise ConfigError(f"cannot write to {out}: {error.strerror}", "choose another --out") from None
-    say(f"{one(len(written), 'file')} written to {out}")
+        hint = "make room, or choose another --out"
+        raise Refused("disk", f"cannot write to {out}: {error.strerror}", hint) from None
+    say(f"{one(written, 'file')} written to {out}")
 
 
 def _write(stream: object, text: str) -> None:
