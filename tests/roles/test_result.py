@@ -225,6 +225,8 @@ def test_all_of_a_long_output_is_there_and_its_end_without_fetching(shelf: Shelf
         status="FAILED", stdout="éé", stdout_blob=blob, stderr="err", stderr_blob=shelf.put(b"more err")
     )
     assert (talk.stdout_end, talk.stderr_end) == ("éé", "err")
+    assert (talk.stdout_bytes, talk.stderr_bytes) == (8_000_001, 8)
+    assert shelf.result(stdout="éé").stdout_bytes == 4
     with pytest.raises(JobFailed, match=r"err$"):
         talk.check()
     assert talk.stdout == said + "\ufffd"

@@ -83,6 +83,15 @@ class Result:
         return self._record.stderr
 
     @property
+    def stdout_bytes(self) -> int:
+        """The size of all of stdout, which is not fetched for it."""
+        return _bytes(self._record.stdout_blob, self._record.stdout)
+
+    @property
+    def stderr_bytes(self) -> int:
+        return _bytes(self._record.stderr_blob, self._record.stderr)
+
+    @property
     def is_here(self) -> bool:
         """All of it came with the result, and nothing has to be fetched."""
         record = self._record
@@ -206,6 +215,10 @@ class Result:
 def refused_result(error: Refused, job_id: str, program: str, item: object) -> Result:
     """A job that the system would not do, for a loop that one refusal must not end."""
     return Result(JobResult(job_id, "", program, FAILED, stderr=error.message, reason=error.code), job_id, item)
+
+
+def _bytes(blob: BlobRef | UnsetType, short: str) -> int:
+    return blob.size if isinstance(blob, BlobRef) else len(short.encode(errors="replace"))
 
 
 class _Files(Mapping[str, bytes]):
