@@ -26,6 +26,10 @@ Said = Callable[..., tuple[int, str, str]]
 
 ROW = qu.CacheRow("data-1", 2, 15_000_000, "job.assign.>", True, "v1", 3, 2, 7200.0, 5.0, 7)
 
+NOTHING: dict[str, object] = dict.fromkeys(qu.StatusAnswer.__struct_fields__, 0)
+LISTS: dict[str, object] = {"subjects": [], "busiest": [], "groups": []}
+STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), qu.StatusAnswer)
+
 
 class Keeps(ScriptedLeader):
     """A leader that answers every put as it was told to, after a word on how far it is."""
@@ -192,17 +196,45 @@ def test_a_cache_is_pinned_unpinned_and_dropped(leader: Keeps, said: Said) -> No
 
 def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
     counters = qu.BlobCounters(blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30)
-    fields: dict[str, object] = dict.fromkeys(qu.StatusAnswer.__struct_fields__, 0)
-    fields |= {"durable": False, "disk_low": False, "full": False, "subjects": [], "busiest": [], "groups": []}
-    status = msgspec.convert(fields, qu.StatusAnswer)
     leader.answer = lambda question: (
-        status if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
+        STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
     )
     assert call(["status"]) == 0
     out = capsys.readouterr().out
     assert "caches: 1, 14.3 MiB, 7 hits; workers fetched 2.0 GiB from the leader and 6.0 GiB from each other" in out
     assert call(["status", "-o", "quiet"]) == 0
     assert capsys.readouterr().out == "ok\n"
+    assert call(["status", "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["up_s"] == 0, "all that there was before"
+    caches = shown["caches"]
+    assert (caches["total"], caches["bytes"], caches["hits"]) == (1, 15_000_000, 7)
+    assert caches["blobs"]["from_workers_bytes"] == 6 << 30
+
+
+class KnowsNoCaches(Keeps):
+    """It is of an older version."""
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type != fr.ASK or b'"status"' in frame.payload:
+            return super()._reply(frame)
+        no = ms.write_refusal("unknown-question", "what is a cache?")
+        return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
+
+
+def test_status_of_several_leaders_tells_of_each_what_it_keeps(
+    leader: Keeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = KnowsNoCaches()
+    try:
+        leader.answer = lambda question: STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 5)
+        other.answer = STATUS
+        assert call(["status", "-o", "json", "--leader", f"{leader.address},{other.address}"]) == 0
+        one, two = json.loads(capsys.readouterr().out)
+        assert (one["leader"], one["caches"]["total"]) == (leader.address, 1)
+        assert (two["leader"], two["caches"]) == (other.address, None)
+    finally:
+        other.close()
 
 
 class KnowsNothing(Keeps):
