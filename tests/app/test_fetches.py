@@ -23,6 +23,8 @@ from tests.app.conftest import ScriptedLeader
 
 from wakugumi.adapters.blobs import ref_of_bytes
 from wakugumi.app import EXIT_INTERRUPTED
+from wakugumi.app.cli import call
+from wakugumi.app.fetches import Transfer
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.limits import MIB
 from wakugumi.wire import frame as fr
@@ -188,3 +190,67 @@ def test_a_full_folder_for_temporary_files_is_told_by_its_name(leader: Gives, st
     assert f"{tmp_path / 'temporary'}" in err
     assert "TMPDIR" in err
     assert "worker" not in err
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("wakugumi.app.fetches.monotonic", clock)
+    return clock
+
+
+def test_without_a_terminal_a_line_comes_twice_a_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    transfer = Transfer(100 * MIB)
+    for _ in range(50):
+        clock.now += 1
+        transfer.on_bytes(2 * MIB)
+    for _ in range(20):
+        clock.now += 1
+        transfer.on_bytes(0)
+    transfer.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "fetching 60.0 MiB of 100.0 MiB, 2.0 MiB/s",
+        "unpacking 100.0 MiB",
+    ]
+
+
+def test_what_is_done_soon_is_not_told_of(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    transfer = Transfer(10 * MIB)
+    for _ in range(10):
+        clock.now += 1
+        transfer.on_bytes(MIB)
+    transfer.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_whoever_draws_is_told_all_along_and_when_it_is_over(clock: Clock) -> None:
+    told: list[str] = []
+    transfer = Transfer(2 * MIB, told.append)
+    for count in (0, 0, MIB, MIB, 0):
+        clock.now += 2
+        transfer.on_bytes(count)
+    transfer.close()
+    assert told == [
+        "fetching 1.0 MiB of 2.0 MiB, 170.7 KiB/s",
+        "fetching 2.0 MiB of 2.0 MiB, 256.0 KiB/s",
+        "unpacking 2.0 MiB",
+        "",
+    ], "and before anything has come, the terminal is the program's"
+
+
+def test_the_last_word_has_a_line_of_its_own(
+    leader: Gives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("wakugumi.app.fetches.is_drawable", lambda _: True)
+    monkeypatch.setattr("wakugumi.app.fetches._QUIET_S", 0.0)
+    assert call(["run", "p", "--out", str(tmp_path / "out")]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("\r\x1b[Kfetching ")
+    assert err.endswith(f"\r\x1b[K1 file written to {tmp_path / 'out'}\n")
