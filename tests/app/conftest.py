@@ -38,6 +38,7 @@ class ScriptedLeader:
             except OSError:
                 return
             with peer:
+                self.peer = peer
                 peer.settimeout(DEADLINE_S)
                 decoder = fr.Decoder()
                 decoder.trust()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 from tests.app.conftest import ScriptedLeader
 
 from wakugumi import Cached
+from wakugumi.app import transfers
 from wakugumi.app.caches import named_contents
 from wakugumi.app.cli import call
 from wakugumi.app.one import named_files
-from wakugumi.app.transfers import Bars, in_brief
+from wakugumi.app.transfers import Bars, Lines, in_brief
 from wakugumi.core import questions as qu
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import LIST_ROWS_DEFAULT
@@ -25,6 +27,10 @@ from wakugumi.wire import message as ms
 Said = Callable[..., tuple[int, str, str]]
 
 ROW = qu.CacheRow("data-1", 2, 15_000_000, "job.assign.>", True, "v1", 3, 2, 7200.0, 5.0, 7)
+
+NOTHING: dict[str, object] = dict.fromkeys(qu.StatusAnswer.__struct_fields__, 0)
+LISTS: dict[str, object] = {"subjects": [], "busiest": [], "groups": []}
+STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), qu.StatusAnswer)
 
 
 class Keeps(ScriptedLeader):
@@ -192,17 +198,45 @@ def test_a_cache_is_pinned_unpinned_and_dropped(leader: Keeps, said: Said) -> No
 
 def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
     counters = qu.BlobCounters(blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30)
-    fields: dict[str, object] = dict.fromkeys(qu.StatusAnswer.__struct_fields__, 0)
-    fields |= {"durable": False, "disk_low": False, "full": False, "subjects": [], "busiest": [], "groups": []}
-    status = msgspec.convert(fields, qu.StatusAnswer)
     leader.answer = lambda question: (
-        status if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
+        STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
     )
     assert call(["status"]) == 0
     out = capsys.readouterr().out
     assert "caches: 1, 14.3 MiB, 7 hits; workers fetched 2.0 GiB from the leader and 6.0 GiB from each other" in out
     assert call(["status", "-o", "quiet"]) == 0
     assert capsys.readouterr().out == "ok\n"
+    assert call(["status", "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["up_s"] == 0, "all that there was before"
+    caches = shown["caches"]
+    assert (caches["total"], caches["bytes"], caches["hits"]) == (1, 15_000_000, 7)
+    assert caches["blobs"]["from_workers_bytes"] == 6 << 30
+
+
+class KnowsNoCaches(Keeps):
+    """It is of an older version."""
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type != fr.ASK or b'"status"' in frame.payload:
+            return super()._reply(frame)
+        no = ms.write_refusal("unknown-question", "what is a cache?")
+        return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
+
+
+def test_status_of_several_leaders_tells_of_each_what_it_keeps(
+    leader: Keeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = KnowsNoCaches()
+    try:
+        leader.answer = lambda question: STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 5)
+        other.answer = STATUS
+        assert call(["status", "-o", "json", "--leader", f"{leader.address},{other.address}"]) == 0
+        one, two = json.loads(capsys.readouterr().out)
+        assert (one["leader"], one["caches"]["total"]) == (leader.address, 1)
+        assert (two["leader"], two["caches"]) == (other.address, None)
+    finally:
+        other.close()
 
 
 class KnowsNothing(Keeps):
@@ -289,3 +323,62 @@ def test_a_bar_is_drawn_only_for_what_takes_longer_than_a_moment() -> None:
         assert not bars._progress.tasks
     finally:
         bars.close()
+
+
+def test_without_a_terminal_a_line_comes_twice_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["3 workers: 1 ok, 2 waiting"]
+    lines = Lines(0.0, lambda: more[-1])
+    for second in range(125):
+        rows = [Transfer("big.bin", second << 20, 1 << 30, "sending")] if second < 70 else []
+        if second < 40:
+            rows.append(Transfer("b", 0, 1 << 30, "reading"))
+        if second >= 100:
+            more.append("")
+        lines.show(rows, float(second))
+    assert capsys.readouterr().err.splitlines() == [
+        "2 files on the way, 1% of 2.0 GiB; 3 workers: 1 ok, 2 waiting",
+        "sending big.bin: 60.0 MiB of 1.0 GiB; 3 workers: 1 ok, 2 waiting",
+        "3 workers: 1 ok, 2 waiting",
+    ]
+
+
+class TakesItsTime(Keeps):
+    """It has all of it done only when somebody was told that it takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = threading.Event()
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type == fr.CACHE_PUT and not self.puts:
+            self.puts.append(frame)
+            progress = ms.CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
+            threading.Thread(target=self._end, args=[frame]).start()
+            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(progress))
+        return super()._reply(frame)
+
+    def _end(self, frame: fr.Frame) -> None:
+        assert self.told.wait(60)
+        self.peer.sendall(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(self.result)))
+
+
+@pytest.mark.parametrize("how", ["table", "json", "quiet"])
+def test_a_put_that_takes_long_is_told_of_where_nobody_looks(
+    said: Said, data: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    leader = TakesItsTime()
+    lines: list[str] = []
+
+    def say(text: str) -> None:
+        lines.append(text)
+        if "waiting" in text:
+            leader.told.set()
+
+    monkeypatch.setattr(transfers, "LINE_EVERY_S", 0.01)
+    monkeypatch.setattr(transfers, "say", say)
+    try:
+        code, _, err = said("put", "data-1", str(data), "--leader", leader.address, "-o", how)
+        assert (code, err) == (0, "")
+        assert lines[-1] == "3 workers: 1 ok, 2 waiting"
+    finally:
+        leader.close()

@@ -240,6 +240,8 @@ def test_all_of_a_long_output_is_there_and_its_end_without_fetching(shelf: Shelf
         status="FAILED", stdout="éé", stdout_blob=blob, stderr="err", stderr_blob=shelf.put(b"more err")
     )
     assert (talk.stdout_end, talk.stderr_end) == ("éé", "err")
+    assert (talk.stdout_bytes, talk.stderr_bytes) == (8_000_001, 8)
+    assert shelf.result(stdout="éé").stdout_bytes == 4
     with pytest.raises(JobFailed, match=r"err$"):
         talk.check()
     assert talk.stdout == said + "\ufffd"
@@ -346,6 +348,48 @@ def test_what_progress_raises_ends_the_transfer_and_leaves_nothing(shelf: Shelf,
     with pytest.raises(KeyboardInterrupt):
         shelf.result(archive_blob=shelf.put(archive(("a", b"x", FILE)))).extract(tmp_path / "out", stop)
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_it_can_be_ended_while_it_waits_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.adapters.passing.open_here", lambda *_: None)
+    shelf = Shelf(tmp_path)
+    far = shelf.result(archive_blob=shelf.put(archive(("a", b"x", FILE))))
+    tries: list[None] = []
+
+    def lost(*_: object) -> None:
+        tries.append(None)
+        raise Lost("the leader went away")
+
+    def stop(count: int) -> None:
+        assert count == 0
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FolderPlace, "fetch", lost)
+    with pytest.raises(KeyboardInterrupt):
+        far.extract(tmp_path / "out", stop)
+    assert len(tries) == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_it_can_be_ended_while_it_is_unpacked_and_leaves_whole_files(shelf: Shelf, tmp_path: Path) -> None:
+    packed = archive(("a", b"a" * 100, FILE), ("b", b"b" * 9_000_000, FILE))
+    large = shelf.result(archive_blob=shelf.put(packed))
+
+    def stop(_count: int) -> None:
+        if any(path.stat().st_size for path in (tmp_path / "out").glob(".waku-*-1")):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        large.extract(tmp_path / "out", stop)
+    assert tree(tmp_path / "out") == {"a": b"a" * 100}
+
+
+def test_files_may_be_only_counted(shelf: Shelf, tmp_path: Path) -> None:
+    packed = archive(("a", b"1", FILE), ("sub/", b"", 0), ("sub/b", b"2", FILE), ("link", b"a", LINK))
+    for made in (shelf.result(archive_blob=shelf.put(packed)), shelf.result(output_archive=packed)):
+        assert made.extract_counted(tmp_path / "out") == 3
+        assert tree(tmp_path / "out") == {"a": b"1", "sub/b": b"2", "link": b"1"}
+    assert shelf.result().extract_counted(tmp_path / "out") == 0
 
 
 def test_files_of_a_large_archive_leave_nothing_behind(

@@ -43,6 +43,20 @@ def test_every_worker_that_matches_answers_once(waku, programs: Path) -> None:
     assert sorted(waku("broadcast", "who", "-o", "quiet").stdout.split()) == ["w1", "w2"]
 
 
+def test_of_a_long_output_the_end_is_shown_and_told_as_such(grid, waku, programs: Path) -> None:
+    (programs / "shout").write_text("#!/bin/sh\nyes 0123456 | head -c 5000000; echo; echo the end; echo but >&2\n")
+    (programs / "shout").chmod(0o755)
+    done = waku("broadcast", "shout")
+    assert done.returncode == 0, done.stderr
+    head, note, *rest = done.stdout.splitlines()
+    assert head.startswith("w1: ok")
+    assert note == "    … the last 64.0 KiB of 5,000,009 bytes of stdout; -o json has all"
+    assert rest[-2:] == ["    the end", "    but"], "what is whole needs no word"
+    assert done.stdout.count("…") == 1
+    (row,) = json.loads(waku("broadcast", "shout", "-o", "json").stdout)["results"]
+    assert len(row["stdout"]) == 5_000_009
+
+
 @pytest.mark.usefixtures("two_more")
 def test_failures_and_silence_are_told_apart_and_make_the_exit_code(waku, programs: Path) -> None:
     (programs / "sleeps").write_text("#!/bin/sh\nexec sleep 600\n")

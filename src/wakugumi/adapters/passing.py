@@ -6,8 +6,10 @@ read there.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 
 from wakugumi.adapters.blobs import CHUNK_BYTES, Incoming
 from wakugumi.adapters.files import refused
@@ -16,8 +18,31 @@ from wakugumi.errors import Refused
 from wakugumi.wire.message import BlobRef
 
 
+class NotWritten(Refused):
+    """Our own disk does not take it: nobody else's fault, whoever it was fetched from."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__("disk", error.strerror or str(error), "make room there")
+        self.error = error
+
+
 class Passing(Incoming):
-    """Content on its way to a file that is gone soon: after a loss of power it would not be looked for."""
+    """Content on its way to a file that is gone soon: after a loss of power it would not be looked for.
+
+    What the disk does not take is NotWritten.
+    """
+
+    def __init__(self, ref: BlobRef, scratch: str, path: str) -> None:
+        with _ours():
+            super().__init__(ref, scratch, path)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        with _ours():
+            super().write(data)
+
+    def restart(self) -> None:
+        with _ours():
+            super().restart()
 
     def finish(self) -> None:
         if self.at != self.ref.size or self._digest.hexdigest() != self.ref.sha256:
@@ -25,9 +50,20 @@ class Passing(Incoming):
         try:
             os.replace(self._scratch, self._path)
         except OSError as error:
-            raise refused(error, "what was fetched cannot be kept") from None
+            raise NotWritten(error) from None
         finally:
             self.close()
+
+
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    """A refusal that began as an error of the disk is one of ours."""
+    try:
+        yield
+    except Refused as no:
+        if isinstance(no.__context__, OSError):
+            raise NotWritten(no.__context__) from None
+        raise
 
 
 def open_here(place: Place, ref: BlobRef, on_bytes: OnBytes) -> int | None:

@@ -1,7 +1,8 @@
 """How are the files of a stranger's archive written into a folder, and nowhere else?
 
 All names are checked before the first byte is written, links come last and are never stepped through, and each file
-takes its place in one step. Memory stays flat but for its folders and the list of what was written; zeros become holes.
+takes its place in one step. Memory stays flat but for its folders, unless a list of what was written is wanted; zeros
+become holes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
+from collections.abc import Callable, Iterator
 from itertools import count, dropwhile
 from pathlib import Path
 from typing import Final
@@ -22,8 +24,23 @@ _HOLE: Final = bytes(64 * KIB)
 _LINK_BYTES_MAX: Final = 4 * KIB
 
 
-def unpack(archive: Archive, folder: Path) -> list[Path]:
-    """Where the files and links are. Raises Refused("bad-name") before anything is written, PeerError and OSError."""
+def unpack(archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None) -> list[Path]:
+    """Where the files and links are. `go_on` is called all along, and what it raises ends it.
+
+    Raises Refused("bad-name") before anything is written, PeerError and OSError.
+    """
+    links = _checked_links(archive)
+    return [Path(path) for path in _Unpacking(archive, folder, go_on).run(links)]
+
+
+def unpack_counted(archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None) -> int:
+    """The same, and only how many there are: a list of millions of files would fill the memory."""
+    links = _checked_links(archive)
+    return sum(1 for _ in _Unpacking(archive, folder, go_on).run(links))
+
+
+def _checked_links(archive: Archive) -> int:
+    """How many entries are links, if none of all entries leads elsewhere."""
     links = 0
     folders: set[str] = set()
     for entry in archive.entries():
@@ -38,7 +55,7 @@ def unpack(archive: Archive, folder: Path) -> list[Path]:
         elif kind not in {0, stat.S_IFREG}:
             raise Refused("bad-name", f"{entry.name!r} in the result is neither a file nor a link")
     _check_apart(archive, folders)
-    return _Unpacking(archive, folder).run(links)
+    return links
 
 
 def _add_folders(entry: Entry, folders: set[str]) -> None:
@@ -56,25 +73,25 @@ def _check_apart(archive: Archive, folders: set[str]) -> None:
 
 
 class _Unpacking:
-    def __init__(self, archive: Archive, folder: Path) -> None:
+    def __init__(self, archive: Archive, folder: Path, go_on: Callable[[], None]) -> None:
         self._archive = archive
+        self._go_on = go_on
         self._folder = os.fspath(folder)
         self._scratch = f".waku-{os.urandom(8).hex()}"
         self._numbers = count()
         self._parent: tuple[str, str] = ("", self._folder)
         """The folder that the last file was put in, as the archive calls it, and where it is."""
 
-    def run(self, links: int) -> list[Path]:
-        written = []
+    def run(self, links: int) -> Iterator[str]:
+        """Each path, once it is there."""
         for entry in self._archive.entries():
             if entry.is_folder:
                 self._make(entry.name)
             elif not stat.S_ISLNK(entry.mode):
-                written.append(self._put(entry))
+                yield self._put(entry)
         # Links come last: no file of this archive is ever written through one of its links.
         if links:
-            written += [self._put(entry) for entry in self._archive.entries() if stat.S_ISLNK(entry.mode)]
-        return written
+            yield from (self._put(entry) for entry in self._archive.entries() if stat.S_ISLNK(entry.mode))
 
     def _make(self, inside: str) -> str:
         """Make the folders of this path, stepping through no link: where a link leads, nobody checked."""
@@ -91,8 +108,9 @@ class _Unpacking:
         self._parent = (inside, path)
         return path
 
-    def _put(self, entry: Entry) -> Path:
+    def _put(self, entry: Entry) -> str:
         """One step: whoever looks sees the old file or the new one. A folder in the way stays, and is an OSError."""
+        self._go_on()
         at = entry.name.rfind("/") + 1
         parent, name = self._make(entry.name[:at]), entry.name[at:]
         scratch = os.path.join(parent, f"{self._scratch}-{next(self._numbers)}")
@@ -106,7 +124,7 @@ class _Unpacking:
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
             raise
-        return Path(path)
+        return path
 
     def _write(self, entry: Entry, path: str) -> None:
         mode = 0o777 if entry.mode & 0o100 else 0o666
@@ -115,6 +133,7 @@ class _Unpacking:
             holes = False
             for piece in self._archive.content(entry):
                 holes |= _write_data(file, piece)
+                self._go_on()
             if holes:
                 os.ftruncate(file, entry.size)
         finally:

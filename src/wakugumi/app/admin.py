@@ -6,10 +6,12 @@ Each command is one question of `core.questions` and one way to show its answer;
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import closing
 from functools import reduce
 from typing import Annotated, Final
 
+import msgspec
 from cyclopts import Parameter
 
 from wakugumi.app import config, logs
@@ -36,10 +38,13 @@ Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose su
 
 def status(*, asking: Asking = ASKING) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
+    how = config.OUTPUT.value(asking.output)
     told = ask_each(qu.AskStatus(), qu.StatusAnswer, asking)
-    show_each(told, asking, _show_status, lambda answer: ["full" if answer.full else "ok"])
-    if config.OUTPUT.value(asking.output) == "table":
-        _show_files(asking)
+    kept = {} if how == "quiet" else _kept(asking)
+    beside = {each.leader: {"caches": kept.get(each.leader)} for each in told}
+    show_each(told, asking, _show_status, lambda answer: ["full" if answer.full else "ok"], beside)
+    if how == "table":
+        _show_kept(kept, len(told) > 1)
     return 0
 
 
@@ -296,22 +301,40 @@ def _show_status(answer: qu.StatusAnswer) -> None:
         table_out(("client", "is", "#unfinished", "#running", "#not fetched"), rows_by_client)
 
 
-def _show_files(asking: Asking) -> None:
-    """What the leader keeps for its workers, if it keeps anything."""
+class Kept(msgspec.Struct, frozen=True):
+    """What a leader keeps for its workers."""
+
+    total: int
+    """Caches."""
+    bytes: int
+    """Of all their files."""
+    hits: int
+    """How often a job or a worker asked for one of them."""
+    blobs: qu.BlobCounters
+
+
+def _kept(asking: Asking) -> dict[str, Kept]:
+    """By leader; those of a version that keeps no caches, or keeps them otherwise, are left out."""
     try:
         told = ask_each(qu.AskCaches(LIST_ROWS_MAX), qu.CachesAnswer, asking)
     except (Refused, PeerError):
-        return  # It is of a version that keeps none, or keeps them otherwise.
-    for each in told:
-        answer = each.answer
-        if answer is not None and (answer.total or answer.blobs.blobs):
-            sent = answer.blobs
-            hits = sum(row.hits for row in answer.rows)
-            title = f"caches of {each.leader}" if len(told) > 1 else "caches"
+        return {}
+    answers = {each.leader: each.answer for each in told if each.answer is not None}
+    return {
+        leader: Kept(answer.total, answer.bytes, sum(row.hits for row in answer.rows), answer.blobs)
+        for leader, answer in answers.items()
+    }
+
+
+def _show_kept(kept: Mapping[str, Kept], several: bool) -> None:
+    for leader, what in kept.items():
+        sent = what.blobs
+        if what.total or sent.blobs:
+            title = f"caches of {leader}" if several else "caches"
             fetched = (
                 f"{size(sent.from_leader_bytes)} from the leader and {size(sent.from_workers_bytes)} from each other"
             )
-            print(f"\n{title}: {answer.total:,}, {size(answer.bytes)}, {one(hits, 'hit')}; workers fetched {fetched}")
+            print(f"\n{title}: {what.total:,}, {size(what.bytes)}, {one(what.hits, 'hit')}; workers fetched {fetched}")
 
 
 _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")

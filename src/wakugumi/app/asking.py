@@ -6,7 +6,7 @@ one below the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from wakugumi.app import config
@@ -68,16 +68,24 @@ def answers(told: Sequence[Told[A]]) -> list[A]:
 
 
 def show_each(
-    told: Sequence[Told[A]], asking: Asking, table: Callable[[A], None], quiet: Callable[[A], Sequence[str]]
+    told: Sequence[Told[A]],
+    asking: Asking,
+    table: Callable[[A], None],
+    quiet: Callable[[A], Sequence[str]],
+    beside: Mapping[str, Mapping[str, object]] = {},
 ) -> None:
-    """In the form that was asked for: as it is from one leader, and a section for each of several."""
+    """In the form that was asked for: as it is from one leader, and a section for each of several.
+
+    JSON has further fields `beside` a leader's answer.
+    """
     how = config.OUTPUT.value(asking.output)
     several = len(told) > 1
     if how == "quiet":
         for answer in answers(told):
             lines_out(quiet(answer))
     elif how == "json":
-        json_out([_named(each) for each in told] if several else told[0].answer)
+        rows = [_fields(each, named=several) | dict(beside.get(each.leader, {})) for each in told]
+        json_out(rows if several else rows[0])
     else:
         for at, each in enumerate(told):
             if several:
@@ -88,14 +96,15 @@ def show_each(
                 table(each.answer)
 
 
-def _named(told: Told[A]) -> dict[str, object]:
+def _fields(told: Told[A], *, named: bool) -> dict[str, object]:
     import msgspec
 
+    leader = {"leader": told.leader} if named else {}
     if told.answer is None:
-        return {"leader": told.leader, "trouble": told.trouble}
+        return {**leader, "trouble": told.trouble}
     fields = msgspec.to_builtins(told.answer)
     assert isinstance(fields, dict)
-    return {"leader": told.leader, **fields}
+    return {**leader, **fields}
 
 
 def id_of(text: str) -> str:

@@ -23,7 +23,7 @@ from wakugumi.app.options import (
     Subject,
     Timeout,
 )
-from wakugumi.app.output import colour, duration, json_out, one, say, say_error
+from wakugumi.app.output import colour, duration, json_out, one, say, say_error, size
 from wakugumi.app.stoppable import run
 from wakugumi.app.transfers import shown
 from wakugumi.errors import EXIT_JOB_FAILED
@@ -117,7 +117,13 @@ def _show(result: Result) -> None:
         how += f" (exit code {result.exit_code})"
     took = "" if result.run_s is None else f" in {duration(result.run_s)}"
     print(f"{colour(str(result.item), 'bold')}: {how}{took}")
-    for text in (result.stdout_end, result.stderr_end):
+    for name, text, whole_bytes in (
+        ("stdout", result.stdout_end, result.stdout_bytes),
+        ("stderr", result.stderr_end, result.stderr_bytes),
+    ):
+        shown_bytes = len(text.encode(errors="replace"))
+        if shown_bytes < whole_bytes:
+            print(f"    … the last {size(shown_bytes)} of {whole_bytes:,} bytes of {name}; -o json has all")
         for line in text.splitlines():
             print(f"    {line}")
 

@@ -57,11 +57,11 @@ def caches_put(
         nonlocal last
         text = _counts(summary)
         if how == "table" and is_drawable(sys.stderr) and text != last:
-            last = text
             say(text)
+        last = text
 
     async def put() -> CacheSummary:
-        async with connected(asking.leader) as grid, shown(grid, named):
+        async with connected(asking.leader) as grid, shown(grid, named, lambda: last):
             return await grid.put_cache(
                 cache, named, target=target, within_s=within, share=share, pinned=pin, on_progress=on_progress
             )

@@ -1,14 +1,17 @@
-"""How is much fetched while all else goes on, and how far is it? In a thread; a terminal's stderr tells."""
+"""How is much fetched while all else goes on, and how far is it? In a thread; stderr tells, most of all a terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from wakugumi.app.output import is_drawable, size
+from wakugumi.adapters.threads import beside
+from wakugumi.app.output import is_drawable, say, size
+from wakugumi.app.transfers import LINE_EVERY_S
 
 if TYPE_CHECKING:
     from wakugumi.adapters.places import OnBytes
@@ -18,6 +21,8 @@ T = TypeVar("T")
 _QUIET_S: Final = 1.0
 """What is done sooner needs no line."""
 _DRAW_EVERY_S: Final = 0.2
+_STOP_S: Final = 1.0
+"""How long a transfer that was stopped may take to clean up after itself."""
 
 
 class Transfer:
@@ -26,10 +31,12 @@ class Transfer:
     def __init__(self, total_bytes: int, told: Callable[[str], None] | None = None) -> None:
         self._total = total_bytes
         self._done = 0
-        self._told = told or (_draw if is_drawable(sys.stderr) else _keep_quiet)
+        is_drawn = told is not None or is_drawable(sys.stderr)
+        self._told = told or (_draw if is_drawn else _say)
+        self._every_s = _DRAW_EVERY_S if is_drawn else LINE_EVERY_S
         self._began_at = monotonic()
-        self._next_at = self._began_at + _QUIET_S
-        self._drawn = False
+        self._next_at = self._began_at + (_QUIET_S if is_drawn else LINE_EVERY_S)
+        self._is_shown = False
         self.stopped = False
 
     def on_bytes(self, count: int) -> None:
@@ -37,14 +44,19 @@ class Transfer:
             raise TransferStopped
         self._done += count
         now = monotonic()
-        if now >= self._next_at:
-            self._next_at = now + _DRAW_EVERY_S
-            self._drawn = True
-            rate = self._done / (now - self._began_at)
-            self._told(f"fetching {size(self._done)} of {size(max(self._total, self._done))}, {size(int(rate))}/s")
+        if now >= self._next_at and self._done:
+            self._next_at = now + self._every_s
+            self._is_shown = True
+            self._told(self._text(count, now - self._began_at))
+
+    def _text(self, count: int, passed_s: float) -> str:
+        if not count and self._done >= self._total:
+            return f"unpacking {size(self._done)}"
+        rate = size(int(self._done / passed_s))
+        return f"fetching {size(self._done)} of {size(max(self._total, self._done))}, {rate}/s"
 
     def close(self) -> None:
-        if self._drawn:
+        if self._is_shown:
             self._told("")
 
 
@@ -53,11 +65,27 @@ class TransferStopped(Exception):
 
 
 async def in_thread(work: Callable[[OnBytes], T], transfer: Transfer) -> T:
-    """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes."""
+    """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes.
+
+    It is given a moment to remove what is half done; if it stands still, nobody waits for it.
+    """
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def run() -> T:
+        try:
+            return work(transfer.on_bytes)
+        finally:
+            with suppress(RuntimeError):  # The loop is closed: nobody wants to know.
+                loop.call_soon_threadsafe(over.set)
+
     try:
-        return await asyncio.to_thread(work, transfer.on_bytes)
+        return await beside(run, "wakugumi transfer")
     except asyncio.CancelledError:
         transfer.stopped = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S):
+                await over.wait()
         raise
     finally:
         transfer.close()
@@ -68,5 +96,6 @@ def _draw(text: str) -> None:
     sys.stderr.flush()
 
 
-def _keep_quiet(_text: str) -> None:
-    """Nobody watches."""
+def _say(text: str) -> None:
+    if text:
+        say(text)

@@ -57,22 +57,28 @@ def run_one(
             if not result.is_here:  # The rest must be fetched while the grid is there.
                 from wakugumi.app.fetches import Transfer, in_thread
 
-                await in_thread(partial(_show, result, out), Transfer(result.archive_bytes))
+                _say_last(await in_thread(partial(_show, result, out), Transfer(result.archive_bytes)))
             return result
 
     result = run(job())
     if result.is_here:
-        _show(result, out)
+        _say_last(_show(result, out))
     return exit_code(result)
 
 
-def _show(result: Result, out: str | None, on_bytes: OnBytes = no_news) -> None:
-    _write(sys.stdout, result.stdout)
-    _write(sys.stderr, result.stderr)
+def _show(result: Result, out: str | None, on_bytes: OnBytes = no_news) -> str:
+    """What is to be said when all is done: until then a line on how far it is may be drawn."""
+    for stream, text in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
+        on_bytes(0)  # Whoever stopped it wants to read no more.
+        _write(stream, text)
     if not result.ok and result.stderr and not result.stderr.endswith("\n"):
         _write(sys.stderr, "\n")
-    if result.archive_bytes:
-        _keep_files(result, out, on_bytes)
+    return _keep_files(result, out, on_bytes) if result.archive_bytes else ""
+
+
+def _say_last(text: str) -> None:
+    if text:
+        say(text)
 
 
 def named_files(words: Sequence[str], cached: Sequence[str] = ()) -> dict[str, Content]:
@@ -112,16 +118,16 @@ def exit_code(result: Result) -> int:
     return known.exit_code if known else EXIT_JOB_FAILED
 
 
-def _keep_files(result: Result, out: str | None, on_bytes: OnBytes) -> None:
+def _keep_files(result: Result, out: str | None, on_bytes: OnBytes) -> str:
     if out is None:
         made = one(len(result.files), "file") if result.is_here else f"{size(result.archive_bytes)} of files"
-        say(f"{made} made, and not kept: --out DIR writes them to a folder")
-        return
+        return f"{made} made, and not kept: --out DIR writes them to a folder"
     try:
-        written = result.extract(out, on_bytes)
+        written = result.extract_counted(out, on_bytes)
     except OSError as error:
-        raise ConfigError(f"cannot write to {out}: {error.strerror}", "choose another --out") from None
-    say(f"{one(len(written), 'file')} written to {out}")
+        hint = "make room, or choose another --out"
+        raise Refused("disk", f"cannot write to {out}: {error.strerror}", hint) from None
+    return f"{one(written, 'file')} written to {out}"
 
 
 def _write(stream: object, text: str) -> None:

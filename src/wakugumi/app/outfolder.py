@@ -119,7 +119,7 @@ class OutFolder:
         try:
             os.mkdir(scratch)
             try:
-                result.extract(scratch, on_bytes)
+                result.extract_counted(scratch, on_bytes)
                 texts = (result.stdout, result.stderr)
             except (Refused, PeerError, Lost) as error:
                 if isinstance(error, Refused) and error.code == "disk":
@@ -131,6 +131,7 @@ class OutFolder:
                 texts = (result.stdout_end, result.stderr_end)
             for stream, text in zip(("stdout", "stderr"), texts):
                 _write(_free_name(scratch, stream), text.encode(errors="replace"))
+            on_bytes(0)  # What was stopped is not to be seen.
             _write(os.path.join(scratch, RECORD), msgspec.json.encode(record) + b"\n")
             self._move(scratch, os.path.join(self.path, out))
         except OSError as error:

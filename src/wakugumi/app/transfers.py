@@ -1,16 +1,17 @@
-"""How far are large files on their way? Bars on a terminal, once it takes longer than a moment; elsewhere nothing."""
+"""How far are large files on their way? Bars on a terminal, once it takes longer than a moment; elsewhere a line now
+and then, so that whoever reads the log of a script sees that it goes on."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.adapters.tasks import Tasks
-from wakugumi.app.output import is_drawable, one
+from wakugumi.app.output import is_drawable, one, say, size
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -22,22 +23,24 @@ _LOOK_EVERY_S: Final = 0.2
 _SHOWN_AFTER_S: Final = 1.0
 """Who waits for less does not want to read."""
 _BARS_MAX: Final = 8
+LINE_EVERY_S: Final = 30.0
+"""Where nobody looks: often enough to see that it goes on, and seldom enough for a log."""
 
 
 @asynccontextmanager
-async def shown(grid: Grid, files: object) -> AsyncIterator[None]:
-    """Draw what this grid reads and sends, if there are files at all and somebody looks."""
-    if not files or not is_drawable(sys.stderr):
+async def shown(grid: Grid, files: object, more: Callable[[], str] = str) -> AsyncIterator[None]:
+    """Tell what this grid reads and sends, if there are files at all; in lines also what there is `more` to say."""
+    if not files:
         yield
         return
     tasks = Tasks()
-    bars = Bars()
-    tasks.start(_watch(grid, bars), name="progress of transfers")
+    view = Bars() if is_drawable(sys.stderr) else Lines(monotonic(), more)
+    tasks.start(_watch(grid, view), name="progress of transfers")
     try:
         yield
     finally:
         await tasks.close()
-        bars.close()
+        view.close()
 
 
 def in_brief(rows: Sequence[Transfer]) -> str:
@@ -47,6 +50,25 @@ def in_brief(rows: Sequence[Transfer]) -> str:
     total = sum(row.total_bytes for row in rows)
     done = sum(row.done_bytes for row in rows)
     return f"{one(len(rows), 'file')} on the way, {done / max(total, 1):.0%}"
+
+
+class Lines:
+    """One line about all of it, every half a minute."""
+
+    def __init__(self, now: float, more: Callable[[], str]) -> None:
+        self._more = more
+        self._next_at = now + LINE_EVERY_S
+
+    def show(self, rows: Sequence[Transfer], now: float) -> None:
+        if now < self._next_at:
+            return
+        self._next_at = now + LINE_EVERY_S
+        text = "; ".join(filter(None, (_in_full(rows), self._more())))
+        if text:
+            say(text)
+
+    def close(self) -> None:
+        """What has become of it is said by others."""
 
 
 class Bars:
@@ -101,7 +123,14 @@ class Bars:
         return self._progress
 
 
-async def _watch(grid: Grid, bars: Bars) -> None:
+async def _watch(grid: Grid, view: Bars | Lines) -> None:
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
-        bars.show(grid.transfers(), monotonic())
+        view.show(grid.transfers(), monotonic())
+
+
+def _in_full(rows: Sequence[Transfer]) -> str:
+    if len(rows) == 1:
+        row = rows[0]
+        return f"{row.what} {row.name}: {size(row.done_bytes)} of {size(row.total_bytes)}"
+    return f"{in_brief(rows)} of {size(sum(row.total_bytes for row in rows))}" if rows else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import finalize
@@ -83,6 +83,15 @@ class Result:
         return self._record.stderr
 
     @property
+    def stdout_bytes(self) -> int:
+        """The size of all of stdout, which is not fetched for it."""
+        return _bytes(self._record.stdout_blob, self._record.stdout)
+
+    @property
+    def stderr_bytes(self) -> int:
+        return _bytes(self._record.stderr_blob, self._record.stderr)
+
+    @property
     def is_here(self) -> bool:
         """All of it came with the result, and nothing has to be fetched."""
         record = self._record
@@ -136,20 +145,21 @@ class Result:
 
         An archive that did not fit a frame is first fetched to a hidden file in `folder`, which takes as long as it
         takes: in a program with a loop, `await asyncio.to_thread(result.extract, folder)`. `on_bytes` is called with
-        the number of bytes that have come since it was last called; what it raises ends it. Raises Refused("expired")
-        if the leader keeps it no longer, Refused("blob-broken") if what came is not what the worker sent, and Lost.
+        the number of bytes that have come since it was last called, and with 0 while it waits or unpacks; what it
+        raises ends it. Raises Refused("expired") if the leader keeps it no longer, Refused("blob-broken") if what came
+        is not what the worker sent, Lost, and OSError if it cannot be written here.
         """
         from wakugumi.adapters.unpack import unpack
-        from wakugumi.adapters.unzip import Archive
 
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        blob = self._record.archive_blob
-        if isinstance(blob, BlobRef):
-            with fetched(self._place, blob, os.fspath(target), on_bytes) as file:
-                return unpack(Archive.of_file(file), target)
-        packed = self._record.output_archive
-        return unpack(Archive.of_bytes(packed), target) if packed else []
+        with self._opened(folder, on_bytes) as (archive, target):
+            return unpack(archive, target, lambda: on_bytes(0)) if archive else []
+
+    def extract_counted(self, folder: str | os.PathLike[str], on_bytes: OnBytes = no_news) -> int:
+        """The same, and tell only how many there are: that takes no memory, however many."""
+        from wakugumi.adapters.unpack import unpack_counted
+
+        with self._opened(folder, on_bytes) as (archive, target):
+            return unpack_counted(archive, target, lambda: on_bytes(0)) if archive else 0
 
     def for_item(self, item: object) -> Result:
         """The same result, as the answer to another item."""
@@ -173,6 +183,20 @@ class Result:
             self._texts[blob.sha256] = fetch_bytes(self._place, blob).decode("utf-8", "replace")
         return self._texts[blob.sha256]
 
+    @contextmanager
+    def _opened(self, folder: str | os.PathLike[str], on_bytes: OnBytes) -> Iterator[tuple[Archive | None, Path]]:
+        """The archive, if there is one, and the folder to unpack it in, which is made."""
+        from wakugumi.adapters.unzip import Archive
+
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        blob, packed = self._record.archive_blob, self._record.output_archive
+        if isinstance(blob, BlobRef):
+            with fetched(self._place, blob, os.fspath(target), on_bytes) as file:
+                yield Archive.of_file(file), target
+        else:
+            yield Archive.of_bytes(packed) if packed else None, target
+
     def _open_files(self) -> _Files:
         from wakugumi.adapters.unzip import Archive
 
@@ -191,6 +215,10 @@ class Result:
 def refused_result(error: Refused, job_id: str, program: str, item: object) -> Result:
     """A job that the system would not do, for a loop that one refusal must not end."""
     return Result(JobResult(job_id, "", program, FAILED, stderr=error.message, reason=error.code), job_id, item)
+
+
+def _bytes(blob: BlobRef | UnsetType, short: str) -> int:
+    return blob.size if isinstance(blob, BlobRef) else len(short.encode(errors="replace"))
 
 
 class _Files(Mapping[str, bytes]):
