@@ -345,6 +345,8 @@ UPLOAD_WAIT_S: Final = 5.0
 """How long an upload waits for its turn before it is told to come again: shorter than a sender waits for a byte."""
 UPLOAD_PATIENCE_S: Final = 300.0
 """How long a sender comes again to a place that is busy."""
+UPLOAD_UNREACHED_S: Final = 300.0
+"""A place to which no byte has gone for so long, while its leader is there, is one that cannot be reached from here."""
 SERVING_MAX: Final = 256
 """Blobs that a leader sends at once; further ones are told to come again. A worker has a smaller number of its own."""
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.roles.test_client import Peer, ScriptedLeader, scripted, soon
@@ -17,9 +20,9 @@ from tests.roles.test_several_leaders import next_but
 
 from wakugumi.adapters.blobs import BlobStore
 from wakugumi.adapters.places import FolderPlace
-from wakugumi.core.job import JobId
+from wakugumi.core.job import ConnId, JobId
 from wakugumi.errors import Lost, Refused
-from wakugumi.limits import INLINE_FILE_BYTES_MAX
+from wakugumi.limits import INLINE_FILE_BYTES_MAX, LEADERS_PER_CLIENT_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles import uploads
 from wakugumi.roles.client import Grid, connect
 from wakugumi.wire import frame as fr
@@ -277,20 +280,162 @@ async def test_a_file_that_was_only_touched_or_replaced_by_the_same_is_sent(tmp_
         assert (await job).ok
 
 
-async def test_a_place_that_says_no_ends_the_job_with_its_words(
+async def test_a_place_that_says_no_ends_the_job_with_its_words_and_its_hint(
+    tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no(*_: object) -> None:
+        raise Refused("denied", "not for you", hint="ask the keeper of the bucket")
+
+    monkeypatch.setattr(FolderPlace, "put", no)
+    async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
+        job = await grid.submit("p", files={"big.bin": big})
+        misses(peer, (await submitted(peer)).msg_id, BIG)
+        with pytest.raises(Refused, match="not for you") as caught:
+            await job
+        assert (caught.value.code, caught.value.hint) == ("denied", "ask the keeper of the bucket")
+        assert grid.status().unfinished == 0
+
+
+async def test_a_place_without_room_is_a_full_leader_and_offered_the_job_again(
+    tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tries = FolderPlace.put, 0
+
+    def full(self: FolderPlace, *rest: object) -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= uploads._ROUNDS_MAX + 1:
+            raise Refused("disk", "no room there")
+        real(self, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FolderPlace, "put", full)
+    monkeypatch.setattr(uploads, "RECONNECT_FIRST_S", 0.001)
+    monkeypatch.setattr(uploads, "RECONNECT_MAX_S", 0.002)
+    async with grid_with_place(tmp_path / "place") as (grid, peer, leader):
+        job = await grid.submit("p", files={"big.bin": big})
+        frame = await submitted(peer)
+        while not leader.has(BIG):
+            misses(peer, frame.msg_id, BIG)
+            assert await submitted(peer) == frame
+        peer.result(JobId(frame.msg_id))
+        assert (await job).ok
+
+
+@pytest.mark.spec("K5")
+async def test_a_place_without_room_lets_another_leader_have_the_job(
+    tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = FolderPlace.put
+
+    def put(self: FolderPlace, *rest: object) -> None:
+        if self.store is not None and "one" in str(self.store.folder):
+            raise Refused("disk", "no room there")
+        real(self, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FolderPlace, "put", put)
+    async with AsyncExitStack() as stack:
+        leaders = [WithPlace(tmp_path / "one"), WithPlace(tmp_path / "two")]
+        for leader in leaders:
+            await stack.enter_async_context(scripted(leader))
+        async with asyncio.TaskGroup() as group:
+            coming = [group.create_task(leader.peer()) for leader in leaders]
+            url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
+            grid = await stack.enter_async_context(connect(url, cap=2))
+            peers = [await one for one in coming]
+        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        job = await grid.submit("p", files={"big.bin": big})
+        frame = await submitted(peers[0])
+        misses(peers[0], frame.msg_id, BIG)
+        assert await submitted(peers[1]) == frame
+        misses(peers[1], frame.msg_id, BIG)
+        assert await submitted(peers[1]) == frame
+        peers[1].result(JobId(frame.msg_id))
+        assert (await job).ok
+
+
+async def test_a_cancel_while_a_place_without_room_is_given_time_ends_the_job(
     tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise Refused("disk", "no room there")
 
     monkeypatch.setattr(FolderPlace, "put", full)
+    monkeypatch.setattr(uploads, "RECONNECT_FIRST_S", 1000.0)
+    monkeypatch.setattr(uploads, "RECONNECT_MAX_S", 1000.0)
+    async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
+        job = await grid.submit("p", files={"big.bin": big})
+        frame = await submitted(peer)
+        misses(peer, frame.msg_id, BIG)
+        assert await submitted(peer) == frame
+        misses(peer, frame.msg_id, BIG)
+        await soon(lambda: any(each.later for each in grid._session._uploads._held.values()))
+        await job.cancel()
+        assert (await job).reason == "cancelled"
+
+
+async def test_a_place_that_cannot_be_reached_is_told_of_and_given_up_after_a_while(
+    tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries = 0
+
+    def lost(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise Lost(f"no route to it, {tries}")
+
+    monkeypatch.setattr(FolderPlace, "put", lost)
+    monkeypatch.setattr(uploads, "RECONNECT_FIRST_S", 0.01)
+    monkeypatch.setattr(uploads, "UPLOAD_UNREACHED_S", 0.2)
+    caplog.set_level("INFO", "wakugumi.client")
     async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
         job = await grid.submit("p", files={"big.bin": big})
         misses(peer, (await submitted(peer)).msg_id, BIG)
-        with pytest.raises(Refused, match="no room there") as caught:
+        with pytest.raises(Refused, match=r"no route to it, [0-9]+") as caught:
             await job
-        assert caught.value.code == "disk"
-        assert grid.status().unfinished == 0
+        assert tries > 1
+        assert "reached from here" in caught.value.hint
+    levels = [record.levelname for record in caplog.records if "trying again" in record.message]
+    assert levels == ["INFO", *["WARNING"] * (tries - 1)]
+
+
+async def test_a_place_that_takes_bytes_is_never_given_up(
+    tmp_path: Path, big: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, until = FolderPlace.put, time.monotonic() + 0.5
+
+    def put(self: FolderPlace, ref: BlobRef, source: Path, on_bytes: Any) -> None:
+        if time.monotonic() < until:
+            on_bytes(1)
+            raise Lost("the line broke")
+        real(self, ref, source, on_bytes)
+
+    monkeypatch.setattr(FolderPlace, "put", put)
+    monkeypatch.setattr(uploads, "RECONNECT_FIRST_S", 0.01)
+    monkeypatch.setattr(uploads, "RECONNECT_MAX_S", 0.01)
+    monkeypatch.setattr(uploads, "UPLOAD_UNREACHED_S", 0.2)
+    async with grid_with_place(tmp_path / "place") as (grid, peer, leader):
+        job = await grid.submit("p", files={"big.bin": big})
+        frame = await submitted(peer)
+        misses(peer, frame.msg_id, BIG)
+        assert await submitted(peer) == frame
+        assert leader.has(BIG)
+        peer.result(JobId(frame.msg_id))
+        assert (await job).ok
+
+
+async def test_the_place_of_a_connection_that_lives_is_remembered_however_many_others_come_and_go(
+    tmp_path: Path,
+) -> None:
+    async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
+        session = grid._session
+        welcome = ms.Welcome("test", [ms.BLOBS], "file:///elsewhere")
+        for number in range(1000, 1000 + 3 * LEADERS_PER_CLIENT_MAX):
+            session._names[ConnId(number)] = "elsewhere"
+            session.welcomed(ConnId(number), welcome)
+        assert len(session._places) == 2 * LEADERS_PER_CLIENT_MAX
+        job = await grid.submit("p")
+        peer.result(JobId((await submitted(peer)).msg_id))
+        assert (await job)._place == (tmp_path / "place").as_uri()
 
 
 @pytest.mark.parametrize(
@@ -379,22 +524,107 @@ async def test_a_leader_that_asks_for_ever_is_not_answered_for_ever(
             await job
 
 
+@pytest.mark.spec("K6")
 @pytest.mark.parametrize("own", [True, False])
-async def test_an_old_leader_gets_what_fits_a_frame_and_nothing_else(big: Path, own: bool) -> None:
+async def test_an_old_leader_gets_what_fits_a_frame_and_nothing_else(
+    tmp_path: Path, big: Path, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "HELLO_DEADLINE_S", 1.1)
+    huge = tmp_path / "huge.bin"
+    huge.write_bytes(bytes(PAYLOAD_BYTES_MAX * 3 // 4))
     async with scripted(ScriptedLeader(own=own)) as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
         async with connect(f"127.0.0.1:{leader.port}") as grid:
             peer = await coming
-            large = await grid.submit("p", files={"big.bin": big})
-            small = await grid.submit("p", files={"small.bin": b"x" * INLINE_FILE_BYTES_MAX})
+            too_large = await grid.submit("p", files={"huge.bin": huge})
+            large = await grid.submit("p", files={"big.bin": big, "more": b"more", "big.too": BIG[::-1]}, args=["x"])
             with pytest.raises(Refused, match="an old one that takes only what does") as caught:
-                await large
+                await too_large
             assert caught.value.code == "too-big"
             frame = await peer.next(fr.SUBMIT_JOB)
-            assert json.loads(frame.payload)["Files"][0]["Name"] == "small.bin"
+            told = json.loads(frame.payload)
+            assert [(each["Name"], base64.b64decode(each["Content"])) for each in told["Files"]] == [
+                ("big.bin", BIG),
+                ("big.too", BIG[::-1]),
+                ("more", b"more"),
+            ]
+            assert (told["JobId"], told["Args"]) == (large.id, ["x"])
             peer.result(JobId(frame.msg_id))
-            assert (await small).ok
+            assert (await large).ok
             assert [seen.type for seen in peer.seen].count(fr.SUBMIT_JOB) == 1
+
+
+@pytest.mark.parametrize("change", ["written", "truncated", "removed", "replaced"])
+async def test_for_an_old_leader_too_a_file_must_be_what_it_was(big: Path, change: str) -> None:
+    async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
+        coming = group.create_task(leader.peer())
+        async with connect(f"127.0.0.1:{leader.port}") as grid:
+            peer = await coming
+            job = await grid.submit("p", files={"big.bin": big})
+            alter(big, change)
+            peer.welcome()
+            with pytest.raises(Refused, match=r"is gone since|was changed since"):
+                await job
+            assert fr.SUBMIT_JOB not in [seen.type for seen in peer.seen]
+
+
+async def test_a_leader_whose_welcome_is_slow_gets_its_files_by_reference_all_the_same(
+    tmp_path: Path, big: Path
+) -> None:
+    async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
+        coming = group.create_task(leader.peer())
+        async with connect(f"127.0.0.1:{leader.port}") as grid:
+            peer = await coming
+            await soon(lambda: grid.status().connected)
+            assert grid.status().old_leader
+            large = await grid.submit("p", files={"big.bin": big})
+            small = await grid.submit("p")
+            frame = await submitted(peer)
+            assert frame.msg_id == small.request.job
+            peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.BLOBS], (tmp_path / "place").as_uri())))
+            frame = await submitted(peer)
+            assert frame.msg_id == large.request.job
+            assert json.loads(frame.payload)["Files"] == [{"Name": "big.bin", "Sha256": sha(BIG), "Size": len(BIG)}]
+            for job in (large, small):
+                peer.result(job.request.job)
+                assert (await job).ok
+
+
+async def test_a_job_that_is_cancelled_while_its_leader_has_not_said_welcome_ends(tmp_path: Path, big: Path) -> None:
+    async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
+        coming = group.create_task(leader.peer())
+        async with connect(f"127.0.0.1:{leader.port}") as grid:
+            peer = await coming
+            await soon(lambda: grid.status().connected)
+            job = await grid.submit("p", files={"big.bin": big})
+            await soon(lambda: any(each.waiting for each in grid._session._uploads._strangers.values()))
+            await job.cancel()
+            assert (await job).reason == "cancelled"
+            peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.BLOBS], (tmp_path / "place").as_uri())))
+            await soon(lambda: not grid.status().old_leader)
+            assert fr.SUBMIT_JOB not in [seen.type for seen in peer.seen]
+
+
+@pytest.mark.spec("K6")
+async def test_what_does_not_fit_an_old_leader_goes_to_one_that_takes_blobs(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.bin"
+    huge.write_bytes(bytes(PAYLOAD_BYTES_MAX * 3 // 4))
+    async with AsyncExitStack() as stack:
+        old, new = ScriptedLeader(own=True), WithPlace(tmp_path / "place")
+        for leader in (old, new):
+            await stack.enter_async_context(scripted(leader))
+        async with asyncio.TaskGroup() as group:
+            coming = [group.create_task(leader.peer()) for leader in (old, new)]
+            grid = await stack.enter_async_context(connect(f"127.0.0.1:{old.port},127.0.0.1:{new.port}"))
+            peers = [await one for one in coming]
+        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        jobs = [await grid.submit("p", files={"huge.bin": huge}) for _ in range(3)]
+        frames = [await submitted(peers[1]) for _ in jobs]
+        for frame in frames:
+            peers[1].result(JobId(frame.msg_id))
+        for job in jobs:
+            assert (await job).ok
+        assert fr.SUBMIT_JOB not in [seen.type for seen in peers[0].seen]
 
 
 async def test_content_in_memory_counts_once_however_many_jobs_bring_it(tmp_path: Path) -> None:
