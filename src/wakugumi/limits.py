@@ -164,6 +164,8 @@ PUTS_PER_WORKER_MAX: Final = 4
 PUT_DEADLINE_S: Final = 3_600.0
 """How long a put waits for the workers unless told otherwise: a terabyte takes as long at 3 Gbit/s."""
 PUT_DEADLINE_MAX_S: Final = 7 * 86_400.0
+PUT_LEADER_GRACE_S: Final = 10.0
+"""A leader that is away when a put's time is over has so long to come back; then its client waits no longer."""
 PUT_AGAIN_S: Final = 15.0
 """A worker that was asked to have a cache and says nothing is asked again after this, then after twice as long …"""
 PUT_ASKS_MAX: Final = 4
