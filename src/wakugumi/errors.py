@@ -58,6 +58,7 @@ CODES: Final[dict[str, Code]] = {
     "unknown-job": Code(False, 404, EXIT_NOT_FOUND, "list what the leader knows with `waku jobs list`"),
     "not-dead": Code(False, 404, EXIT_NOT_FOUND, "list the dead letters with `waku dead list`"),
     "unknown-worker": Code(False, 404, EXIT_NOT_FOUND, "list the connected workers with `waku workers list`"),
+    "no-worker": Code(True, 503, EXIT_JOB_FAILED, "see who is there, and for what, with `waku workers list`"),
     "unknown-question": Code(False, 400, EXIT_USAGE, "the leader is of another version than this command"),
     "not-supported": Code(False, 501, EXIT_JOB_FAILED, "this version does not do that"),
     "denied": Code(False, 403, EXIT_DENIED, "ask whoever runs the leader for the right"),

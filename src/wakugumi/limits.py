@@ -172,6 +172,8 @@ Others would wait for the rest, which goes a moment later."""
 PUT_DEADLINE_S: Final = 3_600.0
 """How long a put waits for the workers unless told otherwise: a terabyte takes as long at 3 Gbit/s."""
 PUT_DEADLINE_MAX_S: Final = 7 * 86_400.0
+PUT_LEADER_GRACE_S: Final = 10.0
+"""A leader that is away when a put's time is over has so long to come back; then its client waits no longer."""
 PUT_AGAIN_S: Final = 15.0
 """A worker that was asked to have a cache and says nothing is asked again after this, then after twice as long …"""
 PUT_ASKS_MAX: Final = 4
@@ -358,6 +360,8 @@ UPLOAD_WAIT_S: Final = 5.0
 """How long an upload waits for its turn before it is told to come again: shorter than a sender waits for a byte."""
 UPLOAD_PATIENCE_S: Final = 300.0
 """How long a sender comes again to a place that is busy."""
+UPLOAD_UNREACHED_S: Final = 300.0
+"""A place to which no byte has gone for so long, while its leader is there, is one that cannot be reached from here."""
 SERVING_MAX: Final = 256
 """Blobs that a leader sends at once; further ones are told to come again. A worker has a smaller number of its own."""
 

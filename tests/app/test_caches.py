@@ -117,17 +117,30 @@ def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_faul
 
 
 @pytest.mark.parametrize(
-    ("message", "hint"),
-    [("no worker matches job.assign.>", "waku workers list"), ("other content under 'a'", "a new id, as dataset-v2")],
+    ("reason", "hint"),
+    [
+        ("no-worker", "waku workers list"),
+        ("conflict", "a new id, as dataset-v2"),
+        ("disk-full", "free room on the leader's disk"),
+    ],
 )
 def test_a_put_that_reached_nobody_says_what_to_do(
-    leader: Keeps, said: Said, data: Path, message: str, hint: str
+    leader: Keeps, said: Said, data: Path, reason: str, hint: str
 ) -> None:
-    leader.result = ms.CachePutResult("data-1", "FAILED", message)
+    leader.result = ms.CachePutResult("data-1", "FAILED", "in whatever words", code=reason)
     code, _, err = said("put", "data-1", str(data))
     assert code == 1
-    assert f"error: {message}" in err
+    assert "error: in whatever words" in err
     assert hint in err
+
+
+def test_an_id_that_is_none_gets_a_hint_of_its_own(leader: Keeps, said: Said, data: Path) -> None:
+    for words in (("put", "../x", str(data)), ("show", "../x")):
+        code, _, err = said(*words)
+        assert code == 2
+        assert "a cache id is" in err
+        assert "as dataset-v2" in err
+        assert "relative paths" not in err
 
 
 @pytest.mark.parametrize(

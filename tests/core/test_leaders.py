@@ -779,6 +779,86 @@ def test_what_an_old_leader_had_is_sent_there_again_if_it_is_back_within_the_gra
     assert of(fo.SendFrames, said) == [fo.SendFrames(script.dials[SECOND], [frame(2)])]
 
 
+# Jobs whose files do not fit a frame.
+
+
+def unfit(conn: ConnId, number: int) -> fo.Unfit:
+    return fo.Unfit(conn, job(number), "too-big", "it takes frames only")
+
+
+def one_that_takes_blobs_and_an_old_one(cap: int = 10) -> Script:
+    """The first one is old."""
+    script = Script(2, cap)
+    script.hear(fo.Connected(ONE))
+    script.hear(fo.Welcomed(ONE, True))
+    script.hear(fo.Connected(TWO))
+    script.hear(fo.Welcomed(TWO, True, takes_blobs=True))
+    return script
+
+
+def test_what_does_not_fit_one_leader_goes_to_one_that_takes_blobs() -> None:
+    script = one_that_takes_blobs_and_an_old_one()
+    assert script.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
+    assert script.hear(unfit(ONE, 1)) == [fo.SendFrames(TWO, [frame(1)])]
+    assert script.in_flight() == [0, 1]
+    assert script.hear(unfit(ONE, 1)) == [], "it is not there any more"
+    script.hear(fo.Refusal(TWO, A, "full", "later"))
+    assert script.in_flight() == [0, 0], "it is not offered to the first one again"
+    assert script.hear(submit(2)) == [fo.SendFrames(ONE, [frame(2)])], "others do not wait behind it"
+    assert fo.SendFrames(TWO, [frame(1)]) in script.passes(1.0)
+    assert of(fo.Deliver, script.hear(fo.Result(TWO, A, b"done")))
+
+
+def test_what_fits_no_leader_is_given_up_with_what_the_last_one_said() -> None:
+    script = Script(2)
+    script.connect(FIRST, SECOND)
+    script.hear(submit(1))
+    assert script.hear(unfit(ONE, 1)) == [fo.GiveUp(A, "too-big", "it takes frames only")]
+    assert script.machine.unfinished == 0
+
+
+def test_what_does_not_fit_waits_for_leaders_that_were_not_met_yet_and_no_longer() -> None:
+    script = Script(2)
+    script.connect(FIRST)
+    script.hear(submit(1))
+    assert not of(fo.GiveUp, script.hear(unfit(ONE, 1)))
+    assert of(fo.GiveUp, script.lose(SECOND)) == [fo.GiveUp(A, "too-big", "it takes frames only")]
+
+
+def test_what_does_not_fit_has_the_grace_of_a_leader_that_was_lost() -> None:
+    script = one_that_takes_blobs_and_an_old_one()
+    script.lose(SECOND)
+    script.hear(submit(1))
+    assert not of(fo.GiveUp, script.hear(unfit(ONE, 1)))
+    assert of(fo.GiveUp, script.passes(GRACE_S + 1)) == [fo.GiveUp(A, "too-big", "it takes frames only")]
+
+
+def test_what_does_not_fit_goes_to_a_leader_without_a_share_if_no_other_can_take_it() -> None:
+    script = one_that_takes_blobs_and_an_old_one(cap=1)
+    assert script.shares() == [1, 0]
+    script.hear(submit(1))
+    script.hear(submit(2))
+    assert script.hear(unfit(ONE, 1), unfit(ONE, 2)) == [fo.SendFrames(TWO, [frame(1)])]
+    assert fo.SendFrames(TWO, [frame(2)]) in script.hear(fo.Result(TWO, A, b"done"))
+
+
+def test_a_welcome_that_came_in_between_makes_it_fit() -> None:
+    script = Script(1)
+    script.hear(fo.Connected(ONE))
+    script.passes(WELCOME_WITHIN_S)
+    script.hear(submit(1))
+    said = script.hear(fo.Welcomed(ONE, True, takes_blobs=True), unfit(ONE, 1))
+    assert of(fo.SendFrames, said) == [fo.SendFrames(ONE, [frame(1)])]
+
+
+def test_what_does_not_fit_and_was_cancelled_or_meant_for_that_leader_ends() -> None:
+    script = one_that_takes_blobs_and_an_old_one()
+    script.hear(submit(1), fo.Submit(B, frame(2), FIRST))
+    script.hear(fo.Cancel([A]))
+    said = script.hear(unfit(ONE, 1), unfit(ONE, 2))
+    assert [(each.job, each.code) for each in of(fo.GiveUp, said)] == [(A, "cancelled"), (B, "too-big")]
+
+
 class Place:
     """A leader as the oracle knows it: it keeps what it has over all connections, unless it forgets."""
 

@@ -226,7 +226,7 @@ async def test_a_worker_that_joins_later_is_warmed_unless_it_has_it_all(tmp_path
     async with a_leader_with_caches(tmp_path, A) as leader, Client(leader.port) as client:
         await client.hello_client()
         answer = await client.answer(await client.put("data-1", A))
-        assert (answer.status, answer.sent) == ("FAILED", 0)
+        assert (answer.status, answer.sent, answer.code) == ("FAILED", 0, "no-worker")
         assert "no worker matches" in answer.message
         async with Fetcher(leader.port) as late, Fetcher(leader.port) as knows, OldWorker(leader.port) as old:
             await late.joins(name="late")

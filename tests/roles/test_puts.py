@@ -18,11 +18,14 @@ from tests.roles.test_uploads import WithPlace, grid_with_place, misses
 
 from wakugumi import Cached, Client, Executor
 from wakugumi.core import questions as qu
+from wakugumi.core.failover_events import LeaderNo
 from wakugumi.errors import JobFailed, Refused
 from wakugumi.limits import FILES_PER_CACHE_MAX
+from wakugumi.roles import puts
 from wakugumi.roles.client import connect
 from wakugumi.roles.contents import Content, Contents
 from wakugumi.roles.puts import CacheFailure, CacheFiles, CachePut, CacheSummary, summed
+from wakugumi.roles.session import Session
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -99,6 +102,59 @@ async def test_a_put_goes_by_manifest_brings_what_is_missing_and_ends_with_a_sum
         assert summary == CacheSummary("data-1", "OK", "2 of 3", 3, 1, 1, 1, 0, 0, [CacheFailure("w3", "no room")], [])
         assert summary.check() is summary
         assert grid._session._uploads.held_bytes == 0
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_leader_that_is_lost_and_not_back_in_time_is_not_waited_for(
+    tmp_path: Path, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(puts, "PUT_LEADER_GRACE_S", 0.1)
+    async with AsyncExitStack() as stack:
+        leaders = [WithPlace(tmp_path / str(number)) for number in range(1 + others)]
+        for leader in leaders:
+            await stack.enter_async_context(scripted(leader))
+        async with asyncio.TaskGroup() as group:
+            coming = [group.create_task(leader.peer()) for leader in leaders]
+            url = ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
+            grid = await stack.enter_async_context(connect(url))
+            peers = [await one for one in coming]
+        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        async with asyncio.timeout(20):
+            put_it = grid.put_cache("data-1", {"a": b"x"}, within_s=0.3)
+            putting = grid._session.tasks.start(put_it, name="put", quiet=True)
+            frames = [await put_frame(peer) for peer in peers]
+            leaders[0].stop_listening()
+            peers[0].hang_up()
+            if others:
+                told(peers[1], frames[1], "OK", sent=1, ok=1)
+                summary = await putting
+                assert (summary.status, summary.ok, summary.code) == ("FAILED", 1, "no-leader")
+                assert f"127.0.0.1:{leaders[0].port} was lost" in summary.message
+            else:
+                with pytest.raises(Refused, match="was lost") as caught:
+                    await putting
+                assert caught.value.code == "no-leader"
+
+
+async def test_a_leader_that_is_there_is_waited_for_however_long_its_content_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(puts, "PUT_LEADER_GRACE_S", 0.01)
+    looks = 0
+    real = Session.serving
+
+    def serving(self: Session) -> list[tuple[str, LeaderNo]]:
+        nonlocal looks
+        looks += 1
+        return real(self)
+
+    async with grid_with_place(tmp_path / "place") as (grid, peer, _leader), asyncio.TaskGroup() as group:
+        putting = group.create_task(grid.put_cache("data-1", {"a": b"x"}, within_s=0.01))
+        frame = await put_frame(peer)
+        monkeypatch.setattr(Session, "serving", serving)
+        await soon(lambda: looks > 5)
+        told(peer, frame, "OK", sent=1, ok=1)
+        assert (await putting).is_content
 
 
 async def test_after_a_lost_connection_the_same_put_is_sent_again(tmp_path: Path) -> None:
@@ -233,13 +289,24 @@ def test_a_folder_stands_for_all_files_below_it(tmp_path: Path) -> None:
     assert names({"x": folder, "y": b""}) == [*(f"x/{name}" for name in everything), "y"]
 
 
-@pytest.mark.parametrize("target", ["../secret", "/etc/passwd", "sub", "nowhere"])
-def test_a_link_that_leads_outside_or_to_no_file_is_refused_and_not_left_out(tmp_path: Path, target: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ("../secret", "leads outside"),
+        ("/etc/passwd", "leads outside"),
+        ("sub", "is a link to a folder"),
+        ("nowhere", "leads nowhere"),
+        ("/dev/null", "leads outside"),
+    ],
+)
+def test_a_link_that_leads_outside_or_to_no_file_is_refused_and_not_left_out(
+    tmp_path: Path, target: str, why: str
+) -> None:
     folder = tmp_path / "data"
     (folder / "sub").mkdir(parents=True)
     (tmp_path / "secret").write_text("s")
     (folder / "link").symlink_to(target)
-    with pytest.raises(Refused, match=r"leads outside|neither a file nor a folder"):
+    with pytest.raises(Refused, match=why):
         put(folder)
 
 
@@ -281,11 +348,14 @@ def test_what_can_be_no_cache_is_refused_with_a_reason(tmp_path: Path) -> None:
 
 def test_a_leader_without_matching_workers_spoils_nothing_and_a_conflict_does() -> None:
     good = ms.CachePutResult("c", "OK", "fine", sent=2, ok=2)
-    nobody = ms.CachePutResult("c", "FAILED", "no worker matches")
-    conflict = ms.CachePutResult("c", "FAILED", "'a' has another content here")
+    nobody = ms.CachePutResult("c", "FAILED", "in whatever words", code="no-worker")
+    conflict = ms.CachePutResult("c", "FAILED", "no worker has 'a' with another content here", code="conflict")
     assert summed("c", {"x": good, "y": nobody}).status == "OK"
+    assert summed("c", {"x": good, "y": nobody}).code == ""
+    assert summed("c", {"x": nobody, "y": conflict}).code == "conflict"
+    assert summed("c", {"x": nobody, "y": nobody}).code == "no-worker"
     assert summed("c", {"x": nobody, "y": nobody}).status == "FAILED"
-    assert summed("c", {"x": nobody}).message == "no worker matches"
+    assert summed("c", {"x": nobody}).message == "in whatever words"
     assert summed("c", {"x": good, "y": conflict}).status == "FAILED"
     assert summed("c", {"x": ms.CachePutResult("c", "SKIPPED", "", sent=1, skipped=1)}).status == "SKIPPED"
 

@@ -554,15 +554,16 @@ async def test_an_old_leader_gets_what_fits_a_frame_and_nothing_else(
             assert [seen.type for seen in peer.seen].count(fr.SUBMIT_JOB) == 1
 
 
-async def test_for_an_old_leader_too_a_file_must_be_what_it_was(tmp_path: Path, big: Path) -> None:
-    async with scripted(ScriptedLeader(own=True)) as leader, asyncio.TaskGroup() as group:
+@pytest.mark.parametrize("change", ["written", "truncated", "removed", "replaced"])
+async def test_for_an_old_leader_too_a_file_must_be_what_it_was(big: Path, change: str) -> None:
+    async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
         async with connect(f"127.0.0.1:{leader.port}") as grid:
             peer = await coming
-            request = grid._maker.make("p", files=await asyncio.to_thread(grid._contents.load, {"big.bin": big}))
-            alter(big, "written")
-            job, _ = grid._session.start(request, None)
-            with pytest.raises(Refused, match="was changed since"):
+            job = await grid.submit("p", files={"big.bin": big})
+            alter(big, change)
+            peer.welcome()
+            with pytest.raises(Refused, match=r"is gone since|was changed since"):
                 await job
             assert fr.SUBMIT_JOB not in [seen.type for seen in peer.seen]
 

@@ -22,10 +22,10 @@ from wakugumi.app.stoppable import run
 from wakugumi.app.transfers import shown
 from wakugumi.core import questions as qu
 from wakugumi.core.names import check_cache_id
-from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused
+from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused, hint_for
 from wakugumi.limits import FILES_PER_CACHE_MAX, LIST_ROWS_DEFAULT, PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
 from wakugumi.roles.contents import Content
-from wakugumi.roles.puts import ALL_WORKERS, CacheSummary, files_below, has_nobody
+from wakugumi.roles.puts import ALL_WORKERS, CacheSummary, files_below
 
 _FAILURES_SHOWN = 10
 
@@ -153,7 +153,7 @@ def _checked(cache: str) -> str:
     try:
         return check_cache_id(cache)
     except Refused as no:
-        raise ConfigError(str(no)) from None
+        raise ConfigError(str(no), no.hint) from None
 
 
 def _do(question: qu.AskPin | qu.AskDropCache, done: str, asking: Asking) -> int:
@@ -203,9 +203,9 @@ def _say_failures(summary: CacheSummary) -> None:
 def _hint(summary: CacheSummary) -> str:
     if summary.sent:
         return "the same command again goes on where this one ended"
-    if has_nobody(summary.message):
-        return "see who is there, and for what, with `waku workers list`"
-    return "nothing under an id is ever overwritten: put new content under a new id, as dataset-v2"
+    if summary.code == "conflict":
+        return "nothing under an id is ever overwritten: put new content under a new id, as dataset-v2"
+    return hint_for(summary.code)
 
 
 def _show_caches(answer: qu.CachesAnswer) -> None:

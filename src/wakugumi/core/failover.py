@@ -59,6 +59,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     """The leader that it is meant for, if it is for no other."""
     doubted: bool = False
     """Its leader was told to let an earlier run of it go: a result that comes before the receipt may be of that one."""
+    large: bool = False
+    """Its files did not fit a leader: it is only for those that take blobs."""
 
 
 class _Question(msgspec.Struct, eq=False):
@@ -113,6 +115,10 @@ class Failover:
         self._jobs: dict[JobId, _Unfinished] = {}
         self._unsent: deque[JobId] = deque()
         """May also name jobs that are sent or gone by now: they are skipped when their turn comes."""
+        self._large: deque[JobId] = deque()
+        """The same, of those that only some leaders can take: others need not wait behind them."""
+        self._unfit: tuple[str, str] = "", ""
+        """How the last leader that could not take one said so."""
         self._claims: dict[JobId, tuple[str, str] | None] = {}
         """Jobs of others, and how a leader last said that it does not know them."""
         self._asks: dict[bytes, _Question] = {}
@@ -210,7 +216,7 @@ class Failover:
     def check(self) -> None:
         self._leaders.check()
         assert len(self._jobs) <= self._unfinished_max
-        unsent = set(self._unsent)
+        unsent, large = set(self._unsent), set(self._large)
         in_flight = dict.fromkeys(self._rows, 0)
         for job, record in self._jobs.items():
             leader = self._rows.get(record.leader)
@@ -220,7 +226,7 @@ class Failover:
                 case Stage.UNSENT:
                     assert leader is None
                     assert not record.cancelled
-                    assert job in unsent
+                    assert job in (large if record.large else unsent)
                 case Stage.STRANDED:
                     assert leader is not None
                     assert not leader.serves
@@ -247,7 +253,7 @@ class Failover:
                 assert record.stage is _ASKED or (record.leader != conn.leader.no and conn.leader.no in record.may)
         assert self._gate == bool(self._leaders.takers)
         if self._gate:
-            assert not any(record.stage is _UNSENT for record in self._jobs.values())
+            assert not any(record.stage is _UNSENT and not record.large for record in self._jobs.values())
 
     # A step.
 
@@ -280,6 +286,8 @@ class Failover:
             self._to_judge = False
             self._judge_claims(now, do)
         self._send_unsent(do)
+        if self._large:
+            self._judge_large(now, do)
         self._gathered(results, do)
         if len(self._rows) > 1:
             self._leaders.watch_trials(now)
@@ -303,30 +311,50 @@ class Failover:
 
     def _send_unsent(self, do: list[ClientDo]) -> None:
         probed = self._leaders.to_probe()
-        if not (self._unsent or probed):
+        if not (self._unsent or self._large or probed):
             return
         takers = self._leaders.look()
         takers += [conn.leader for conn in probed]
         takers.sort(key=lambda leader: leader.no)
-        while self._unsent:
-            record = self._jobs.get(self._unsent[0])
-            if record is None or record.stage is not _UNSENT:
-                self._unsent.popleft()
+        if self._large:
+            self._send_queue(self._large, takers, large=True)
+        self._send_queue(self._unsent, takers, large=False)
+        for conn in probed:
+            if not conn.probing:
+                self._leaders.full_over(conn, do)
+
+    def _send_queue(self, queue: deque[JobId], takers: list[Leader], *, large: bool) -> None:
+        while queue:
+            record = self._jobs.get(queue[0])
+            if record is None or record.stage is not _UNSENT or record.large is not large:
+                queue.popleft()
                 continue
-            leader = self._leaders.choose()
+            leader = self._leaders.choose(large)
             if leader is None:
                 break
             conn = leader.conn
             assert conn is not None
-            job = self._unsent.popleft()
+            job = queue.popleft()
             self._send(job, record, conn)
             if conn.full:
                 conn.probing.add(job)
             if leader.on_trial or (conn.full and len(conn.probing) == conn.probes):
                 takers.remove(leader)
-        for conn in probed:
-            if not conn.probing:
-                self._leaders.full_over(conn, do)
+
+    def _judge_large(self, now: float, do: list[ClientDo]) -> None:
+        """Give up those that nobody takes, once nobody else is about to be met: one that is away has its grace."""
+        some_come = False
+        for leader in self._rows.values():
+            if not leader.serves and not leader.removed and now < leader.lost_at + self._grace_s:
+                leader.has_stranded = some_come = True
+            takes = leader.conn is not None and leader.conn.takes_blobs and not leader.removed
+            some_come |= leader.is_coming or takes
+        while self._large and not some_come:
+            job = self._large.popleft()
+            record = self._jobs.get(job)
+            if record is not None and record.large and record.stage is _UNSENT:
+                self._call_off(job, record.may)
+                self._give_up(job, *self._unfit, do)
 
     def _send(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
         """Submit it there."""
@@ -448,7 +476,7 @@ class Failover:
     def _handle_from(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         """What a connection says after it was hung up is nobody's any more."""
         assert isinstance(
-            event, ev.Welcomed | ev.Heard | ev.Blocked | ev.Receipts | ev.Refusal | ev.Wanted | ev.Answered
+            event, ev.Welcomed | ev.Heard | ev.Blocked | ev.Receipts | ev.Refusal | ev.Unfit | ev.Wanted | ev.Answered
         )
         conn = self._conns.get(event.conn)
         if conn is None:
@@ -458,9 +486,10 @@ class Failover:
             return
         conn.heard_at = now
         match event:
-            case ev.Welcomed(takes_cap=takes_cap) if not conn.own:
+            case ev.Welcomed(takes_cap=takes_cap, takes_blobs=takes_blobs) if not conn.own:
                 conn.own = True
                 conn.takes_cap = takes_cap
+                conn.takes_blobs = takes_blobs
                 self._ready(conn, now, do)
             case ev.Receipts(jobs=jobs):
                 do.append(ev.Accepted(jobs))
@@ -468,6 +497,8 @@ class Failover:
                     self._accepted(conn, job)
             case ev.Refusal(job=job, code=code, text=text):
                 self._refused(conn, job, code, text, now, do)
+            case ev.Unfit(job=job, code=code, text=text):
+                self._does_not_fit(conn, job, code, text, now, do)
             case ev.Wanted(job=job) if conn.full:
                 taken(conn, job)  # It has room. However long the files take, others need not wait for them.
             case ev.Answered(ask=ask, refused=refused, payload=payload):
@@ -520,6 +551,21 @@ class Failover:
         else:
             self._find_place(job, record, now)
             self._leaders.refused(conn, code, text, now, do)
+        conn.probing.discard(job)
+
+    def _does_not_fit(self, conn: Conn, job: JobId, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+        record = self._jobs.get(job)
+        if record is None or record.leader != conn.leader.no or record.stage is not _SENT:
+            return
+        if conn.takes_blobs:  # Its welcome was slow, and came in between.
+            conn.frames.append(record.frame)
+            return
+        if record.cancelled or record.only:
+            self._refused(conn, job, code, text, now, do)
+            return
+        record.large = True
+        self._unfit = code, text
+        self._find_place(job, record, now)
         conn.probing.discard(job)
 
     def _ready(self, conn: Conn, now: float, do: list[ClientDo]) -> None:
@@ -650,7 +696,7 @@ class Failover:
                 return
         record.stage = _UNSENT
         record.leader = ANY_LEADER
-        (self._homeless if record.only else self._unsent).append(job)
+        (self._homeless if record.only else self._large if record.large else self._unsent).append(job)
 
     def _is_awaited(self, leader: Leader, now: float) -> bool:
         """Is there still time for it to come back to what it has? Without others there is all the time it needs."""

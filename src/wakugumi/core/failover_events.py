@@ -86,6 +86,8 @@ class Welcomed(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     takes_cap: bool = False
     """It may be told another cap than the one of the hello."""
+    takes_blobs: bool = False
+    """It takes jobs whose files do not fit a frame."""
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
@@ -107,6 +109,15 @@ class Receipts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
+    conn: ConnId
+    job: JobId
+    code: str
+    text: str
+
+
+class Unfit(msgspec.Struct, frozen=True, gc=False):
+    """The job's files do not fit a frame, and this leader takes no others. One that does may have it."""
+
     conn: ConnId
     job: JobId
     code: str
@@ -149,6 +160,7 @@ ClientEvent: TypeAlias = (
     | Blocked
     | Receipts
     | Refusal
+    | Unfit
     | Wanted
     | Result
     | Answered

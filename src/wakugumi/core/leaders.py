@@ -57,6 +57,7 @@ class Conn(msgspec.Struct, eq=False):
     own: bool = False
     """The leader said welcome: it speaks our own types."""
     takes_cap: bool = False
+    takes_blobs: bool = False
     proven: bool = False
     """It brought a result, though it never said welcome: an old leader, and not something else that listens."""
     given_at: float | None = None
@@ -331,9 +332,9 @@ class Leaders:
         self.takers = takers
         return takers
 
-    def choose(self) -> Leader | None:
-        """Who gets the next job (SPEC K2)."""
-        takers = self.takers
+    def choose(self, large: bool = False) -> Leader | None:
+        """Who gets the next job (SPEC K2); a `large` one is for those that take blobs."""
+        takers = self._takers_of_blobs() if large else self.takers
         if len(takers) <= 1:
             return takers[0] if takers else None
         if self._in_turn:
@@ -346,6 +347,19 @@ class Leaders:
             if load < least:
                 chosen, least = leader, load
         return chosen
+
+    def _takers_of_blobs(self) -> list[Leader]:
+        """If all of the cap is with others, one of them gets a single job all the same: the others cannot take it."""
+        takers = [leader for leader in self.takers if leader.conn is not None and leader.conn.takes_blobs]
+        if takers:
+            return takers
+        for leader in self.rows.values():
+            conn = leader.conn
+            if conn is None or not conn.takes_blobs or conn.blocked or conn.full_until is not None:
+                continue
+            if not (leader.share or leader.in_flight or leader.removed):
+                return [leader]
+        return []
 
     # It is full.
 

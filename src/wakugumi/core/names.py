@@ -95,6 +95,7 @@ def check_cache_id(cache_id: str) -> str:
             "bad-name",
             f"a cache id is 1 to {CACHE_ID_CHARS_MAX} of A-Z, a-z, 0-9, '.', '_' and '-', and does not begin with a "
             f"dot, not {cache_id!r}"[:300],
+            hint="give it a name and a version, as dataset-v2",
         )
     return check_file_name(cache_id)
 

@@ -175,7 +175,7 @@ class Puts:
                 raise Refused("full", f"a client may have {PUTS_PER_CLIENT_MAX} puts under way", hint="")
             going = self._shelf.put(event, now, self.is_busy, out)
         except Refused as no:
-            out.do.append(SendSummary(event.conn, event.ask, event.cache_id, FAILED, no.message))
+            out.do.append(SendSummary(event.conn, event.ask, event.cache_id, FAILED, no.message, code=no.code))
             return
         for old in going:
             self._forget(old, out)
@@ -187,7 +187,7 @@ class Puts:
             self._begin(event, cache, targets, now, out)
         else:
             text = f"no worker matches {' '.join(event.targets)}; the cache is kept, and workers that join later get it"
-            out.do.append(SendSummary(event.conn, event.ask, event.cache_id, FAILED, text))
+            out.do.append(SendSummary(event.conn, event.ask, event.cache_id, FAILED, text, code="no-worker"))
         for target in self.members(event.cache_id):
             self._consider(target, cache, now, out)
             self._send_due(target, now, out)
@@ -481,4 +481,5 @@ class Puts:
         for key, put in list(self._puts.items()):
             if put.cache_id == cache.cache_id:
                 del self._puts[key]
-                out.do.append(SendSummary(put.conn, put.ask, put.cache_id, FAILED, "the cache was dropped"))
+                text = "the cache was dropped"
+                out.do.append(SendSummary(put.conn, put.ask, put.cache_id, FAILED, text, code="no-cache"))

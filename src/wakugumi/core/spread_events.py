@@ -196,6 +196,8 @@ class SendSummary(msgspec.Struct, frozen=True, gc=False):
     waiting: int = 0
     failures: tuple[tuple[str, str], ...] = ()
     """Workers and what they said, the first of them."""
+    code: str = ""
+    """Why it failed, if that was not for them."""
 
 
 SpreadDo: TypeAlias = (

@@ -139,13 +139,13 @@ class Caches:
             request = ms.read_put(frame.payload)
             asked = _read_request(peer.conn, frame, request)
         except Refused as no:
-            _refuse_put(peer, frame, no.message)
+            _refuse_put(peer, frame, no.code, no.message)
             return
         inline = [entry for entry in request.entries if entry.content is not None]
         if not inline:
             self._look(peer, frame, asked)
         elif self._inline.get(peer.conn, 0) >= _INLINE_PUTS_MAX:
-            _refuse_put(peer, frame, f"a client may have {_INLINE_PUTS_MAX} puts on their way to the disk")
+            _refuse_put(peer, frame, "full", f"a client may have {_INLINE_PUTS_MAX} puts on their way to the disk")
         else:
             self._inline[peer.conn] = self._inline.get(peer.conn, 0) + 1
             contents = {file.sha256: entry.content for file, entry in zip(asked.files, request.entries)}
@@ -241,7 +241,8 @@ class Caches:
         try:
             await asyncio.to_thread(_put_all, self._blobs.place, contents)
         except (Refused, Lost) as error:
-            _refuse_put(peer, frame, f"its content cannot be kept: {error}")
+            code = error.code if isinstance(error, Refused) else ""
+            _refuse_put(peer, frame, "disk-full" if code == "disk" else code, f"its content cannot be kept: {error}")
             return
         finally:
             if peer.conn in self._inline:
@@ -264,7 +265,7 @@ class Caches:
                 payload = ms.encode(ms.Missing(missing))
                 peer.link.send(fr.encode(fr.MISSING, corr_id=frame.msg_id, payload=payload))
             else:
-                _refuse_put(peer, frame, f"its content is not here: {missing[0]}")
+                _refuse_put(peer, frame, "no-blob", f"its content is not here: {missing[0]}")
 
         self._blobs.missing(refs, found)
 
@@ -395,16 +396,16 @@ def _send_summary(peer: Peer, effect: se.SendSummary) -> None:
     if peer.blobs:
         failures = [ms.CacheFailure(worker, message) for worker, message in effect.failures]
         counts = effect.sent, effect.ok, effect.skipped, effect.failed, effect.silent, effect.waiting
-        result = ms.CachePutResult(effect.cache_id, effect.status, effect.message, *counts, failures)
+        result = ms.CachePutResult(effect.cache_id, effect.status, effect.message, *counts, failures, effect.code)
     elif effect.failures:
         worker, message = effect.failures[0]
         result = ms.CachePutResult(effect.cache_id, effect.status, f"{effect.message}; {worker}: {message}")
     _send_ack(peer, effect.ask, result)
 
 
-def _refuse_put(peer: Peer, frame: Frame, text: str) -> None:
-    cache_id = ms.read_cache_put(frame.payload)
-    _send_ack(peer, frame.msg_id, ms.CachePutResult(cache_id, ms.FAILED, text[: ms.TEXT_CHARS_MAX]))
+def _refuse_put(peer: Peer, frame: Frame, code: str, text: str) -> None:
+    result = ms.CachePutResult(ms.read_cache_put(frame.payload), ms.FAILED, text[: ms.TEXT_CHARS_MAX])
+    _send_ack(peer, frame.msg_id, msgspec.structs.replace(result, code=code if peer.blobs else ""))
 
 
 def _send_ack(peer: Peer, put: bytes, result: ms.CachePutResult) -> None:

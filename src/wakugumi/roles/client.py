@@ -346,7 +346,8 @@ class Grid:
         Nothing under a cache's id is ever overwritten: what is there already is skipped, new names are added, another
         content under the same name fails. Returns when every worker has answered, or `within_s` is over, or a `share`
         of them (0 to 1) has it; `check()` of what it returns raises JobFailed if too few have it. Workers that join
-        later get it by themselves. A cache that is `pinned` is not evicted.
+        later get it by themselves. A cache that is `pinned` is not evicted. A leader that was lost, and is not back
+        10 s after `within_s`, counts as failed; if there is no other, that is Refused("no-leader").
         """
         async with self._reading:
             put = await beside(

@@ -2,8 +2,8 @@
 
 All calls wait as long as it takes: in a program with a loop they belong in a thread. What was lost half-way goes on
 where it ended, a few times, and a place that is busy is asked again; what has come is verified before anyone sees it.
-All along `on_bytes` is called, with 0 if nothing has come: what it raises ends it. What our own disk does not take is an
-OSError, or Refused with its folder.
+All along `on_bytes` is called, with 0 if nothing has come: what it raises ends it. What our own disk does not take is
+an OSError, or Refused with its folder.
 """
 
 from __future__ import annotations

@@ -514,7 +514,8 @@ class Peer:
             self.leader.caches.put(self, frame)
             return
         cache_id = ms.read_cache_put(frame.payload)
-        no = ms.CachePutResult(cache_id, ms.FAILED, "this leader keeps no caches; send the files with each job")
+        text = "this leader keeps no caches; send the files with each job"
+        no = ms.CachePutResult(cache_id, ms.FAILED, text, code="not-supported" if self.blobs else "")
         subject = f"cache.ack.{cache_id}"
         self.link.send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,7 +22,7 @@ from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.questions import Answer, CacheRow, CachesAnswer
 from wakugumi.core.subject import SubjectError, parse_pattern
 from wakugumi.errors import JobFailed, PeerError, Refused
-from wakugumi.limits import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX, PUT_DEADLINE_MAX_S
+from wakugumi.limits import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX, PUT_DEADLINE_MAX_S, PUT_LEADER_GRACE_S
 from wakugumi.roles.contents import Brought, Cached, Content, Contents
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakugumi.client")
 
 ALL_WORKERS: Final = "job.assign.>"
+_NOBODY: Final = "no-worker"
+"""The code of a leader none of whose workers match."""
 
 CacheFiles: TypeAlias = Mapping[str, Content] | Path
 """Files by their names in the cache; a Path of a folder stands for all files below it."""
@@ -65,6 +67,9 @@ class CacheSummary(msgspec.Struct, frozen=True):
     """Whose fault it was, as far as they said."""
     unasked: Sequence[str] = ()
     """Leaders whose workers were not asked, because they are away."""
+    code: str = ""
+    """Why it failed, if that was not for its workers: `no-worker` (none matches), `conflict` (other content under a
+    name that is there already), or another one of the table in docs/PROTOCOL.md."""
 
     @property
     def is_content(self) -> bool:
@@ -83,8 +88,7 @@ def summed(cache: str, told: Mapping[str, ms.CachePutResult]) -> CacheSummary:
     """What several leaders said, together. A leader none of whose workers match says FAILED, and spoils nothing if
     others have some that do."""
     rows = [row for row in told.values() if row.sent or row.failures] or list(told.values())
-    conflicts = [row for row in told.values() if row not in rows and not has_nobody(row.message)]
-    rows += conflicts
+    rows += [row for row in told.values() if row not in rows and row.code != _NOBODY]
     states = {row.status for row in rows}
     status = next((each for each in (ms.FAILED, ms.PROGRESS, ms.OK) if each in states), ms.SKIPPED)
     if len(told) == 1:
@@ -102,6 +106,7 @@ def summed(cache: str, told: Mapping[str, ms.CachePutResult]) -> CacheSummary:
         sum(row.silent for row in rows),
         sum(row.waiting for row in rows),
         [CacheFailure(each.worker, each.message) for row in rows for each in row.failures],
+        code=min((row.code for row in rows if row.code), key=_NOBODY.__eq__, default=""),
     )
 
 
@@ -123,6 +128,7 @@ class CachePut:
         check_cache_id(cache)
         _check(target, within_s, share)
         self.cache = cache
+        self._within_s = within_s
         self._subject = f"cache.put.{target}"
         brought = _brought(contents, files)
         self.brings = {each.ref.sha256: each for each in brought}
@@ -140,7 +146,8 @@ class CachePut:
     async def to_each(
         self, session: Session, leaders: Sequence[str], on_progress: Callable[[CacheSummary], None] | None
     ) -> CacheSummary:
-        """All of these leaders at once. Raises Refused if all of them refuse; if only some do, that is a failure."""
+        """All of these leaders at once. Raises Refused if all of them refuse, or are lost and not back in time; if only
+        some do, that is a failure."""
         told: dict[str, ms.CachePutResult] = {}
         refusals: list[Refused] = []
 
@@ -151,10 +158,10 @@ class CachePut:
                     _tell(on_progress, summed(self.cache, told))
 
             try:
-                told[leader] = await self._to(session, leader, progress)
+                told[leader] = await self._while_there(session, leader, self._to(session, leader, progress))
             except Refused as no:
                 refusals.append(no)
-                told[leader] = ms.CachePutResult(self.cache, ms.FAILED, no.message)
+                told[leader] = ms.CachePutResult(self.cache, ms.FAILED, no.message, code=no.code)
 
         running = [session.tasks.start(to(name), name=f"put {self.cache} at {name}", quiet=True) for name in leaders]
         try:
@@ -168,6 +175,27 @@ class CachePut:
         there = set(leaders)
         unasked = [leader for leader in session.leaders if leader not in there]
         return msgspec.structs.replace(summary, unasked=unasked)
+
+    async def _while_there(
+        self, session: Session, leader: str, asked: Coroutine[None, None, ms.CachePutResult]
+    ) -> ms.CachePutResult:
+        """One that is there answers in time, however long the content takes to get to it. One that is away when the
+        time is over, and still is after a grace, is not waited for. Raises Refused."""
+        answer: asyncio.Task[ms.CachePutResult] = session.tasks.start(asked, name=f"ask {leader}", quiet=True)
+        was_away, pause_s = False, self._within_s
+        try:
+            while not (await asyncio.wait({answer}, timeout=pause_s))[0]:
+                is_away = leader not in {name for name, _ in session.serving()}
+                if was_away and is_away:
+                    raise Refused(
+                        "no-leader",
+                        f"the leader {leader} was lost, and is not back after {self._within_s:g} s",
+                        hint="the same put again, when it is back, goes on where this one ended",
+                    )
+                was_away, pause_s = is_away, PUT_LEADER_GRACE_S
+            return answer.result()
+        finally:
+            answer.cancel()
 
     async def _to(
         self, session: Session, leader: str, on_progress: Callable[[ms.CachePutResult], None]
@@ -277,7 +305,7 @@ def files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, Path]]:
             if entry.is_symlink() and os.path.commonpath([top, real]) != top:
                 raise _bad(f"{entry.path} is a link that leads outside of {folder}")
             if not _is_file(real):
-                raise _bad(f"{entry.path} is neither a file nor a folder, and cannot be put")
+                raise _bad(_what_is(entry.path))
             yield prefix + os.path.relpath(entry.path, top), Path(real)
 
 
@@ -288,9 +316,13 @@ def _is_file(path: str) -> bool:
         return False
 
 
-def has_nobody(message: str) -> bool:
-    """Did it fail because no worker of the leader matches, and not because of what is put? A leader's own words."""
-    return message.startswith("no worker")
+def _what_is(path: str) -> str:
+    """Why it cannot be put."""
+    if os.path.isdir(path):
+        return f"{path} is a link to a folder, and those are not followed: put the folder itself, under this name"
+    if os.path.islink(path) and not os.path.exists(path):
+        return f"{path} is a link that leads nowhere"
+    return f"{path} is neither a file nor a folder, and cannot be put"
 
 
 def _bad(text: str) -> Refused:

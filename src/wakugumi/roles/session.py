@@ -76,7 +76,7 @@ class Session:
         self._asks: dict[bytes, asyncio.Future[ev.Answer]] = {}
         self._on_progress: dict[bytes, Callable[[ms.CachePutResult], None]] = {}
         """Whoever wants to know how far a put is."""
-        self._uploads = Uploads(self.tasks, self._send, self._upload_refused)
+        self._uploads = Uploads(self.tasks, self._send, self._upload_refused, self._does_not_fit)
         self._windows: set[Window] = set()
         self._waiting: deque[Callable[[], int]] = deque()
         """Whoever waits for room: each call tells how many jobs will be started because of it, later."""
@@ -333,16 +333,19 @@ class Session:
         self._links[conn] = link
         self._names[conn] = name
         self._no_links.clear()
+        self._uploads.came(conn)
         self._post(ev.Connected(conn))
 
     def welcomed(self, conn: ConnId, welcome: ms.Welcome) -> None:
+        place = None
         if ms.BLOBS in welcome.wants:
-            place = welcome.blobs or f"http://{self._names[conn]}"
-            self._places[conn] = place
+            place = self._places[conn] = welcome.blobs or f"http://{self._names[conn]}"
             if len(self._places) > 2 * LEADERS_PER_CLIENT_MAX:
-                del self._places[next(iter(self._places))]
-            self._uploads.opened(conn, place)
-        self._post(ev.Welcomed(conn, ms.CAPS in welcome.wants))
+                gone = next((each for each in self._places if each not in self._links), None)
+                if gone is not None:
+                    del self._places[gone]
+        self._uploads.welcomed(conn, place)
+        self._post(ev.Welcomed(conn, ms.CAPS in welcome.wants, place is not None))
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
         self._post(ev.Wanted(conn, JobId(about)))
@@ -479,11 +482,14 @@ class Session:
         if job is None:
             return
         self._bytes -= len(job.request.frame)
+        told = self._uploads.refusal(key) if job.request.brings else None
         if job.request.brings:
             self._uploads.release(key)
         if code == "cancelled":  # As the leader itself says it: a cancelled job has a result.
             record = ms.JobResult(job.id, "", job.request.program, ms.FAILED, stderr=text, reason=code)
             job.end(Result(record, job.id, job.item))
+        elif told is not None and (told.code, told.message) == (code, text):
+            job.end(told)  # It came from here, and its hint with it.
         else:
             job.end(Refused(code, text))
 
@@ -504,6 +510,10 @@ class Session:
         elif not future.done():
             future.set_exception(no)
             self._post(ev.Forget(about))
+
+    def _does_not_fit(self, conn: ConnId, about: bytes, no: Refused) -> None:
+        """This leader takes no such files: another one may."""
+        self._post(ev.Unfit(conn, JobId(about), no.code, no.message))
 
     def _tell_room(self) -> None:
         promised = 0

@@ -5,6 +5,9 @@
 For `failover` the job is under way all the while. A line that breaks is mended here, as long as the connection to that
 leader lives; after it, the job is sent anew to whoever has it next, and what came through counts. The same blob goes to
 the same place once, however many jobs wait for it. A cache that is put takes the same way.
+
+A leader that takes no blobs gets a job with all content in its frame, if that fits. Until its welcome has come, or is
+long overdue, nobody knows whether it is such a one, and the job waits here.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import asyncio
 import logging
 import os
 import random
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -25,9 +29,19 @@ from wakugumi.adapters.threads import beside
 from wakugumi.core.job import ConnId
 from wakugumi.core.policy import with_jitter
 from wakugumi.errors import ConfigError, Lost, Refused
-from wakugumi.limits import RECONNECT_FIRST_S, RECONNECT_MAX_S, UPLOADS_AT_ONCE_MAX
+from wakugumi.limits import (
+    HELLO_DEADLINE_S,
+    RECONNECT_FIRST_S,
+    RECONNECT_MAX_S,
+    UPLOAD_UNREACHED_S,
+    UPLOADS_AT_ONCE_MAX,
+)
 from wakugumi.roles.contents import Brings, Brought
+from wakugumi.roles.inlined import could_fit, inlined
 from wakugumi.wire import frame as fr
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.places import Place
 
 log = logging.getLogger("wakugumi.client")
 
@@ -63,7 +77,21 @@ class _Held(msgspec.Struct, eq=False):
     """Who asks for blobs; 0 if nobody does."""
     left: set[str] = set()
     """Blobs that are still on their way there."""
-    sending: asyncio.TimerHandle | None = None
+    later: asyncio.TimerHandle | None = None
+    """It is sent again, or refused, in a while."""
+    refusals: int = 0
+    """How often a place had no room for it."""
+    no: Refused | None = None
+    """How it was refused last."""
+
+
+class _Stranger(msgspec.Struct, eq=False):
+    """A leader that has not said yet what it takes."""
+
+    since: float
+    waiting: dict[bytes, _Held] = {}
+    """What it cannot be sent before that is known."""
+    over: asyncio.TimerHandle | None = None
 
 
 class _Put:
@@ -75,6 +103,8 @@ class _Put:
         self.waiting: dict[bytes, _Held] = {}
         """Who waits for it. If nobody does, it stops."""
         self.done_bytes = 0
+        self.moved_at = 0.0
+        """When the last bytes went."""
         self.has_begun = False
         self.is_stopped = False
 
@@ -91,22 +121,35 @@ class _Put:
             raise Refused("not-supported", f"the leader's place for files cannot be used: {error}") from None
         if not isinstance(source, bytes):
             source.check(self.brought.ref)
-            place.put(self.brought.ref, Path(source.path), self._on_bytes)
+            self._put(place, Path(source.path))
             return
         import tempfile
 
         try:
             file, path = tempfile.mkstemp(prefix="waku-")
         except OSError as error:
-            raise Refused("disk", f"there is no room to send {self.brought.name!r} from: {error.strerror}") from None
+            raise self._no_room(error) from None
         try:
             with open(file, "wb") as spool:
                 spool.write(source)
-            place.put(self.brought.ref, Path(path), self._on_bytes)
+            self._put(place, Path(path))
         except OSError as error:
-            raise Refused("disk", f"there is no room to send {self.brought.name!r} from: {error.strerror}") from None
+            raise self._no_room(error) from None
         finally:
             os.unlink(path)
+
+    def _put(self, place: Place, path: Path) -> None:
+        """A place without room is the leader's full disk, and not a worker's."""
+        try:
+            place.put(self.brought.ref, path, self._on_bytes)
+        except Refused as no:
+            if no.code != "disk":
+                raise
+            raise Refused("disk-full", no.message) from None
+
+    def _no_room(self, error: OSError) -> Refused:
+        why = f"there is no room to send {self.brought.name!r} from: {error.strerror}"
+        return Refused("disk", why, hint="free room in this machine's folder for temporary files (TMPDIR)")
 
     def may_try_again(self, no: Refused, broken: int) -> bool:
         """In a thread. Does it come from the line, or from others, and not from what is sent? Raises Refused."""
@@ -116,6 +159,8 @@ class _Put:
 
     def _on_bytes(self, count: int) -> None:
         self.done_bytes += count
+        if count:
+            self.moved_at = time.monotonic()
         if self.is_stopped:
             raise _Stopped
 
@@ -126,18 +171,24 @@ class _Stopped(Exception):
 
 class Uploads:
     """What the unfinished jobs and puts of one client bring along. `send` writes to a connection; `refuse` tells that
-    something cannot get to a leader, about whatever has this id."""
+    something cannot get to a leader, about whatever has this id, and `misfit` that this leader does not take it."""
 
     def __init__(
-        self, tasks: Tasks, send: Callable[[ConnId, bytes], None], refuse: Callable[[ConnId, bytes, Refused], None]
+        self,
+        tasks: Tasks,
+        send: Callable[[ConnId, bytes], None],
+        refuse: Callable[[ConnId, bytes, Refused], None],
+        misfit: Callable[[ConnId, bytes, Refused], None],
     ) -> None:
         self.held_bytes = 0
         """Of content that is in memory here, each counted once."""
         self._tasks = tasks
         self._send = send
-        self._refuse = refuse
+        self._tell_refused = refuse
+        self._tell_misfit = misfit
         self._places: dict[ConnId, str] = {}
         """Of those leaders that take blobs."""
+        self._strangers: dict[ConnId, _Stranger] = {}
         self._held: dict[bytes, _Held] = {}
         self._in_memory: dict[str, int] = {}
         """How many hold each blob that is in memory."""
@@ -161,6 +212,8 @@ class Uploads:
         if held is None:
             return
         self._leave(about, held)
+        for stranger in self._strangers.values():
+            stranger.waiting.pop(about, None)
         for sha256, brought in held.brings.items():
             if isinstance(brought.source, bytes):
                 self._in_memory[sha256] -= 1
@@ -177,27 +230,47 @@ class Uploads:
                 self._leave(about, held)
                 self._refuse(conn, about, _cancelled())
 
-    def opened(self, conn: ConnId, url: str) -> None:
-        """This leader takes blobs, there."""
-        self._places[conn] = url
+    def refusal(self, about: bytes) -> Refused | None:
+        """How it was refused here last, with what a person may do about it."""
+        held = self._held.get(about)
+        return held.no if held is not None else None
+
+    def came(self, conn: ConnId) -> None:
+        """A connection stands; its welcome will say what it takes."""
+        self._strangers[conn] = _Stranger(asyncio.get_running_loop().time())
+
+    def welcomed(self, conn: ConnId, url: str | None) -> None:
+        """This leader takes blobs, there; or none, if None. It may say so late, but not twice."""
+        if url is not None:
+            self._places[conn] = url
+        self._known(conn)
 
     def lost(self, conn: ConnId) -> None:
+        stranger = self._strangers.pop(conn, None)
+        if stranger is not None and stranger.over is not None:
+            stranger.over.cancel()
         for about, held in self._held.items():
             if held.conn == conn:
                 self._leave(about, held)
         self._places.pop(conn, None)
 
     def sendable(self, conn: ConnId, frames: Sequence[bytes]) -> Sequence[bytes]:
-        """Those of these frames that this leader can understand; the others are refused here."""
+        """Those of these frames that this leader can understand; the others are seen to here."""
         if not self._held or conn in self._places:
             return frames
         good: list[bytes] = []
         for frame in frames:
             about = frame[_ID_AT]
-            if frame[_TYPE_AT] == fr.SUBMIT_JOB and about in self._held:
-                self._refuse(conn, about, _too_big_for_old())
-            else:
+            held = self._held.get(about) if frame[_TYPE_AT] == fr.SUBMIT_JOB else None
+            if held is None:
                 good.append(frame)
+            elif (stranger := self._strangers.get(conn)) is not None:
+                stranger.waiting[about] = held
+                if stranger.over is None:
+                    until = stranger.since + HELLO_DEADLINE_S
+                    stranger.over = asyncio.get_running_loop().call_at(until, self._known, conn)
+            else:
+                self._to_old(conn, about, held)
         return good
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
@@ -248,11 +321,57 @@ class Uploads:
                 rows.append(Transfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
         return rows
 
+    # A leader that takes no blobs, as far as anybody knows.
+
+    def _known(self, conn: ConnId) -> None:
+        """It has said what it takes, or it is too late for that."""
+        stranger = self._strangers.pop(conn, None)
+        if stranger is None:
+            return
+        if stranger.over is not None:
+            stranger.over.cancel()
+        for about, held in stranger.waiting.items():
+            if conn in self._places:
+                self._send(conn, held.frame)
+            else:
+                self._to_old(conn, about, held)
+
+    def _to_old(self, conn: ConnId, about: bytes, held: _Held) -> None:
+        if could_fit(held.brings):
+            self._tasks.start(self._send_inlined(conn, about, held), name="read files for an old leader")
+        else:
+            self._misfit(conn, about, held)
+
+    async def _send_inlined(self, conn: ConnId, about: bytes, held: _Held) -> None:
+        try:
+            frame = await beside(lambda: inlined(held.frame, held.brings), "wakugumi upload")
+        except Refused as no:
+            self._refuse(conn, about, no)
+            return
+        if self._held.get(about) is not held:
+            return
+        if held.cancelled:
+            self._refuse(conn, about, _cancelled())
+        elif frame is None:
+            self._misfit(conn, about, held)
+        else:
+            self._send(conn, frame)
+
+    def _misfit(self, conn: ConnId, about: bytes, held: _Held) -> None:
+        held.no = _too_big_for_old()
+        self._tell_misfit(conn, about, held.no)
+
+    def _refuse(self, conn: ConnId, about: bytes, no: Refused) -> None:
+        if (held := self._held.get(about)) is not None:
+            held.no = no
+        self._tell_refused(conn, about, no)
+
     # A blob on its way.
 
     async def _carry(self, put: _Put) -> None:
         delay_s = RECONNECT_FIRST_S
-        broken = 0
+        broken = losses = 0
+        began_at = time.monotonic()
         while put.waiting:
             try:
                 async with self._turns:
@@ -263,7 +382,12 @@ class Uploads:
             except _Stopped:
                 return
             except Lost as error:
-                log.info("sending %s to %s: %s; trying again", put.brought.name, put.url, error)
+                losses += 1
+                say = log.info if losses == 1 else log.warning
+                say("sending %s to %s: %s; trying again", put.brought.name, put.url, error)
+                if (still_s := time.monotonic() - max(began_at, put.moved_at)) > UPLOAD_UNREACHED_S:
+                    self._failed(put, _unreached(put, error, still_s))
+                    return
             except Refused as no:
                 broken += no.code == "blob-broken"
                 try:
@@ -292,7 +416,26 @@ class Uploads:
         for about, held in list(put.waiting.items()):
             conn = held.conn
             self._leave(about, held)
+            held.rounds = 0
+            if no.code == "disk-full":
+                self._no_room(conn, about, held, no)
+            else:
+                self._refuse(conn, about, no)
+
+    def _no_room(self, conn: ConnId, about: bytes, held: _Held, no: Refused) -> None:
+        """It will be offered again, to others and here: at once the first time, then later and later."""
+        held.refusals += 1
+        if held.refusals == 1:
             self._refuse(conn, about, no)
+            return
+
+        def refuse() -> None:
+            held.conn, held.later = ConnId(0), None
+            self._refuse(conn, about, no)
+
+        delay_s = min(RECONNECT_FIRST_S * 2 ** min(held.refusals - 2, 16), RECONNECT_MAX_S)
+        held.conn = conn
+        held.later = asyncio.get_running_loop().call_later(with_jitter(delay_s, random.random()), refuse)
 
     def _forget(self, put: _Put) -> None:
         key = put.url, put.brought.ref.sha256
@@ -305,26 +448,26 @@ class Uploads:
         conn = held.conn
 
         def send() -> None:
-            held.conn, held.sending = ConnId(0), None
+            held.conn, held.later = ConnId(0), None
             self._send(conn, held.frame)
 
         if held.rounds == 1:
             send()
-        elif held.sending is None:
+        elif held.later is None:
             delay_s = with_jitter(RECONNECT_FIRST_S * 2 ** (held.rounds - 2) / 4, random.random())
-            held.sending = asyncio.get_running_loop().call_later(min(delay_s, RECONNECT_MAX_S), send)
+            held.later = asyncio.get_running_loop().call_later(min(delay_s, RECONNECT_MAX_S), send)
 
     def _leave(self, about: bytes, held: _Held) -> None:
         """Nothing of it is on its way any more."""
-        if held.sending is not None:
-            held.sending.cancel()
+        if held.later is not None:
+            held.later.cancel()
         url = self._places.get(held.conn, "")
         for put in [put for sha256 in held.left if (put := self._puts.get((url, sha256))) is not None]:
             put.waiting.pop(about, None)
             if not put.waiting:
                 put.is_stopped = True
                 self._forget(put)
-        held.conn, held.left, held.sending = ConnId(0), set(), None
+        held.conn, held.left, held.later = ConnId(0), set(), None
 
 
 def _check_is_shared(url: str) -> None:
@@ -344,5 +487,14 @@ def _cancelled() -> Refused:
 def _too_big_for_old() -> Refused:
     return Refused(
         "too-big",
-        "the job's files do not all fit its frame, and the leader is an old one that takes only what does",
+        "the job's files do not all fit its frame, and the leader is an old one that takes only what does (one that "
+        f"takes more says so within {HELLO_DEADLINE_S:.0f} s)",
+    )
+
+
+def _unreached(put: _Put, error: Lost, still_s: float) -> Refused:
+    return Refused(
+        "no-leader",
+        f"{put.brought.name!r} cannot be sent to {put.url}, of which no byte has gone for {still_s:.0f} s: {error}",
+        hint="the leader tells this address: it must be one that is reached from here",
     )

@@ -272,6 +272,8 @@ class CachePutResult(msgspec.Struct, frozen=True, rename="pascal", omit_defaults
     waiting: int = 0
     """Workers that have not answered yet: only while it is under way."""
     failures: list[CacheFailure] = []
+    code: str = ""
+    """Why a leader failed it, if that was not for its workers: one of `errors.CODES`."""
 
 
 class Stock(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
