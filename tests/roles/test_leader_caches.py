@@ -451,7 +451,7 @@ async def test_a_store_that_does_not_answer_does_not_end_a_want() -> None:
         await worker.joins()
         store.error = Lost("the store does not answer")
         want = await worker.want(ms.Want(SHA_B, len(B)))
-        assert (await worker.source(want)).url == "", "it finds out by itself, and comes again"
+        assert (await worker.source(want)).code == "", "it finds out by itself, and comes again"
         store.error = None
         await worker.want(ms.Want(SHA_B, len(B), failed=ms.FetchFailure("", "dead")), want)
         assert (await worker.source(want)).code == "no-blob", "now we know"
@@ -489,7 +489,7 @@ async def test_who_gives_up_is_not_answered_and_nobody_is_asked_for_it(tmp_path:
             await worker.source(want)
         third = await three.want(ref)
         await one.want(ms.Want(SHA_A, len(A), failed=ms.FetchFailure("", "given-up")), wants[0])
-        assert (await three.source(third)).url == ""
+        assert (await three.source(third)).code == ""
         want = await one.want(ms.Want(cache_id="nope", name="f0"))
         assert (await one.source(want)).code == "no-cache", "and nothing came before it"
 
