@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.core.test_failover import A, B, C, frame, job, submit
 
 from wakugumi.core import failover_events as fo
-from wakugumi.core.failover import Failover
+from wakugumi.core.failover import Failover, Stage
 from wakugumi.core.failover_events import ClientDo, ClientEvent, LeaderNo
 from wakugumi.core.job import ConnId, JobId
 from wakugumi.core.leaders import SILENT_LEFT, WELCOME_WITHIN_S, Choice
@@ -865,6 +865,7 @@ class Place:
     def __init__(self, no: LeaderNo, own: bool) -> None:
         self.no = no
         self.own = own
+        self.blobs = False
         self.dialling: ConnId | None = None
         self.conn: ConnId | None = None
         self.served = False
@@ -902,6 +903,7 @@ class AnyLives(RuleBasedStateMachine):
         self.called_off: set[JobId] = set()
         self.claims: set[JobId] = set()
         self.mute: set[LeaderNo] = set()
+        self.large: set[JobId] = set()
         self.count = 0
         self.tick(0.0)
 
@@ -984,6 +986,7 @@ class AnyLives(RuleBasedStateMachine):
         assert place.conn is not None
         assert one not in place.on_line, "never twice over one connection"
         assert one in self.wanted
+        assert place.blobs or not place.own or one not in self.large, "it does not fit there"
         for other in self.places.values():
             if other is place or one not in other.has:
                 continue
@@ -1041,7 +1044,7 @@ class AnyLives(RuleBasedStateMachine):
         self.hear(fo.Claim(one))
 
     @precondition(lambda self: any(place.dialling for place in self.places.values()))
-    @rule(data=st.data(), how=st.sampled_from(["own", "own", "old", "refused"]))
+    @rule(data=st.data(), how=st.sampled_from(["own", "blobs", "old", "refused"]))
     def dialled(self, data: st.DataObject, how: str) -> None:
         no = data.draw(st.sampled_from(sorted(no for no, place in self.places.items() if place.dialling)))
         self.answer_dial(self.places[no], how)
@@ -1053,10 +1056,11 @@ class AnyLives(RuleBasedStateMachine):
             self.hear(fo.Disconnected(conn, "refused"))
             return
         place.conn = conn
-        place.own = how == "own"
+        place.own = how in {"own", "blobs"}
+        place.blobs = how == "blobs"
         self.hear(fo.Connected(conn))
         if place.own:
-            self.hear(fo.Welcomed(conn, True))
+            self.hear(fo.Welcomed(conn, True, place.blobs))
 
     @precondition(lambda self: any(place.conn for place in self.places.values()))
     @rule(data=st.data(), forgets=st.booleans(), swallows=st.booleans())
@@ -1092,6 +1096,20 @@ class AnyLives(RuleBasedStateMachine):
                 place.on_line.discard(one)
                 place.has.discard(one)
                 self.hear(fo.Refusal(conn, one, answer, ""))
+
+    @precondition(lambda self: any(place.on_line and not place.blobs for place in self.places.values()))
+    @rule(data=st.data())
+    def does_not_fit(self, data: st.DataObject) -> None:
+        rows = sorted(no for no, place in self.places.items() if place.on_line and not place.blobs)
+        place = self.places[data.draw(st.sampled_from(rows))]
+        one = data.draw(st.sampled_from(sorted(place.on_line)))
+        record = self.machine._jobs.get(one)
+        if place.conn is None or record is None or record.may or one in self.claims or record.stage is not Stage.SENT:
+            return  # It was never sent there in vain: it has it.
+        place.on_line.discard(one)
+        place.has.discard(one)
+        self.large.add(one)
+        self.hear(fo.Unfit(place.conn, one, "too-big", ""))
 
     @precondition(lambda self: any(place.unknown for place in self.places.values()))
     @rule(data=st.data())
@@ -1143,7 +1161,7 @@ class AnyLives(RuleBasedStateMachine):
         for _ in range(300):
             for place in list(self.places.values()):
                 if place.dialling is not None:
-                    self.answer_dial(place, "own")
+                    self.answer_dial(place, "blobs")
                 if place.conn is None:
                     continue
                 if not place.own:
