@@ -119,7 +119,12 @@ class Caches:
         """With what only the store knows."""
         answer, store = effect.answer, self._blobs.store
         if isinstance(answer, CachesAnswer) and store is not None:
-            counted = msgspec.structs.replace(answer.blobs, leader_sent_bytes=store.sent_bytes)
+            counted = msgspec.structs.replace(
+                answer.blobs,
+                leader_sent_bytes=store.sent_bytes,
+                store_bytes=store.swept_bytes,
+                store_budget_bytes=store.budget_bytes,
+            )
             effect = SendAnswer(effect.conn, effect.ask_id, msgspec.structs.replace(answer, blobs=counted))
         send(peer, effect)
 
