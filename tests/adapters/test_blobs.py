@@ -158,7 +158,9 @@ def test_without_room_nothing_is_begun(tmp_path: Path) -> None:
 def test_the_least_recently_used_go_first_until_the_rest_fits(store: BlobStore) -> None:
     old, older, new = (put(store, b"a" * 10, 2 * HOUR_S), put(store, b"b" * 10, 3 * HOUR_S), put(store, b"c" * 10))
     assert store.evict(30, lambda _: False, time.time()) == []
+    assert (store.swept_bytes, store.budget_bytes) == (30, 30)
     assert [entry.sha256 for entry in store.evict(25, lambda _: False, time.time())] == [older]
+    assert (store.swept_bytes, store.budget_bytes) == (store.used_bytes, 25)
     assert there(store) == {old, new}
 
 

@@ -210,13 +210,16 @@ def test_a_cache_is_pinned_unpinned_and_dropped(leader: Keeps, said: Said) -> No
 
 
 def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
-    counters = qu.BlobCounters(blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30)
+    counters = qu.BlobCounters(
+        blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30, store_bytes=3 << 30, store_budget_bytes=20 << 30
+    )
     leader.answer = lambda question: (
         STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
     )
     assert call(["status"]) == 0
     out = capsys.readouterr().out
     assert "caches: 1, 14.3 MiB, 7 hits; workers fetched 2.0 GiB from the leader and 6.0 GiB from each other" in out
+    assert "\ncontent with the leader: 3.0 GiB (--blob-bytes 20.0 GiB)\n" in out
     assert call(["status", "-o", "quiet"]) == 0
     assert capsys.readouterr().out == "ok\n"
     assert call(["status", "-o", "json"]) == 0
@@ -225,6 +228,7 @@ def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest
     caches = shown["caches"]
     assert (caches["total"], caches["bytes"], caches["hits"]) == (1, 15_000_000, 7)
     assert caches["blobs"]["from_workers_bytes"] == 6 << 30
+    assert (caches["blobs"]["store_bytes"], caches["blobs"]["store_budget_bytes"]) == (3 << 30, 20 << 30)
 
 
 class KnowsNoCaches(Keeps):

@@ -25,6 +25,7 @@ from wakugumi.core import events as ev
 from wakugumi.core import questions as qu
 from wakugumi.core import spread_events as se
 from wakugumi.errors import Lost
+from wakugumi.limits import BLOB_STORE_BYTES
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
@@ -258,8 +259,13 @@ async def test_caches_are_listed_pinned_and_dropped(tmp_path: Path) -> None:
         put = await client.put("data-1", A)
         await worker.takes()
         await client.answer(put)
+        blobs = leader.leader.blobs
+        assert blobs is not None
+        assert blobs.store is not None
+        await blobs.sweep(blobs.store)
         listed = await client.asks(qu.AskCaches())
         assert (listed["rows"][0]["cache"], listed["rows"][0]["bytes"], listed["bytes"]) == ("data-1", 500, 500)
+        assert (listed["blobs"]["store_bytes"], listed["blobs"]["store_budget_bytes"]) == (500, BLOB_STORE_BYTES)
         assert (await client.asks(qu.AskPin("data-1")))["pinned"] is True
         assert (await worker.takes(ms.SKIPPED)).pinned
         assert (await client.asks(qu.AskDropCache("data-1")))["cache"] == "data-1"

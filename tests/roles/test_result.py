@@ -335,7 +335,7 @@ def test_a_place_that_is_busy_is_asked_again(shelf: Shelf, tmp_path: Path, monke
 
     monkeypatch.setattr("wakugumi.adapters.passing.open_here", lambda *_: None)
     monkeypatch.setattr(FolderPlace, "fetch", busy)
-    monkeypatch.setattr(downloads, "_sleep", pauses.append)
+    monkeypatch.setattr(downloads, "_wait", lambda pause_s, _on_bytes: pauses.append(pause_s))
     shelf.result(archive_blob=shelf.put(archive(("a", b"one", FILE)))).extract(tmp_path / "out")
     assert tree(tmp_path / "out") == {"a": b"one"}
     assert len(pauses) == 2

@@ -183,6 +183,8 @@ class BlobStore:
         self.folder = os.path.abspath(folder)
         self.sent_bytes = 0
         """What others have fetched out of it, over HTTP, since it was opened."""
+        self.swept_bytes = self.budget_bytes = 0
+        """What all blobs took together after the last `evict`, and what they might take."""
         self._free_min_bytes = free_min_bytes
         try:
             os.makedirs(f"{self.folder}/{_INCOMING}", 0o700, exist_ok=True)
@@ -301,6 +303,7 @@ class BlobStore:
                 continue
             total -= entry.size
             removed.append(entry)
+        self.swept_bytes, self.budget_bytes = total, bytes_max
         return removed
 
     def remove_abandoned(self, now: float, age_s: float) -> int:

@@ -455,6 +455,9 @@ class BlobCounters(msgspec.Struct, frozen=True):
     """Those that gave wrong content."""
     leader_sent_bytes: int = 0
     """All that left the leader's own store, also what did not arrive."""
+    store_bytes: int = 0
+    store_budget_bytes: int = 0
+    """What that store held when it was last swept, and its budget for what nobody needs; 0 if it is never swept."""
 
 
 class CachesAnswer(msgspec.Struct, frozen=True):

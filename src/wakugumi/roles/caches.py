@@ -36,7 +36,7 @@ from wakugumi.core.sources import TOO_MANY_WANTS
 from wakugumi.core.spread import Spreading
 from wakugumi.core.spread_events import SpreadDo, SpreadEvent, SpreadKeep
 from wakugumi.core.subject import Pattern, SubjectError, worker_patterns
-from wakugumi.errors import Lost, PeerError, Refused, WakugumiError
+from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits import FILES_PER_CACHE_MAX, PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
@@ -103,7 +103,12 @@ class Caches:
         """With what only the store knows."""
         answer, store = effect.answer, self._blobs.store
         if isinstance(answer, CachesAnswer) and store is not None:
-            counted = msgspec.structs.replace(answer.blobs, leader_sent_bytes=store.sent_bytes)
+            counted = msgspec.structs.replace(
+                answer.blobs,
+                leader_sent_bytes=store.sent_bytes,
+                store_bytes=store.swept_bytes,
+                store_budget_bytes=store.budget_bytes,
+            )
             effect = SendAnswer(effect.conn, effect.ask_id, msgspec.structs.replace(answer, blobs=counted))
         send(peer, effect)
 
@@ -215,24 +220,12 @@ class Caches:
             if self._peers.get(peer.conn) is peer:
                 then(here, is_sure)
 
-        def looked(missing: list[str]) -> None:
-            if not missing or self._blobs.store is not None:
-                found(not missing, not missing)
-            else:
-                self._tasks.start(self._look_again(ref, found), name="look for a blob")
+        def looked(absent: list[str], unknown: list[str]) -> None:
+            # A store that did not answer may have it: then the worker tries, and comes again if that was in vain. To be
+            # told that there is none would fail its job for good.
+            found(not absent, not absent and not unknown)
 
-        self._blobs.missing([ref], looked)
-
-    async def _look_again(self, ref: BlobRef, found: Callable[[bool, bool], None]) -> None:
-        """A store that did not answer may have it: then the worker tries, and comes again if that was in vain. To be
-        told that there is none would fail its job for good."""
-        try:
-            here = await asyncio.to_thread(self._blobs.place.has, ref)
-        except WakugumiError as error:
-            log.warning("whether %s has a blob that a worker wants is not known: %s", self._blobs.place.url, error)
-            found(True, False)
-            return
-        found(here, here)
+        self._blobs.look_for([ref], looked)
 
     # A put on its way.
 
