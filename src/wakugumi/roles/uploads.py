@@ -14,13 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
+from typing import Final
 
 import msgspec
 
@@ -28,7 +25,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.threads import beside
 from wakugumi.core.job import ConnId
 from wakugumi.core.policy import with_jitter
-from wakugumi.errors import ConfigError, Lost, Refused
+from wakugumi.errors import Lost, Refused
 from wakugumi.limits import (
     HELLO_DEADLINE_S,
     RECONNECT_FIRST_S,
@@ -36,17 +33,13 @@ from wakugumi.limits import (
     UPLOAD_UNREACHED_S,
     UPLOADS_AT_ONCE_MAX,
 )
+from wakugumi.roles.blob_put import BlobPut, Stopped
 from wakugumi.roles.contents import Brings, Brought
 from wakugumi.roles.inlined import could_fit, inlined
 from wakugumi.wire import frame as fr
 
-if TYPE_CHECKING:
-    from wakugumi.adapters.places import Place
-
 log = logging.getLogger("wakugumi.client")
 
-_BROKEN_MAX: Final = 3
-"""Content that arrives broken so often, and has not changed here, never arrives whole."""
 _ROUNDS_MAX: Final = 10
 """A leader that asks so often for what it was given would ask for ever."""
 _TYPE_AT: Final = 4
@@ -94,79 +87,13 @@ class _Stranger(msgspec.Struct, eq=False):
     over: asyncio.TimerHandle | None = None
 
 
-class _Put:
+class _Put(BlobPut):
     """One blob on its way to one place."""
 
     def __init__(self, url: str, brought: Brought) -> None:
-        self.url = url
-        self.brought = brought
+        super().__init__(url, brought)
         self.waiting: dict[bytes, _Held] = {}
         """Who waits for it. If nobody does, it stops."""
-        self.done_bytes = 0
-        self.moved_at = 0.0
-        """When the last bytes went."""
-        self.has_begun = False
-        self.is_stopped = False
-
-    def run(self) -> None:
-        """In a thread, to the end. Raises Refused, Lost, or _Stopped."""
-        from wakugumi.adapters.places import open_place
-
-        self.done_bytes, self.has_begun = 0, True
-        source = self.brought.source
-        _check_is_shared(self.url)
-        try:
-            place = open_place(self.url)
-        except ConfigError as error:
-            raise Refused("not-supported", f"the leader's place for files cannot be used: {error}") from None
-        if not isinstance(source, bytes):
-            source.check(self.brought.ref)
-            self._put(place, Path(source.path))
-            return
-        import tempfile
-
-        try:
-            file, path = tempfile.mkstemp(prefix="waku-")
-        except OSError as error:
-            raise self._no_room(error) from None
-        try:
-            with open(file, "wb") as spool:
-                spool.write(source)
-            self._put(place, Path(path))
-        except OSError as error:
-            raise self._no_room(error) from None
-        finally:
-            os.unlink(path)
-
-    def _put(self, place: Place, path: Path) -> None:
-        """A place without room is the leader's full disk, and not a worker's."""
-        try:
-            place.put(self.brought.ref, path, self._on_bytes)
-        except Refused as no:
-            if no.code != "disk":
-                raise
-            raise Refused("disk-full", no.message) from None
-
-    def _no_room(self, error: OSError) -> Refused:
-        why = f"there is no room to send {self.brought.name!r} from: {error.strerror}"
-        return Refused("disk", why, hint="free room in this machine's folder for temporary files (TMPDIR)")
-
-    def may_try_again(self, no: Refused, broken: int) -> bool:
-        """In a thread. Does it come from the line, or from others, and not from what is sent? Raises Refused."""
-        if no.code == "blob-broken" and not isinstance(self.brought.source, bytes):
-            self.brought.source.check(self.brought.ref)
-        return no.code == "blob-busy" or (no.code == "blob-broken" and broken < _BROKEN_MAX)
-
-    def _on_bytes(self, count: int) -> None:
-        self.done_bytes += count
-        if count:
-            self.moved_at = time.monotonic()
-        if self.is_stopped:
-            raise _Stopped
-
-
-class _Stopped(Exception):
-    """Nobody wants it there any more."""
 
 
 class Uploads:
@@ -379,14 +306,14 @@ class Uploads:
                         await beside(put.run, "wakugumi upload")
                         self._arrived(put)
                 return
-            except _Stopped:
+            except Stopped:
                 return
             except Lost as error:
                 losses += 1
                 say = log.info if losses == 1 else log.warning
                 say("sending %s to %s: %s; trying again", put.brought.name, put.url, error)
                 if (still_s := time.monotonic() - max(began_at, put.moved_at)) > UPLOAD_UNREACHED_S:
-                    self._failed(put, _unreached(put, error, still_s))
+                    self._failed(put, put.unreached(error, still_s))
                     return
             except Refused as no:
                 broken += no.code == "blob-broken"
@@ -470,16 +397,6 @@ class Uploads:
         held.conn, held.left, held.later = ConnId(0), set(), None
 
 
-def _check_is_shared(url: str) -> None:
-    """A folder that only the leader sees is no place for us, and none is made where a leader says. Raises Refused."""
-    if url.startswith("file:"):
-        folder = unquote(urlsplit(url).path)
-        if not os.path.isdir(folder):
-            raise Refused(
-                "not-supported", f"the leader's folder for files, {folder}, is not here: it must be a shared one"
-            )
-
-
 def _cancelled() -> Refused:
     return Refused("cancelled", "it was cancelled before its files were there")
 
@@ -489,12 +406,4 @@ def _too_big_for_old() -> Refused:
         "too-big",
         "the job's files do not all fit its frame, and the leader is an old one that takes only what does (one that "
         f"takes more says so within {HELLO_DEADLINE_S:.0f} s)",
-    )
-
-
-def _unreached(put: _Put, error: Lost, still_s: float) -> Refused:
-    return Refused(
-        "no-leader",
-        f"{put.brought.name!r} cannot be sent to {put.url}, of which no byte has gone for {still_s:.0f} s: {error}",
-        hint="the leader tells this address: it must be one that is reached from here",
     )
