@@ -41,7 +41,7 @@ def status(*, asking: Asking = ASKING) -> int:
     how = config.OUTPUT.value(asking.output)
     told = ask_each(qu.AskStatus(), qu.StatusAnswer, asking)
     kept = {} if how == "quiet" else _kept(asking)
-    beside = {each.leader: {"caches": kept.get(each.leader)} for each in told}
+    beside = {each.leader: {"caches": kept.get(each.leader)} for each in told if each.answer is not None}
     show_each(told, asking, _show_status, lambda answer: ["full" if answer.full else "ok"], beside)
     if how == "table":
         _show_kept(kept, len(told) > 1)
