@@ -24,8 +24,9 @@ from wakugumi.app.fetches import Transfer, in_thread
 from wakugumi.app.outfolder import OutFolder, Record
 from wakugumi.limits import MIB
 from wakugumi.roles.client import Grid, connect
-from wakugumi.roles.leader import Leader, Peer
+from wakugumi.roles.leader import Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
+from wakugumi.roles.peer import Peer
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame

@@ -46,7 +46,7 @@ from wakugumi.wire.message import BlobRef
 from wakugumi.wire.refs import check_ref
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader import Peer
+    from wakugumi.roles.peer import Peer
 
 log = logging.getLogger("wakugumi.caches")
 

@@ -29,7 +29,8 @@ from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, InputFile, JobRequest, JobResult
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader import Leader, Peer
+    from wakugumi.roles.leader import Leader
+    from wakugumi.roles.peer import Peer
 
 
 class Egress:

@@ -27,7 +27,8 @@ from wakugumi.wire.message import BlobRef
 from wakugumi.wire.refs import blobs_of_job
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader import Leader, Peer
+    from wakugumi.roles.leader import Leader
+    from wakugumi.roles.peer import Peer
 
 _REMEMBERED_MAX: Final = 1_000
 _REMEMBERED_FILES_MAX: Final = 16

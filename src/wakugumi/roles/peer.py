@@ -1,0 +1,329 @@
+"""Who is at the other end of a leader's connection, and what do they say? (SPEC F4, F5)
+
+Nobody until its hello, then a client or a worker. Frames become events of `dispatch`; what concerns files goes through
+`ingress` and `caches`. Only the routing fields of a payload are read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wakugumi.adapters.net import Link
+from wakugumi.adapters.packing import is_packed
+from wakugumi.core import events as ev
+from wakugumi.core.job import ClientId, ConnId, JobId, WorkerId, show_job_id
+from wakugumi.core.questions import CACHE_QUESTIONS
+from wakugumi.core.subject import SubjectError, worker_patterns
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits import (
+    CONNECTIONS_MAX,
+    JOB_TIMEOUT_MAX_S,
+    JOB_TIMEOUT_S,
+    READ_BYTES_LARGE,
+    RETRIES_MAX,
+)
+from wakugumi.roles.ingress import digest_of_packed, plain
+from wakugumi.roles.sayings import send_no
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.frame import Frame
+from wakugumi.wire.refs import blobs_of_result
+
+if TYPE_CHECKING:
+    from wakugumi.roles.leader import Leader
+
+log = logging.getLogger("wakugumi.leader")
+
+
+class Peer:
+    """One connection of a leader: nobody until its hello, then a client or a worker."""
+
+    def __init__(self, leader: Leader, conn: ConnId) -> None:
+        self.leader = leader
+        self.conn = conn
+        self.client_id = ClientId("")
+        self.paused = False
+        self.receipts = False
+        """It speaks our own types, in which an empty result is a result (OK, without output)."""
+        self.blobs = False
+        """It exchanges what does not fit a frame as blobs."""
+        self.zstd = False
+        """Payloads may be packed."""
+        self.link: Link
+        self._post = leader.drive.post
+        self._role = "nobody"
+        self._complained = False
+        self._on: dict[int, Callable[[Frame], None]] = {
+            fr.HELLO_CLIENT: self._hello_client,
+            fr.HELLO_WORKER: self._hello_worker,
+        }
+
+    # What the link calls.
+
+    def on_open(self, link: Link) -> None:
+        self.link = link
+        if self.leader.connections >= CONNECTIONS_MAX:
+            link.close(f"more than {CONNECTIONS_MAX} connections")
+            return
+        self.leader.came(self)
+        self.set_reading()
+        deadline_s = self.leader.hello_deadline_s
+        link.expect_within(deadline_s, f"no hello within {deadline_s:g} s")
+
+    def on_frame(self, _link: Link, frame: Frame) -> None:
+        handler = self._on.get(frame.type)
+        if handler is not None:
+            handler(frame)
+            return
+        name = fr.NAMES.get(frame.type)
+        if self._role == "nobody":
+            raise PeerError(f"the first frame must be HelloClient or HelloWorker, not {name or f'type {frame.type}'}")
+        if name is not None:
+            raise PeerError(f"a {self._role} does not send {name}")
+        self.complain(f"this {self._role} sent a frame of the unknown type {frame.type}, which is ignored")
+
+    def on_blocked(self, _link: Link, blocked: bool) -> None:
+        self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
+
+    def on_lost(self, _link: Link) -> None:
+        if self.leader.went(self) and self._role != "nobody":
+            log.info("%s %s left", self._role, self.link.peer)
+            self._post(ev.Left(self.conn))
+            self.leader.ingress.left(self)
+            if self.leader.caches is not None:
+                self.leader.caches.went(self)
+
+    @property
+    def is_client(self) -> bool:
+        return self._role == "client"
+
+    def set_reading(self) -> None:
+        self.link.pause(self.paused or self.leader.behind)
+
+    def complain(self, text: str) -> None:
+        """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
+        log.log(logging.DEBUG if self._complained else logging.WARNING, "%s: %s", self.link.peer, text)
+        self._complained = True
+
+    def fail(self, effect: object, error: Exception) -> None:
+        """A bug of ours kept us from doing this for it. Others are not to suffer: the connection ends, and with that it
+        is as if it was never sent. A worker's job goes to another, and a client asks for its result again."""
+        level = logging.ERROR if self.link.is_open else logging.DEBUG  # Once, though more may be on its way to it.
+        log.log(level, "%s is not done for %s", type(effect).__name__, self.link.peer, exc_info=error)
+        self.link.close("a bug of the leader's")
+        self.link.abort()
+
+    # Nobody becomes somebody (SPEC F5).
+
+    def _hello_client(self, frame: Frame) -> None:
+        self.client_id, cap, wants = ms.read_hello_client(frame)
+        self._wants(wants)
+        self.receipts = ms.RECEIPTS in wants
+        self._become(
+            "client",
+            {
+                fr.SUBMIT_JOB: self._submit,
+                fr.CACHE_PUT: self._cache_put,
+                fr.CONFIRM: self._confirm,
+                fr.CANCEL: self._cancel,
+                fr.CLAIM: self._claim,
+                fr.CAP: self._cap,
+                fr.ASK: self._ask,
+                fr.HEARTBEAT: self._heartbeat,
+            },
+        )
+        log.info("client %s joined from %s, cap %d", self.client_id, self.link.peer, cap)
+        self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
+
+    def _hello_worker(self, frame: Frame) -> None:
+        name, wants, slots = ms.read_hello_worker(frame)
+        self._wants(wants)
+        try:
+            patterns = worker_patterns(frame.subject, name)
+        except SubjectError as error:
+            raise PeerError(f"a worker's patterns cannot be read: {error}") from None
+        self._become(
+            "worker",
+            {
+                fr.ACK_JOB: self._ack,
+                fr.CREDIT: self._credit,
+                fr.HOLDING: self._holding,
+                fr.LEAVING: self._leaving,
+                fr.HEARTBEAT: self._heartbeat,
+                fr.CACHE_ACK: self._cache_ack,
+                fr.STOCK: self._stock,
+                fr.WANT: self._want,
+            },
+        )
+        log.info("worker %s joined from %s for %s", name or "-", self.link.peer, " ".join(patterns))
+        self._post(
+            ev.WorkerJoined(
+                self.conn,
+                WorkerId(frame.msg_id),
+                name,
+                patterns,
+                receipts=ms.RECEIPTS in wants,
+                heartbeats=ms.HEARTBEATS in wants,
+                reattach=ms.REATTACH in wants,
+                cancels=ms.CANCELS in wants,
+                slots=slots,
+                blobs=self.blobs,
+            )
+        )
+        if self.leader.caches is not None:
+            self.leader.caches.worker_came(self, WorkerId(frame.msg_id), name, patterns)
+
+    def _wants(self, wants: frozenset[str]) -> None:
+        self.blobs = ms.BLOBS in wants
+        self.zstd = ms.ZSTD in wants
+        self.leader.packed |= self.zstd
+
+    def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
+        self._role = role
+        self._on = on
+        self.link.trust()
+
+    # What a client says.
+
+    def _submit(self, frame: Frame) -> None:
+        payload, digest = frame.payload, 0
+        try:
+            if self.zstd and is_packed(payload):
+                frame = plain(frame)
+                digest = digest_of_packed(payload, frame.payload)
+            job_id, head = ms.read_submit(frame)
+        except Refused as no:
+            self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
+            return
+        try:
+            subject, program, bytes_max = self.leader.route(frame.subject, head.exec_name)
+            if len(frame.payload) > bytes_max:
+                # The routed subject may be longer than the one it came with.
+                raise Refused("too-big", f"a request of {len(frame.payload)} bytes does not fit a frame to a worker")
+            timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s
+            if not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
+                raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+            if not 0 <= head.retries <= RETRIES_MAX:
+                raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
+            if head.broadcast_s is not None and not 0 < head.broadcast_s <= JOB_TIMEOUT_MAX_S:
+                raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+            wants = None
+            blobs: tuple[ms.BlobRef, ...] = ()
+            if head.files:
+                wants, blobs = self.leader.ingress.files(self, head)
+            if wants is None and (head.key or head.priority or head.slots != 1):
+                wants = self.leader.wants(head)
+        except Refused as no:
+            self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
+            return
+        event = ev.Submitted(
+            self.conn,
+            job_id,
+            subject,
+            program,
+            timeout_s,
+            payload,
+            head.retries,
+            wants,
+            head.broadcast_s or 0.0,
+            digest,
+        )
+        if blobs:
+            self.leader.ingress.submitted(self, event, blobs)
+        else:
+            self._post(event)
+        if len(payload) >= READ_BYTES_LARGE:
+            self.leader.drive.flush()
+
+    def _cache_put(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.put(self, frame)
+            return
+        cache_id = ms.read_cache_put(frame.payload)
+        text = "this leader keeps no caches; send the files with each job"
+        no = ms.CachePutResult(cache_id, ms.FAILED, text, code="not-supported" if self.blobs else "")
+        subject = f"cache.ack.{cache_id}"
+        self.link.send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
+
+    def _confirm(self, frame: Frame) -> None:
+        self._post(ev.Confirmed(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _cancel(self, frame: Frame) -> None:
+        jobs = ms.unpack_ids(frame.payload)
+        self.leader.ingress.cancelled(self, jobs)
+        self._post(ev.CancelWanted(self.conn, jobs))
+
+    def _claim(self, frame: Frame) -> None:
+        self._post(ev.Claimed(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _cap(self, frame: Frame) -> None:
+        self._post(ev.CapChanged(self.conn, ms.read_cap(frame.payload)))
+
+    def _ask(self, frame: Frame) -> None:
+        try:
+            question = ms.read_question(frame.payload)
+        except Refused as no:
+            send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
+            return
+        if isinstance(question, CACHE_QUESTIONS) and self.leader.caches is not None:
+            self.leader.caches.ask(self, frame.msg_id, question)
+        else:
+            self._post(ev.Asked(self.conn, frame.msg_id, question))
+
+    def _heartbeat(self, frame: Frame) -> None:
+        self._post(ev.Heard(self.conn, ms.read_load(frame.payload).cpu))
+
+    # What a worker says.
+
+    def _ack(self, frame: Frame) -> None:
+        job_id = JobId(frame.corr_id)
+        payload = frame.payload
+        try:
+            if self.zstd and is_packed(payload):
+                frame = plain(frame)
+            head = ms.read_ack(frame.payload)
+            if head.status == ms.OK:
+                event = ev.Acked(self.conn, job_id, True, "", payload)
+            else:
+                output = ms.output_tail(frame.payload)
+                event = ev.Acked(self.conn, job_id, False, head.reason or "", payload, output)
+            if head.archive_blob or head.stdout_blob or head.stderr_blob:
+                self.leader.ingress.acked(self, event, blobs_of_result(head))
+            else:
+                if not event.ok:
+                    self.leader.ingress.settled(self, job_id)
+                self._post(event)
+        except Refused as no:
+            self.leader.ingress.settled(self, job_id)
+            failed = ms.JobResult(show_job_id(job_id), status=ms.FAILED, stderr=no.message, reason=no.code)
+            self._post(ev.Acked(self.conn, job_id, False, no.code, ms.encode(failed)))
+            return
+        if len(payload) >= READ_BYTES_LARGE:
+            self.leader.drive.flush()
+
+    def _credit(self, frame: Frame) -> None:
+        self._post(ev.Credited(self.conn, ms.read_credit(frame.payload)))
+
+    def _holding(self, frame: Frame) -> None:
+        holding = ms.read_holding(frame.payload)
+        running = tuple(JobId(job_id) for job_id in holding.running)
+        finished = tuple(JobId(job_id) for job_id in holding.finished)
+        kept = tuple(JobId(job_id) for job_id in holding.kept)
+        self._post(ev.Held(self.conn, running, finished, kept))
+
+    def _leaving(self, _frame: Frame) -> None:
+        self._post(ev.Leaving(self.conn))
+
+    def _cache_ack(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.ack(self, frame)
+
+    def _stock(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.stock(self, frame)
+
+    def _want(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.want(self, frame)
