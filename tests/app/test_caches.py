@@ -219,7 +219,7 @@ def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest
     assert call(["status"]) == 0
     out = capsys.readouterr().out
     assert "caches: 1, 14.3 MiB, 7 hits; workers fetched 2.0 GiB from the leader and 6.0 GiB from each other" in out
-    assert "\ncontent with the leader: 3.0 GiB (--blob-bytes 20.0 GiB)\n" in out
+    assert "\ncontent with the leader, when it last looked: 3.0 GiB (--blob-bytes 20.0 GiB)\n" in out
     assert call(["status", "-o", "quiet"]) == 0
     assert capsys.readouterr().out == "ok\n"
     assert call(["status", "-o", "json"]) == 0

@@ -337,7 +337,7 @@ def _show_kept(kept: Mapping[str, Kept], several: bool) -> None:
             print(f"\n{title}: {what.total:,}, {size(what.bytes)}, {one(what.hits, 'hit')}; workers fetched {fetched}")
             if sent.store_budget_bytes:
                 budget = size(sent.store_budget_bytes)
-                print(f"content with the leader: {size(sent.store_bytes)} (--blob-bytes {budget})")
+                print(f"content with the leader, when it last looked: {size(sent.store_bytes)} (--blob-bytes {budget})")
 
 
 _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")
