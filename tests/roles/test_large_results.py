@@ -63,6 +63,7 @@ async def a_grid(folder: Path, place: FolderPlace, **programs: str) -> AsyncIter
     leader = Leader(blobs=LeaderBlobs(place, url=place.url))
     port = await leader.listen("127.0.0.1", 0)
     where = ["127.0.0.1", str(port), "--programs", str(folder / "bin"), "--jobs", str(folder / "jobs")]
+    where += ["--cache", str(folder / "cache")]
     worker = await asyncio.create_subprocess_exec(sys.executable, "-m", "wakugumi", "worker", *where)
     try:
         async with connect(f"waku://127.0.0.1:{port}") as grid:
