@@ -367,3 +367,11 @@ def test_a_second_connection_of_a_worker_ends_the_first(world: World) -> None:
     world.stock(8, "a", whole=True, serves=True)
     world.hear(se.WorkerWent(ConnId(1)))
     assert list(world.machine.holders(sha("a"))) == [worker_id(1)]
+
+
+def test_the_log_tells_no_keys() -> None:
+    stocked = se.Stocked(ConnId(1), True, "http://w:1", "secret", ["a" * 64], [], {})
+    source = se.SendSource(ConnId(1), bytes(16), "a" * 64, 5, "http://w:1", "secret")
+    for said in (repr(stocked), repr(source)):
+        assert "http://w:1" in said
+        assert "secret" not in said

@@ -61,6 +61,11 @@ class Stocked(msgspec.Struct, frozen=True, gc=False):
     caches: Mapping[str, str]
     """`<version>/<number of names>` by cache id; empty for one that is gone."""
 
+    def __repr__(self) -> str:
+        """For the log, which is no place for a key, nor for thousands of hashes."""
+        counts = f"blobs={len(self.blobs)} gone={len(self.gone)} caches={len(self.caches)}"
+        return f"Stocked(conn={self.conn} whole={self.whole} url={self.url!r} {counts})"
+
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
     """A worker needs a blob, by its hash or as a file of a cache; or the source that it was given failed it (`why`)."""
@@ -151,6 +156,10 @@ class SendSource(msgspec.Struct, frozen=True, gc=False):
     size: int
     url: str
     key: str
+
+    def __repr__(self) -> str:
+        """Without the key: whoever has it may fetch from that worker."""
+        return f"SendSource(conn={self.conn} want={self.want.hex()} {self.sha256} size={self.size} url={self.url!r})"
 
 
 class SendNoSource(msgspec.Struct, frozen=True, gc=False):
