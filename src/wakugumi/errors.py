@@ -49,6 +49,11 @@ CODES: Final[dict[str, Code]] = {
     # Said to a client about what it asked for.
     "full": Code(True, 503, EXIT_JOB_FAILED, "the leader's queue is full: wait, or add workers"),
     "disk-full": Code(True, 507, EXIT_JOB_FAILED, "free room on the leader's disk (--state DIR): it goes on by itself"),
+    "busy": Code(True, 503, EXIT_JOB_FAILED, "all slots are taken: come again, or ask another node"),
+    "running": Code(True, 423, EXIT_JOB_FAILED, "the same job runs there: ask again, and its result is the answer"),
+    "no-group": Code(True, 503, EXIT_JOB_FAILED, "every group is full or gone: come again"),
+    "no-result": Code(False, 404, EXIT_NOT_FOUND, "the job is not done yet, or failed: see /status"),
+    "too-slow": Code(True, 408, EXIT_JOB_FAILED, "send the whole request without long pauses"),
     "stopping": Code(True, 503, EXIT_JOB_FAILED, "the leader is shutting down: it will be back, or name another one"),
     "bad-request": Code(False, 400, EXIT_USAGE, "docs/PROTOCOL.md says what a job and a question may hold"),
     "bad-subject": Code(False, 400, EXIT_USAGE, "subjects are dot-separated words: see docs/WORDS.md"),

@@ -370,3 +370,9 @@ HTTP_IDLE_S: Final = 15.0
 """A request's head must come, and the next one begin, within this time: who only holds a connection open is cut off."""
 HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
 """One line of a request's head."""
+BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
+BODY_RECEIVED_MIN_S: Final = 20.0
+"""Who sends less of a request's body than so much in so long, or reads as little of an answer, is cut off: it holds a
+slot that others wait for."""
+CALLS_MAX: Final = 1_000
+"""Requests that one role has under way to others, each a connection. Further ones wait."""

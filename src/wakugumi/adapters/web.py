@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 from wakugumi.adapters.blobs import BlobStore
 from wakugumi.adapters.net import Address, Link, accept, is_loopback
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.visit import Pages
 from wakugumi.limits import (
     BLOB_BYTES_MAX,
     CLOSE_DEADLINE_S,
@@ -74,6 +75,17 @@ def blob_routes(
 
         pages = BlobPages(store, key=key, serving_max=serving_max, uploads_max=uploads_max, bytes_max=blob_bytes_max)
         return pages.routes(writable=writable)
+
+    return load
+
+
+def page_routes(pages: Pages) -> Routes:
+    """A role's pages as routes."""
+
+    def load() -> Sequence[Route]:
+        from wakugumi.adapters.web_server import page_route
+
+        return [page_route(at) for at in pages()]
 
     return load
 

@@ -22,8 +22,9 @@ from aiohttp import ClientError, web
 from wakugumi.adapters.blobs import CHUNK_BYTES, BlobStore, Incoming, is_sha256
 from wakugumi.adapters.packed_stream import Packer, Unpacker, shrinks
 from wakugumi.adapters.tokens import check_token
+from wakugumi.adapters.visit import Refusal
 from wakugumi.adapters.web import Route
-from wakugumi.adapters.web_server import Refusal, let_come
+from wakugumi.adapters.web_server import let_come
 from wakugumi.errors import Refused
 from wakugumi.limits import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
 from wakugumi.wire.message import BlobRef

@@ -8,19 +8,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
-from aiohttp import web
+from aiohttp import ClientError, web
 
 from wakugumi.adapters.net import is_loopback
+from wakugumi.adapters.visit import PageAt, Refusal, Reply, Stream
 from wakugumi.adapters.web import Route
-from wakugumi.errors import CODES, Refused
-from wakugumi.limits import HTTP_HEAD_BYTES_MAX, KIB
+from wakugumi.errors import CODES, Lost, Refused
+from wakugumi.limits import BODY_RECEIVED_MIN_BYTES, BODY_RECEIVED_MIN_S, HTTP_HEAD_BYTES_MAX, KIB
 
 log = logging.getLogger("wakugumi.web")
+access = logging.getLogger("wakugumi.access")
 
 _LINGER_S: Final = 2.0
 """Who goes on sending what we did not want is heard out for so long, so that it can read our answer first."""
@@ -108,17 +111,6 @@ class WebServer:
         return route, rest
 
 
-class Refusal(Refused):
-    """A refusal with a status of its own, or with more to say in the head."""
-
-    def __init__(
-        self, status: int, code: str, message: str, headers: dict[str, str] | None = None, hint: str | None = None
-    ) -> None:
-        super().__init__(code, message, hint)
-        self.status = status
-        self.headers = headers or {}
-
-
 def let_come(request: web.BaseRequest) -> None:
     """Go on reading its body, if that was not done yet."""
     held = request[_HELD]
@@ -137,6 +129,162 @@ def problem(error: Refused) -> web.Response:
         headers.setdefault("Retry-After", "1")
     body = {"type": "about:blank", "status": status, "code": error.code, "detail": error.message, "hint": error.hint}
     return web.Response(status=status, body=msgspec.json.encode(body), content_type=_PROBLEM, headers=headers)
+
+
+def page_route(at: PageAt) -> Route:
+    """A role's page as a route of the server."""
+
+    async def answer(request: web.BaseRequest, rest: str) -> web.StreamResponse:
+        visit = WebVisit(request, rest)
+        began_at = time.perf_counter()
+        status, sent = 500, 0
+        try:
+            try:
+                reply = await at.page(visit)
+            except Refused as error:
+                response: web.StreamResponse = problem(error)
+                status = response.status
+                return response
+            if isinstance(reply.body, bytes):
+                status, sent = reply.status, len(reply.body)
+                return web.Response(
+                    status=status, body=reply.body, content_type=reply.content_type, headers=reply.headers
+                )
+            status = reply.status
+            response, sent = await _stream(request, reply, reply.body)
+            return response
+        except Lost as error:  # The other side is gone: there is nobody to answer.
+            status = 499
+            raise ConnectionResetError(str(error)) from None
+        finally:
+            level = logging.DEBUG if at.quiet else logging.INFO
+            if access.isEnabledFor(level):
+                took_ms = 1000 * (time.perf_counter() - began_at)
+                access.log(
+                    level,
+                    "%s %s %d job=%s peer=%s sent=%d ms=%.1f",
+                    at.method,
+                    request.rel_url.raw_path[:200],
+                    status,
+                    visit.job,
+                    visit.peer,
+                    sent,
+                    took_ms,
+                )
+
+    return Route(at.method, at.path, answer, waits=True)
+
+
+class WebVisit:
+    """A request, as a page sees it."""
+
+    __slots__ = ("_query", "_request", "_told", "job", "method", "path", "rest")
+
+    def __init__(self, request: web.BaseRequest, rest: str) -> None:
+        self._request = request
+        self.method = request.method
+        self.path = request.rel_url.raw_path
+        self.rest = rest
+        self.job = ""
+        self._told = False
+        self._query: dict[str, list[str]] | None = None
+
+    @property
+    def peer(self) -> str:
+        return self._request.remote or "a local process"
+
+    @property
+    def content_length(self) -> int | None:
+        return self._request.content_length
+
+    @property
+    def is_gone(self) -> bool:
+        transport = self._request.transport
+        return transport is None or transport.is_closing()
+
+    def header(self, name: str) -> str | None:
+        return self._request.headers.get(name)
+
+    def query(self, name: str) -> list[str]:
+        if self._query is None:
+            self._query = _parse_query(self._request.rel_url.raw_query_string)
+        return self._query.get(name, [])
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        request = self._request
+        if not self._told:
+            self._told = True
+            if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+                request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            let_come(request)
+        clock = asyncio.get_running_loop().time
+        left_s, received = BODY_RECEIVED_MIN_S, 0
+        while True:
+            asked_at = clock()
+            try:
+                async with asyncio.timeout(left_s):
+                    piece = await request.content.readany()
+            except TimeoutError:
+                text = f"less than {BODY_RECEIVED_MIN_BYTES} bytes came in {BODY_RECEIVED_MIN_S:g} s"
+                raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
+            except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:  # it is gone
+                raise Lost(f"{self.peer} ended before its request did: {error}", "dead") from None
+            if not piece:
+                return
+            left_s -= clock() - asked_at  # What we do with a piece is not its sender's fault.
+            received += len(piece)
+            if received >= BODY_RECEIVED_MIN_BYTES:
+                left_s, received = BODY_RECEIVED_MIN_S, 0
+            yield piece
+
+
+async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple[web.StreamResponse, int]:
+    response = web.StreamResponse(status=reply.status, headers=reply.headers)
+    response.content_type = reply.content_type
+    if body.size is None:
+        response.enable_chunked_encoding()
+    else:
+        response.content_length = body.size
+    sent = 0
+    try:
+        await response.prepare(request)
+        async for piece in body.pieces:
+            async with asyncio.timeout(BODY_RECEIVED_MIN_S):
+                await response.write(piece)
+            sent += len(piece)
+        if body.size is not None and sent != body.size:  # only an end without the rest tells the truth
+            raise Lost(f"{body.size - sent} bytes of the answer are missing")
+    except TimeoutError:
+        _cut_off(request)
+        raise Lost("it reads too slowly", "slow") from None
+    except OSError as error:
+        raise Lost(f"it is gone: {error}", "dead") from None
+    except Lost:
+        _cut_off(request)
+        raise
+    return response, sent
+
+
+def _cut_off(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _parse_query(text: str) -> dict[str, list[str]]:
+    """Raises Refused."""
+    found: dict[str, list[str]] = {}
+    for pair in text.split("&"):
+        if pair:
+            name, _, value = pair.partition("=")
+            found.setdefault(_decoded(name), []).append(_decoded(value))
+    return found
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote_to_bytes(text.replace("+", " ")).decode()
+    except UnicodeDecodeError:
+        raise Refused("bad-request", "the query is not UTF-8", hint="") from None
 
 
 def _check_home(request: web.BaseRequest) -> None:

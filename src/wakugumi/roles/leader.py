@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Collection, Container, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
@@ -55,6 +55,13 @@ log = logging.getLogger("wakugumi.leader")
 
 _OWN: Final = (ev.Stopped, ev.LoadPayloads, ev.BlobsFreed)
 """What concerns no connection."""
+
+
+class Insider(Protocol):
+    """A client or worker of `dispatch` that lives in the leader's own process, and stands for one that speaks HTTP."""
+
+    def perform(self, effect: LeaderDo) -> None:
+        """Dispatch asks for this. It must not raise."""
 
 
 class Leader:
@@ -113,6 +120,8 @@ class Leader:
         if journal is not None:
             journal.begin(loop, self.drive.fail, self._disk_low, self._fall_behind)
         self.peers: dict[ConnId, Peer] = {}
+        self.insiders: dict[ConnId, Insider] = {}
+        """Clients and workers of `dispatch` that have no connection of frames: those that speak HTTP."""
         self.hello_deadline_s = hello_deadline_s
         self._conns = 0
         self._server: asyncio.Server | None = None
@@ -183,8 +192,11 @@ class Leader:
         return len(self.peers) + (0 if self.door is None else self.door.connections)
 
     def new_peer(self) -> Peer:
+        return Peer(self, self.new_conn())
+
+    def new_conn(self) -> ConnId:
         self._conns += 1
-        return Peer(self, ConnId(self._conns))
+        return ConnId(self._conns)
 
     def came(self, peer: Peer) -> None:
         self.peers[peer.conn] = peer
@@ -239,7 +251,10 @@ class Leader:
                 self._perform_own(effect)
                 continue
             peer = peers.get(effect.conn)
-            if peer is not None:
+            if peer is None:
+                if (insider := self.insiders.get(effect.conn)) is not None:
+                    insider.perform(effect)
+            else:
                 try:
                     act[type(effect)](peer, effect)
                 except Exception as error:
