@@ -149,7 +149,10 @@ async def _requests(where: Where, path: str, jobs: int, connections: int) -> flo
     async def client() -> None:
         reader, writer = await asyncio.open_connection(*where)
         for _ in left:
-            while await _post(reader, writer, f"{path}bench-{next(names)}") == 503:
+            name = f"{path}bench-{next(names)}"
+            while True:
+                if await _post(reader, writer, name) == 200:
+                    break
                 await asyncio.sleep(0.001)
         writer.close()
 
