@@ -37,7 +37,8 @@ INTRODUCTION = """# HTTP, groups and the gateway
 
 Real processes over loopback; whoever is compared takes turns in the same run, and a figure is the median of the rounds,
 with the lowest and the highest in brackets. The job is a copy of `/bin/true` with one small input file. What the parts
-are: [NODES.md](NODES.md), [GROUPS.md](GROUPS.md), [GATEWAY.md](GATEWAY.md). Made by `make bench-http`, whatever it says.
+are: [NODES.md](NODES.md), [GROUPS.md](GROUPS.md), [GATEWAY.md](GATEWAY.md). Made by `make bench-http`,
+whatever it says.
 """
 ROUNDS = 5
 JOBS = 1_000
