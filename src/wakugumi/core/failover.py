@@ -58,8 +58,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     only: LeaderNo = ANY_LEADER
     """The leader that it is meant for, if it is for no other."""
     doubted: bool = False
-    """Its leader was told to let an earlier run of it go: the first result that comes may be of that one, also after the
-    receipt, for a leader that does both in one step sends all receipts first."""
+    """Its leader was told to let an earlier run of it go: the first result that comes may be of that one, also after
+    the receipt, for a leader that does both in one step sends all receipts first."""
     large: bool = False
     """Its files did not fit a leader: it is only for those that take blobs."""
 
