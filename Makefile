@@ -19,14 +19,17 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 demo: setup ## price 240 options with the shipped example, on this machine, with no set-up
 	$(BIN)/waku demo
 
-test: setup ## all tests
-	$(BIN)/python -m pytest
+# Two tests at a time: about a third of a run is waiting, and what is left of a slow half is taken over by the other.
+TESTS := $(BIN)/python -m pytest --numprocesses $(or $(PROCESSES),2) --dist worksteal
+
+test: setup ## all tests, PROCESSES=N at a time
+	$(TESTS)
 
 check: setup ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(TESTS)
 
 sim: setup ## simulated worlds full of faults: SEEDS=N from FROM=N on, MINUTES=N as long, or SEED=N alone with its story
 	$(BIN)/python -m tests.sim --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED) --story) \
