@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Each test that starts a process would compile all of it again where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check sim sim-mutants fix bench bench-durable bench-files lock clean
 
