@@ -18,6 +18,7 @@ class Stream(NamedTuple):
     size: int | None
     """None if nobody knows: then it is sent in chunks."""
     pieces: AsyncIterator[bytes]
+    """If it has an `aclose`, that is called in the end, be it that nothing was asked for."""
 
 
 class Reply(NamedTuple):

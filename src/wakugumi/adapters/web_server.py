@@ -262,6 +262,10 @@ async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple
     except Lost:
         _cut_off(request)
         raise
+    finally:
+        close = getattr(body.pieces, "aclose", None)
+        if close is not None:
+            await close()
     return response, sent
 
 
