@@ -376,3 +376,5 @@ BODY_RECEIVED_MIN_S: Final = 20.0
 slot that others wait for."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
+METRIC_SERIES_MAX: Final = 50
+"""Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""
