@@ -378,6 +378,12 @@ PART_HEAD_BYTES_MAX: Final = 8 * KIB
 """The head of one part of a form, and what may stand before the first: all that is kept of a body while it is read."""
 FORM_BYTES_MAX: Final = 64 * KIB
 """What a form may hold beside its file: boundaries, heads, and what stands before and behind them."""
+LINGER_S: Final = 2.0
+LINGER_BYTES_MAX: Final = 64 * MIB
+"""Who goes on sending what we did not want is heard out for so long, or so much, so that it can read our answer
+first."""
+LINE_BYTES_MAX: Final = 64 * KIB
+"""The line that asks for a job (SPEC N1)."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
 METRIC_SERIES_MAX: Final = 50
