@@ -377,7 +377,7 @@ RUN_RETRY_AFTER_S: Final = 5
 RUNNING_RETRY_AFTER_S: Final = 1
 """When to ask again for a job that runs: its result is worth more than the question costs."""
 NODE_INPUT_BYTES_MAX: Final = 100 * 1000 * 1000 * 1000
-"""The largest input that a node takes unless told otherwise: to tell a file from a mistake. The disk has its say too."""
+"""The largest input that a node takes unless told otherwise: to tell a file from a mistake."""
 NODE_KEEP_S: Final = 7 * 86_400.0
 """Finished jobs that a node answers for (N4), unless told otherwise."""
 NODE_INTERRUPTED_S: Final = 86_400.0

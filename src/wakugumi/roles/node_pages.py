@@ -1,8 +1,8 @@
 """What does a node answer over HTTP? (SPEC N2)
 
-    POST   /run/{job}     a form with one file: 200 and the ZIP, be it that the program failed; 423 while it runs here
-    DELETE /jobs/{job}    end it: 202
-    GET    /health /capacity /metrics /openapi.json
+POST   /run/{job}     a form with one file: 200 and the ZIP, be it that the program failed; 423 while it runs here
+DELETE /jobs/{job}    end it: 202
+GET    /health /capacity /metrics /openapi.json
 """
 
 from __future__ import annotations
