@@ -15,7 +15,7 @@ from wakugumi import __version__
 from wakugumi.adapters.receive import Received, receive_file
 from wakugumi.adapters.visit import PageAt, Refusal, Reply, Visit
 from wakugumi.core.job import JobId
-from wakugumi.core.meters import Family
+from wakugumi.core.meters import Family, counter, gauge
 from wakugumi.errors import Refused
 from wakugumi.limits import RUNNING_RETRY_AFTER_S
 from wakugumi.roles.http_job import JobForm, job_of, request_of
@@ -28,7 +28,7 @@ from wakugumi.wire.message import read_result
 _JSON: Final = "application/json"
 
 
-def node_pages(node: Node, metrics: Callable[[], Iterable[Family]], openapi: Callable[[], bytes]) -> list[PageAt]:
+def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageAt]:
     """All pages of a node."""
     station = node.station
     return [
@@ -39,10 +39,20 @@ def node_pages(node: Node, metrics: Callable[[], Iterable[Family]], openapi: Cal
             __version__,
             lambda: STOPPING if station.stopping else OK,
             lambda: {"running": station.running, "limit": station.limit},
-            metrics,
+            lambda: node_families(node),
             openapi,
         ),
     ]
+
+
+def node_families(node: Node) -> Iterable[Family]:
+    """What is told of a node beside what its station tells."""
+    yield gauge("wakugumi_node_receive_slots", "Inputs that may be on their way at once.", node.receive_slots)
+    yield gauge("wakugumi_node_receiving", "Inputs that are on their way.", node.receiving)
+    yield gauge("wakugumi_node_answering", "Callers that wait for a job, or for the end of its answer.", node.answering)
+    yield counter(
+        "wakugumi_node_receive_busy_total", "Callers sent away because too many were sending.", node.receive_busy
+    )
 
 
 async def _run(node: Node, visit: Visit) -> Reply:

@@ -98,4 +98,4 @@ def _pages(node: Node) -> Sequence[PageAt]:
     """Asked for when the first HTTP byte has come: what they need is imported then."""
     from wakugumi.roles.node_pages import node_pages
 
-    return node_pages(node)
+    return node_pages(node, lambda: b"{}")
