@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import zipfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,12 +49,13 @@ class ANode(NamedTuple):
     async def until(self, what: str) -> None:
         """Until this holds, as Python sees it of the node."""
         async with asyncio.timeout(DEADLINE_S):
-            while not eval(what, {}, {"node": self.node, "station": self.node.station}):
+            while not eval(what, {}, {"node": self.node, "station": self.node.station}):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
     async def all_free(self) -> None:
         """Nothing runs, nothing is received, nobody waits, and nothing is left of what was received."""
-        await self.until("(station.running, station.free, node.receiving, node.answering) == (0, station.limit, 0, 0)")
+        await self.until("(station.running, node.receiving, node.answering) == (0, 0, 0)")
+        await self.until("station.stopping or station.free == station.limit")
         assert left_in(self.node.folder) == []
 
 
@@ -97,3 +101,87 @@ async def a_node(
             await serving
         ports.hurry()
         await ports.close()
+
+
+class Got(NamedTuple):
+    """An answer over HTTP."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def problem(self) -> str:
+        assert self.headers["content-type"].startswith("application/problem+json")
+        code: str = json.loads(self.body)["code"]
+        return code
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return unzipped(self.body)
+
+
+def unzipped(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def form(content: bytes, name: str = "in.txt", *, field: str = "file") -> bytes:
+    disposition = f'form-data; name="{field}"; filename="{name}"'.encode()
+    return b"--B\r\nContent-Disposition: " + disposition + b"\r\n\r\n" + content + b"\r\n--B--\r\n"
+
+
+def post(path: str, body: bytes, *headers: str, length: int | None = None) -> bytes:
+    """A whole request, as anybody may write it."""
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Connection: close",
+        "Content-Type: multipart/form-data; boundary=B",
+        *([f"Content-Length: {len(body) if length is None else length}"] if length != -1 else []),
+        *headers,
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def say(port: int, data: bytes, *, end: bool = False) -> bytes:
+    """All that comes back for these bytes. With `end` no more can follow them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        with suppress(ConnectionError):
+            writer.write(data)
+            if end:
+                writer.write_eof()
+            await writer.drain()
+        async with asyncio.timeout(DEADLINE_S):
+            return await reader.read(-1)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def ask(port: int, request: bytes, *, end: bool = False) -> Got:
+    """One request, one answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        with suppress(ConnectionError):
+            writer.write(request)
+            if end:
+                writer.write_eof()
+        async with asyncio.timeout(DEADLINE_S):
+            return await answer_from(reader)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def answer_from(reader: asyncio.StreamReader) -> Got:
+    """The next answer; what only says that the body may come is none."""
+    while (head := await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 "):
+        pass
+    first, *lines = head.decode().rstrip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Got(int(first.split()[1]), headers, await reader.readexactly(int(headers["content-length"])))
