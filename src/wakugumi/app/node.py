@@ -23,7 +23,7 @@ from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.app.options import LOGGING, Logging
-from wakugumi.app.serve import AllowOpen, CopyProgram, Host, JobsDir, ProgramsDir, WorkerName, programs_folder
+from wakugumi.app.serve import AllowOpen, CopyProgram, CpuCap, Host, JobsDir, ProgramsDir, WorkerName, programs_folder
 from wakugumi.app.worker_place import CacheBytes, CacheDir, Keeping, keeping
 from wakugumi.errors import ConfigError
 from wakugumi.roles.node import Node
@@ -121,6 +121,7 @@ class _Settings(NamedTuple):
     command: Command | None
     jobs: Path
     slots: int
+    cpu_cap: float
     copy_in: bool
     http: Address | None
     lines: Address | None
@@ -144,6 +145,7 @@ def node(
     programs: ProgramsDir = None,
     jobs: JobsDir = None,
     slots: NodeSlots = None,
+    cpu_cap: CpuCap = None,
     http: HttpAt = None,
     lines: LinesAt = None,
     leader: LeaderAt = None,
@@ -176,6 +178,7 @@ def node(
         command=_command(program, command),
         jobs=Path(config.JOBS.value(jobs)),
         slots=config.LOCAL_SLOTS.value(slots),
+        cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
         copy_in=copy_program,
         http=by_http,
         lines=by_line,
@@ -207,7 +210,7 @@ async def _serve(settings: _Settings) -> int:
         patterns=settings.pattern,
         name=settings.name,
         slots=settings.slots,
-        cpu_cap=config.CPU_CAP_SHARE.value(),
+        cpu_cap=settings.cpu_cap,
         copy_in=settings.copy_in,
         cache_folder=settings.cache.folder,
         cache_bytes=settings.cache.bytes_max,
