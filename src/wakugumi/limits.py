@@ -368,8 +368,12 @@ SERVING_MAX: Final = 256
 # HTTP
 HTTP_IDLE_S: Final = 15.0
 """A request's head must come, and the next one begin, within this time: who only holds a connection open is cut off."""
-HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
+HTTP_LINE_BYTES_MAX: Final = 8 * KIB
 """One line of a request's head."""
+HTTP_HEADERS_MAX: Final = 100
+"""Lines of a request's head: with the bound of each, a head is below a MiB. Browsers and proxies send some thirty."""
+HTTP_LINGER_S: Final = 2.0
+"""Who goes on sending what we did not want is heard out for so long, so that it can read our answer first."""
 BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
 BODY_RECEIVED_MIN_S: Final = 20.0
 """Who sends less of a request's body than so much in so long, or reads as little of an answer, is cut off: it holds a
@@ -386,5 +390,8 @@ LINE_BYTES_MAX: Final = 64 * KIB
 """The line that asks for a job (SPEC N1)."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
+CALL_IDLE_S: Final = 10.0
+"""A connection to another role that was idle for so long is not used again: that role may be about to close it, and
+what is sent into a closing connection is lost without a word. Well below HTTP_IDLE_S."""
 METRIC_SERIES_MAX: Final = 50
 """Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""
