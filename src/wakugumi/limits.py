@@ -372,8 +372,6 @@ HTTP_LINE_BYTES_MAX: Final = 8 * KIB
 """One line of a request's head."""
 HTTP_HEADERS_MAX: Final = 100
 """Lines of a request's head: with the bound of each, a head is below a MiB. Browsers and proxies send some thirty."""
-HTTP_LINGER_S: Final = 2.0
-"""Who goes on sending what we did not want is heard out for so long, so that it can read our answer first."""
 BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
 BODY_RECEIVED_MIN_S: Final = 20.0
 """Who sends less of a request's body than so much in so long, or reads as little of an answer, is cut off: it holds a
@@ -388,6 +386,17 @@ LINGER_BYTES_MAX: Final = 64 * MIB
 first."""
 LINE_BYTES_MAX: Final = 64 * KIB
 """The line that asks for a job (SPEC N1)."""
+HTTP_CLIENT_CAP: Final = 1_000
+"""Jobs in flight of one client id over HTTP, unless told otherwise: many who ask may share one, and most give none."""
+HTTP_CLIENTS_MAX: Final = 10_000
+"""Client ids that a leader knows at once because somebody asks, or has asked just now, by HTTP."""
+HTTP_LINGER_S: Final = 10.0
+"""A client id that nobody uses over HTTP any more is let go after this: the next request is likely to name it again."""
+HTTP_GONE_S: Final = 1.0
+"""How often a leader looks whether those who wait for an answer over HTTP are still there."""
+HTTP_RECEIVED_MAX: Final = 512
+"""Inputs that a leader receives at once, with a quarter of a MiB of memory each, or more on their way to its disk;
+further ones are told to come again."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
 CALL_IDLE_S: Final = 10.0

@@ -120,7 +120,7 @@ async def test_a_refusal_reaches_who_goes_on_sending_and_the_connection_is_of_us
 
 
 async def test_who_never_ends_a_body_that_nobody_wants_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.adapters.web_server.HTTP_LINGER_S", 0.05)
+    monkeypatch.setattr("wakugumi.adapters.web_server.LINGER_S", 0.05)
     async with listening() as listener, HttpPeer(listener.port) as peer:
         await peer.head("POST", "/refuse", "Content-Length: 1000000")
         assert (await peer.answer()).status == 503

@@ -169,7 +169,7 @@ async def test_broken_chunks_are_a_problem() -> None:
 
 async def test_who_stops_in_the_midst_of_its_body_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_server, "BODY_RECEIVED_MIN_S", 0.05)
-    monkeypatch.setattr(web_server, "HTTP_LINGER_S", 0.05)
+    monkeypatch.setattr(web_server, "LINGER_S", 0.05)
     async with page(size_of_body) as listener, HttpPeer(listener.port) as peer:
         await peer.head("POST", "/page", "Content-Length: 10")
         await peer.say(b"abc")

@@ -33,7 +33,7 @@ from wakugumi.adapters.archive import (
 from wakugumi.adapters.archive_file import end_of, line_of
 from wakugumi.adapters.files import READ
 from wakugumi.adapters.unzip import Archive
-from wakugumi.core.names import folded
+from wakugumi.core.names import fold_name
 from wakugumi.errors import Lost
 from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, KIB
 
@@ -199,7 +199,7 @@ def _free_names(texts: Mapping[str, Content], archive: Archive | None, look: boo
     """What each is called: a program's own file keeps its name, and ours gets another."""
     if archive is None or not look:
         return list(texts)
-    taken = {folded(entry.name.partition("/")[0]) for entry in archive.entries() if _hints_at(entry.name.encode())}
+    taken = {fold_name(entry.name.partition("/")[0]) for entry in archive.entries() if _hints_at(entry.name.encode())}
     names = []
     for wanted in texts:
         stem, _, ending = wanted.rpartition(".")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
 
-from wakugumi.limits import BODY_RECEIVED_MIN_BYTES, BODY_RECEIVED_MIN_S, HTTP_LINGER_S
+from wakugumi.limits import BODY_RECEIVED_MIN_BYTES, BODY_RECEIVED_MIN_S, LINGER_S
 
 Answerer = Callable[[web.BaseRequest, int, str], web.Response]
 """Makes the answer to a request that is none: its status and what is wrong with it."""
@@ -115,7 +115,7 @@ class Connection(web.RequestHandler):
             transport.write_eof()
         transport.resume_reading()
         try:
-            async with asyncio.timeout(HTTP_LINGER_S):
+            async with asyncio.timeout(LINGER_S):
                 await self._gone.wait()
         except TimeoutError:
             transport.abort()

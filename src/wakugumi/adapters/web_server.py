@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -26,7 +26,7 @@ from wakugumi.limits import (
     BODY_RECEIVED_MIN_S,
     HTTP_HEADERS_MAX,
     HTTP_LINE_BYTES_MAX,
-    HTTP_LINGER_S,
+    LINGER_S,
     KIB,
 )
 
@@ -72,7 +72,7 @@ class WebServer:
         self._server = web.Server(self._answer)
         self._options = {
             "keepalive_timeout": idle_s,
-            "lingering_time": HTTP_LINGER_S,
+            "lingering_time": LINGER_S,
             "access_log": None,
             "logger": _quiet(),
             "auto_decompress": False,
@@ -247,6 +247,11 @@ class WebVisit:
 
     def header(self, name: str) -> str | None:
         return self._request.headers.get(name)
+
+    def parameters(self) -> Collection[str]:
+        if self._query is None:
+            self._query = _parse_query(self._request.rel_url.raw_query_string)
+        return self._query
 
     def query(self, name: str) -> list[str]:
         if self._query is None:

@@ -59,7 +59,7 @@ def check_file_names(names: Iterable[str]) -> None:
     """
     files: dict[str, str] = {}
     for name in names:
-        folded = folded(check_file_name(name))
+        folded = fold_name(check_file_name(name))
         if (other := files.get(folded)) is not None:
             what = "stands there twice" if other == name else f"differs from {other[:80]!r} only in case"
             raise _bad(name, what)
@@ -100,7 +100,7 @@ def check_cache_id(cache_id: str) -> str:
     return check_file_name(cache_id)
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """How a name is compared: as where neither case counts nor how Unicode writes a letter."""
     return name.lower() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
 
