@@ -380,6 +380,8 @@ FORM_BYTES_MAX: Final = 64 * KIB
 """What a form may hold beside its file: boundaries, heads, and what stands before and behind them."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
+METRIC_SERIES_MAX: Final = 50
+"""Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""
 
 # The gateway (SPEC G2–G5)
 SPOOL_MEMORY_BYTES: Final = 256 * KIB

@@ -147,9 +147,7 @@ def page_route(at: PageAt) -> Route:
                 return response
             if isinstance(reply.body, bytes):
                 status, sent = reply.status, len(reply.body)
-                return web.Response(
-                    status=status, body=reply.body, content_type=reply.content_type, headers=reply.headers
-                )
+                return web.Response(status=status, body=reply.body, headers=_headers(reply))
             status = reply.status
             response, sent = await _stream(request, reply, reply.body)
             return response
@@ -239,8 +237,7 @@ class WebVisit:
 
 
 async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple[web.StreamResponse, int]:
-    response = web.StreamResponse(status=reply.status, headers=reply.headers)
-    response.content_type = reply.content_type
+    response = web.StreamResponse(status=reply.status, headers=_headers(reply))
     if body.size is None:
         response.enable_chunked_encoding()
     else:
@@ -263,6 +260,10 @@ async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple
         _cut_off(request)
         raise
     return response, sent
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    return {"Content-Type": reply.content_type, **reply.headers}
 
 
 def _cut_off(request: web.BaseRequest) -> None:
