@@ -46,6 +46,8 @@ class Row(msgspec.Struct, frozen=True):
     """Where it is, or was last."""
     is_async: bool = False
     """It was accepted for good: whoever takes it over forwards it."""
+    key: str = ""
+    """By which its group is chosen, where the choice is by hash; empty: by its name."""
     query: str = ""
     headers: dict[str, str] = {}
     """What goes along to the group."""

@@ -54,6 +54,7 @@ class _Told(msgspec.Struct, array_like=True):
     name: str
     group: str
     is_async: bool
+    key: str
     query: str
     headers: dict[str, str]
     tries: int
@@ -263,6 +264,7 @@ def _values(row: Row) -> tuple[object, ...]:
         row.name,
         row.group,
         row.is_async,
+        row.key,
         row.query,
         row.headers,
         row.tries,
@@ -290,6 +292,7 @@ def _row(found: tuple[bytes, int, int, str, float, float, bytes, bytes | None, b
         state=_STATE_NAMES[state],
         group=told.group,
         is_async=told.is_async,
+        key=told.key,
         query=told.query,
         headers=told.headers,
         body=None if told.body is None else Content(told.body[0], body, told.body[1]),

@@ -170,24 +170,12 @@ class Spool:
         self._has_ended = True
         self._tell()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """From the beginning to the end, as it comes. Raises Lost if it ends before it is whole."""
+    def pieces(self) -> Reader:
+        """From the beginning to the end, as it comes. Raises Lost if nobody fills it and nobody reads it any more."""
+        if self._users == 0:
+            raise Lost("what was to be passed on is closed")
         self._users += 1
-        try:
-            at = 0
-            while True:
-                more = self._more
-                if piece := await self._read(at):
-                    at += len(piece)
-                    yield piece
-                elif self._failure is not None:
-                    raise Lost(f"what was to be passed on ended: {self._failure}")
-                elif self._has_ended:
-                    return
-                else:
-                    await more.wait()
-        finally:
-            self.close()
+        return Reader(self)
 
     async def keep(self, job: JobId) -> Content:
         """Give it a name, for good: it is on the disk before this returns. Raises Refused."""
@@ -210,6 +198,10 @@ class Spool:
         await self._spools.beside(link)
         return Content(self.size, None, name)
 
+    def share(self) -> None:
+        """One more uses it, and closes it."""
+        self._users += 1
+
     def close(self) -> None:
         """One of those who use it does not any more."""
         self._users -= 1
@@ -219,6 +211,19 @@ class Spool:
             if self._temporary:
                 with contextlib.suppress(OSError):
                     os.unlink(self._temporary)
+
+    async def next_piece(self, at: int) -> bytes:
+        """For a reader: what follows there, once it has come; empty at the end. Raises Lost if it ends before it is
+        whole."""
+        while True:
+            more = self._more
+            if piece := await self._read(at):
+                return piece
+            if self._failure is not None:
+                raise Lost(f"what was to be passed on ended: {self._failure}")
+            if self._has_ended:
+                return b""
+            await more.wait()
 
     def _count(self, piece: bytes) -> None:
         self.size += len(piece)
@@ -258,6 +263,39 @@ class Spool:
     def _tell(self) -> None:
         self._more.set()
         self._more = asyncio.Event()
+
+
+class Reader:
+    """One who reads a spool. Close it, also if nothing was read."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool: Spool | None = spool
+        self._at = 0
+
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._spool is None:
+            raise StopAsyncIteration
+        try:
+            piece = await self._spool.next_piece(self._at)
+        except BaseException:
+            self.close()
+            raise
+        if not piece:
+            self.close()
+            raise StopAsyncIteration
+        self._at += len(piece)
+        return piece
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
 
 
 def _write_all(file: int, data: bytearray) -> None:
