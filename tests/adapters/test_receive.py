@@ -34,6 +34,9 @@ class AVisit:
     def header(self, name: str) -> str | None:
         return "multipart/form-data; boundary=bound" if name == "Content-Type" else None
 
+    def parameters(self) -> list[str]:
+        return []
+
     def query(self, name: str) -> list[str]:
         return []
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -207,6 +207,11 @@ class WebVisit:
     def header(self, name: str) -> str | None:
         return self._request.headers.get(name)
 
+    def parameters(self) -> Collection[str]:
+        if self._query is None:
+            self._query = _parse_query(self._request.rel_url.raw_query_string)
+        return self._query
+
     def query(self, name: str) -> list[str]:
         if self._query is None:
             self._query = _parse_query(self._request.rel_url.raw_query_string)
@@ -263,6 +268,10 @@ async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple
     except Lost:
         _cut_off(request)
         raise
+    finally:
+        close = getattr(body.pieces, "aclose", None)
+        if close is not None:
+            await close()
     return response, sent
 
 
