@@ -112,7 +112,7 @@ class Gateway:
         is_first = new.job not in self._entering
         self._entering.add(new.job)
         try:
-            row, is_ours = await self._claim(new)
+            row, is_ours = await self._claim(new, is_first)
             if not is_ours:
                 return row
             return self._start(Flight(row, _parcel(row, size, lambda: body.data or body.pieces()), body))
@@ -182,14 +182,15 @@ class Gateway:
         self.is_stopping = True
         await self._tasks.close()
 
-    async def _claim(self, new: Row) -> tuple[Row, bool]:
+    async def _claim(self, new: Row, is_first: bool) -> tuple[Row, bool]:
         """The row of this job, and whether it is ours to forward: it is new, failed before, or its gateway died and
         with it the client that waited there."""
         while True:
             row, is_new = await self.store.add(new)
             if is_new:
                 return row, True
-            if not (row.state == FAILED or await self.is_forsaken(row)):
+            is_left = is_first and row.owner == self.owner and not row.is_async and row.job not in self.flights
+            if not (row.state == FAILED or (is_left and not row.is_final) or await self.is_forsaken(row)):
                 return row, False
             if (ours := await self.store.replace(row, new)) is not None:
                 self._drop(row.files)

@@ -1,4 +1,4 @@
-"""Is this a job that a gateway can pass on? Its name, its query and its form are looked at, and nothing is changed.
+"""Is this a job that a gateway can pass on? Its query and its form are looked at, and nothing is changed.
 
 A form that a group would refuse is refused here, before anything is kept: the pieces go on as they came, while a parser
 looks at them.
@@ -11,33 +11,23 @@ from typing import Final
 
 from wakugumi.adapters.receive import FIELD, FILE_NAME, too_large
 from wakugumi.adapters.visit import Visit
-from wakugumi.core.job import JobId, job_id_from_name
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import Refused
+from wakugumi.roles.http_job import CLIENT_HEADER
 from wakugumi.wire.multipart import Multipart, Part, boundary_of
 from wakugumi.wire.percent import percent_decoded
 
-PASSED_ON: Final = ("Content-Type", "Waku-Client")
+PASSED_ON: Final = ("Content-Type", CLIENT_HEADER)
 """Headers of a job."""
-_ASYNC: Final = "async"
+ASYNC: Final = "async"
+"""The one parameter that is the gateway's own."""
 _YES: Final = frozenset({"1", "true", "yes"})
 _NO: Final = frozenset({"0", "false", "no"})
 
 
-def job_at(visit: Visit) -> tuple[str, JobId]:
-    """The job's name as it was written, and its id. Raises Refused."""
-    name = percent_decoded(visit.rest)
-    try:
-        job = job_id_from_name(name)
-    except ValueError as error:
-        raise Refused("bad-name", str(error), "a UUID, or a name such as monday-run") from None
-    visit.job = name
-    return name, job
-
-
 def wants_async(visit: Visit) -> bool:
-    """Raises Refused."""
-    said = visit.query(_ASYNC)
+    """Does its client come again for the answer? Raises Refused."""
+    said = visit.query(ASYNC)
     if said and said[-1] not in _YES | _NO:
         raise Refused("bad-request", f"async is 1 or 0, not {said[-1][:80]!r}")
     if said:
@@ -49,7 +39,7 @@ def wants_async(visit: Visit) -> bool:
 def query_for_group(visit: Visit) -> str:
     """Without what is meant for the gateway."""
     pairs = visit.query_text.split("&")
-    return "&".join(pair for pair in pairs if pair and pair.partition("=")[0] != _ASYNC)
+    return "&".join(pair for pair in pairs if pair and percent_decoded(pair.partition("=")[0]) != ASYNC)
 
 
 def headers_for_group(visit: Visit) -> dict[str, str]:

@@ -34,8 +34,9 @@ from wakugumi.limits import (
     HEARTBEAT_S,
 )
 from wakugumi.roles.gateway import Answered, Flight, Gateway, Gone, Outcome, outcome_of
-from wakugumi.roles.gateway_form import form_pieces, headers_for_group, job_at, query_for_group, wants_async
+from wakugumi.roles.gateway_form import ASYNC, form_pieces, headers_for_group, query_for_group, wants_async
 from wakugumi.roles.gateway_forward import NoGroup, Problem
+from wakugumi.roles.http_job import JobForm, job_of
 
 _JSON: Final = "application/json"
 _LOOK_FIRST_S: Final = 0.01
@@ -62,6 +63,9 @@ class GatewayPages:
         self._tasks = Tasks()
         self.submits = 0
         """Under way."""
+        self.idle = asyncio.Event()
+        """Set while there are none."""
+        self.idle.set()
         self.events = 0
         """Clients that are told as it comes."""
         self.busy = Counter("wakugumi_gateway_busy_total", "Submissions that were told to come again, and why.", "why")
@@ -79,9 +83,9 @@ class GatewayPages:
         await self._tasks.close()
 
     async def submit(self, visit: Visit) -> Reply:
-        name, job = job_at(visit)
+        name, job = job_of(visit)
+        form = JobForm.of(visit, also=(ASYNC,))
         is_async = wants_async(visit)
-        key = next(iter(visit.query("key")), "")
         if (row := await self._gateway.store.get(job)) is not None and row.state == DONE:
             return _accepted(row) if is_async else self._kept(row)
         new = Row(
@@ -89,7 +93,7 @@ class GatewayPages:
             name=name,
             owner=self._gateway.owner,
             is_async=is_async,
-            key=key,
+            key=form.key,
             query=query_for_group(visit),
             headers=headers_for_group(visit),
         )
@@ -147,10 +151,13 @@ class GatewayPages:
             text = f"{self._submits_max} submissions are served already"
             raise Refusal(503, "busy", text, _RETRY_AFTER, "come again, or ask another gateway")
         self.submits += 1
+        self.idle.clear()
         try:
             yield
         finally:
             self.submits -= 1
+            if self.submits == 0:
+                self.idle.set()
 
     async def _wait(self, visit: Visit, new: Row, spool: Spool, coming: AsyncIterator[bytes] | None) -> Reply:
         """For the outcome of whoever forwards the job, which may be us. `coming` is what is still to be received."""
@@ -161,13 +168,15 @@ class GatewayPages:
                 if not order:
                     self.busy.add("no-group")
                     raise Refusal(503, "no-group", "every group is gone", _RETRY_AFTER)
-                row, is_ours = await gateway.claim(msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1))
-                if is_ours:
-                    size = spool.size if coming is None else visit.content_length
-                    flight = gateway.launch(row, spool, size)
-                    outcome = await (flight.outcome() if coming is None else self._received(flight, spool, coming))
+                first = msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1)
+                size = spool.size if coming is None else visit.content_length
+                entered = await gateway.enter(first, spool, size)
+                if isinstance(entered, Row):
+                    outcome = outcome_of(entered) if entered.is_final else await self._settled(visit, entered)
+                elif coming is None:
+                    outcome = await entered.outcome()
                 else:
-                    outcome = outcome_of(row) if row.is_final else await self._settled(visit, row)
+                    outcome = await self._received(entered, spool, coming)
             else:
                 outcome = await flight.outcome()
             if not isinstance(outcome, Gone):
@@ -228,7 +237,7 @@ class GatewayPages:
         return _answer(row.status, row.head, self._gateway.spools.read(row.answer), row.answer.size)
 
     async def _known(self, visit: Visit) -> Row:
-        name, job = job_at(visit)
+        name, job = job_of(visit)
         row = await self._gateway.store.get(job)
         if row is None:
             raise Refused("unknown-job", f"no gateway knows the job {name}", "send it to /submit")
