@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from wakugumi.adapters.files import READ
 from wakugumi.adapters.shared import Content
@@ -57,7 +57,7 @@ class Spools:
 
     def read(self, content: Content) -> bytes | AsyncIterator[bytes]:
         """What a row names. The pieces raise Lost if the file is gone."""
-        return content.data if content.data is not None else self._pieces(content)
+        return content.data if content.data is not None else Reader(_Stored(self, content))
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
@@ -89,23 +89,6 @@ class Spools:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False)
-
-    async def _pieces(self, content: Content) -> AsyncIterator[bytes]:
-        try:
-            file = os.open(self.folder / content.file, READ)
-        except OSError as error:
-            raise Lost(f"a stored content is gone: {error.strerror}") from None
-        try:
-            at = 0
-            while at < content.size:
-                here = at
-                piece = await self.beside(lambda: os.pread(file, _READ_BYTES, here))  # noqa: B023 - awaited at once
-                if not piece:
-                    raise Lost("a stored content is shorter than it was")
-                at += len(piece)
-                yield piece
-        finally:
-            os.close(file)
 
 
 class Spool:
@@ -265,26 +248,38 @@ class Spool:
         self._more = asyncio.Event()
 
 
-class Reader:
-    """One who reads a spool. Close it, also if nothing was read."""
+class _Source(Protocol):
+    """What a Reader reads."""
 
-    def __init__(self, spool: Spool) -> None:
-        self._spool: Spool | None = spool
+    async def next_piece(self, at: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Reader:
+    """One who reads. Close it, also if nothing was read. It may be closed while a piece is being read, by another task:
+    then that one ends first."""
+
+    def __init__(self, source: _Source) -> None:
+        self._source: _Source | None = source
         self._at = 0
+        self._is_reading = self._is_closing = False
 
     def __aiter__(self) -> Reader:
         return self
 
     async def __anext__(self) -> bytes:
-        if self._spool is None:
+        if self._source is None or self._is_closing:
             raise StopAsyncIteration
+        self._is_reading = True
+        piece = b""
         try:
-            piece = await self._spool.next_piece(self._at)
-        except BaseException:
-            self.close()
-            raise
+            piece = await self._source.next_piece(self._at)
+        finally:
+            self._is_reading = False
+            if not piece or self._is_closing:
+                self.close()
         if not piece:
-            self.close()
             raise StopAsyncIteration
         self._at += len(piece)
         return piece
@@ -293,9 +288,36 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
+        self._is_closing = True
+        if self._source is not None and not self._is_reading:
+            self._source.close()
+            self._source = None
+
+
+class _Stored:
+    """A content that was kept under a name."""
+
+    def __init__(self, spools: Spools, content: Content) -> None:
+        self._spools = spools
+        self._content = content
+        self._file = -1
+
+    async def next_piece(self, at: int) -> bytes:
+        """Raises Lost."""
+        if self._file < 0:
+            try:
+                self._file = os.open(self._spools.folder / self._content.file, READ)
+            except OSError as error:
+                raise Lost(f"a stored content is gone: {error.strerror}") from None
+        piece = await self._spools.beside(lambda: os.pread(self._file, _READ_BYTES, at))
+        if not piece and at < self._content.size:
+            raise Lost("a stored content is shorter than it was")
+        return piece
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 def _write_all(file: int, data: bytearray) -> None:

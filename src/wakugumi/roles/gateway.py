@@ -27,7 +27,7 @@ from wakugumi.core.job import JobId
 from wakugumi.core.meters import Counter, Timing
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits import FULL_RETRY_FIRST_S, GATEWAY_AGAIN_MAX_S, GATEWAY_FORWARDS_MAX, RESULT_BYTES_MAX
-from wakugumi.roles.gateway_forward import Forwarder, NoGroup, Parcel, Problem
+from wakugumi.roles.gateway_forward import Forwarder, NoBody, NoGroup, Parcel, Problem
 from wakugumi.roles.gateway_groups import GroupCalls
 
 if TYPE_CHECKING:
@@ -261,14 +261,21 @@ class Gateway:
                 return await self._keep(flight, outcome)
             if isinstance(outcome, Problem):
                 return await self._fail(flight, outcome)
-            if outcome is None:
+            if isinstance(outcome, NoBody):
+                if flight.row.is_async:
+                    return await self._fail(flight, Problem(500, "input-lost", outcome.detail))
+                if await self.store.remove(flight.row):
+                    return GONE
+                flight.tell(GONE)
+            elif outcome is None:
                 row = await self.store.get(flight.row.job)
                 return GONE if row is None else outcome_of(row)
-            if not flight.row.is_async and await self.store.remove(flight.row):
-                return outcome
-            flight.tell(outcome)
+            else:
+                if not flight.row.is_async and await self.store.remove(flight.row):
+                    return outcome
+                flight.tell(outcome)
             if not await self._change(flight, lambda row: replace(row, state=QUEUED)):
-                return outcome
+                return GONE
             if (body := flight.row.body) is not None:  # Whoever waited here may be gone, and with it what it sent.
                 flight.parcel = self._parcel_of(flight.row, body)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import msgspec
 
 from wakugumi.core.meters import Counter
-from wakugumi.errors import CODES, Lost, hint_for
+from wakugumi.errors import CODES, Lost, Refused, hint_for
 from wakugumi.limits import GATEWAY_RETRY_AFTER_S, KIB
 from wakugumi.roles.gateway_groups import GroupCalls
 
@@ -62,6 +62,12 @@ class NoGroup(NamedTuple):
     detail: str
 
 
+class NoBody(NamedTuple):
+    """What was to be sent is not there: no group is to blame."""
+
+    detail: str
+
+
 class _Problem(msgspec.Struct):
     code: str = ""
     detail: str = ""
@@ -83,7 +89,7 @@ class Forwarder:
         first: str,
         went: Callable[[str], Awaitable[bool]],
         take: Callable[[str, Answer], Awaitable[T]],
-    ) -> T | Problem | NoGroup | None:
+    ) -> T | Problem | NoGroup | NoBody | None:
         """`first` is the group to begin with, if it is there. `went` is told of each try, and may say that nobody wants
         it any more: that is None. `take` gets an answer to read; if it raises Lost, that try failed."""
         why: dict[str, str] = {}
@@ -98,16 +104,18 @@ class Forwarder:
             headers = dict(parcel.headers)
             if parcel.size is not None:
                 headers["Content-Length"] = str(parcel.size)
-            body = parcel.body()
+            body = _Body(parcel.body())
             refused: tuple[Problem, float] | None = None
             try:
-                async with self._calls.dispatch(name, path, headers, body) as answer:
+                async with self._calls.dispatch(name, path, headers, body.data or aiter(body)) as answer:
                     if answer.status == 200:
                         taken = await take(name, answer)
                         groups.answered(name)
                         return taken
                     refused = _problem(answer.status, await answer.read(_PROBLEM_BYTES_MAX)), _again_s(answer)
             except Lost as error:
+                if body.failure is not None:
+                    return NoBody(str(body.failure))
                 if error.why == "left":
                     await self._calls.cancel(name, parcel.name)
                     why = {name: "no workers"}
@@ -120,8 +128,7 @@ class Forwarder:
                     self._calls.failed(name, error)
                     why[name] = error.why or "lost"
             finally:
-                if not isinstance(body, bytes) and hasattr(body, "aclose"):
-                    await body.aclose()
+                await body.aclose()
             if refused is not None:
                 problem, again_s = refused
                 if problem.status == 423:
@@ -146,6 +153,28 @@ class Forwarder:
     def _next(self, parcel: Parcel, first: str, tried: Mapping[str, str]) -> str | None:
         names = [name for name in self._calls.order(parcel.key) if name not in tried]
         return first if first in names else next(iter(names), None)
+
+
+class _Body:
+    """A body on its way, which remembers that it was at fault."""
+
+    def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
+        self.data = body if isinstance(body, bytes) else b""
+        self._pieces = None if isinstance(body, bytes) else body
+        self.failure: Exception | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        assert self._pieces is not None
+        try:
+            async for piece in self._pieces:
+                yield piece
+        except (Lost, Refused) as error:
+            self.failure = error
+            raise
+
+    async def aclose(self) -> None:
+        if (close := getattr(self._pieces, "aclose", None)) is not None:
+            await close()
 
 
 def _problem(status: int, data: bytes) -> Problem:
