@@ -237,6 +237,10 @@ class WebVisit:
         return self._request.remote or "a local process"
 
     @property
+    def query_text(self) -> str:
+        return self._request.rel_url.raw_query_string
+
+    @property
     def content_length(self) -> int | None:
         return self._request.content_length
 

@@ -203,6 +203,22 @@ Examples:
   waku leader 5000 --host 10.0.0.1 --allow-open""",
         ),
         Command(
+            "gateway",
+            "wakugumi.app.gateway:gateway",
+            "[PORT] --group NAME=URL[,zone=Z][,weight=N]… [OPTIONS]",
+            """\
+Start a gateway: one HTTP door before several groups, each a leader with its workers and nodes.
+
+PORT is 5000 if nothing is said. A job goes to the best group, and to the next one when that is full or gone; its \
+answer is kept, so that the same id has the same answer. With several gateways on one --state folder any of them will \
+do, and what one leaves behind the others finish. The first signal to stop lets those who wait have their answers.""",
+            """\
+Examples:
+  waku gateway --group one=http://127.0.0.1:5081 --group two=http://127.0.0.1:5082
+  waku gateway 5000 --group a=http://a:5081,zone=east --group b=http://b:5081,zone=west --choice near --zone east
+  waku gateway 5001 --group one=http://127.0.0.1:5081 --state /var/lib/wakugumi/gateway""",
+        ),
+        Command(
             "worker",
             "wakugumi.app.serve:worker",
             "HOST PORT [PATTERN] [--programs DIR] [--slots N] [OPTIONS]",

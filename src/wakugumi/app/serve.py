@@ -123,7 +123,7 @@ def leader(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     kept, policies = _state(state, memory, port), _policies(policy)
     return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes)))
 
@@ -189,7 +189,7 @@ def up(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     if groups:
         return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
     keeps = keeping(cache, cache_bytes)
@@ -232,7 +232,7 @@ def _up_tiers(
 async def _lead(
     where: Address, state: Path | NoJournal, policies: Policies, blobs: BlobSettings = BLOB_SETTINGS
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
@@ -244,7 +244,7 @@ async def _lead(
 async def _up(
     where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies, blobs: BlobSettings
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
@@ -288,7 +288,7 @@ async def _leader(
                 failed.result()
 
 
-async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
+async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
     """Let what runs finish, unless we are asked once more. Raises what the leader failed by meanwhile."""
     log.info(_DRAINING)
     draining = tasks.start(leader.drain(), name="drain")
@@ -310,7 +310,7 @@ async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: Leader
         raise
 
 
-class _Stops:
+class Stops:
     """What the signals ask for: the first time to end in order, the second time at once."""
 
     def __init__(self) -> None:
@@ -356,7 +356,7 @@ def _reachable(there: Address) -> Address:
     return Address({"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(there.host, there.host), there.port)  # noqa: S104
 
 
-def _binding(host: str | None, port: int, allow_open: bool) -> Address:
+def binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where
