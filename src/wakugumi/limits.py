@@ -250,6 +250,9 @@ OUTPUT_BYTES_MAX: Final = 64 * MIB
 """stdout or stderr of one job. Beyond it the job is ended: a frame could not carry it, and the disk is everyone's."""
 DONE_TTL_S: Final = 600.0
 """Finished jobs a worker can still answer for (W4)."""
+KEPT_JOBS_MAX: Final = 1_000_000
+"""Finished jobs on one machine's disk, some 200 bytes of memory each. Where there are more, the oldest go before their
+days are over, but none within DONE_TTL_S."""
 ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
 """Smaller files are stored: deflating them costs more time than it saves bytes."""
 RESULT_BYTES_MAX: Final = 1024 * 1024 * MIB
