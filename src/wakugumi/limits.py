@@ -368,6 +368,21 @@ UPLOAD_UNREACHED_S: Final = 300.0
 SERVING_MAX: Final = 256
 """Blobs that a leader sends at once; further ones are told to come again. A worker has a smaller number of its own."""
 
+# The node (SPEC N1–N4)
+RECEIVE_SLOTS: Final = 64
+"""Inputs that a node receives at once, with some 3 MiB of memory each: apart from its run slots, so that those who send
+do not hold up what runs."""
+RUN_RETRY_AFTER_S: Final = 5
+"""When a caller that was sent away may come again (N1)."""
+RUNNING_RETRY_AFTER_S: Final = 1
+"""When to ask again for a job that runs: its result is worth more than the question costs."""
+NODE_INPUT_BYTES_MAX: Final = 100 * 1000 * 1000 * 1000
+"""The largest input that a node takes unless told otherwise: to tell a file from a mistake."""
+NODE_KEEP_S: Final = 7 * 86_400.0
+"""Finished jobs that a node answers for (N4), unless told otherwise."""
+NODE_INTERRUPTED_S: Final = 86_400.0
+"""What an interrupted job left is kept for so long on a node, for those who want to know how far it came."""
+
 # HTTP
 HTTP_IDLE_S: Final = 15.0
 """A request's head must come, and the next one begin, within this time: who only holds a connection open is cut off."""

@@ -207,11 +207,15 @@ class _Connection(asyncio.StreamReaderProtocol):
                 for at in range(0, len(body), _READ_BYTES):
                     await self._write(body[at : at + _READ_BYTES])
             return len(body)
-        await self._write(reply.line)
         sent = 0
-        async for piece in body.pieces:
-            await self._write(piece)
-            sent += len(piece)
+        try:
+            await self._write(reply.line)
+            async for piece in body.pieces:
+                await self._write(piece)
+                sent += len(piece)
+        finally:
+            if (close := getattr(body.pieces, "aclose", None)) is not None:
+                await close()
         if body.size != sent:  # only an end without the rest tells the truth
             raise Lost(f"{(body.size or 0) - sent} bytes of the answer are missing")
         return sent

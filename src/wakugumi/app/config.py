@@ -23,6 +23,7 @@ from wakugumi.limits import (
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
+    CONNECTIONS_MAX,
     CPU_CAP,
     CPU_CAP_MAX,
     CPU_CAP_MIN,
@@ -32,6 +33,11 @@ from wakugumi.limits import (
     GATEWAY_KEPT_S,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
+    NODE_INPUT_BYTES_MAX,
+    NODE_INTERRUPTED_S,
+    NODE_KEEP_S,
+    RECEIVE_SLOTS,
+    RUN_RETRY_AFTER_S,
     WORKER_SLOTS,
 )
 
@@ -159,6 +165,21 @@ KEEP_BYTES: Final = Setting("keep-bytes", f"{GATEWAY_KEPT_BYTES // 10**9}GB")
 BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB")
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
+HTTP: Final = Setting("http", "5080")
+LINES: Final = Setting("lines", "9099")
+"""Where a node is reached."""
+PROGRAM: Final = Setting("program", "")
+COMMAND: Final = Setting("command", "")
+"""What a node runs for jobs that name no program."""
+RECEIVE: Final = Setting("receive", RECEIVE_SLOTS, least=1, most=CONNECTIONS_MAX)
+INPUT_BYTES: Final = Setting("input-bytes", f"{NODE_INPUT_BYTES_MAX // 10**9}GB")
+RETRY_AFTER_S: Final = Setting("retry-after", RUN_RETRY_AFTER_S, least=1, most=86_400)
+KEEP_DAYS: Final = Setting("keep-days", NODE_KEEP_S / 86_400.0, least=0.007, most=3_650.0)
+"""Not less than the ten minutes that W4 promises."""
+INTERRUPTED_HOURS: Final = Setting("interrupted-hours", NODE_INTERRUPTED_S / 3_600.0, least=0.0, most=87_600.0)
+TLS_CERT: Final = Setting("tls-cert", "")
+TLS_KEY: Final = Setting("tls-key", "")
+CLIENT_CA: Final = Setting("client-ca", "")
 CLIENT_ID: Final = Setting("client-id", "")
 """Empty: user and host, which are the same in every run, so that a run can go on where an earlier one stopped."""
 OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
@@ -195,6 +216,18 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     BODY_BYTES,
     NAME,
     HOST,
+    HTTP,
+    LINES,
+    PROGRAM,
+    COMMAND,
+    RECEIVE,
+    INPUT_BYTES,
+    RETRY_AFTER_S,
+    KEEP_DAYS,
+    INTERRUPTED_HOURS,
+    TLS_CERT,
+    TLS_KEY,
+    CLIENT_CA,
     CLIENT_ID,
     OUTPUT,
     LOG_LEVEL,

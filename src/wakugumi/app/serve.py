@@ -150,7 +150,7 @@ def worker(
     kept = keeping(cache, cache_bytes, serve, advertise)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         patterns=pattern,
         name=config.NAME.value(name),
@@ -195,7 +195,7 @@ def up(
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
@@ -389,7 +389,8 @@ def _port(port: int, least: int = 0) -> int:
     return port
 
 
-def _programs(folder: str | None) -> Path:
+def programs_folder(folder: str | None) -> Path:
+    """Where the programs are. Raises ConfigError if that is no folder."""
     path = Path(config.PROGRAMS.value(folder))
     if not path.is_dir():
         raise ConfigError(
