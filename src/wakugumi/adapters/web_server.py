@@ -26,8 +26,8 @@ from wakugumi.limits import (
     BODY_RECEIVED_MIN_S,
     HTTP_HEADERS_MAX,
     HTTP_LINE_BYTES_MAX,
-    LINGER_S,
     KIB,
+    LINGER_S,
 )
 
 log = logging.getLogger("wakugumi.web")

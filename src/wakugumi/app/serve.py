@@ -225,7 +225,7 @@ def _up_tiers(
         raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
     said = config.STATE.value(state)
     folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
-    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), _programs(programs).absolute(), program, folder)
+    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), programs_folder(programs).absolute(), program, folder)
     return up_tiers(tiers, where.port, logged.log_level or "warning")
 
 
