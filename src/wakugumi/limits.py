@@ -386,8 +386,10 @@ NODE_INTERRUPTED_S: Final = 86_400.0
 # HTTP
 HTTP_IDLE_S: Final = 15.0
 """A request's head must come, and the next one begin, within this time: who only holds a connection open is cut off."""
-HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
+HTTP_LINE_BYTES_MAX: Final = 8 * KIB
 """One line of a request's head."""
+HTTP_HEADERS_MAX: Final = 100
+"""Lines of a request's head: with the bound of each, a head is below a MiB. Browsers and proxies send some thirty."""
 BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
 BODY_RECEIVED_MIN_S: Final = 20.0
 """Who sends less of a request's body than so much in so long, or reads as little of an answer, is cut off: it holds a
@@ -402,7 +404,54 @@ LINGER_BYTES_MAX: Final = 64 * MIB
 first."""
 LINE_BYTES_MAX: Final = 64 * KIB
 """The line that asks for a job (SPEC N1)."""
+HTTP_CLIENT_CAP: Final = 1_000
+"""Jobs in flight of one client id over HTTP, unless told otherwise: many who ask may share one, and most give none."""
+HTTP_CLIENTS_MAX: Final = 10_000
+"""Client ids that a leader knows at once because somebody asks, or has asked just now, by HTTP."""
+HTTP_LINGER_S: Final = 10.0
+"""A client id that nobody uses over HTTP any more is let go after this: the next request is likely to name it again."""
+HTTP_GONE_S: Final = 1.0
+"""How often a leader looks whether those who wait for an answer over HTTP are still there."""
+HTTP_RECEIVED_MAX: Final = 512
+"""Inputs that a leader receives at once, with a quarter of a MiB of memory each, or more on their way to its disk;
+further ones are told to come again."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
+CALL_IDLE_S: Final = 10.0
+"""A connection to another role that was idle for so long is not used again: that role may be about to close it, and
+what is sent into a closing connection is lost without a word. Well below HTTP_IDLE_S."""
 METRIC_SERIES_MAX: Final = 50
 """Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""
+
+# The gateway (SPEC G2–G5)
+SPOOL_MEMORY_BYTES: Final = 256 * KIB
+"""Of a body or an answer that passes through: larger ones go to the disk, however many pass at once."""
+GATEWAY_BODY_BYTES_MAX: Final = 64 * 1024 * MIB
+"""The largest body that a gateway takes. The disk is asked first anyway."""
+GATEWAY_SUBMITS_MAX: Final = 512
+"""Submissions that a gateway serves at once, each a connection to a client and one to a group."""
+GATEWAY_FORWARDS_MAX: Final = 256
+"""Asynchronous jobs that a gateway has with groups at once; with the former, fewer than the calls it may make."""
+GATEWAY_QUEUE_MAX: Final = 1_000_000
+"""Asynchronous jobs that wait in one gateway: some 100 bytes each."""
+GATEWAY_EVENTS_MAX: Final = 1_000
+"""Clients at once that are told of a job's states as they change."""
+GATEWAY_LEASE_S: Final = 10.0
+"""A gateway that did not renew its lease for so long counts as dead, and others take over its jobs. It renews three
+times as often."""
+GATEWAY_KEPT_S: Final = 86_400.0
+GATEWAY_KEPT_BYTES: Final = 20 * 1000 * 1000 * 1000
+GATEWAY_KEPT_MAX: Final = 200_000
+"""Finished jobs that a gateway still answers for: bounded in age, bytes and number, the oldest go first."""
+GATEWAY_RETRY_AFTER_S: Final = 2.0
+"""When to come again if no group takes a job: after the next poll."""
+GATEWAY_AGAIN_MAX_S: Final = 5.0
+"""The longest pause before an asynchronous job that no group took is offered again."""
+GROUP_POLL_S: Final = 2.0
+"""How often a group is asked for its capacity, and how long it has to answer."""
+GROUP_MISSES_MAX: Final = 3
+"""A group that did not answer so many polls is gone: what waits there goes to another."""
+GROUP_EMPTY_S: Final = 10.0
+"""A job leaves a group that has had no workers for so long, if another has some."""
+GROUPS_MAX: Final = 256
+"""Groups of one gateway: each is a poll every two seconds, and a look for every job."""

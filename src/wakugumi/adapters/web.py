@@ -52,6 +52,8 @@ class Route(NamedTuple):
     handler: Handler
     waits: bool = False
     """It says itself when the body may come, by `web_server.let_come`: until then little of it is read."""
+    quiet: bool = False
+    """It is asked again and again, by machines: logged for debugging only."""
 
 
 Routes: TypeAlias = Callable[[], Sequence[Route]]
@@ -265,7 +267,7 @@ class Doorstep(asyncio.BufferedProtocol):
         if self._kept:
             to.data_received(bytes(self._kept))
             if b"\r\n\r\n" in self._kept:  # whoever answers that head lets the rest come
-                server.hold(to)
+                to.hold()
             self._kept.clear()
 
     def _let_be(self) -> None:

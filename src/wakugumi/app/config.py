@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
+from wakugumi.core.groups import CHOICES, LEAST_LOADED
 from wakugumi.errors import ConfigError
 from wakugumi.limits import (
     ADOPT_GRACE_MAX_S,
@@ -27,6 +28,9 @@ from wakugumi.limits import (
     CPU_CAP_MAX,
     CPU_CAP_MIN,
     CREDIT_MAX,
+    GATEWAY_BODY_BYTES_MAX,
+    GATEWAY_KEPT_BYTES,
+    GATEWAY_KEPT_S,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
     NODE_INPUT_BYTES_MAX,
@@ -104,14 +108,15 @@ class Setting(Generic[T]):
         return value
 
 
-def state_folder(port: int) -> Path:
-    """Where a leader on this port keeps its journal if nobody says otherwise: beside what other programs keep.
+def state_folder(port: int, role: str = "leader") -> Path:
+    """Where a leader on this port keeps its journal, or a gateway what it knows, if nobody says otherwise: beside what
+    other programs keep.
 
     Port 0 is any port, and stands for no leader in particular: it has no such folder.
     """
     assert port > 0
     beside = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return beside / "wakugumi" / f"leader-{port}"
+    return beside / "wakugumi" / f"{role}-{port}"
 
 
 def cpu_count() -> int:
@@ -151,6 +156,13 @@ BLOBS: Final = Setting("blobs", "")
 BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
+GROUP: Final = Setting("group", "")
+"""A gateway's groups, with blanks between them."""
+GROUP_CHOICE: Final = Setting("group-choice", LEAST_LOADED, choices=CHOICES)
+ZONE: Final = Setting("zone", "")
+KEEP_HOURS: Final = Setting("keep-hours", GATEWAY_KEPT_S / 3600, least=0.0, most=24 * 366)
+KEEP_BYTES: Final = Setting("keep-bytes", f"{GATEWAY_KEPT_BYTES // 10**9}GB")
+BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB")
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
 HTTP: Final = Setting("http", "5080")
@@ -196,6 +208,12 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     BLOBS,
     BLOB_BYTES,
     POLICY,
+    GROUP,
+    GROUP_CHOICE,
+    ZONE,
+    KEEP_HOURS,
+    KEEP_BYTES,
+    BODY_BYTES,
     NAME,
     HOST,
     HTTP,

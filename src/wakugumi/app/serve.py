@@ -18,7 +18,7 @@ from cyclopts import Parameter
 
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.loop import run
-from wakugumi.adapters.net import Address, check_binding
+from wakugumi.adapters.net import Address, check_binding, is_loopback
 from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
@@ -84,6 +84,19 @@ PolicyNames = Annotated[
         "says so for the subjects that it matches. May be repeated. [WAKU_POLICY, with commas]",
     ),
 ]
+Groups = Annotated[
+    int,
+    Parameter(
+        show_default=False, help="A gateway at PORT and so many groups instead, each part a process, for a try-out."
+    ),
+]
+Nodes = Annotated[int, Parameter(help="With --groups: the nodes of each.")]
+UpProgram = Annotated[
+    str,
+    Parameter(
+        show_default=False, help="With --groups: what is run for jobs that name no program; if none, each has to."
+    ),
+]
 CopyProgram = Annotated[
     bool,
     Parameter(negative="", show_default=False, help="Copy the program into each job's directory, beside its inputs."),
@@ -110,7 +123,7 @@ def leader(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     kept, policies = _state(state, memory, port), _policies(policy)
     return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes)))
 
@@ -156,6 +169,9 @@ def up(
     port: int = PORT,
     /,
     *,
+    groups: Groups = 0,
+    nodes: Nodes = 2,
+    program: UpProgram = "",
     programs: ProgramsDir = None,
     jobs: JobsDir = None,
     slots: WorkerSlots = None,
@@ -173,7 +189,9 @@ def up(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
+    if groups:
+        return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
@@ -190,10 +208,31 @@ def up(
     return guarded(lambda: run(_up(where, settings, kept, policies, place)))
 
 
+def _up_tiers(
+    groups: int,
+    nodes: int,
+    program: str,
+    where: Address,
+    programs: str | None,
+    slots: int | None,
+    state: str | None,
+    logged: Logging,
+) -> int:
+    from wakugumi.app.tiers import Tiers
+    from wakugumi.app.up_tiers import up_tiers
+
+    if not is_loopback(where.host):
+        raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
+    said = config.STATE.value(state)
+    folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
+    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), programs_folder(programs).absolute(), program, folder)
+    return up_tiers(tiers, where.port, logged.log_level or "warning")
+
+
 async def _lead(
     where: Address, state: Path | NoJournal, policies: Policies, blobs: BlobSettings = BLOB_SETTINGS
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
@@ -205,7 +244,7 @@ async def _lead(
 async def _up(
     where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies, blobs: BlobSettings
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
@@ -249,7 +288,7 @@ async def _leader(
                 failed.result()
 
 
-async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
+async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
     """Let what runs finish, unless we are asked once more. Raises what the leader failed by meanwhile."""
     log.info(_DRAINING)
     draining = tasks.start(leader.drain(), name="drain")
@@ -271,7 +310,7 @@ async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: Leader
         raise
 
 
-class _Stops:
+class Stops:
     """What the signals ask for: the first time to end in order, the second time at once."""
 
     def __init__(self) -> None:
@@ -317,7 +356,7 @@ def _reachable(there: Address) -> Address:
     return Address({"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(there.host, there.host), there.port)  # noqa: S104
 
 
-def _binding(host: str | None, port: int, allow_open: bool) -> Address:
+def binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where

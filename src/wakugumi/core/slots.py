@@ -54,6 +54,7 @@ CLEAN_UP_S: Final = 60.0
 
 _NEVER: Final = float("inf")
 _NOT_STARTED: Final = "cancelled before it was started"
+_STOPPING: Final = "this machine takes no more jobs"
 
 
 class Line(IntEnum):
@@ -457,17 +458,16 @@ class Slots:
 
     def _want(self, event: ev.Wanted) -> None:
         job = event.job
-        if self.leaving:
-            self._refuse(job, "stopping", "this machine takes no more jobs")
-        elif job in self._cancelling:
-            self._refuse(job, "busy", "it was cancelled, and its program is about to end")
+        if self.has(job):  # Whoever wants it waits for the same end, also for that of a job which is being killed.
+            self._called.add(job)
+        elif self.leaving:
+            self._refuse(job, "stopping", _STOPPING)
         elif event.slots > self.slots:
             self._refuse(job, "bad-request", f"it needs {event.slots} slots, and there are {self.slots}")
         else:
             self._called.add(job)
-            if not self.has(job):
-                self._asked[job] = _Wish(event.payload, event.slots)
-                self._do.append(ev.LoadResult(job))
+            self._asked[job] = _Wish(event.payload, event.slots)
+            self._do.append(ev.LoadResult(job))
 
     def _asked_the_disk(self, wish: _Wish, found: ev.ResultLoaded, now: float) -> None:
         """What is OK is answered, whoever had it made. A failure is run again: whoever asks anew wants another try."""
@@ -477,7 +477,7 @@ class Slots:
         if found.payload is not None and found.ok:
             self._tell(job, found.payload)
         elif self.leaving:
-            self._refuse(job, "stopping", "this machine takes no more jobs")
+            self._refuse(job, "stopping", _STOPPING)
         elif self.free < wish.slots:
             self._refuse(job, "busy", "all slots are taken")
         else:
