@@ -137,7 +137,7 @@ def leader(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     kept, policies = _state(state, memory, port), _policies(policy)
     http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
     return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http))
@@ -165,7 +165,7 @@ def worker(
     kept = keeping(cache, cache_bytes, serve, advertise)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         patterns=pattern,
         name=config.NAME.value(name),
@@ -204,13 +204,13 @@ def up(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     if groups:
         return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
@@ -240,7 +240,7 @@ def _up_tiers(
         raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
     said = config.STATE.value(state)
     folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
-    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), _programs(programs).absolute(), program, folder)
+    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), programs_folder(programs).absolute(), program, folder)
     return up_tiers(tiers, where.port, logged.log_level or "warning")
 
 
@@ -251,7 +251,7 @@ async def _lead(
     blobs: BlobSettings = BLOB_SETTINGS,
     http: HttpSettings = HTTP,
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs, http) as (leader, tasks):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
@@ -263,7 +263,7 @@ async def _lead(
 async def _up(
     where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies, blobs: BlobSettings
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
@@ -307,7 +307,7 @@ async def _leader(
                 failed.result()
 
 
-async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
+async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
     """Let what runs finish, unless we are asked once more. Raises what the leader failed by meanwhile."""
     log.info(_DRAINING)
     draining = tasks.start(leader.drain(), name="drain")
@@ -329,7 +329,7 @@ async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: Leader
         raise
 
 
-class _Stops:
+class Stops:
     """What the signals ask for: the first time to end in order, the second time at once."""
 
     def __init__(self) -> None:
@@ -375,7 +375,7 @@ def _reachable(there: Address) -> Address:
     return Address({"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(there.host, there.host), there.port)  # noqa: S104
 
 
-def _binding(host: str | None, port: int, allow_open: bool) -> Address:
+def binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where
@@ -416,7 +416,8 @@ def _port(port: int, least: int = 0) -> int:
     return port
 
 
-def _programs(folder: str | None) -> Path:
+def programs_folder(folder: str | None) -> Path:
+    """Where the programs are. Raises ConfigError if that is no folder."""
     path = Path(config.PROGRAMS.value(folder))
     if not path.is_dir():
         raise ConfigError(

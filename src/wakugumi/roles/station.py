@@ -154,6 +154,11 @@ class Station:
             self._act |= self.link.act
 
     @property
+    def folder(self) -> str:
+        """Where the jobs' directories are, which is nobody else's."""
+        return self._runner.folder
+
+    @property
     def limit(self) -> int:
         """How many slots there are."""
         return self._slots.slots
