@@ -170,7 +170,7 @@ class TierDrill:
         while self._left:
             number = self._left.pop()
             body = await self._answered(calls, number, waits=number % 2 == 0)
-            good = _number_in(body) == number
+            good = answer_number(body) == number
             self._done[number] = body
             if not good:
                 self._count.failed.append(number)
@@ -232,7 +232,7 @@ class TierDrill:
         if not self._faults or len(self._done) < self._faults[0][0]:
             return
         _, fault = self._faults[0]
-        struck = [members[part.name] for part in _struck(fault, self._parts)]
+        struck = [members[part.name] for part in struck_by(fault, self._parts)]
         if any(member.state is not State.RUNS for member in struck):
             return
         self._faults.pop(0)
@@ -243,30 +243,33 @@ class TierDrill:
         names = ", ".join(member.name for member in struck)
         tell(f"killed {names} for {self._wanted.away_s:g} s; {one(len(self._done), 'job')} finished")
 
-    # The count.
-
     def _counted(self) -> TierCount:
         count = self._count
         count.answered = len(self._done)
         count.lost = [number for number in range(1, count.jobs + 1) if number not in self._done]
-        starts: dict[int, list[Mark]] = defaultdict(list)
-        ended: Counter[tuple[int, str]] = Counter()
-        for mark in self._seen:
-            if mark.what == dm.START:
-                starts[mark.job].append(mark)
-            elif mark.what == dm.END:
-                ended[mark.job, mark.rest] += 1
-        kills = [mark.at for mark in self._seen if mark.what == dm.KILL]
-        for number, runs in starts.items():
-            count.runs += len(runs)
-            for before, after in pairwise(runs):
-                if not ended[number, before.rest]:
-                    count.again_cut += 1
-                elif any(before.at - _LOOK_EVERY_S <= at <= after.at + _LOOK_EVERY_S for at in kills):
-                    count.again_needed += 1
-                else:
-                    count.again_without_need.append(number)
+        count_runs(count, self._seen)
         return count
+
+
+def count_runs(count: TierCount, marks: Sequence[Mark]) -> None:
+    """How often each program ran, and why more than once."""
+    starts: dict[int, list[Mark]] = defaultdict(list)
+    ended: Counter[tuple[int, str]] = Counter()
+    for mark in marks:
+        if mark.what == dm.START:
+            starts[mark.job].append(mark)
+        elif mark.what == dm.END:
+            ended[mark.job, mark.rest] += 1
+    kills = [mark.at for mark in marks if mark.what == dm.KILL]
+    for number, runs in starts.items():
+        count.runs += len(runs)
+        for before, after in pairwise(runs):
+            if not ended[number, before.rest]:
+                count.again_cut += 1
+            elif any(before.at - _LOOK_EVERY_S <= at <= after.at + _LOOK_EVERY_S for at in kills):
+                count.again_needed += 1
+            else:
+                count.again_without_need.append(number)
 
 
 def tier_rows(count: TierCount) -> list[tuple[str, str, str]]:
@@ -290,7 +293,7 @@ def tier_rows(count: TierCount) -> list[tuple[str, str, str]]:
     ]
 
 
-def _struck(fault: str, parts: Sequence[Part]) -> list[Part]:
+def struck_by(fault: str, parts: Sequence[Part]) -> list[Part]:
     """Whom a fault kills: of the first group a node or the leader, then the whole second group, or the last."""
     last = max(part.group for part in parts)
     match fault:
@@ -309,7 +312,7 @@ def _form(number: int, seconds: float) -> bytes:
     return f"{head}{number} {seconds:g}\n\r\n--{_BOUNDARY}--\r\n".encode()
 
 
-def _number_in(body: bytes) -> int | None:
+def answer_number(body: bytes) -> int | None:
     """What the program wrote, of a result."""
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
