@@ -335,15 +335,14 @@ async def test_what_an_open_result_names_is_not_swept_while_it_is_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.roles.runner._SWEEP_S", 0.05)
-    place.program("little", "echo x > made.txt")
     station, job = place.station(done_ttl_s=0.0), new_job()
     finished = await station.run(job, request("much"))
     archive = finished.parts[ARCHIVE]
     assert archive.stat().st_size > 6_000_000
     folder = archive.parent
-    swept = place.jobs / (await ran(station, new_job(), request("little"))).job_id
-    await until(lambda: not swept.exists())
-    assert archive.exists()
+    ended_at = station._runner._kept[job]
+    await until(lambda: station._runner._kept.get(job) != ended_at)
+    assert archive.exists(), "its time was over, and began anew"
     finished.close()
     finished.close()
     await until(lambda: not folder.exists())
