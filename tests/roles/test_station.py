@@ -401,6 +401,18 @@ async def test_what_an_interrupted_job_left_goes_while_the_station_runs(place: P
     await until(lambda: not folder.exists())
 
 
+@pytest.mark.spec("N4")
+async def test_a_caller_that_is_faster_than_the_start_is_not_taken_for_a_remainder(place: Place) -> None:
+    station = Station(None, Programs(place.programs), place.jobs, slots=1)
+    caller = asyncio.get_running_loop().create_task(ran(station, new_job(), request("wait")))
+    await place.until_run()
+    serving = asyncio.get_running_loop().create_task(station.serve(), name="station under test")
+    place.gate.touch()
+    assert (await caller).stdout == "done\n"
+    station.request_stop()
+    await serving
+
+
 # With a leader as well.
 
 
