@@ -41,7 +41,7 @@ from wakugumi.core.questions import (
 )
 from wakugumi.core.queues import Job, Lanes, digest_of, is_packed_or_not
 from wakugumi.core.recovery import Leaf, keep_whole, recover
-from wakugumi.core.roster import Roster
+from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.shelf import Shelf
 from wakugumi.core.stats import Stats
 from wakugumi.errors import CODES, Refused
@@ -127,6 +127,8 @@ class Dispatch:
             ev.Credited: self._credited,
             ev.Acked: self._acked,
             ev.Held: self._held,
+            ev.Declined: self._declined,
+            ev.Rested: self._rested,
             ev.Confirmed: self._confirmed,
             ev.Claimed: self._claimed,
             ev.CapChanged: self._cap_changed,
@@ -224,6 +226,27 @@ class Dispatch:
         worker = self._workers.get(event.conn)
         if worker is not None:
             self.crew.held(worker, event, now)
+            if worker.resend:
+                self._send_again(worker)
+
+    def _send_again(self, worker: Worker) -> None:
+        """It knows what it holds by the ids alone. No attempt and no credit: it has these already."""
+        assert worker.conn is not None
+        held = [job for job_id in worker.jobs if (job := self.jobs.get(job_id)) is not None and job.worker is worker]
+        self._shelf.load_again([job for job in held if job.payload is None])
+        for job in held:
+            if job.payload is not None:
+                self._out.do.append(ev.SendAssign(worker.conn, job.id, job.subject, job.payload))
+
+    def _declined(self, event: ev.Declined, now: float) -> None:
+        worker = self._workers.get(event.conn)
+        if worker is not None:
+            self.crew.declined(worker, event.job, now)
+
+    def _rested(self, event: ev.Rested, _now: float) -> None:
+        worker = self._workers.get(event.conn)
+        if worker is not None:
+            self.crew.rested(worker, event.why)
 
     def _leaving(self, event: ev.Leaving, _now: float) -> None:
         worker = self._workers.get(event.conn)
@@ -302,7 +325,7 @@ class Dispatch:
     def _broadcast(self, door: Door, event: ev.Submitted, now: float) -> None:
         """A part for every worker that matches now; which they are is the answer (SPEC S5). Nobody waits for a part
         before its client has read that and asks for it: it could not know the part's result for what it is."""
-        workers = self.roster.audience(event.subject)
+        workers = self.roster.audience(event.subject, event.wants)
         size = len(event.payload)
         if not door.receipts:
             self._out.refuse(door, event.job, "not-supported", "an old client cannot tell the parts of a broadcast")
@@ -440,7 +463,8 @@ class Dispatch:
             self.course.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
         elif job.worker is worker:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
-            at_once = event.reason == "cancelled"
+            # And who says that a worker is lost stands for that worker (SPEC L4).
+            at_once = event.reason in {"cancelled", "worker-lost"}
             self.course.attempt_lost(job, event.reason, now, at_once=at_once, output=event.output)
 
     def _is_final(self, event: ev.Acked) -> bool:

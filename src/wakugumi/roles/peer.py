@@ -138,7 +138,8 @@ class Peer:
         self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
 
     def _hello_worker(self, frame: Frame) -> None:
-        name, wants, slots = ms.read_hello_worker(frame)
+        hello = ms.read_hello_worker(frame)
+        name, wants = hello.name, frozenset(hello.wants)
         self._wants(wants)
         try:
             patterns = worker_patterns(frame.subject, name)
@@ -168,8 +169,9 @@ class Peer:
                 heartbeats=ms.HEARTBEATS in wants,
                 reattach=ms.REATTACH in wants,
                 cancels=ms.CANCELS in wants,
-                slots=slots,
+                slots=hello.slots,
                 blobs=self.blobs,
+                runs_unnamed=hello.runs_unnamed,
             )
         )
         if self.leader.caches is not None:
