@@ -12,6 +12,7 @@ from wakugumi.core.job import ConnId, JobId, WorkerId
 from wakugumi.core.policy import POLICIES, Ranking, most_credit, round_robin, score
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.subject import Pattern, Subject, matches, parse_pattern, parse_subject
+from wakugumi.core.wants import Wants
 from wakugumi.limits import CREDIT_MAX
 
 CALC = parse_subject("job.assign.calc")

@@ -116,6 +116,8 @@ class Dispatch:
         )
         self._shelf = Shelf(out, self.course, self.callers, self.jobs)
         self.crew = Crew(out, self.roster, self.lanes, self.course, self._claims)
+        self._again: list[tuple[JobId, Worker]] = []
+        """What is sent once more at the end of this step, and to whom."""
         self._doors = self.callers.doors
         self._workers = self.roster.by_conn
         self._on: dict[type[object], Callable[[Any, float], None]] = {
@@ -227,16 +229,7 @@ class Dispatch:
         if worker is not None:
             self.crew.held(worker, event, now)
             if worker.resend:
-                self._send_again(worker)
-
-    def _send_again(self, worker: Worker) -> None:
-        """It knows what it holds by the ids alone. No attempt and no credit: it has these already."""
-        assert worker.conn is not None
-        held = [job for job_id in worker.jobs if (job := self.jobs.get(job_id)) is not None and job.worker is worker]
-        self._shelf.load_again([job for job in held if job.payload is None])
-        for job in held:
-            if job.payload is not None:
-                self._out.do.append(ev.SendAssign(worker.conn, job.id, job.subject, job.payload))
+                self._again += [(job_id, worker) for job_id in worker.jobs]
 
     def _declined(self, event: ev.Declined, now: float) -> None:
         worker = self._workers.get(event.conn)
@@ -404,6 +397,8 @@ class Dispatch:
     def _step(self, now: float) -> Step[LeaderKeep, LeaderDo]:
         out = self._out
         do = out.do
+        if self._again:
+            self._send_again()
         absent: list[Job] = []
         counted = self.course.stats.assigned
         for job in self.lanes.assign() if self._may_assign() else ():
@@ -430,6 +425,18 @@ class Dispatch:
         if out.keeps and out.leaves.take_turned():
             self._shelf.tidy(now)
         return out.step(self._holds.take_freed())
+
+    def _send_again(self) -> None:
+        """To workers that know what they hold by the ids alone. No attempt and no credit: they have these already."""
+        again = [(job, worker) for job_id, worker in self._again if (job := self.jobs.get(job_id)) is not None]
+        self._again.clear()
+        held = [job for job, worker in again if job.worker is worker and worker.conn is not None]
+        self._shelf.load_again([job for job in held if job.payload is None])
+        for job in held:
+            if job.payload is not None:
+                assert job.worker is not None
+                assert job.worker.conn is not None
+                self._out.do.append(ev.SendAssign(job.worker.conn, job.id, job.subject, job.payload))
 
     def _may_assign(self) -> bool:
         return not (self.stopping or self.callers.is_swamped())

@@ -394,7 +394,6 @@ class Lanes:
                     assert turn.asks is None or turn.asks.kept is None
                 elif turn in aside:
                     assert turn not in lane.ring
-                    assert (turn.asks is not None and turn.asks.picky) or lane.simple_pools
                 else:
                     assert turn in lane.ring
             assert len(lane.ring) + len(aside) <= len(turns)
