@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim sim-mutants fix bench bench-durable bench-files lock clean
+.PHONY: help setup demo test check sim sim-mutants fix bench bench-durable bench-files bench-http lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ bench-durable: setup ## measure what the journal costs, on this disk; writes doc
 
 bench-files: setup ## measure how large files travel, on this disk; writes docs/BENCHMARKS_FILES.md
 	$(BIN)/python bench/files.py --write
+
+bench-http: setup ## measure what HTTP, groups and the gateway cost beside the frames; writes docs/BENCHMARKS_HTTP.md
+	$(BIN)/python bench/doors.py --write
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

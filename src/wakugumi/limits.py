@@ -374,5 +374,11 @@ BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
 BODY_RECEIVED_MIN_S: Final = 20.0
 """Who sends less of a request's body than so much in so long, or reads as little of an answer, is cut off: it holds a
 slot that others wait for."""
+PART_HEAD_BYTES_MAX: Final = 8 * KIB
+"""The head of one part of a form, and what may stand before the first: all that is kept of a body while it is read."""
+FORM_BYTES_MAX: Final = 64 * KIB
+"""What a form may hold beside its file: boundaries, heads, and what stands before and behind them."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
+METRIC_SERIES_MAX: Final = 50
+"""Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""

@@ -14,7 +14,7 @@ import pytest
 from tests.app.conftest import ScriptedLeader
 from tests.whole.conftest import WITHIN_S, Running, Waku
 
-from wakugumi.app.drill_fleet import free_port
+from wakugumi.app.ports import free_port
 
 Start = Callable[..., Running]
 

@@ -3,8 +3,8 @@
     async with calls.call("POST", url, body=…) as answer:
         answer.status, answer.header("Retry-After"), answer.pieces()
 
-`Lost.why` says how far it came: `refused` (nobody was reached, so nothing has begun), `slow` (no answer in time), `dead`
-(it ended in the midst). The library comes with this file: import it where the first call is made.
+`Lost.why` says how far it came: `refused` (nobody was reached, so nothing has begun), `slow` (no answer in time) or
+`dead` (it ended in the midst). The library comes with this file: import it where the first call is made.
 """
 
 from __future__ import annotations

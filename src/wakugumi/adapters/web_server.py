@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -147,9 +147,7 @@ def page_route(at: PageAt) -> Route:
                 return response
             if isinstance(reply.body, bytes):
                 status, sent = reply.status, len(reply.body)
-                return web.Response(
-                    status=status, body=reply.body, content_type=reply.content_type, headers=reply.headers
-                )
+                return web.Response(status=status, body=reply.body, headers=_headers(reply))
             status = reply.status
             response, sent = await _stream(request, reply, reply.body)
             return response
@@ -205,6 +203,11 @@ class WebVisit:
     def header(self, name: str) -> str | None:
         return self._request.headers.get(name)
 
+    def parameters(self) -> Collection[str]:
+        if self._query is None:
+            self._query = _parse_query(self._request.rel_url.raw_query_string)
+        return self._query
+
     def query(self, name: str) -> list[str]:
         if self._query is None:
             self._query = _parse_query(self._request.rel_url.raw_query_string)
@@ -239,8 +242,7 @@ class WebVisit:
 
 
 async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple[web.StreamResponse, int]:
-    response = web.StreamResponse(status=reply.status, headers=reply.headers)
-    response.content_type = reply.content_type
+    response = web.StreamResponse(status=reply.status, headers=_headers(reply))
     if body.size is None:
         response.enable_chunked_encoding()
     else:
@@ -262,7 +264,15 @@ async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple
     except Lost:
         _cut_off(request)
         raise
+    finally:
+        close = getattr(body.pieces, "aclose", None)
+        if close is not None:
+            await close()
     return response, sent
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    return {"Content-Type": reply.content_type, **reply.headers}
 
 
 def _cut_off(request: web.BaseRequest) -> None:

@@ -157,16 +157,20 @@ Example:
         Command(
             "up",
             "wakugumi.app.serve:up",
-            "[PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [OPTIONS]",
+            "[PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [--groups G [--nodes N]] [OPTIONS]",
             """\
 A leader and a worker on this machine, until you stop it.
 
 The quickest grid there is: it runs the programs of one folder for everyone who can reach the port, which is nobody \
-but this machine unless --host and --allow-open say otherwise. Accepted jobs survive it, as with `waku leader`.""",
+but this machine unless --host and --allow-open say otherwise. Accepted jobs survive it, as with `waku leader`.
+
+With --groups it is the three tiers instead, to be tried with curl: a gateway at PORT, a leader for each group, and \
+--nodes in each of them. Kill one of them and see: the others go on.""",
             """\
 Examples:
   waku up --programs ./bin
   waku up --programs ./bin --memory
+  waku up --programs ./bin --groups 2 --nodes 2
   waku up 5000 --slots 8 --host 0.0.0.0 --allow-open""",
         ),
         Command(
@@ -548,12 +552,16 @@ and brought back; the kills are spread over the jobs. Then the marks are counted
 once in the eyes of the client, and a program may run again only if its worker was killed while it ran there.
 
 Exit code 1 if anything was lost, delivered twice, or run again without need, or if there were fewer kills than asked \
-for; the folder is kept then, and named.""",
+for; the folder is kept then, and named.
+
+With --groups it is a gateway with groups and nodes, reached by HTTP: a node, a leader, a whole group and the gateway \
+are killed in turn while jobs are sent, and every job must be answered, the same when it is asked for again.""",
             """\
 Examples:
   waku drill
   waku drill --jobs 5000 --kill leader --times 50
   waku drill --jobs 5000 --kill worker,client --times 50 --seed 7 --keep
+  waku drill --groups 2 --nodes 2 --jobs 1000
   waku drill --leader-memory --kill leader      what a leader without a journal loses""",
         ),
     ),

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.loop import run
-from wakugumi.adapters.net import Address, check_binding
+from wakugumi.adapters.net import Address, check_binding, is_loopback
 from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
@@ -82,6 +82,19 @@ PolicyNames = Annotated[
         show_default=False,
         help="Which worker gets a job: most-credit (if nothing is said), round-robin, sticky or score. PATTERN=NAME "
         "says so for the subjects that it matches. May be repeated. [WAKU_POLICY, with commas]",
+    ),
+]
+Groups = Annotated[
+    int,
+    Parameter(
+        show_default=False, help="A gateway at PORT and so many groups instead, each part a process, for a try-out."
+    ),
+]
+Nodes = Annotated[int, Parameter(help="With --groups: the nodes of each.")]
+UpProgram = Annotated[
+    str,
+    Parameter(
+        show_default=False, help="With --groups: what is run for jobs that name no program; if none, each has to."
     ),
 ]
 CopyProgram = Annotated[
@@ -156,6 +169,9 @@ def up(
     port: int = PORT,
     /,
     *,
+    groups: Groups = 0,
+    nodes: Nodes = 2,
+    program: UpProgram = "",
     programs: ProgramsDir = None,
     jobs: JobsDir = None,
     slots: WorkerSlots = None,
@@ -174,6 +190,8 @@ def up(
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = _binding(host, port, allow_open)
+    if groups:
+        return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
@@ -188,6 +206,27 @@ def up(
     kept, policies = _state(state, memory, port), _policies(policy)
     place = blob_settings(blobs, blob_bytes)
     return guarded(lambda: run(_up(where, settings, kept, policies, place)))
+
+
+def _up_tiers(
+    groups: int,
+    nodes: int,
+    program: str,
+    where: Address,
+    programs: str | None,
+    slots: int | None,
+    state: str | None,
+    logged: Logging,
+) -> int:
+    from wakugumi.app.tiers import Tiers
+    from wakugumi.app.up_tiers import up_tiers
+
+    if not is_loopback(where.host):
+        raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
+    said = config.STATE.value(state)
+    folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
+    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), _programs(programs).absolute(), program, folder)
+    return up_tiers(tiers, where.port, logged.log_level or "warning")
 
 
 async def _lead(
