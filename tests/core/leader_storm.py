@@ -285,8 +285,9 @@ class Storm:
         if conn is not None:
             self.flush()  # What is on its way there is taken off its credit already, and comes.
             loading = self.leader.course.loading.items()
-            self.workers[conn].credit = sum(slots_of(self.leader.jobs[job]) for job, to in loading if to == conn)
-            self.say(ev.Rested(conn, "no reason"))
+            if y % 3:
+                self.workers[conn].credit = sum(slots_of(self.leader.jobs[job]) for job, to in loading if to == conn)
+            self.say(ev.Rested(conn, "no reason" if y % 3 else ""))
 
     def worker_leaves(self, x: int, y: int) -> None:
         conn = _pick(self.workers, x)

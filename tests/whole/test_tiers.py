@@ -13,7 +13,6 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-
 from tests.whole.conftest import Running, Waku
 
 _FORM = {"Content-Type": "multipart/form-data; boundary=tiers"}

@@ -145,6 +145,8 @@ BLOBS: Final = Setting("blobs", "")
 BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
+NODES: Final = Setting("nodes", "")
+"""Nodes that a leader knows by their addresses, with blanks between them."""
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
 CLIENT_ID: Final = Setting("client-id", "")
@@ -175,6 +177,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     BLOBS,
     BLOB_BYTES,
     POLICY,
+    NODES,
     NAME,
     HOST,
     CLIENT_ID,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -25,6 +25,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
+from wakugumi.app.nodes import NodeUrls, NodeWords, node_words
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
@@ -118,14 +119,15 @@ def leader(
     blobs: BlobsUrl = None,
     blob_bytes: BlobBytes = None,
     policy: PolicyNames = (),
+    node: NodeUrls = (),
     host: Host = None,
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = _binding(host, port, allow_open)
-    kept, policies = _state(state, memory, port), _policies(policy)
-    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes)))
+    kept, policies, nodes = _state(state, memory, port), _policies(policy), node_words(node)
+    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), nodes))
 
 
 def worker(
@@ -230,10 +232,14 @@ def _up_tiers(
 
 
 async def _lead(
-    where: Address, state: Path | NoJournal, policies: Policies, blobs: BlobSettings = BLOB_SETTINGS
+    where: Address,
+    state: Path | NoJournal,
+    policies: Policies,
+    blobs: BlobSettings = BLOB_SETTINGS,
+    nodes: Sequence[NodeWords] = (),
 ) -> int:
     stops = _Stops()
-    async with _leader(state, policies, blobs) as (leader, tasks):
+    async with _leader(state, policies, blobs) as (leader, tasks), _nodes_of(leader, nodes):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
@@ -286,6 +292,21 @@ async def _leader(
             failed = leader.drive.failed
             if not failed.cancelled():
                 failed.result()
+
+
+@asynccontextmanager
+async def _nodes_of(leader: Leader, nodes: Sequence[NodeWords]) -> AsyncIterator[None]:
+    """The nodes that this leader knows by address, while it lives."""
+    if not nodes:
+        yield
+        return
+    from wakugumi.roles.outposts import NodeAt, Outposts  # Most leaders have none, and no use for what asks them.
+
+    outposts = Outposts(leader, [NodeAt(node.url, node.patterns, node.name, node.weight) for node in nodes])
+    try:
+        yield
+    finally:
+        await outposts.close()
 
 
 async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:

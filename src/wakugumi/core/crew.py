@@ -138,13 +138,14 @@ class Crew:
             self._course.give_back(job, now)
 
     def rested(self, worker: Worker, why: str) -> None:
-        """It is out of order until it offers credit again: nobody waits for it."""
-        if not worker.rests:
+        """It is out of order until it says otherwise: nobody waits for it."""
+        if bool(worker.rests) != bool(why):
             self._roster.era += 1
-        worker.rests = why or "it is out of order"
-        worker.credit = 0
-        worker.spent_at = self._roster.now
-        self._lanes.leaves(worker)
+        worker.rests = why
+        if why:
+            worker.credit = 0
+            worker.spent_at = self._roster.now
+            self._lanes.leaves(worker)
         self._roster.changed(worker)
 
     def drain(self, worker: Worker, draining: bool) -> None:

@@ -166,7 +166,8 @@ class Declined(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rested(msgspec.Struct, frozen=True, gc=False):
-    """A worker is out of order, and why: what credit it has is void, and until it offers some nobody waits for it."""
+    """A worker is out of order, and why: what credit it has is void, and nobody waits for it. With nothing to say, or
+    credit to offer, it is in order again."""
 
     conn: ConnId
     why: str

@@ -30,6 +30,7 @@ from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.refs import blobs_of_result
+from wakugumi.wire.run_query import marked
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader import Leader
@@ -220,6 +221,8 @@ class Peer:
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
+        if self.leader.has_nodes:
+            wants = marked(wants, frame.payload)
         event = ev.Submitted(
             self.conn,
             job_id,
