@@ -24,10 +24,12 @@ def unsplice(file: IO[bytes], texts: Mapping[str, IO[bytes]]) -> int:
     """Write each text, `stdout` or `stderr`, where it is wanted, and leave the rest in the file. Returns how many
     entries that has. Raises Refused (`bad-result`)."""
     try:
-        with zipfile.ZipFile(file, "a") as archive:
+        with zipfile.ZipFile(file) as archive:
             taken = [info for stem, into in texts.items() if (info := _take(archive, stem, into)) is not None]
-            kept = [info for info in archive.filelist if info not in taken]
-            cut = min((info.header_offset for info in taken), default=archive.start_dir)
+        with zipfile.ZipFile(file, "a") as archive:  # What is no ZIP would get a second beginning, and was found out.
+            offsets = {info.header_offset for info in taken}
+            kept = [info for info in archive.filelist if info.header_offset not in offsets]
+            cut = min(offsets, default=archive.start_dir)
             if all(info.header_offset < cut for info in kept):
                 archive.start_dir = cut
             archive.filelist = kept
