@@ -378,6 +378,17 @@ PART_HEAD_BYTES_MAX: Final = 8 * KIB
 """The head of one part of a form, and what may stand before the first: all that is kept of a body while it is read."""
 FORM_BYTES_MAX: Final = 64 * KIB
 """What a form may hold beside its file: boundaries, heads, and what stands before and behind them."""
+HTTP_CLIENT_CAP: Final = 1_000
+"""Jobs in flight of one client id over HTTP, unless told otherwise: many who ask may share one, and most give none."""
+HTTP_CLIENTS_MAX: Final = 10_000
+"""Client ids that a leader knows at once because somebody asks, or has asked just now, by HTTP."""
+HTTP_LINGER_S: Final = 10.0
+"""A client id that nobody uses over HTTP any more is let go after this: the next request is likely to name it again."""
+HTTP_GONE_S: Final = 1.0
+"""How often a leader looks whether those who wait for an answer over HTTP are still there."""
+HTTP_RECEIVED_MAX: Final = 512
+"""Inputs that a leader receives at once, with a quarter of a MiB of memory each, or more on their way to its disk;
+further ones are told to come again."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
 

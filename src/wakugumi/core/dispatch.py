@@ -25,7 +25,7 @@ from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.holds import Holds
-from wakugumi.core.job import DONE, JobId, Verdict, parse_job_id
+from wakugumi.core.job import DONE, ClientId, JobId, Verdict, parse_job_id
 from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import EVERYWHERE, Policies
@@ -158,6 +158,16 @@ class Dispatch:
         """A job that is submitted again under this id is not run for it: it runs already, or is done."""
         job = self.jobs.get(job_id)
         return job is not None and (job.state is not DONE or job.ok)
+
+    def why_not(self) -> Verdict | None:
+        """Why a job that is new would be refused now; None if it would not."""
+        if self.stopping:
+            return Verdict("stopping", "the leader is shutting down")
+        return self._fullness() if self.full or self._is_full() else None
+
+    def unclaimed(self, client: ClientId) -> Sequence[JobId]:
+        """Jobs of a client whose results nobody has yet."""
+        return [job.id for job in self.jobs.values() if job.client.id == client and not job.delivered]
 
     def recover(self, leaves: Iterable[Leaf], now: float) -> None:
         """Go on where the leader that wrote these leaves ended. Once, and before anything else."""
@@ -364,11 +374,13 @@ class Dispatch:
             self.course.queue(job)
 
     def _refuse_full(self, door: Door, job_id: JobId) -> None:
+        why = self._fullness()
+        self._out.refuse(door, job_id, why.code, why.text)
+
+    def _fullness(self) -> Verdict:
         if self.disk_low:
-            self._out.refuse(door, job_id, "disk-full", "the leader's disk is nearly full")
-        else:
-            text = f"{self.lanes.queued} jobs are queued, {self.course.open_bytes} bytes in all"
-            self._out.refuse(door, job_id, "full", text)
+            return Verdict("disk-full", "the leader's disk is nearly full")
+        return Verdict("full", f"{self.lanes.queued} jobs are queued, {self.course.open_bytes} bytes in all")
 
     def _claimed(self, event: ev.Claimed, _now: float) -> None:
         door = self._doors.get(event.conn)

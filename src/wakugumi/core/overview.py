@@ -67,6 +67,18 @@ def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAn
     )
 
 
+def capacity(leader: Dispatch) -> dict[str, int]:
+    """What all workers that may be given jobs run and could run, for whoever chooses among groups (SPEC G1)."""
+    running = limit = free = 0
+    for worker in leader.roster:
+        if worker.conn is not None:
+            running += len(worker.jobs)
+            if not (worker.draining or worker.leaving):
+                limit += _slots(worker)
+                free += worker.usable_credit
+    return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
+
+
 def top(leader: Dispatch, question: AskTop, now: float) -> TopAnswer:
     limit = max(1, min(question.limit, LIST_ROWS_MAX))
     workers = nsmallest(limit, leader.roster, key=lambda worker: (-len(worker.jobs), worker.label))
