@@ -1,181 +1,187 @@
-"""A node that answers as SPEC N2 says, or does not: some lines of HTTP over a plain socket, without any library.
-
-It runs no programs: a job's answer is its input in capitals, once `go` is set. What it does to the next requests
-for /run is said by `tricks`: "busy", "cut" (its connection ends), "cut-answer" (in the midst of the ZIP), "silent".
-"""
+"""A node to call, in this process: real programs, real ports, and at the end all of its slots are counted."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from wakugumi.wire.multipart import Data, Multipart, boundary_of
+from wakugumi.adapters.command import parse_command
+from wakugumi.adapters.net import Address
+from wakugumi.adapters.process import Programs
+from wakugumi.roles.node import Node
+from wakugumi.roles.node_ports import NodePorts, listen
+from wakugumi.roles.station import Station
 
 DEADLINE_S = 20.0
+HERE = Address("127.0.0.1", 0)
 
 
-class Asked(NamedTuple):
-    """One request, as it came."""
-
-    method: str
-    job: str
-    query: dict[str, list[str]]
-    body: bytes
-
-
-def zipped(files: dict[str, bytes], stdout: bytes = b"", stderr: bytes = b"") -> bytes:
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**files, "stdout.txt": stdout, "stderr.txt": stderr}.items():
-            archive.writestr(name, content)
-    return data.getvalue()
-
-
-class FakeNode:
-    """One that listens. What it was asked, and what it ran, may be looked at."""
-
-    def __init__(self) -> None:
-        self.limit = 2
-        self.lies = 0
-        """So many slots more than it has, it says."""
-        self.others = 0
-        """Slots that somebody else's jobs take."""
-        self.go = asyncio.Event()
-        self.go.set()
-        self.tricks: list[str] = []
-        self.capacity: bytes | None = None
-        """What it says instead."""
-        self.status: tuple[int, dict[str, object]] | None = None
-        """What it answers to every job instead of running it."""
-        self.files: Callable[[bytes], dict[str, bytes]] = lambda content: {"out": content.upper()}
-        self.heads = {"Waku-Status": "OK", "Waku-Exit-Code": "0", "Waku-Run-Seconds": "0.5", "Waku-Worker": "fake"}
-        self.asked: list[Asked] = []
-        self.began: list[str] = []
-        """Jobs whose programs it started."""
-        self.running: set[str] = set()
-        self.done: dict[str, bytes] = {}
-        self.port = 0
-        self._server: asyncio.Server | None = None
-        self._conns: set[asyncio.StreamWriter] = set()
+class ANode(NamedTuple):
+    node: Node
+    ports: NodePorts
+    folder: Path
+    """Holds `bin`, `jobs`, `runs` (a line for each run) and, once it is there, `gate`."""
 
     @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    def http(self) -> int:
+        assert self.ports.http is not None
+        return self.ports.http.port
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+    @property
+    def lines(self) -> int:
+        assert self.ports.lines is not None
+        return self.ports.lines.port
 
-    async def stop(self) -> None:
-        """As if it was killed."""
-        assert self._server is not None
-        self._server.close()
-        self.hang_up()
-        await self._server.wait_closed()
+    @property
+    def runs(self) -> int:
+        runs = self.folder / "runs"
+        return len(runs.read_text().splitlines()) if runs.exists() else 0
 
-    def hang_up(self) -> None:
-        for writer in list(self._conns):
-            writer.transport.abort()
+    def open_gate(self) -> None:
+        (self.folder / "gate").touch()
 
-    async def until(self, holds: Callable[[FakeNode], object]) -> None:
+    async def until(self, what: str) -> None:
+        """Until this holds, as Python sees it of the node."""
         async with asyncio.timeout(DEADLINE_S):
-            while not holds(self):  # noqa: ASYNC110 - it rings no bell
-                await asyncio.sleep(0.001)
+            while not eval(what, {}, {"node": self.node, "station": self.node.station}):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._conns.add(writer)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            while await self._one(reader, writer):
-                pass
-        self._conns.discard(writer)
-        writer.close()
-
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-        method, target, _ = head[0].split(" ")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-        parts = urlsplit(target)
-        if parts.path == "/capacity":
-            said = {"running": len(self.running) + self.others, "limit": self.limit + self.lies}
-            return _send(writer, 200, json.dumps(said).encode() if self.capacity is None else self.capacity)
-        trick = self.tricks.pop(0) if self.tricks and method == "POST" else ""
-        if trick == "busy-early":  # Before the input has come.
-            _send(writer, 503, b'{"code":"busy"}', {"Connection": "close"})
-            await writer.drain()
-            await reader.readexactly(int(headers["content-length"]))
-            return False
-        body = await _body(reader, headers)
-        name = parts.path.rpartition("/")[2]
-        self.asked.append(Asked(method, name, parse_qs(parts.query), body))
-        if method == "DELETE":
-            self.running.discard(name)
-            return _send(writer, 202, b'{"cancelled":true}')
-        if trick == "cut":
-            return False
-        if trick == "silent":
-            await asyncio.Event().wait()
-        if trick == "busy":
-            return _send(writer, 503, b'{"code":"busy","detail":"no slot"}', {"Retry-After": "5"})
-        if self.status is not None:
-            return _send(writer, self.status[0], json.dumps(self.status[1]).encode())
-        return await self._run(writer, name, headers.get("content-type"), body, cut=trick == "cut-answer")
-
-    async def _run(self, writer: asyncio.StreamWriter, name: str, kind: str | None, body: bytes, *, cut: bool) -> bool:
-        if name in self.running:
-            return _send(writer, 423, b'{"code":"running"}', {"Retry-After": "0"})
-        if name not in self.done:
-            if not body:
-                return _send(writer, 400, b'{"code":"bad-request"}')
-            if len(self.running) + self.others >= self.limit:
-                return _send(writer, 503, b'{"code":"busy","detail":"no slot"}', {"Retry-After": "5"})
-            form = Multipart(boundary_of(kind))
-            content = b"".join(event.data for event in form.feed(body) if isinstance(event, Data))
-            self.began.append(name)
-            self.running.add(name)
-            await self.go.wait()
-            if name not in self.running:
-                return _send(writer, 410, b'{"code":"cancelled"}')
-            self.running.discard(name)
-            self.done[name] = zipped(self.files(content), b"printed\n", b"said\n")
-        answer = self.done[name]
-        if cut:
-            _send(writer, 200, answer[: len(answer) // 2], self.heads | {"Content-Length": str(len(answer))})
-            await writer.drain()
-            return False
-        return _send(writer, 200, answer, self.heads)
+    async def all_free(self) -> None:
+        """Nothing runs, nothing is received, nobody waits, and nothing is left of what was received."""
+        await self.until("(station.running, node.receiving, node.answering) == (0, 0, 0)")
+        await self.until("station.stopping or station.free == station.limit")
+        assert left_in(self.node.folder) == []
 
 
-def _send(writer: asyncio.StreamWriter, status: int, body: bytes, headers: dict[str, str] | None = None) -> bool:
-    head = {"Content-Length": str(len(body))} | (headers or {})
-    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-    writer.write(f"HTTP/1.1 {status} -\r\n{lines}\r\n".encode() + body)
-    return True
+def left_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
-async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
-    if "content-length" in headers:
-        return await reader.readexactly(int(headers["content-length"]))
-    body = b""
-    while headers.get("transfer-encoding") == "chunked":
-        size = int(await reader.readuntil(b"\r\n"), 16)
-        body += (await reader.readexactly(size + 2))[:size]
-        if not size:
-            break
-    return body
+def make_programs(folder: Path) -> Path:
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    runs = f'echo run >> "{folder}/runs"'
+    for name, script in {
+        "copy": f'{runs}; wc -c < "$1"; cp "$1" copied; echo warned >&2',
+        "fail": f"{runs}; echo why >&2; exit 3",
+        "wait": f'{runs}; while [ ! -e "{folder}/gate" ]; do sleep 0.01; done; cat "$1"',
+        "large": f"{runs}; head -c 20000000 /dev/urandom > made; echo large",
+        "args": f'{runs}; for word in "$@"; do echo "$word"; done',
+    }.items():
+        (programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (programs / name).chmod(0o755)
+    return programs
 
 
 @asynccontextmanager
-async def a_node() -> AsyncIterator[FakeNode]:
-    node = FakeNode()
-    await node.start()
+async def a_node(
+    folder: Path, command: str = "copy", *, slots: int = 2, one_port: bool = False, tls: Any = None, **settings: Any
+) -> AsyncIterator[ANode]:
+    """Its slots are counted to zero when all callers are gone."""
+    programs = Programs(make_programs(folder), default=parse_command(command) if command else None)
+    station = Station(None, programs, folder / "jobs", slots=slots, cpu_cap=None, done_ttl_s=600.0)
+    node = Node(station, **settings)
+    ports = await listen(node, HERE, HERE, tls, one_port=one_port)
+    serving = asyncio.get_running_loop().create_task(station.serve(), name="node under test")
+    made = ANode(node, ports, folder)
     try:
-        yield node
+        yield made
+        made.open_gate()
+        await made.all_free()
     finally:
-        await node.stop()
+        station.request_stop()
+        station.request_stop()
+        async with asyncio.timeout(DEADLINE_S):
+            await serving
+        ports.hurry()
+        await ports.close()
+
+
+class Got(NamedTuple):
+    """An answer over HTTP."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def problem(self) -> str:
+        assert self.headers["content-type"].startswith("application/problem+json")
+        code: str = json.loads(self.body)["code"]
+        return code
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return unzipped(self.body)
+
+
+def unzipped(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert archive.testzip() is None
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def form(content: bytes, name: str = "in.txt", *, field: str = "file") -> bytes:
+    disposition = f'form-data; name="{field}"; filename="{name}"'.encode()
+    return b"--B\r\nContent-Disposition: " + disposition + b"\r\n\r\n" + content + b"\r\n--B--\r\n"
+
+
+def post(path: str, body: bytes, *headers: str, length: int | None = None) -> bytes:
+    """A whole request, as anybody may write it."""
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Connection: close",
+        "Content-Type: multipart/form-data; boundary=B",
+        *([f"Content-Length: {len(body) if length is None else length}"] if length != -1 else []),
+        *headers,
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def say(port: int, data: bytes, *, end: bool = False) -> bytes:
+    """All that comes back for these bytes. With `end` no more can follow them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        with suppress(ConnectionError):
+            writer.write(data)
+            if end:
+                writer.write_eof()
+            await writer.drain()
+        async with asyncio.timeout(DEADLINE_S):
+            return await reader.read(-1)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def ask(port: int, request: bytes, *, end: bool = False) -> Got:
+    """One request, one answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        with suppress(ConnectionError):
+            writer.write(request)
+            if end:
+                writer.write_eof()
+        async with asyncio.timeout(DEADLINE_S):
+            return await answer_from(reader)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+async def answer_from(reader: asyncio.StreamReader) -> Got:
+    """The next answer; what only says that the body may come is none."""
+    while (head := await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 "):
+        pass
+    first, *lines = head.decode().rstrip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Got(int(first.split()[1]), headers, await reader.readexactly(int(headers["content-length"])))

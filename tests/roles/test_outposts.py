@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from tests.roles.a_leader import DEADLINE_S, Running, a_leader
-from tests.roles.a_node import FakeNode, a_node
+from tests.roles.fake_node import FakeNode, a_node
 
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.places import FolderPlace

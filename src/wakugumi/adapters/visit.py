@@ -54,6 +54,11 @@ class Visit(Protocol):
         ...
 
     @property
+    def query_text(self) -> str:
+        """The whole query, encoded as it came, for who passes it on."""
+        ...
+
+    @property
     def content_length(self) -> int | None: ...
 
     def pieces(self) -> AsyncIterator[bytes]:

@@ -139,7 +139,7 @@ def leader(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     kept, policies, nodes = _state(state, memory, port), _policies(policy), node_words(node)
     http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
     return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
@@ -167,7 +167,7 @@ def worker(
     kept = keeping(cache, cache_bytes, serve, advertise)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         patterns=pattern,
         name=config.NAME.value(name),
@@ -206,13 +206,13 @@ def up(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     if groups:
         return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
@@ -242,7 +242,7 @@ def _up_tiers(
         raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
     said = config.STATE.value(state)
     folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
-    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), _programs(programs).absolute(), program, folder)
+    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), programs_folder(programs).absolute(), program, folder)
     return up_tiers(tiers, where.port, logged.log_level or "warning")
 
 
@@ -254,7 +254,7 @@ async def _lead(
     http: HttpSettings = HTTP,
     nodes: Sequence[NodeWords] = (),
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs, http) as (leader, tasks), _nodes_of(leader, nodes):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
@@ -266,7 +266,7 @@ async def _lead(
 async def _up(
     where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies, blobs: BlobSettings
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
@@ -325,7 +325,7 @@ async def _nodes_of(leader: Leader, nodes: Sequence[NodeWords]) -> AsyncIterator
         await outposts.close()
 
 
-async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
+async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
     """Let what runs finish, unless we are asked once more. Raises what the leader failed by meanwhile."""
     log.info(_DRAINING)
     draining = tasks.start(leader.drain(), name="drain")
@@ -347,7 +347,7 @@ async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: Leader
         raise
 
 
-class _Stops:
+class Stops:
     """What the signals ask for: the first time to end in order, the second time at once."""
 
     def __init__(self) -> None:
@@ -393,7 +393,7 @@ def _reachable(there: Address) -> Address:
     return Address({"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(there.host, there.host), there.port)  # noqa: S104
 
 
-def _binding(host: str | None, port: int, allow_open: bool) -> Address:
+def binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where
@@ -434,7 +434,8 @@ def _port(port: int, least: int = 0) -> int:
     return port
 
 
-def _programs(folder: str | None) -> Path:
+def programs_folder(folder: str | None) -> Path:
+    """Where the programs are. Raises ConfigError if that is no folder."""
     path = Path(config.PROGRAMS.value(folder))
     if not path.is_dir():
         raise ConfigError(
