@@ -200,3 +200,34 @@ def test_a_declined_job_is_no_attempt_for_the_next_leader_either(world: World) -
     assert world.leader.jobs[job].attempts == 0
     world.worker("node", credit=1, is_node=True).gets(job)
     assert world.leader.jobs[job].attempts == 1
+
+
+def test_a_declined_job_has_its_place_among_priorities_too(world: World) -> None:
+    desk, node = world.client(), world.worker("node", credit=1, is_node=True)
+    (first,) = desk.submits(1, wants=SIMPLE)
+    node.gets(first)
+    world.wait(15.0)
+    (higher,) = desk.submits(1, wants=Wants(priority=1, simple=True))
+    world.wait(15.0)
+    node.declines(first)
+    node.credit(1)
+    node.gets(first)
+    node.credit(1)
+    node.gets(higher)
+
+
+def test_credit_alone_ends_a_rest(world: World) -> None:
+    desk, node = world.client(), world.worker("node", is_node=True)
+    node.rests()
+    (job,) = desk.submits(1, wants=SIMPLE)
+    node.credit(1)
+    node.gets(job)
+    assert world.leader.roster.find("node").state == "busy"  # type: ignore[union-attr]
+
+
+def test_whoever_waits_for_one_that_is_able_is_looked_at_when_that_has_room(world: World) -> None:
+    desk, plain, able = world.client(), world.worker("plain", credit=1), world.worker("able", runs_unnamed=True)
+    (job,) = desk.submits(1, wants=Wants(unnamed=True))
+    plain.gets_nothing()
+    able.credit(1)
+    able.gets(job)
