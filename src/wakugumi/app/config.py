@@ -158,6 +158,12 @@ BLOBS: Final = Setting("blobs", "")
 BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
+NODES: Final = Setting("nodes", "")
+"""Nodes that a leader knows by their addresses, with blanks between them."""
+NODE_CA: Final = Setting("node-ca", "")
+NODE_CERT: Final = Setting("node-cert", "")
+NODE_KEY: Final = Setting("node-key", "")
+"""Whom it believes of them, and what it shows to them."""
 GROUP: Final = Setting("group", "")
 """A gateway's groups, with blanks between them."""
 GROUP_CHOICE: Final = Setting("group-choice", LEAST_LOADED, choices=CHOICES)
@@ -212,6 +218,10 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     BLOBS,
     BLOB_BYTES,
     POLICY,
+    NODES,
+    NODE_CA,
+    NODE_CERT,
+    NODE_KEY,
     GROUP,
     GROUP_CHOICE,
     ZONE,

@@ -25,6 +25,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
+from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
@@ -130,6 +131,10 @@ def leader(
     blobs: BlobsUrl = None,
     blob_bytes: BlobBytes = None,
     policy: PolicyNames = (),
+    node: NodeUrls = (),
+    node_ca: NodeCa = None,
+    node_cert: NodeCert = None,
+    node_key: NodeKey = None,
     program: GroupProgram = None,
     http_cap: HttpCap = None,
     host: Host = None,
@@ -139,8 +144,9 @@ def leader(
     logs.start(logged.log_level, logged.log_json)
     where = binding(host, port, allow_open)
     kept, policies = _state(state, memory, port), _policies(policy)
+    nodes = node_settings(node, node_ca, node_cert, node_key)
     http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
-    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http))
+    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
 
 
 def worker(
@@ -250,9 +256,10 @@ async def _lead(
     policies: Policies,
     blobs: BlobSettings = BLOB_SETTINGS,
     http: HttpSettings = HTTP,
+    nodes: NodeSettings = NO_NODES,
 ) -> int:
     stops = Stops()
-    async with _leader(state, policies, blobs, http) as (leader, tasks):
+    async with _leader(state, policies, blobs, http) as (leader, tasks), nodes_of(leader, nodes):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
