@@ -27,7 +27,7 @@ from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
-from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
+from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
 from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError
 from wakugumi.limits import DRAIN_DEADLINE_S
@@ -143,6 +143,7 @@ def worker(
     cache_bytes: CacheBytes = None,
     serve: ServeAt = None,
     advertise: Advertise = None,
+    metrics: MetricsAt = None,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
@@ -161,6 +162,7 @@ def worker(
         cache_bytes=kept.bytes_max,
         serve=kept.serve,
         advertise=kept.advertise,
+        metrics=metrics_at(metrics),
     )
     return guarded(lambda: main_worker(settings))
 
