@@ -161,6 +161,10 @@ POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
 NODES: Final = Setting("nodes", "")
 """Nodes that a leader knows by their addresses, with blanks between them."""
+NODE_CA: Final = Setting("node-ca", "")
+NODE_CERT: Final = Setting("node-cert", "")
+NODE_KEY: Final = Setting("node-key", "")
+"""Whom it believes of them, and what it shows to them."""
 GROUP: Final = Setting("group", "")
 """A gateway's groups, with blanks between them."""
 GROUP_CHOICE: Final = Setting("group-choice", LEAST_LOADED, choices=CHOICES)
@@ -217,6 +221,9 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     BLOB_BYTES,
     POLICY,
     NODES,
+    NODE_CA,
+    NODE_CERT,
+    NODE_KEY,
     GROUP,
     GROUP_CHOICE,
     ZONE,

@@ -1,8 +1,11 @@
-"""`--node`: which nodes does a leader know by their addresses?"""
+"""`--node`: which nodes does a leader know by their addresses, and whom of them does it believe?"""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from cyclopts import Parameter
@@ -11,6 +14,11 @@ from wakugumi.app import config
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.errors import ConfigError
 from wakugumi.limits import NODE_WEIGHT_MAX, NODES_MAX, WORKER_NAME_CHARS_MAX
+
+if TYPE_CHECKING:
+    import ssl
+
+    from wakugumi.roles.leader import Leader
 
 NodeUrls = Annotated[
     tuple[str, ...],
@@ -23,6 +31,19 @@ NodeUrls = Annotated[
         "[WAKU_NODES, with blanks]",
     ),
 ]
+NodeCa = Annotated[
+    str | None,
+    Parameter(
+        name="--node-ca",
+        help="A PEM file with those who sign the certificates of https nodes; those that the system knows if nothing "
+        "is said. [WAKU_NODE_CA]",
+    ),
+]
+NodeCert = Annotated[
+    str | None,
+    Parameter(name="--node-cert", help="A PEM file: what is shown to nodes that ask for one. [WAKU_NODE_CERT]"),
+]
+NodeKey = Annotated[str | None, Parameter(name="--node-key", help="The key of that certificate. [WAKU_NODE_KEY]")]
 _HINT: Final = "write http://host:5080, and behind it ,weight=2 or ,subject=calcA or ,name=rack-1"
 
 
@@ -63,6 +84,53 @@ def node_words(flags: tuple[str, ...]) -> list[NodeWords]:
         if twice:
             raise ConfigError(f"two nodes have the {what} {twice[0]}", "leave one of them out, or give it another")
     return nodes
+
+
+class NodeSettings(NamedTuple):
+    """What was said of nodes."""
+
+    nodes: Sequence[NodeWords] = ()
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+
+NO_NODES: Final = NodeSettings()
+
+
+def node_settings(flags: tuple[str, ...], ca: str | None, cert: str | None, key: str | None) -> NodeSettings:
+    """Of the flags, or of wherever else it is said. Raises ConfigError."""
+    said = NodeSettings(
+        node_words(flags), config.NODE_CA.value(ca), config.NODE_CERT.value(cert), config.NODE_KEY.value(key)
+    )
+    if said.key and not said.cert:
+        raise ConfigError("--node-key is the key of no certificate", "name that with --node-cert")
+    return said
+
+
+@asynccontextmanager
+async def nodes_of(leader: Leader, settings: NodeSettings) -> AsyncIterator[None]:
+    """The nodes that this leader knows by address, while it lives. Raises ConfigError."""
+    if not settings.nodes:
+        yield
+        return
+    from wakugumi.roles.outposts import NodeAt, Outposts  # Most leaders have none, and no use for what asks them.
+
+    nodes = [NodeAt(node.url, node.patterns, node.name, node.weight) for node in settings.nodes]
+    outposts = Outposts(leader, nodes, _tls(settings))
+    try:
+        yield
+    finally:
+        await outposts.close()
+
+
+def _tls(settings: NodeSettings) -> ssl.SSLContext | None:
+    if not any(node.url.startswith("https:") for node in settings.nodes):
+        return None
+    from wakugumi.adapters.tls import client_context
+
+    ca, cert, key = (Path(word) if word else None for word in (settings.ca, settings.cert, settings.key))
+    return client_context(ca, cert, key)
 
 
 def _url(text: str) -> str:

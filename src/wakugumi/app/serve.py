@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -25,7 +25,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
-from wakugumi.app.nodes import NodeUrls, NodeWords, node_words
+from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
@@ -132,6 +132,9 @@ def leader(
     blob_bytes: BlobBytes = None,
     policy: PolicyNames = (),
     node: NodeUrls = (),
+    node_ca: NodeCa = None,
+    node_cert: NodeCert = None,
+    node_key: NodeKey = None,
     program: GroupProgram = None,
     http_cap: HttpCap = None,
     host: Host = None,
@@ -140,7 +143,8 @@ def leader(
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = binding(host, port, allow_open)
-    kept, policies, nodes = _state(state, memory, port), _policies(policy), node_words(node)
+    kept, policies = _state(state, memory, port), _policies(policy)
+    nodes = node_settings(node, node_ca, node_cert, node_key)
     http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
     return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
 
@@ -254,10 +258,10 @@ async def _lead(
     policies: Policies,
     blobs: BlobSettings = BLOB_SETTINGS,
     http: HttpSettings = HTTP,
-    nodes: Sequence[NodeWords] = (),
+    nodes: NodeSettings = NO_NODES,
 ) -> int:
     stops = Stops()
-    async with _leader(state, policies, blobs, http) as (leader, tasks), _nodes_of(leader, nodes):
+    async with _leader(state, policies, blobs, http) as (leader, tasks), nodes_of(leader, nodes):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
@@ -310,21 +314,6 @@ async def _leader(
             failed = leader.drive.failed
             if not failed.cancelled():
                 failed.result()
-
-
-@asynccontextmanager
-async def _nodes_of(leader: Leader, nodes: Sequence[NodeWords]) -> AsyncIterator[None]:
-    """The nodes that this leader knows by address, while it lives."""
-    if not nodes:
-        yield
-        return
-    from wakugumi.roles.outposts import NodeAt, Outposts  # Most leaders have none, and no use for what asks them.
-
-    outposts = Outposts(leader, [NodeAt(node.url, node.patterns, node.name, node.weight) for node in nodes])
-    try:
-        yield
-    finally:
-        await outposts.close()
 
 
 async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:

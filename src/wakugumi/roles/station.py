@@ -144,7 +144,7 @@ class Station:
         self.link: LeaderLink | None = None
         self.supply: Supply | None = None
         if leader is not None:
-            hello = ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER), slots))
+            hello = ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER), slots, programs.default is not None))
             frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=patterns, payload=hello)
             self.link = LeaderLink(leader, frame, self._runner, self._post)
             folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
