@@ -150,6 +150,7 @@ CACHE_BYTES: Final = Setting("cache-bytes", "")
 """Empty: a share of the disk."""
 SERVE: Final = Setting("serve", "")
 ADVERTISE: Final = Setting("advertise", "")
+METRICS: Final = Setting("metrics", "")
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
@@ -213,6 +214,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     CACHE_BYTES,
     SERVE,
     ADVERTISE,
+    METRICS,
     STATE,
     MEMORY,
     BLOBS,
