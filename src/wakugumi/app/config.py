@@ -31,6 +31,7 @@ from wakugumi.limits import (
     GATEWAY_KEPT_BYTES,
     GATEWAY_KEPT_S,
     GATEWAY_LEASE_S,
+    HTTP_CLIENT_CAP,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
     WORKER_SLOTS,
@@ -166,6 +167,9 @@ CLIENT_ID: Final = Setting("client-id", "")
 OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
 LOG_LEVEL: Final = Setting("log-level", "info", choices=("debug", "info", "warning", "error"))
 LOG_JSON: Final = Setting("log-json", False)
+PROGRAM: Final = Setting("program", "")
+"""Of jobs by HTTP that name none."""
+HTTP_CAP: Final = Setting("http-cap", HTTP_CLIENT_CAP, least=1, most=CLIENT_CAP_MAX)
 
 ALL: Final[tuple[Setting[Any], ...]] = (
     LEADER,
@@ -202,6 +206,8 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     OUTPUT,
     LOG_LEVEL,
     LOG_JSON,
+    PROGRAM,
+    HTTP_CAP,
 )
 
 _KINDS: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
