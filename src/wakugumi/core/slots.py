@@ -325,8 +325,8 @@ class Slots:
         self._greeted_by = self._beat_at = _NEVER
         self._credit = self._offered = self._borrowed = 0
         self._held.clear()
-        for job in self._callers.waiting.intersection((*self._looking, *self._waiting, *self._due)):
-            if job not in self._callers.asked:
+        for job in (*self._looking, *self._waiting, *self._due):
+            if job in self._callers.waiting and job not in self._callers.asked:
                 self._send_away(job, "busy", "its leader went away before it was started")
         self._looking.clear()
         self._waiting.clear()
