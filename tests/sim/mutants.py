@@ -266,7 +266,8 @@ MUTANTS: Final = (
     Mutant(
         "found-results-not-offered",
         "kept",
-        "            self._earlier[job] = None\n            self._remember(job, now - age_found_s(age_s, self._done_ttl_s))",
+        "            self._earlier[job] = None\n"
+        "            self._remember(job, now - age_found_s(age_s, self._done_ttl_s))",
         "            self._earlier[job] = None",
         "what an earlier life finished is offered to the leader, and not known when it is assigned",
         1,

@@ -233,9 +233,9 @@ answer is kept, so that the same id has the same answer. With several gateways o
 do, and what one leaves behind the others finish. The first signal to stop lets those who wait have their answers.""",
             """\
 Examples:
-  waku gateway --group one=http://127.0.0.1:5081 --group two=http://127.0.0.1:5082
-  waku gateway 5000 --group a=http://a:5081,zone=east --group b=http://b:5081,zone=west --choice near --zone east
-  waku gateway 5001 --group one=http://127.0.0.1:5081 --state /var/lib/wakugumi/gateway""",
+  waku gateway --group a=http://a:5081 --group b=http://b:5081
+  waku gateway 5001 --group a=http://a:5081,zone=east --zone east --choice near
+  waku gateway 5002 --group a=http://a:5081,weight=2 --state /srv/gateway""",
         ),
         Command(
             "worker",

@@ -31,6 +31,7 @@ from wakugumi.limits import (
     GATEWAY_BODY_BYTES_MAX,
     GATEWAY_KEPT_BYTES,
     GATEWAY_KEPT_S,
+    GATEWAY_LEASE_S,
     HTTP_CLIENT_CAP,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
@@ -149,6 +150,7 @@ CACHE_BYTES: Final = Setting("cache-bytes", "")
 """Empty: a share of the disk."""
 SERVE: Final = Setting("serve", "")
 ADVERTISE: Final = Setting("advertise", "")
+METRICS: Final = Setting("metrics", "")
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
@@ -170,6 +172,7 @@ ZONE: Final = Setting("zone", "")
 KEEP_HOURS: Final = Setting("keep-hours", GATEWAY_KEPT_S / 3600, least=0.0, most=24 * 366)
 KEEP_BYTES: Final = Setting("keep-bytes", f"{GATEWAY_KEPT_BYTES // 10**9}GB")
 BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB")
+LEASE_S: Final = Setting("lease", GATEWAY_LEASE_S, least=0.1, most=3600.0)
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
 HTTP: Final = Setting("http", "5080")
@@ -177,7 +180,7 @@ LINES: Final = Setting("lines", "9099")
 """Where a node is reached."""
 PROGRAM: Final = Setting("program", "")
 COMMAND: Final = Setting("command", "")
-"""What a node runs for jobs that name no program, and a leader for those that come by HTTP."""
+"""What a node runs for jobs that name no program; PROGRAM also for a leader's jobs by HTTP."""
 RECEIVE: Final = Setting("receive", RECEIVE_SLOTS, least=1, most=CONNECTIONS_MAX)
 INPUT_BYTES: Final = Setting("input-bytes", f"{NODE_INPUT_BYTES_MAX // 10**9}GB")
 RETRY_AFTER_S: Final = Setting("retry-after", RUN_RETRY_AFTER_S, least=1, most=86_400)
@@ -211,6 +214,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     CACHE_BYTES,
     SERVE,
     ADVERTISE,
+    METRICS,
     STATE,
     MEMORY,
     BLOBS,
@@ -226,6 +230,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     KEEP_HOURS,
     KEEP_BYTES,
     BODY_BYTES,
+    LEASE_S,
     NAME,
     HOST,
     HTTP,

@@ -28,7 +28,7 @@ from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_se
 from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
-from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
+from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
 from wakugumi.core.names import check_exec_name
 from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError, Refused
@@ -164,6 +164,7 @@ def worker(
     cache_bytes: CacheBytes = None,
     serve: ServeAt = None,
     advertise: Advertise = None,
+    metrics: MetricsAt = None,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
@@ -182,6 +183,7 @@ def worker(
         cache_bytes=kept.bytes_max,
         serve=kept.serve,
         advertise=kept.advertise,
+        metrics=metrics_at(metrics),
     )
     return guarded(lambda: main_worker(settings))
 

@@ -16,6 +16,7 @@ from wakugumi.adapters.receive import Received, receive_file
 from wakugumi.adapters.visit import PageAt, Refusal, Reply, Visit
 from wakugumi.core.job import JobId
 from wakugumi.core.meters import Family, counter, gauge
+from wakugumi.core.run_meters import run_families
 from wakugumi.errors import Refused
 from wakugumi.limits import RUNNING_RETRY_AFTER_S
 from wakugumi.roles.http_job import JobForm, job_of, request_of
@@ -46,7 +47,9 @@ def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageAt]:
 
 
 def node_families(node: Node) -> Iterable[Family]:
-    """What is told of a node beside what its station tells."""
+    """What is told of a node, and of the programs that it ran."""
+    station = node.station
+    yield from run_families(station.counts, running=station.running, limit=station.limit, free=station.free)
     yield gauge("wakugumi_node_receive_slots", "Inputs that may be on their way at once.", node.receive_slots)
     yield gauge("wakugumi_node_receiving", "Inputs that are on their way.", node.receiving)
     yield gauge("wakugumi_node_answering", "Callers that wait for a job, or for the end of its answer.", node.answering)

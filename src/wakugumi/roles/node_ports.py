@@ -97,5 +97,6 @@ async def listen(
 def _pages(node: Node) -> Sequence[PageAt]:
     """Asked for when the first HTTP byte has come: what they need is imported then."""
     from wakugumi.roles.node_pages import node_pages
+    from wakugumi.roles.openapi import NODE, document
 
-    return node_pages(node, lambda: b"{}")
+    return node_pages(node, lambda: document(NODE))

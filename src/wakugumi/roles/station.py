@@ -203,7 +203,7 @@ class Station:
                 bring = None
         finally:
             if bring:
-                Brought(bring).remove()
+                self._runner.discard(Brought(bring))
         told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         waiting.append(told)
         self._post(ev.Wanted(job, payload, ms.read_slots(payload)))
@@ -295,7 +295,7 @@ class Station:
             if payload is effect.payload:
                 self._runner.start(effect.job, payload, files)
                 return
-            files.remove()
+            self._runner.discard(files)
         self._runner.start(effect.job, effect.payload)
 
     def _kill_program(self, effect: ev.KillProgram) -> None:
@@ -357,7 +357,7 @@ class Station:
 
     def _drop_brought(self, job: JobId) -> None:
         if self._brought and (brought := self._brought.pop(job, None)) is not None:
-            brought[1].remove()
+            self._runner.discard(brought[1])
 
 
 def _check(patterns: str, name: str, slots: int, cpu_cap: float | None) -> None:
