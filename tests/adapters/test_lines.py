@@ -184,6 +184,26 @@ async def test_busy_reaches_a_client_that_sends_a_gigabyte(polite: bool) -> None
     assert sent < size
 
 
+@pytest.mark.spec("N3")
+async def test_who_sends_a_little_more_than_is_wanted_is_not_torn_off() -> None:
+    """It sends all of it, sees no error, reads the answer, and then an end in order."""
+    seen: list[bytes] = []
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            sock.sendall(b"JOB busy a %d\n" % (32 * MIB))
+            for _ in range(32):
+                sock.sendall(bytes(MIB))
+            seen.append(sock.recv(100))
+            seen.append(sock.recv(100))
+
+    async with a_port() as at:
+        thread = threading.Thread(target=client, args=(at.port,))
+        thread.start()
+        await asyncio.to_thread(thread.join)
+    assert seen == [b"BUSY retry=5\n", b""]
+
+
 async def test_every_job_is_a_line_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "wakugumi.access"):
         async with a_port() as at:
