@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from wakugumi.adapters import lines as module
+from wakugumi.adapters import web
 from wakugumi.adapters.lines import LineCall, LineReply, Lines, listen_lines
 from wakugumi.adapters.visit import Page, PageAt, Reply, Stream, Visit
 from wakugumi.adapters.web import listen_http, page_routes
@@ -137,6 +138,15 @@ async def test_what_is_wrong_is_told_in_a_line(said: bytes, answer: bytes) -> No
 async def test_a_body_that_is_shorter_than_was_said_ends_without_the_rest() -> None:
     async with a_port() as at:
         assert await say(at.port, b"JOB short a 0\n") == b"OK 10\n1234"
+
+
+async def test_who_says_nothing_to_a_port_of_both_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "HELLO_DEADLINE_S", 0.05)
+    async with a_port(with_http=True) as at:
+        for said in (b"", b"JO"):
+            with suppress(ConnectionError):
+                assert await say(at.port, said) == b""
+        assert (await say(at.port, b"JOB x a 5\nhello")) == b"OK 5\nhello"
 
 
 async def test_who_says_nothing_is_told_and_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
