@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Each test that starts a process would compile all of it again where this is set.
+export PYTHONDONTWRITEBYTECODE :=
+TOOLS := prometheus wrk netcat-openbsd curl
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim sim-mutants fix bench bench-durable bench-files lock clean
+.PHONY: help setup tools demo test check sim sim-mutants fix bench bench-durable bench-files bench-http lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -16,17 +19,26 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
+tools: ## programs that are no Python packages, for tests and benchmarks: promtool, wrk, nc, curl (Debian; needs root)
+	@if [ "$$(id -u)" != 0 ]; then echo "make tools installs Debian packages ($(TOOLS)): run it as root" >&2; exit 1; fi
+	@command -v apt-get >/dev/null || { echo "make tools knows only Debian's apt-get: install $(TOOLS) your own way" >&2; exit 1; }
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(TOOLS)
+
 demo: setup ## price 240 options with the shipped example, on this machine, with no set-up
 	$(BIN)/waku demo
 
-test: setup ## all tests
-	$(BIN)/python -m pytest
+# Two tests at a time: about a third of a run is waiting, and what is left of a slow half is taken over by the other.
+TESTS := $(BIN)/python -m pytest --numprocesses $(or $(PROCESSES),2) --dist worksteal
+
+test: setup ## all tests, PROCESSES=N at a time
+	$(TESTS)
 
 check: setup ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(TESTS)
 
 sim: setup ## simulated worlds full of faults: SEEDS=N from FROM=N on, MINUTES=N as long, or SEED=N alone with its story
 	$(BIN)/python -m tests.sim --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED) --story) \
@@ -47,6 +59,9 @@ bench-durable: setup ## measure what the journal costs, on this disk; writes doc
 
 bench-files: setup ## measure how large files travel, on this disk; writes docs/BENCHMARKS_FILES.md
 	$(BIN)/python bench/files.py --write
+
+bench-http: setup ## measure what HTTP, groups and the gateway cost beside the frames; writes docs/BENCHMARKS_HTTP.md
+	$(BIN)/python bench/doors.py --write
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

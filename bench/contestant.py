@@ -101,9 +101,11 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 @contextmanager
-def running(*argv: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    *argv: str, env: dict[str, str] | None = None, stdout: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A server or worker that lives as long as the block, and is ended by its process id."""
-    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+    server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=stdout, env={**os.environ, **(env or {})})
     try:
         yield server
     finally:

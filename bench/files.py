@@ -15,22 +15,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-
-import psutil
 
 import spread
 import wakugumi
 from contestant import running
 from environment import disk, machine
+from growth import MIB, growth, random_file, shell_program, timed, tree
 from processes import WAKU, end, start_leader
 from report import markdown_table
 from wakugumi.core.questions import AskCaches, AskStatus, CachesAnswer
 
-MIB = 1024 * 1024
 PATIENCE_S = 60.0
 WORKERS = 8
 SETUP_JOBS = 200
@@ -85,20 +83,20 @@ def _row(what: str, measured: str, goal: str, met: bool) -> None:
 
 def _bulk(asked: argparse.Namespace) -> None:
     size = asked.bulk_mib * MIB
-    big = _random_file(Path("big.bin"), size)
+    big = random_file(Path("big.bin"), size)
     (programs := Path("programs")).mkdir(exist_ok=True)
-    _program(programs / "nothing", "exit 0")
-    _program(programs / "make", f'cat "{big.absolute()}" > made.bin')
+    shell_program(programs / "nothing", "exit 0")
+    shell_program(programs / "make", f'cat "{big.absolute()}" > made.bin')
     with _grid(programs, 1) as (leader, address, workers):
-        plain_s = _timed(lambda: _copy_and_sum(big))
-        marks = {"leader": [leader.pid], "worker": [pid for worker in workers for pid in _tree(worker.pid)]}
+        plain_s = timed(lambda: _copy_and_sum(big))
+        marks = {"leader": [leader.pid], "worker": [pid for worker in workers for pid in tree(worker.pid)]}
         with wakugumi.Client(address, client_id="bench") as client:
             client.run("nothing").check()  # All that is imported late is there now.
             _warm(client)
-            with _growth(marks) as grown:
-                there_s = _timed(lambda: client.run("nothing", files={"big.bin": big}).check())
+            with growth({**marks, "client": [os.getpid()]}) as grown:
+                there_s = timed(lambda: client.run("nothing", files={"big.bin": big}).check())
             _tell("input", asked.bulk_mib, plain_s, there_s, grown)
-            with _growth(marks) as grown:
+            with growth({**marks, "client": [os.getpid()]}) as grown:
                 begun_at = time.perf_counter()
                 result = client.run("make").check()
                 result.extract("out")
@@ -134,14 +132,14 @@ def _warm(client: wakugumi.Client) -> None:
 
 def _cache(asked: argparse.Namespace) -> None:
     size = asked.cache_mib * MIB
-    data = _random_file(Path("data.bin"), size)
+    data = random_file(Path("data.bin"), size)
     (programs := Path("programs")).mkdir(exist_ok=True)
     with _grid(programs, 1) as (_, address, _workers), wakugumi.Client(address, client_id="bench") as client:
-        alone_s = _timed(lambda: _put(client, data, 1))
+        alone_s = timed(lambda: _put(client, data, 1))
     with _grid(programs, WORKERS) as (_, address, _workers), wakugumi.Client(address, client_id="bench") as client:
-        all_s = _timed(lambda: _put(client, data, WORKERS))
+        all_s = timed(lambda: _put(client, data, WORKERS))
         sent = _sent(client)
-        again_s = _timed(lambda: _put(client, data, 0))
+        again_s = timed(lambda: _put(client, data, 0))
         sent_again = _sent(client) - sent
         for folder in Path().glob("cache-*"):
             assert subprocess.run(["cmp", data, folder / "data-v1" / "data.bin"]).returncode == 0
@@ -171,17 +169,17 @@ def _sent(client: wakugumi.Client) -> int:
 
 
 def _setup(_asked: argparse.Namespace) -> None:
-    data = _random_file(Path("data.bin"), SETUP_MIB * MIB)
+    data = random_file(Path("data.bin"), SETUP_MIB * MIB)
     (programs := Path("programs")).mkdir(exist_ok=True)
-    _program(programs / "nothing", "exit 0")
+    shell_program(programs / "nothing", "exit 0")
     cached = {"data.bin": wakugumi.Cached("data-v1")}
     with _grid(programs, 1) as (_, address, _workers), wakugumi.Client(address, client_id="bench") as client:
         _put(client, data, 1)
         plain: list[float] = []
         linked: list[float] = []
         for _ in range(SETUP_JOBS):
-            plain.append(_timed(lambda: client.run("nothing").check()))
-            linked.append(_timed(lambda: client.run("nothing", files=cached).check()))
+            plain.append(timed(lambda: client.run("nothing").check()))
+            linked.append(timed(lambda: client.run("nothing", files=cached).check()))
     more_ms = (median(linked) - median(plain)) * 1000
     told = f"{more_ms:+.2f} ms ({median(linked) * 1000:.2f}; without {median(plain) * 1000:.2f})"
     _row(f"a job that names a {SETUP_MIB} MiB cached file, one by one, median", told, "≤ 1 ms more", more_ms <= 1)
@@ -228,50 +226,6 @@ def _grid(
 def _clear() -> None:
     for folder in (Path("state"), *Path().glob("jobs-*"), *Path().glob("cache-*")):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _growth(processes: dict[str, list[int]]) -> Iterator[dict[str, float]]:
-    """How far each one's memory grew at most, in MiB; the client is this process."""
-    watched = {**processes, "client": [os.getpid()]}
-    before = {name: sum(_reset_peak(pid) for pid in pids) for name, pids in watched.items()}
-    grown: dict[str, float] = {}
-    yield grown
-    for name, pids in watched.items():
-        grown[name] = (sum(_peak(pid) for pid in pids) - before[name]) / MIB
-
-
-def _reset_peak(pid: int) -> int:
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
-    return int(psutil.Process(pid).memory_info().rss)
-
-
-def _peak(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-
-
-def _tree(pid: int) -> list[int]:
-    return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-
-
-def _timed(work: Callable[[], object]) -> float:
-    begun_at = time.perf_counter()
-    work()
-    return time.perf_counter() - begun_at
-
-
-def _random_file(path: Path, size: int) -> Path:
-    piece = os.urandom(min(size, 64 * MIB))
-    with path.open("wb") as file:
-        for number in range(max(1, size // len(piece))):
-            file.write(number.to_bytes(8, "little") + piece[8:])
-    return path
-
-
-def _program(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
 
 
 if __name__ == "__main__":

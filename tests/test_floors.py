@@ -33,7 +33,7 @@ IMPURE_NAMES = {"uuid.uuid1", "uuid.uuid4", "uuid.getnode"}
 IMPURE_CALLS = {"open", "print", "input", "exec", "eval", "compile", "__import__", "breakpoint", "globals"}
 
 FLOOR_OF_LIBRARY = {"cyclopts": "app", "rich": "app"} | dict.fromkeys(
-    ("aiohttp", "backports", "compression", "isal", "obstore", "psutil", "uvloop"), "adapters"
+    ("aiohttp", "backports", "compression", "isal", "obstore", "prometheus_client", "psutil", "uvloop"), "adapters"
 )
 DRAWERS = {"util", "utils", "common", "base", "helper", "helpers", "manager", "managers", "misc"}
 

@@ -368,14 +368,107 @@ UPLOAD_UNREACHED_S: Final = 300.0
 SERVING_MAX: Final = 256
 """Blobs that a leader sends at once; further ones are told to come again. A worker has a smaller number of its own."""
 
+# The node (SPEC N1–N4)
+RECEIVE_SLOTS: Final = 64
+"""Inputs that a node receives at once, with some 3 MiB of memory each: apart from its run slots, so that those who send
+do not hold up what runs."""
+RUN_RETRY_AFTER_S: Final = 5
+"""When a caller that was sent away may come again (N1)."""
+RUNNING_RETRY_AFTER_S: Final = 1
+"""When to ask again for a job that runs: its result is worth more than the question costs."""
+NODE_INPUT_BYTES_MAX: Final = 100 * 1000 * 1000 * 1000
+"""The largest input that a node takes unless told otherwise: to tell a file from a mistake."""
+NODE_KEEP_S: Final = 7 * 86_400.0
+"""Finished jobs that a node answers for (N4), unless told otherwise."""
+NODE_INTERRUPTED_S: Final = 86_400.0
+"""What an interrupted job left is kept for so long on a node, for those who want to know how far it came."""
+
 # HTTP
 HTTP_IDLE_S: Final = 15.0
 """A request's head must come, and the next one begin, within this time: who only holds a connection open is cut off."""
-HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
+HTTP_LINE_BYTES_MAX: Final = 8 * KIB
 """One line of a request's head."""
+HTTP_HEADERS_MAX: Final = 100
+"""Lines of a request's head: with the bound of each, a head is below a MiB. Browsers and proxies send some thirty."""
 BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
 BODY_RECEIVED_MIN_S: Final = 20.0
 """Who sends less of a request's body than so much in so long, or reads as little of an answer, is cut off: it holds a
 slot that others wait for."""
+PART_HEAD_BYTES_MAX: Final = 8 * KIB
+"""The head of one part of a form, and what may stand before the first: all that is kept of a body while it is read."""
+FORM_BYTES_MAX: Final = 64 * KIB
+"""What a form may hold beside its file: boundaries, heads, and what stands before and behind them."""
+LINGER_S: Final = 2.0
+LINGER_BYTES_MAX: Final = 64 * MIB
+"""Who goes on sending what we did not want is heard out for so long, or so much, so that it can read our answer
+first."""
+LINE_BYTES_MAX: Final = 64 * KIB
+"""The line that asks for a job (SPEC N1)."""
+HTTP_CLIENT_CAP: Final = 1_000
+"""Jobs in flight of one client id over HTTP, unless told otherwise: many who ask may share one, and most give none."""
+HTTP_CLIENTS_MAX: Final = 10_000
+"""Client ids that a leader knows at once because somebody asks, or has asked just now, by HTTP."""
+HTTP_LINGER_S: Final = 10.0
+"""A client id that nobody uses over HTTP any more is let go after this: the next request is likely to name it again."""
+HTTP_GONE_S: Final = 1.0
+"""How often a leader looks whether those who wait for an answer over HTTP are still there."""
+HTTP_RECEIVED_MAX: Final = 512
+"""Inputs that a leader receives at once, with a quarter of a MiB of memory each, or more on their way to its disk;
+further ones are told to come again."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
+CALL_IDLE_S: Final = 10.0
+"""A connection to another role that was idle for so long is not used again: that role may be about to close it, and
+what is sent into a closing connection is lost without a word. Well below HTTP_IDLE_S."""
+
+# Nodes that a leader knows by address (SPEC G1, G4)
+NODES_MAX: Final = 1_000
+"""Nodes of one leader: each is asked for its capacity again and again."""
+NODE_WEIGHT_MAX: Final = 100
+NODE_POLL_S: Final = 2.0
+"""How often a node is asked what it has free; while it fails, with a backoff."""
+NODE_POLL_TIMEOUT_S: Final = 2.0
+"""A node that takes longer to say so is out of order."""
+NODE_AGAIN_S: Final = 0.2
+"""A node whose answer was cut off is asked for the same job again after this."""
+NODE_RETRY_AFTER_MAX_S: Final = 60.0
+"""A node that runs a job and asks for more patience than this is asked again all the same."""
+NODE_LEFT_MAX: Final = 1_000
+"""Jobs that a lost node may still run, and is told to end when it is back. Beyond it, it runs the oldest in vain."""
+RUN_QUERY_BYTES_MAX: Final = 4 * KIB
+"""Arguments of a job that a node may be given, as they stand in its URL: half of what one line of a request may be."""
+METRIC_SERIES_MAX: Final = 50
+"""Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""
+
+# The gateway (SPEC G2–G5)
+SPOOL_MEMORY_BYTES: Final = 256 * KIB
+"""Of a body or an answer that passes through: larger ones go to the disk, however many pass at once."""
+GATEWAY_BODY_BYTES_MAX: Final = 64 * 1024 * MIB
+"""The largest body that a gateway takes. The disk is asked first anyway."""
+GATEWAY_SUBMITS_MAX: Final = 512
+"""Submissions that a gateway serves at once, each a connection to a client and one to a group."""
+GATEWAY_FORWARDS_MAX: Final = 256
+"""Asynchronous jobs that a gateway has with groups at once; with the former, fewer than the calls it may make."""
+GATEWAY_QUEUE_MAX: Final = 1_000_000
+"""Asynchronous jobs that wait in one gateway: some 100 bytes each."""
+GATEWAY_EVENTS_MAX: Final = 1_000
+"""Clients at once that are told of a job's states as they change."""
+GATEWAY_LEASE_S: Final = 10.0
+"""A gateway that did not renew its lease for so long counts as dead, and others take over its jobs. It renews three
+times as often."""
+GATEWAY_KEPT_S: Final = 86_400.0
+GATEWAY_KEPT_BYTES: Final = 20 * 1000 * 1000 * 1000
+GATEWAY_KEPT_MAX: Final = 200_000
+"""Finished jobs that a gateway still answers for: bounded in age, bytes and number, the oldest go first."""
+GATEWAY_RETRY_AFTER_S: Final = 2.0
+"""When to come again if no group takes a job: after the next poll."""
+GATEWAY_AGAIN_MAX_S: Final = 5.0
+"""The longest pause before an asynchronous job that no group took is offered again."""
+GROUP_POLL_S: Final = 2.0
+"""How often a group is asked for its capacity, and how long it has to answer."""
+GROUP_MISSES_MAX: Final = 3
+"""A group that did not answer so many polls is gone: what waits there goes to another."""
+GROUP_EMPTY_S: Final = 10.0
+"""A job leaves a group that has had no workers for so long, if another has some."""
+GROUPS_MAX: Final = 256
+"""Groups of one gateway: each is a poll every two seconds, and a look for every job."""

@@ -246,3 +246,18 @@ def test_a_pipe_is_no_file_to_refer_to(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="not a regular file"):
         ref_of_file(tmp_path / "pipe")
+
+
+def test_a_file_that_was_hashed_on_its_way_is_adopted_without_being_copied(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path)
+    source = store.incoming / "received-1"
+    source.write_bytes(b"content")
+    ref = ref_of_bytes(b"content")
+    inode = source.stat().st_ino
+    store.adopt(ref, source)
+    assert store.has(ref)
+    assert os.stat(store.path(ref.sha256)).st_ino == inode
+    assert os.stat(store.path(ref.sha256)).st_mode & 0o777 == 0o444
+    assert list(store.incoming.iterdir()) == []
+    with pytest.raises(Refused):
+        store.adopt(ref, source)

@@ -14,10 +14,11 @@ import pytest
 from wakugumi.app import drill_marks as dm
 from wakugumi.app.cli import call
 from wakugumi.app.drill_client import job_id
-from wakugumi.app.drill_fleet import free_port, leader_of, unfinished_in
+from wakugumi.app.drill_fleet import leader_of, unfinished_in
 from wakugumi.app.drill_marks import Mark, Marks, write_program
 from wakugumi.app.drill_plan import Wanted, ahead, plan
 from wakugumi.app.drill_tally import Cause, Count, count, rows
+from wakugumi.app.ports import free_port
 
 Told = Callable[..., Count]
 

@@ -411,11 +411,10 @@ async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(lea
         for number in range(5_000)
     ]
     async with a_client(leader):
-        peer = next(iter(leader.leader.peers.values()))
         for head in heads:
-            ingress.files(peer, head)
+            ingress._files(True, head)
         assert len(ingress._wants) <= 1_000
-        first, second = (ingress.files(peer, heads[0])[0] for _ in range(2))
+        first, second = (ingress._files(True, heads[0])[0] for _ in range(2))
         assert first is second, "a million jobs that name the same share it"
 
 
@@ -425,10 +424,9 @@ async def test_what_jobs_with_very_many_files_ask_for_is_not_remembered_before_t
 ) -> None:
     ingress = leader.leader.ingress
     async with a_client(leader):
-        peer = next(iter(leader.leader.peers.values()))
         for number in range(20):
             files = tuple(ms.FileHead(cache_id=f"c{number}-{at}") for at in range(100))
-            wants, _ = ingress.files(peer, ms.SubmitHead(files=files))
+            wants, _ = ingress._files(True, ms.SubmitHead(files=files))
             assert wants is not None
             assert len(wants.files) == 100
         assert not ingress._wants

@@ -16,7 +16,7 @@ import pytest
 from tests.whole.conftest import WAKU, WITHIN_S, GridHere, Running, Waku
 
 import wakugumi
-from wakugumi.app.drill_fleet import free_port
+from wakugumi.app.ports import free_port
 
 Start = Callable[..., Running]
 

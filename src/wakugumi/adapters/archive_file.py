@@ -90,13 +90,7 @@ class FileZip:
         self._central.seek(0)
         while data := self._central.read(CHUNK_BYTES):
             self._write(data)
-        if self._count >= ENTRIES_MAX or at >= _MAX_32 or size >= _MAX_32:
-            end_at = self._at
-            counts = (self._count, self._count)
-            self._write(_END_64.pack(b"PK\6\6", 44, BY_UNIX | _VERSION_64, _VERSION_64, 0, 0, *counts, size, at))
-            self._write(_LOCATOR_64.pack(b"PK\6\7", 0, end_at, 1))
-        count = min(self._count, ENTRIES_MAX)
-        self._write(END.pack(b"PK\5\6", 0, 0, count, count, min(size, _MAX_32), min(at, _MAX_32), 0))
+        self._write(end_of(self._count, size, at))
         self._flush()
         return BlobRef(self._digest.hexdigest(), self._at - self._start)
 
@@ -177,15 +171,8 @@ class FileZip:
         raw: int,
         at: int,
     ) -> None:
-        """What the list of all entries says of this one."""
         mode = stat.S_IFMT(found.status.st_mode) | found.status.st_mode & 0o777
-        attributes = mode << 16 | (0x10 if found.name.endswith("/") else 0)
-        large = [number for number in (raw, size, at) if number >= _MAX_32]
-        extra = struct.pack(f"<HH{len(large)}Q", 1, 8 * len(large), *large) if large else b""
-        version = _VERSION_64 if large else VERSION
-        size, raw, at = min(size, _MAX_32), min(raw, _MAX_32), min(at, _MAX_32)
-        fields = (flags, method, *when, crc, size, raw, len(name), len(extra), 0, 0, 0, attributes, at)
-        self._central.write(CENTRAL.pack(b"PK\1\2", BY_UNIX | version, version, *fields) + name + extra)
+        self._central.write(line_of(name, mode, flags, method, when, crc, size, raw, at))
         self._count += 1
 
     def _write(self, data: bytes) -> None:
@@ -208,6 +195,37 @@ class FileZip:
             at = 0
             while at < len(view):
                 at += os.write(self._file, view[at:])
+
+
+def end_of(count: int, size: int, at: int) -> bytes:
+    """What follows a list of so many entries, which has this size and stands here."""
+    end = b""
+    if count >= ENTRIES_MAX or at >= _MAX_32 or size >= _MAX_32:
+        end = _END_64.pack(b"PK\6\6", 44, BY_UNIX | _VERSION_64, _VERSION_64, 0, 0, count, count, size, at)
+        end += _LOCATOR_64.pack(b"PK\6\7", 0, at + size, 1)
+    count = min(count, ENTRIES_MAX)
+    return end + END.pack(b"PK\5\6", 0, 0, count, count, min(size, _MAX_32), min(at, _MAX_32), 0)
+
+
+def line_of(
+    name: bytes,
+    mode: int,
+    flags: int,
+    method: int,
+    when: tuple[int, int],
+    crc: int,
+    size: int,
+    raw: int,
+    at: int,
+) -> bytes:
+    """What the list of all entries says of one."""
+    attributes = mode << 16 | (0x10 if name.endswith(b"/") else 0)
+    large = [number for number in (raw, size, at) if number >= _MAX_32]
+    extra = struct.pack(f"<HH{len(large)}Q", 1, 8 * len(large), *large) if large else b""
+    version = _VERSION_64 if large else VERSION
+    size, raw, at = min(size, _MAX_32), min(raw, _MAX_32), min(at, _MAX_32)
+    fields = (flags, method, *when, crc, size, raw, len(name), len(extra), 0, 0, 0, attributes, at)
+    return CENTRAL.pack(b"PK\1\2", BY_UNIX | version, version, *fields) + name + extra
 
 
 def _pieces(file: int, status: os.stat_result) -> Iterator[bytes]:

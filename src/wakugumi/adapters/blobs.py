@@ -238,6 +238,28 @@ class BlobStore:
             raise Refused("disk", f"no room for a blob of {ref.size} bytes: {max(0, free)} may still be used")
         return Incoming(ref, self.scratch(ref.sha256), path)
 
+    @property
+    def incoming(self) -> Path:
+        """Where what comes may be written. What lies there and is not written to for a while is removed."""
+        return Path(self.folder, _INCOMING)
+
+    def adopt(self, ref: BlobRef, source: Path) -> None:
+        """A file of `incoming`, which was hashed while it was written, becomes this blob. Raises Refused."""
+        path = self.path(ref.sha256)
+        try:
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            file = os.open(source, READ)
+            try:
+                os.fdatasync(file)
+                os.fchmod(file, 0o444)
+                os.utime(file)
+                os.replace(source, path)
+            finally:
+                os.close(file)
+            _sync_folder(os.path.dirname(path))
+        except OSError as error:
+            raise refused(error, "a blob cannot be kept") from None
+
     def open(self, sha256: str) -> int:
         """An open file of a blob: it can be read to its end, whatever is removed meanwhile. Raises Refused."""
         try:

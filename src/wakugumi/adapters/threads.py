@@ -17,6 +17,11 @@ T = TypeVar("T")
 
 async def beside(work: Callable[[], T], name: str) -> T:
     """What `work` gives or raises. Cancelled while it waits, it leaves the thread to itself."""
+    return await begin(work, name)
+
+
+def begin(work: Callable[[], T], name: str) -> asyncio.Future[T]:
+    """The same, to be waited for later."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -36,4 +41,4 @@ async def beside(work: Callable[[], T], name: str) -> T:
             loop.call_soon_threadsafe(tell, ended)
 
     threading.Thread(target=run, name=name, daemon=True).start()
-    return await done
+    return done

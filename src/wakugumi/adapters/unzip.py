@@ -58,7 +58,8 @@ class Archive:
         """Raises PeerError if it is none."""
         self._read_at = read_at
         self._size = size
-        self._list_at, self._list_bytes, self.count = self._find_list()
+        self.list_at, self.list_bytes, self.count = self._find_list()
+        """Where the list of entries begins, its size, and how many there are."""
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Archive:
@@ -71,18 +72,18 @@ class Archive:
 
     def entries(self) -> Iterator[Entry]:
         """All of them, from the first."""
-        page, page_at, end = b"", self._list_at, self._list_at + self._list_bytes
-        at = self._list_at
+        page, page_at, end = b"", self.list_at, self.list_at + self.list_bytes
+        at = self.list_at
         claimed = 0
         for _ in range(self.count):
             start = at - page_at
             if len(page) - start < CENTRAL.size + 3 * 0xFFFF and page_at + len(page) < end:
                 page, page_at, start = self._read_at(at, min(_PAGE_BYTES + 3 * 0xFFFF, end - at)), at, 0
             entry, length = _entry(page, start)
-            if entry.at + LOCAL.size + entry.packed_bytes > self._list_at:
+            if entry.at + LOCAL.size + entry.packed_bytes > self.list_at:
                 raise PeerError(f"{entry.name[:200]!r} is not where the result's archive says")
             claimed += LOCAL.size + entry.packed_bytes
-            if claimed > self._list_at:  # A small archive that would fill a disk.
+            if claimed > self.list_at:  # A small archive that would fill a disk.
                 raise PeerError("the result's archive cannot be read: its entries overlap")
             yield entry
             at += length

@@ -6,7 +6,7 @@ here imports the library that serves: `web_server` makes the visits and sends th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from wakugumi.errors import Refused
@@ -18,6 +18,7 @@ class Stream(NamedTuple):
     size: int | None
     """None if nobody knows: then it is sent in chunks."""
     pieces: AsyncIterator[bytes]
+    """If it has an `aclose`, that is called in the end, be it that nothing was asked for."""
 
 
 class Reply(NamedTuple):
@@ -44,8 +45,17 @@ class Visit(Protocol):
 
     def header(self, name: str) -> str | None: ...
 
+    def parameters(self) -> Collection[str]:
+        """What its query names. Raises Refused for what is no UTF-8."""
+        ...
+
     def query(self, name: str) -> list[str]:
         """All values of a parameter, decoded, in order. Raises Refused for what is no UTF-8."""
+        ...
+
+    @property
+    def query_text(self) -> str:
+        """The whole query, encoded as it came, for who passes it on."""
         ...
 
     @property

@@ -141,6 +141,21 @@ Examples:
   waku broadcast version -o json -- --short""",
         ),
         Command(
+            "send",
+            "wakugumi.app.send:send",
+            "HOST:PORT… FILE [--id ID] [--out FILE] [--wait S] [--tls] [OPTIONS]",
+            """\
+Send one file to a node, by line, and save what its program made.
+
+The result is FILE.result.zip. The addresses are tried in their order: one that is busy, fails or is not there is told \
+on stderr, and the next is asked. Exit code 1 if none of them did it, 5 if the last one could not be reached.""",
+            """\
+Examples:
+  waku send 127.0.0.1:9099 input.txt
+  waku send a:9099 b:9099 input.txt --id night-7 --wait 60
+  waku send a:9099 input.txt --ca ca.pem --cert me.pem""",
+        ),
+        Command(
             "demo",
             "wakugumi.app.demo:demo",
             "[--out DIR]",
@@ -157,22 +172,26 @@ Example:
         Command(
             "up",
             "wakugumi.app.serve:up",
-            "[PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [OPTIONS]",
+            "[PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [--groups G [--nodes N]] [OPTIONS]",
             """\
 A leader and a worker on this machine, until you stop it.
 
 The quickest grid there is: it runs the programs of one folder for everyone who can reach the port, which is nobody \
-but this machine unless --host and --allow-open say otherwise. Accepted jobs survive it, as with `waku leader`.""",
+but this machine unless --host and --allow-open say otherwise. Accepted jobs survive it, as with `waku leader`.
+
+With --groups it is the three tiers instead, to be tried with curl: a gateway at PORT, a leader for each group, and \
+--nodes in each of them. Kill one of them and see: the others go on.""",
             """\
 Examples:
   waku up --programs ./bin
   waku up --programs ./bin --memory
+  waku up --programs ./bin --groups 2 --nodes 2
   waku up 5000 --slots 8 --host 0.0.0.0 --allow-open""",
         ),
         Command(
             "leader",
             "wakugumi.app.serve:leader",
-            "[PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--host HOST] [OPTIONS]",
+            "[PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--program NAME] [--host HOST] [OPTIONS]",
             """\
 A leader: takes jobs from clients and gives them to workers.
 
@@ -187,6 +206,9 @@ says so for the subjects that match; the most specific pattern counts, and `calc
 Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same port; \
 --blobs names a shared folder or a bucket instead, which clients and workers then use directly.
 
+The same port takes jobs by HTTP, from whoever speaks no frames: docs/GROUPS.md has its pages. Those that name no \
+program get --program, and of each client id at most --http-cap are in flight.
+
 Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
 the second ends it at once.""",
             """\
@@ -196,7 +218,24 @@ Examples:
   waku leader 5000 --memory
   waku leader 5000 --blobs s3://bucket/grid
   waku leader 5000 --policy round-robin --policy 'calcA=sticky'
+  waku leader 5081 --program pricer         then: curl -F file=@in.csv -o out.zip localhost:5081/dispatch/night-7
   waku leader 5000 --host 10.0.0.1 --allow-open""",
+        ),
+        Command(
+            "gateway",
+            "wakugumi.app.gateway:gateway",
+            "[PORT] --group NAME=URL[,zone=Z][,weight=N]… [OPTIONS]",
+            """\
+Start a gateway: one HTTP door before several groups, each a leader with its workers and nodes.
+
+PORT is 5000 if nothing is said. A job goes to the best group, and to the next one when that is full or gone; its \
+answer is kept, so that the same id has the same answer. With several gateways on one --state folder any of them will \
+do, and what one leaves behind the others finish. The first signal to stop lets those who wait have their answers.""",
+            """\
+Examples:
+  waku gateway --group a=http://a:5081 --group b=http://b:5081
+  waku gateway 5001 --group a=http://a:5081,zone=east --zone east --choice near
+  waku gateway 5002 --group a=http://a:5081,weight=2 --state /srv/gateway""",
         ),
         Command(
             "worker",
@@ -212,6 +251,29 @@ SIGTERM or Ctrl-C lets running jobs finish, the second ends it at once.""",
 Examples:
   waku worker 127.0.0.1 5000 --programs ./bin
   waku worker grid 5000 groupA --slots 8 --name rack1-7""",
+        ),
+        Command(
+            "node",
+            "wakugumi.app.node:node",
+            "[--program NAME | --command 'NAME {input}'] [--programs DIR] [--http PORT] [--lines PORT] [OPTIONS]",
+            """\
+A node: runs programs for whoever speaks HTTP or lines.
+
+A job is an id and one file. POST /run/{id} with the file as a form answers with a ZIP of what the program made; so \
+does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/NODES.md has both). HTTP is spoken on 5080 and \
+lines on 9099, or both on one port. --program says what runs; it gets the input's path. A job that is sent again is \
+not run again while its result is kept, also after a restart.
+
+With --leader it is a worker too, over the same slots. With --tls-cert and --tls-key both ports speak TLS, and with \
+--client-ca only to those who show a certificate. Prints where it listens. The first SIGTERM or Ctrl-C lets running \
+jobs finish, the second ends it at once.""",
+            """\
+Examples:
+  waku node --program pricer --programs ./bin
+  waku node --command 'convert {input} -resize 50% small.png' --programs /usr/bin --slots 8
+  waku node --program pricer --http 8080 --lines 8080
+  waku node --program pricer --leader grid:5000 --pattern calcA
+  curl -F file=@input.txt http://127.0.0.1:5080/run/night-7 -o result.zip""",
         ),
         Command(
             "client",
@@ -548,12 +610,16 @@ and brought back; the kills are spread over the jobs. Then the marks are counted
 once in the eyes of the client, and a program may run again only if its worker was killed while it ran there.
 
 Exit code 1 if anything was lost, delivered twice, or run again without need, or if there were fewer kills than asked \
-for; the folder is kept then, and named.""",
+for; the folder is kept then, and named.
+
+With --groups it is a gateway with groups and nodes, reached by HTTP: a node, a leader, a whole group and the gateway \
+are killed in turn while jobs are sent, and every job must be answered, the same when it is asked for again.""",
             """\
 Examples:
   waku drill
   waku drill --jobs 5000 --kill leader --times 50
   waku drill --jobs 5000 --kill worker,client --times 50 --seed 7 --keep
+  waku drill --groups 2 --nodes 2 --jobs 1000
   waku drill --leader-memory --kill leader      what a leader without a journal loses""",
         ),
     ),

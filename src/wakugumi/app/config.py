@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
+from wakugumi.core.groups import CHOICES, LEAST_LOADED
 from wakugumi.errors import ConfigError
 from wakugumi.limits import (
     ADOPT_GRACE_MAX_S,
@@ -22,12 +23,23 @@ from wakugumi.limits import (
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
+    CONNECTIONS_MAX,
     CPU_CAP,
     CPU_CAP_MAX,
     CPU_CAP_MIN,
     CREDIT_MAX,
+    GATEWAY_BODY_BYTES_MAX,
+    GATEWAY_KEPT_BYTES,
+    GATEWAY_KEPT_S,
+    GATEWAY_LEASE_S,
+    HTTP_CLIENT_CAP,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
+    NODE_INPUT_BYTES_MAX,
+    NODE_INTERRUPTED_S,
+    NODE_KEEP_S,
+    RECEIVE_SLOTS,
+    RUN_RETRY_AFTER_S,
     WORKER_SLOTS,
 )
 
@@ -98,14 +110,15 @@ class Setting(Generic[T]):
         return value
 
 
-def state_folder(port: int) -> Path:
-    """Where a leader on this port keeps its journal if nobody says otherwise: beside what other programs keep.
+def state_folder(port: int, role: str = "leader") -> Path:
+    """Where a leader on this port keeps its journal, or a gateway what it knows, if nobody says otherwise: beside what
+    other programs keep.
 
     Port 0 is any port, and stands for no leader in particular: it has no such folder.
     """
     assert port > 0
     beside = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return beside / "wakugumi" / f"leader-{port}"
+    return beside / "wakugumi" / f"{role}-{port}"
 
 
 def cpu_count() -> int:
@@ -137,6 +150,7 @@ CACHE_BYTES: Final = Setting("cache-bytes", "")
 """Empty: a share of the disk."""
 SERVE: Final = Setting("serve", "")
 ADVERTISE: Final = Setting("advertise", "")
+METRICS: Final = Setting("metrics", "")
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
@@ -145,13 +159,43 @@ BLOBS: Final = Setting("blobs", "")
 BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
+NODES: Final = Setting("nodes", "")
+"""Nodes that a leader knows by their addresses, with blanks between them."""
+NODE_CA: Final = Setting("node-ca", "")
+NODE_CERT: Final = Setting("node-cert", "")
+NODE_KEY: Final = Setting("node-key", "")
+"""Whom it believes of them, and what it shows to them."""
+GROUP: Final = Setting("group", "")
+"""A gateway's groups, with blanks between them."""
+GROUP_CHOICE: Final = Setting("group-choice", LEAST_LOADED, choices=CHOICES)
+ZONE: Final = Setting("zone", "")
+KEEP_HOURS: Final = Setting("keep-hours", GATEWAY_KEPT_S / 3600, least=0.0, most=24 * 366)
+KEEP_BYTES: Final = Setting("keep-bytes", f"{GATEWAY_KEPT_BYTES // 10**9}GB")
+BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB")
+LEASE_S: Final = Setting("lease", GATEWAY_LEASE_S, least=0.1, most=3600.0)
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
+HTTP: Final = Setting("http", "5080")
+LINES: Final = Setting("lines", "9099")
+"""Where a node is reached."""
+PROGRAM: Final = Setting("program", "")
+COMMAND: Final = Setting("command", "")
+"""What a node runs for jobs that name no program; PROGRAM also for a leader's jobs by HTTP."""
+RECEIVE: Final = Setting("receive", RECEIVE_SLOTS, least=1, most=CONNECTIONS_MAX)
+INPUT_BYTES: Final = Setting("input-bytes", f"{NODE_INPUT_BYTES_MAX // 10**9}GB")
+RETRY_AFTER_S: Final = Setting("retry-after", RUN_RETRY_AFTER_S, least=1, most=86_400)
+KEEP_DAYS: Final = Setting("keep-days", NODE_KEEP_S / 86_400.0, least=0.007, most=3_650.0)
+"""Not less than the ten minutes that W4 promises."""
+INTERRUPTED_HOURS: Final = Setting("interrupted-hours", NODE_INTERRUPTED_S / 3_600.0, least=0.0, most=87_600.0)
+TLS_CERT: Final = Setting("tls-cert", "")
+TLS_KEY: Final = Setting("tls-key", "")
+CLIENT_CA: Final = Setting("client-ca", "")
 CLIENT_ID: Final = Setting("client-id", "")
 """Empty: user and host, which are the same in every run, so that a run can go on where an earlier one stopped."""
 OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
 LOG_LEVEL: Final = Setting("log-level", "info", choices=("debug", "info", "warning", "error"))
 LOG_JSON: Final = Setting("log-json", False)
+HTTP_CAP: Final = Setting("http-cap", HTTP_CLIENT_CAP, least=1, most=CLIENT_CAP_MAX)
 
 ALL: Final[tuple[Setting[Any], ...]] = (
     LEADER,
@@ -170,17 +214,42 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     CACHE_BYTES,
     SERVE,
     ADVERTISE,
+    METRICS,
     STATE,
     MEMORY,
     BLOBS,
     BLOB_BYTES,
     POLICY,
+    NODES,
+    NODE_CA,
+    NODE_CERT,
+    NODE_KEY,
+    GROUP,
+    GROUP_CHOICE,
+    ZONE,
+    KEEP_HOURS,
+    KEEP_BYTES,
+    BODY_BYTES,
+    LEASE_S,
     NAME,
     HOST,
+    HTTP,
+    LINES,
+    PROGRAM,
+    COMMAND,
+    RECEIVE,
+    INPUT_BYTES,
+    RETRY_AFTER_S,
+    KEEP_DAYS,
+    INTERRUPTED_HOURS,
+    TLS_CERT,
+    TLS_KEY,
+    CLIENT_CA,
     CLIENT_ID,
     OUTPUT,
     LOG_LEVEL,
     LOG_JSON,
+    HTTP_CAP,
 )
 
 _KINDS: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

@@ -30,11 +30,13 @@ from wakugumi.app.drill_fleet import KINDS, LEADER, Fleet, Member, State
 from wakugumi.app.drill_marks import Mark, Marks, now
 from wakugumi.app.drill_plan import Fault, Wanted, ahead, plan
 from wakugumi.app.drill_tally import OK, Count, count, rows
+from wakugumi.app.drill_tiers import FAULTS, TierCount, TierDrill, TierWanted, tier_rows
 from wakugumi.app.guarded import guarded
 from wakugumi.app.options import LOGGING, Logging, Output
 from wakugumi.app.output import colour, duration, json_out, lines_out, one, say, table_out
 from wakugumi.app.progress import Tally, progress
 from wakugumi.app.stoppable import Stopped, run
+from wakugumi.app.tiers import GROUPS_MAX, NODES_MAX
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 from wakugumi.limits import CREDIT_MAX
 
@@ -43,6 +45,7 @@ N = TypeVar("N", int, float)
 JOBS: Final = 500
 WORKERS: Final = 3
 SLOTS: Final = 4
+NODES: Final = 2
 TIMES: Final = 10
 JOB_MS: Final = 20.0
 AWAY_S: Final = 1.0
@@ -68,6 +71,15 @@ class Report(msgspec.Struct, frozen=True):
     count: Count
 
 
+class TierReport(msgspec.Struct, frozen=True):
+    """What `-o json` shows of groups."""
+
+    passed: bool
+    wrong: list[str]
+    folder: str
+    count: TierCount
+
+
 def drill(
     *,
     jobs: Annotated[int, Parameter(help="How many jobs.")] = JOBS,
@@ -90,6 +102,14 @@ def drill(
     keep: Annotated[
         bool, Parameter(negative="", show_default=False, help="Keep the folder with marks and logs.")
     ] = False,
+    groups: Annotated[
+        int,
+        Parameter(
+            help="A gateway and so many groups instead: a node, a leader, a whole group and the gateway are killed. "
+            "Of the other options --jobs, --slots, --away, --job-ms, --patience and --keep count."
+        ),
+    ] = 0,
+    nodes: Annotated[int, Parameter(help="Nodes of each group.")] = NODES,
     leader_memory: Annotated[
         bool, Parameter(negative="", show_default=False, help="A leader without a journal: see what is lost then.")
     ] = False,
@@ -97,6 +117,20 @@ def drill(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
+    if sys.platform != "linux":
+        raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
+    if groups:
+        tiers = TierWanted(
+            jobs=_within("jobs", jobs, 1, JOBS_MAX),
+            groups=_within("groups", groups, 2, GROUPS_MAX),
+            nodes=_within("nodes", nodes, 1, NODES_MAX),
+            slots=_within("slots", slots, 1, CREDIT_MAX),
+            away_s=_within("away", away, 0.0, 3600.0),
+            job_ms=_within("job-ms", job_ms, 0.0, 3_600_000.0),
+            patience_s=_within("patience", patience, 1.0, 86_400.0),
+        )
+        shown = config.OUTPUT.value(output)
+        return _guarded(lambda folder: _drill_tiers(tiers, folder, keep, shown), keep)
     wanted = Wanted(
         jobs=_within("jobs", jobs, 1, JOBS_MAX),
         leaders=_within("leaders", leaders, 1, LEADERS_MAX),
@@ -116,32 +150,58 @@ def drill(
     )
     if freeze and leaders == 1:
         raise ConfigError("--freeze needs --leaders 2 or more: with one, nobody is left to go on meanwhile")
-    if sys.platform != "linux":
-        raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
+    return _guarded(lambda folder: _drill(wanted, folder), keep)
+
+
+def _guarded(drill: Callable[[Path], bool], keep: bool) -> int:
+    """Whatever becomes of the drill itself, nothing that it started outlives it."""
     folder = Path(tempfile.mkdtemp(prefix="waku-drill-"))
-    # Whatever becomes of the drill itself, nothing that it started outlives it.
-    code = guarded(lambda: _drill(wanted, folder))
+    code = guarded(lambda: _in_folder(drill, folder, keep))
     if code >= _BY_SIGNAL and not keep:
         shutil.rmtree(folder, ignore_errors=True)
     return code
 
 
-def _drill(wanted: Wanted, folder: Path) -> int:
-    keep = True
+def _in_folder(drill: Callable[[Path], bool], folder: Path, keep: bool) -> int:
+    kept = True
     try:
-        found = _Drill(wanted, folder).found()
-        keep = wanted.keep or bool(found.wrong)
-        _show(wanted, found, str(folder) if keep else "")
-        return EXIT_JOB_FAILED if found.wrong else 0
+        passed = drill(folder)
+        kept = keep or not passed
+        return 0 if passed else EXIT_JOB_FAILED
     except Stopped:
-        keep = wanted.keep
+        kept = keep
         say("stopped: all that the drill had started has ended")
         return EXIT_INTERRUPTED
     finally:
-        if keep:
+        if kept:
             say(f"marks, logs and the leader's state are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _drill(wanted: Wanted, folder: Path) -> bool:
+    found = _Drill(wanted, folder).found()
+    _show(wanted, found, str(folder) if wanted.keep or found.wrong else "")
+    return not found.wrong
+
+
+def _drill_tiers(wanted: TierWanted, folder: Path, keep: bool, shown: str) -> bool:
+    say(
+        f"{one(wanted.jobs, 'job')} through a gateway, {one(wanted.groups, 'group')} of {one(wanted.nodes, 'node')} "
+        f"with {one(wanted.slots, 'slot')} each; killed are {', '.join(FAULTS)}"
+    )
+    found = run(TierDrill(wanted, folder).run())
+    wrong = found.wrong
+    match shown:
+        case "json":
+            json_out(TierReport(not wrong, wrong, str(folder) if keep or wrong else "", found))
+        case "quiet":
+            lines_out([str(number) for number in found.lost])
+        case _:
+            table_out(("what", "#number", "meaning"), tier_rows(found))
+    say()
+    _say_verdict(wrong)
+    return not wrong
 
 
 class _Drill:
@@ -287,9 +347,13 @@ def _show(wanted: Wanted, found: Count, folder: str) -> None:
     say()
     for sentence in found.notes:
         say(f"{colour('note:', 'yellow')} {sentence}")
-    for sentence in found.wrong:
+    _say_verdict(found.wrong)
+
+
+def _say_verdict(wrong: Sequence[str]) -> None:
+    for sentence in wrong:
         say(f"{colour('wrong:', 'red')} {sentence}")
-    if not found.wrong:
+    if not wrong:
         say("passed: nothing was lost, and nothing ran twice without need")
 
 

@@ -10,9 +10,7 @@ Nothing here waits: `look` is called again and again, and does what is due. All 
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,20 +24,22 @@ from wakugumi.adapters.linux import children_of, kill_with_all_below, send
 from wakugumi.app import drill_marks as dm
 from wakugumi.app.drill_client import Orders, job_id
 from wakugumi.app.drill_marks import Marks, now
+from wakugumi.app.ports import HOST, free_ports
+from wakugumi.app.tiers import NODE
 from wakugumi.errors import ConfigError
 
-HOST: Final = "127.0.0.1"
 LEADER: Final = "leader"
 WORKER: Final = "worker"
 CLIENT: Final = "client"
 KINDS: Final = (LEADER, WORKER, CLIENT)
+GUARDED: Final = (WORKER, NODE)
+"""They run programs, below a guardian."""
 
 _FIRST_START_WITHIN_S: Final = 30.0
 _WELCOMED: Final = b"the leader speaks version"
 """What a worker logs when a leader has taken it in."""
 _BACK_AFTER_S: Final = 0.5
 """When one that ended by itself is started again, as a system's supervisor would."""
-_PORTS_TRIED: Final = 100
 _ID_START: Final = job_id(1)[:24]
 """How the directory of every job begins; the rest is its number."""
 _OURS: Final = ("WAKU_", "WORKER_", "CLIENT_")
@@ -141,13 +141,13 @@ class Member:
     def _real(self) -> int:
         """The process that does the work."""
         assert self._process is not None
-        below = children_of(self._process.pid) if self.kind == WORKER else []
+        below = children_of(self._process.pid) if self.kind in GUARDED else []
         return below[0] if below else self._process.pid
 
     def _is_up(self) -> bool:
         if self.kind == WORKER:
             return _WELCOMED in self.log.read_bytes()
-        return self.kind == LEADER and self.output.read_bytes().endswith(b"\n")
+        return self.kind != CLIENT and self.output.read_bytes().endswith(b"\n")
 
     def _signal(self, number: int) -> None:
         send(self._real, number)
@@ -172,7 +172,7 @@ class Member:
 
     def _lay_out(self) -> None:
         """What a worker leaves unfinished."""
-        for number in unfinished_in(self._folder / self.name) if self.kind == WORKER else ():
+        for number in unfinished_in(self._folder / self.name) if self.kind in GUARDED else ():
             self._marks.put(dm.CUT, self.life, number)
 
 
@@ -183,9 +183,7 @@ class Fleet:
         self, folder: Path, marks: Marks, leaders: int, workers: int, slots: int, orders: Orders, *, memory: bool
     ) -> None:
         (folder / "logs").mkdir()
-        ports: list[str] = []
-        while len(ports) < leaders:
-            ports = list(dict.fromkeys([*ports, str(free_port())]))
+        ports = [str(port) for port in free_ports(leaders)]
         self.leaders = []
         for number, port in enumerate(ports, 1):
             name = leader_name(number, leaders)
@@ -212,7 +210,7 @@ class Fleet:
             member.look_whether_up()
         for leader in starting:
             if leader.state is State.AWAY:
-                raise ConfigError(f"the {leader.name} cannot be started: {_last_line(leader.log)}")
+                raise ConfigError(f"the {leader.name} cannot be started: {last_line(leader.log)}")
             if not leader.seen_up and time - leader.started_at > _FIRST_START_WITHIN_S:
                 raise ConfigError(f"the {leader.name} did not listen within {_FIRST_START_WITHIN_S:g} s")
 
@@ -234,23 +232,6 @@ def leader_of(worker: str, leaders: int) -> str:
     return leader_name((int(worker.rpartition("-")[2]) - 1) % leaders + 1, leaders)
 
 
-def free_port() -> int:
-    """A port that stays free while the leader is away: none that the system gives to connections of its own."""
-    try:
-        given_from = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    except (OSError, ValueError):
-        given_from = 32_768
-    for _ in range(_PORTS_TRIED):
-        port = random.randrange(1_024, max(given_from, 1_025))
-        with socket.socket() as listener:
-            try:
-                listener.bind((HOST, port))
-            except OSError:
-                continue
-            return port
-    raise ConfigError(f"no port of {_PORTS_TRIED} tried below {given_from} is free")
-
-
 def unfinished_in(jobs_folder: Path) -> list[int]:
     """The numbers of the jobs whose directory has no `.done`."""
     if not jobs_folder.is_dir():
@@ -268,6 +249,6 @@ def _lives(pid: int, life: str) -> bool:
         return False
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
     lines = path.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "it said nothing"

@@ -53,6 +53,16 @@ echo "$now start $DRILL_LIFE $1 $$" >> '{marks}'
 read -r now rest < /proc/uptime
 echo "$now end $DRILL_LIFE $1 $$" >> '{marks}'
 """
+_READS_ITS_FILE: Final = """\
+#!/bin/sh
+read -r number seconds < "$1"
+read -r now rest < /proc/uptime
+echo "$now start $DRILL_LIFE $number $$" >> '{marks}'
+[ "$seconds" = 0 ] || sleep "$seconds"
+echo "$number" > number.txt
+read -r now rest < /proc/uptime
+echo "$now end $DRILL_LIFE $number $$" >> '{marks}'
+"""
 
 
 class Mark(NamedTuple):
@@ -103,12 +113,13 @@ def kind_of(life: str) -> str:
     return life.partition(".")[0].partition("-")[0]
 
 
-def write_program(folder: Path, marks: Path) -> None:
-    """The program of all jobs: `mark NUMBER SECONDS`."""
+def write_program(folder: Path, marks: Path, *, reads_its_file: bool = False) -> None:
+    """The program of all jobs: `mark NUMBER SECONDS`, or `mark FILE` with a file that says both."""
     programs = folder / FOLDER_PROGRAMS
     programs.mkdir()
     path = programs / PROGRAM
-    path.write_text(_SCRIPT.format(marks=str(marks).replace("'", "'\\''")))
+    script = _READS_ITS_FILE if reads_its_file else _SCRIPT
+    path.write_text(script.format(marks=str(marks).replace("'", "'\\''")))
     path.chmod(0o755)
 
 

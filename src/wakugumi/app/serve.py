@@ -18,20 +18,22 @@ from cyclopts import Parameter
 
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.loop import run
-from wakugumi.adapters.net import Address, check_binding
+from wakugumi.adapters.net import Address, check_binding, is_loopback
 from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
+from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
-from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
+from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
+from wakugumi.core.names import check_exec_name
 from wakugumi.core.policy import Policies, parse_policies
-from wakugumi.errors import ConfigError
+from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import DRAIN_DEADLINE_S
-from wakugumi.roles.leader import Leader
+from wakugumi.roles.leader import HTTP, HttpSettings, Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
 
@@ -84,6 +86,30 @@ PolicyNames = Annotated[
         "says so for the subjects that it matches. May be repeated. [WAKU_POLICY, with commas]",
     ),
 ]
+GroupProgram = Annotated[
+    str | None,
+    Parameter(
+        name="--program",
+        help="What is run for jobs by HTTP that name no program; if none, whoever runs them has one. [WAKU_PROGRAM]",
+    ),
+]
+HttpCap = Annotated[
+    int | None,
+    Parameter(help="Jobs in flight of one client id over HTTP; 1000 if nothing is said. [WAKU_HTTP_CAP]"),
+]
+Groups = Annotated[
+    int,
+    Parameter(
+        show_default=False, help="A gateway at PORT and so many groups instead, each part a process, for a try-out."
+    ),
+]
+Nodes = Annotated[int, Parameter(help="With --groups: the nodes of each.")]
+UpProgram = Annotated[
+    str,
+    Parameter(
+        show_default=False, help="With --groups: what is run for jobs that name no program; if none, each has to."
+    ),
+]
 CopyProgram = Annotated[
     bool,
     Parameter(negative="", show_default=False, help="Copy the program into each job's directory, beside its inputs."),
@@ -105,14 +131,22 @@ def leader(
     blobs: BlobsUrl = None,
     blob_bytes: BlobBytes = None,
     policy: PolicyNames = (),
+    node: NodeUrls = (),
+    node_ca: NodeCa = None,
+    node_cert: NodeCert = None,
+    node_key: NodeKey = None,
+    program: GroupProgram = None,
+    http_cap: HttpCap = None,
     host: Host = None,
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
     kept, policies = _state(state, memory, port), _policies(policy)
-    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes)))
+    nodes = node_settings(node, node_ca, node_cert, node_key)
+    http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
+    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
 
 
 def worker(
@@ -130,6 +164,7 @@ def worker(
     cache_bytes: CacheBytes = None,
     serve: ServeAt = None,
     advertise: Advertise = None,
+    metrics: MetricsAt = None,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
@@ -137,7 +172,7 @@ def worker(
     kept = keeping(cache, cache_bytes, serve, advertise)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         patterns=pattern,
         name=config.NAME.value(name),
@@ -148,6 +183,7 @@ def worker(
         cache_bytes=kept.bytes_max,
         serve=kept.serve,
         advertise=kept.advertise,
+        metrics=metrics_at(metrics),
     )
     return guarded(lambda: main_worker(settings))
 
@@ -156,6 +192,9 @@ def up(
     port: int = PORT,
     /,
     *,
+    groups: Groups = 0,
+    nodes: Nodes = 2,
+    program: UpProgram = "",
     programs: ProgramsDir = None,
     jobs: JobsDir = None,
     slots: WorkerSlots = None,
@@ -173,11 +212,13 @@ def up(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = _binding(host, port, allow_open)
+    where = binding(host, port, allow_open)
+    if groups:
+        return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
@@ -190,11 +231,37 @@ def up(
     return guarded(lambda: run(_up(where, settings, kept, policies, place)))
 
 
-async def _lead(
-    where: Address, state: Path | NoJournal, policies: Policies, blobs: BlobSettings = BLOB_SETTINGS
+def _up_tiers(
+    groups: int,
+    nodes: int,
+    program: str,
+    where: Address,
+    programs: str | None,
+    slots: int | None,
+    state: str | None,
+    logged: Logging,
 ) -> int:
-    stops = _Stops()
-    async with _leader(state, policies, blobs) as (leader, tasks):
+    from wakugumi.app.tiers import Tiers
+    from wakugumi.app.up_tiers import up_tiers
+
+    if not is_loopback(where.host):
+        raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
+    said = config.STATE.value(state)
+    folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
+    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), programs_folder(programs).absolute(), program, folder)
+    return up_tiers(tiers, where.port, logged.log_level or "warning")
+
+
+async def _lead(
+    where: Address,
+    state: Path | NoJournal,
+    policies: Policies,
+    blobs: BlobSettings = BLOB_SETTINGS,
+    http: HttpSettings = HTTP,
+    nodes: NodeSettings = NO_NODES,
+) -> int:
+    stops = Stops()
+    async with _leader(state, policies, blobs, http) as (leader, tasks), nodes_of(leader, nodes):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
@@ -205,7 +272,7 @@ async def _lead(
 async def _up(
     where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies, blobs: BlobSettings
 ) -> int:
-    stops = _Stops()
+    stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
         there = await _listen(leader, where)
         worker = Worker(
@@ -233,11 +300,11 @@ async def _up(
 
 @asynccontextmanager
 async def _leader(
-    state: Path | NoJournal, policies: Policies, settings: BlobSettings
+    state: Path | NoJournal, policies: Policies, settings: BlobSettings, http: HttpSettings = HTTP
 ) -> AsyncIterator[tuple[Leader, Tasks]]:
     """A leader, and tasks that end before it does. Raises what it failed by, be it while it was closed."""
     with leader_blobs(settings, state if isinstance(state, Path) else None) as blobs:
-        leader = await _new_leader(state, policies, blobs)
+        leader = await _new_leader(state, policies, blobs, http)
         tasks = Tasks()
         try:
             yield leader, tasks
@@ -249,7 +316,7 @@ async def _leader(
                 failed.result()
 
 
-async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
+async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
     """Let what runs finish, unless we are asked once more. Raises what the leader failed by meanwhile."""
     log.info(_DRAINING)
     draining = tasks.start(leader.drain(), name="drain")
@@ -258,20 +325,20 @@ async def _drain(leader: Leader, stops: _Stops, tasks: Tasks) -> None:
         log.warning("jobs still run after %g s: the leader leaves without their results", DRAIN_DEADLINE_S)
 
 
-async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: LeaderBlobs) -> Leader:
+async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: LeaderBlobs, http: HttpSettings) -> Leader:
     if isinstance(state, NoJournal):
         log.info("%s: no journal, and what is queued is gone with this process", state.why)
-        return Leader(policies=policies, blobs=blobs)
+        return Leader(policies=policies, blobs=blobs, http=http)
     journal = Journal.open(state)
     log.info("journal in %s: accepted jobs outlive this process", state)
     try:
-        return Leader(journal, policies=policies, blobs=blobs)
+        return Leader(journal, policies=policies, blobs=blobs, http=http)
     except BaseException:
         await journal.close()
         raise
 
 
-class _Stops:
+class Stops:
     """What the signals ask for: the first time to end in order, the second time at once."""
 
     def __init__(self) -> None:
@@ -317,7 +384,7 @@ def _reachable(there: Address) -> Address:
     return Address({"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(there.host, there.host), there.port)  # noqa: S104
 
 
-def _binding(host: str | None, port: int, allow_open: bool) -> Address:
+def binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where
@@ -344,13 +411,22 @@ def _policies(words: tuple[str, ...]) -> Policies:
     return policies
 
 
+def _program(name: str | None) -> str:
+    said = config.PROGRAM.value(name)
+    try:
+        return check_exec_name(said) if said else ""
+    except Refused as no:
+        raise ConfigError(f"--program: {no.message}", "name one of the workers' programs, as in their folder") from None
+
+
 def _port(port: int, least: int = 0) -> int:
     if not least <= port <= 65535:
         raise ConfigError(f"a port is {least} to 65535, not {port}")
     return port
 
 
-def _programs(folder: str | None) -> Path:
+def programs_folder(folder: str | None) -> Path:
+    """Where the programs are. Raises ConfigError if that is no folder."""
     path = Path(config.PROGRAMS.value(folder))
     if not path.is_dir():
         raise ConfigError(

@@ -58,7 +58,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     only: LeaderNo = ANY_LEADER
     """The leader that it is meant for, if it is for no other."""
     doubted: bool = False
-    """Its leader was told to let an earlier run of it go: a result that comes before the receipt may be of that one."""
+    """Its leader was told to let an earlier run of it go: the first result that comes may be of that one, also after
+    the receipt, for a leader that does both in one step sends all receipts first."""
     large: bool = False
     """Its files did not fit a leader: it is only for those that take blobs."""
 
@@ -755,7 +756,7 @@ class Failover:
         no = conn.leader.no
         if record.leader != no:
             return no in record.may or job in conn.claimed
-        if record.doubted and record.stage is _SENT:
+        if record.doubted:
             record.doubted = False
             conn.claims.append(job)
             return False

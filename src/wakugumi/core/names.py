@@ -59,7 +59,7 @@ def check_file_names(names: Iterable[str]) -> None:
     """
     files: dict[str, str] = {}
     for name in names:
-        folded = _fold(check_file_name(name))
+        folded = fold_name(check_file_name(name))
         if (other := files.get(folded)) is not None:
             what = "stands there twice" if other == name else f"differs from {other[:80]!r} only in case"
             raise _bad(name, what)
@@ -100,6 +100,11 @@ def check_cache_id(cache_id: str) -> str:
     return check_file_name(cache_id)
 
 
+def fold_name(name: str) -> str:
+    """How a name is compared: as where neither case counts nor how Unicode writes a letter."""
+    return name.lower() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
+
+
 def _check_part(name: str, part: str) -> None:
     if part in {"", ".", ".."}:
         raise _bad(name, "is not a relative path without '.', '..' or empty parts")
@@ -116,10 +121,6 @@ def _utf8(name: str) -> bytes:
         return name.encode()
     except UnicodeEncodeError:
         raise _bad(name, "is not Unicode text") from None
-
-
-def _fold(name: str) -> str:
-    return name.lower() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
 
 
 def _bad(name: str, why: str) -> Refused:

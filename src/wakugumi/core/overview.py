@@ -11,6 +11,7 @@ from uuid import UUID
 
 from wakugumi.core.broadcast import owner_of
 from wakugumi.core.job import show_job_id
+from wakugumi.core.policy import TURN_STRIDE
 from wakugumi.core.questions import (
     AskTop,
     ClientRow,
@@ -57,13 +58,25 @@ def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAn
         full=leader.full,
         subjects=subjects,
         busiest=[_client_row(client) for client in _busiest(leader)],
-        slots=sum(_slots(worker) for worker in leader.roster),
+        slots=sum(slots_of(worker) for worker in leader.roster),
         submitted_per_s=submitted_per_s,
         finished_per_s=finished_per_s,
         subjects_total=subjects_total,
         groups=groups,
         groups_total=groups_total,
     )
+
+
+def capacity(leader: Dispatch) -> dict[str, int]:
+    """What all workers that may be given jobs run and could run, for whoever chooses among groups (SPEC G1)."""
+    running = limit = free = 0
+    for worker in leader.roster:
+        if worker.conn is not None:
+            running += len(worker.jobs)
+            if not (worker.draining or worker.leaving):
+                limit += slots_of(worker)
+                free += worker.usable_credit
+    return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
 
 
 def top(leader: Dispatch, question: AskTop, now: float) -> TopAnswer:
@@ -93,6 +106,8 @@ def worker_row(worker: Worker, now: float) -> WorkerRow:
         seen_s=now - worker.seen_at,
         slots=worker.slots,
         kept_for=_kept_for(worker),
+        rests=worker.rests,
+        weight=TURN_STRIDE // worker.stride,
     )
 
 
@@ -152,14 +167,14 @@ def _groups(leader: Dispatch, now: float, limit: int) -> tuple[list[GroupRow], i
         for name in leader.course.stats.groups_of(worker.patterns) - {""}:
             members = groups.setdefault(name, _Members())
             members.workers += worker.conn is not None
-            members.slots += _slots(worker)
+            members.slots += slots_of(worker)
             members.slots_free += worker.usable_credit
     by_pool: dict[Pool, str] = {}
     for lane in leader.lanes.busy_lanes():
-        for pool in lane.pools:
+        for pool in lane.all_pools:
             if pool not in by_pool:
                 by_pool[pool] = group_of(pool.pattern)
-        for name in {by_pool[pool] for pool in lane.pools} - {""}:
+        for name in {by_pool[pool] for pool in lane.all_pools} - {""}:
             groups[name].queued += lane.queued
     rows = []
     for _, _, _, name in nsmallest(
@@ -177,7 +192,7 @@ def _place(name: str, queued: int, cells: list[Cell]) -> _Place:
     return _Place(-queued, -running, -ended, name)
 
 
-def _slots(worker: Worker) -> int:
+def slots_of(worker: Worker) -> int:
     return worker.slots or worker.credit + len(worker.jobs)
 
 
@@ -186,7 +201,7 @@ def _matching_count(leader: Dispatch, name: str) -> int:
         return 0
     subject = Subject(Pattern(name))
     lane = leader.lanes.lane(subject)
-    pools = lane.pools if lane is not None else leader.roster.pools_for(subject)
+    pools = lane.all_pools if lane is not None else leader.roster.pools_for(subject)
     if len(pools) == 1:
         return len(pools[0].members)
     return len({number for pool in pools for number in pool.members})

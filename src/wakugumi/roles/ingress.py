@@ -17,9 +17,10 @@ import msgspec
 
 from wakugumi.adapters.packing import is_packed, unpack
 from wakugumi.core import events as ev
-from wakugumi.core.job import JobId
+from wakugumi.core.job import ConnId, JobId
 from wakugumi.core.wants import CACHE, Wants, check_wants
 from wakugumi.errors import Refused
+from wakugumi.limits import JOB_TIMEOUT_MAX_S, JOB_TIMEOUT_S, RETRIES_MAX
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -47,14 +48,49 @@ class Ingress:
 
     # A job.
 
-    def files(self, peer: Peer, head: ms.SubmitHead) -> tuple[Wants | None, tuple[BlobRef, ...]]:
+    def event_of(
+        self,
+        conn: ConnId,
+        knows_blobs: bool,
+        job: JobId,
+        subject: str,
+        head: ms.SubmitHead,
+        payload: bytes,
+        plain_bytes: int,
+        digest: int = 0,
+    ) -> tuple[ev.Submitted, tuple[BlobRef, ...]]:
+        """A submit, by frames or by HTTP, and the blobs that it names. `plain_bytes` is its size unpacked. Raises
+        Refused."""
+        leader = self._leader
+        to, program, bytes_max = leader.route(subject, head.exec_name)
+        if plain_bytes > bytes_max:
+            # The routed subject may be longer than the one it came with.
+            raise Refused("too-big", f"a request of {plain_bytes} bytes does not fit a frame to a worker")
+        timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s
+        if not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
+            raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+        if not 0 <= head.retries <= RETRIES_MAX:
+            raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
+        if head.broadcast_s is not None and not 0 < head.broadcast_s <= JOB_TIMEOUT_MAX_S:
+            raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+        wants = None
+        blobs: tuple[BlobRef, ...] = ()
+        if head.files:
+            wants, blobs = self._files(knows_blobs, head)
+        if wants is None and (head.key or head.priority or head.slots != 1):
+            wants = leader.wants(head)
+        broadcast_s = head.broadcast_s or 0.0
+        event = ev.Submitted(conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, digest)
+        return event, blobs
+
+    def _files(self, knows_blobs: bool, head: ms.SubmitHead) -> tuple[Wants | None, tuple[BlobRef, ...]]:
         """What a job with files asks for, and its blobs. Raises Refused."""
         assert head.files is not None
         names, blobs = blobs_of_job(head.files)
         if not names:
             return None, ()
         if blobs:
-            self._must_know(peer)
+            self._must_know(knows_blobs)
         check_wants(head.key, head.priority, head.slots)
         if self._leader.caches is not None:
             for name in names:
@@ -89,7 +125,7 @@ class Ingress:
 
     def acked(self, peer: Peer, event: ev.Acked, blobs: Sequence[BlobRef]) -> None:
         """Hand it on once its blobs are there. Raises Refused."""
-        self._must_know(peer)
+        self._must_know(peer.blobs)
         named = msgspec.structs.replace(event, blobs=tuple(ref.sha256 for ref in blobs))
         self._look_for(peer, named, blobs)
 
@@ -98,10 +134,10 @@ class Ingress:
         if self._leader.blobs is not None:
             self._leader.blobs.expected.came(peer.conn, job)
 
-    def _must_know(self, peer: Peer) -> None:
+    def _must_know(self, knows_blobs: bool) -> None:
         if self._leader.blobs is None:
             raise Refused("not-supported", "this leader keeps no blobs: send the content itself")
-        if not peer.blobs:
+        if not knows_blobs:
             raise Refused("not-supported", "whoever names blobs has to say in its hello that it knows them")
 
     def _look_for(self, peer: Peer, event: ev.Submitted | ev.Acked, blobs: Sequence[BlobRef]) -> None:

@@ -14,19 +14,23 @@ import random
 import socket
 import time
 from collections.abc import Callable, Collection, Container, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.manifests import Manifests
 from wakugumi.adapters.net import adopt, bound_port, listen
-from wakugumi.adapters.web import Door
+from wakugumi.adapters.visit import PageAt
+from wakugumi.adapters.web import Door, page_routes
 from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
-from wakugumi.core.job import ConnId, WorkerId
+from wakugumi.core.job import ConnId, JobId, WorkerId
+from wakugumi.core.leader_meters import LeaderMeters
 from wakugumi.core.nearness import nobody
+from wakugumi.core.overview import capacity
 from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.subject import Subject, SubjectError, route
 from wakugumi.core.wants import Wants, check_wants
@@ -36,6 +40,8 @@ from wakugumi.limits import (
     DRAIN_DEADLINE_S,
     EXEC_NAME_CHARS_MAX,
     HELLO_DEADLINE_S,
+    HTTP_CLIENT_CAP,
+    HTTP_RECEIVED_MAX,
     JOURNAL_QUEUE_BYTES_MAX,
     PAYLOAD_MEMORY_BYTES,
     QUEUE_BYTES_MAX,
@@ -51,6 +57,9 @@ from wakugumi.roles.sayings import SAYINGS
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
+if TYPE_CHECKING:
+    from wakugumi.roles.group_pages import GroupPages
+
 log = logging.getLogger("wakugumi.leader")
 
 _OWN: Final = (ev.Stopped, ev.LoadPayloads, ev.BlobsFreed)
@@ -62,6 +71,19 @@ class Insider(Protocol):
 
     def perform(self, effect: LeaderDo) -> None:
         """Dispatch asks for this. It must not raise."""
+
+
+class HttpSettings(NamedTuple):
+    """What a leader is told about those who ask by HTTP."""
+
+    program: str = ""
+    """Of jobs that name none. Empty: whoever runs them has one."""
+    cap: int = HTTP_CLIENT_CAP
+    """How many jobs of one client id may be in flight."""
+    received_max: int = HTTP_RECEIVED_MAX
+
+
+HTTP: Final = HttpSettings()
 
 
 class Leader:
@@ -78,6 +100,7 @@ class Leader:
         final: Container[str] = (),
         hello_deadline_s: float = HELLO_DEADLINE_S,
         blobs: LeaderBlobs | None = None,
+        http: HttpSettings = HTTP,
     ) -> None:
         """With a journal it goes on where the last leader ended that had it. Raises ConfigError if that cannot be."""
         loop = asyncio.get_running_loop()
@@ -95,7 +118,10 @@ class Leader:
             holders=self._holders_of,
         )
         self._journal = journal
+        self._roster = machine.roster
         self.knows = machine.knows
+        self.why_not = machine.why_not
+        self.unclaimed = machine.unclaimed
         self.ingress = Ingress(self)
         self.egress = Egress(self)
         self.packed = False
@@ -122,10 +148,18 @@ class Leader:
         self.peers: dict[ConnId, Peer] = {}
         self.insiders: dict[ConnId, Insider] = {}
         """Clients and workers of `dispatch` that have no connection of frames: those that speak HTTP."""
+        self.has_nodes = False
+        """Some of them are nodes: jobs are looked at for whether a node can be told them."""
         self.hello_deadline_s = hello_deadline_s
         self._conns = 0
         self._server: asyncio.Server | None = None
         self.door: Door | None = None
+        self._http = http
+        self.group: GroupPages | None = None
+        """Made when the first one asks by HTTP."""
+        self.stopping = False
+        self.capacity = partial(capacity, machine)
+        self.meters = LeaderMeters(machine)
         self._stopped = asyncio.Event()
         self._alone = asyncio.Event()
         self._alone.set()
@@ -144,7 +178,8 @@ class Leader:
 
     async def listen(self, host: str, port: int) -> int:
         """Take connections; returns the port, which matters if 0 was asked for. Raises ConfigError."""
-        self.door = Door(host, () if self.blobs is None else self.blobs.routes)
+        of_blobs = () if self.blobs is None else self.blobs.routes
+        self.door = Door(host, [*of_blobs, page_routes(self._pages)])
         self._server = await listen(host, port, self.new_peer, self.door.at)
         return bound_port(self._server)
 
@@ -154,6 +189,7 @@ class Leader:
 
     async def drain(self, deadline_s: float = DRAIN_DEADLINE_S) -> bool:
         """Assign nothing more and let what runs finish. False if that took longer than it may."""
+        self.stopping = True
         if self._server is not None:
             self._server.close()
         self.drive.post(ev.StopWanted())
@@ -166,8 +202,11 @@ class Leader:
 
     async def close(self) -> None:
         """Leave now. Workers keep what they run for the next leader."""
+        self.stopping = True
         if self._server is not None:
             self._server.close()
+        if self.group is not None:
+            await self.group.close()
         for peer in list(self.peers.values()):
             peer.link.close()
         # The loop still has to flush what was queued; a peer that does not read gets no more time than this.
@@ -191,12 +230,23 @@ class Leader:
     def connections(self) -> int:
         return len(self.peers) + (0 if self.door is None else self.door.connections)
 
+    def _pages(self) -> Sequence[PageAt]:
+        from wakugumi.roles.group_pages import GroupPages  # Most leaders are never asked by HTTP.
+
+        self.group = GroupPages(self, self._http)
+        return self.group.pages()
+
     def new_peer(self) -> Peer:
         return Peer(self, self.new_conn())
 
     def new_conn(self) -> ConnId:
         self._conns += 1
         return ConnId(self._conns)
+
+    def jobs_of(self, worker: WorkerId) -> tuple[JobId, ...]:
+        """What this worker was given and has not answered, as far as is known."""
+        known = self._roster.by_id.get(worker)
+        return () if known is None else tuple(known.jobs)
 
     def came(self, peer: Peer) -> None:
         self.peers[peer.conn] = peer

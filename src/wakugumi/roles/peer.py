@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from wakugumi.adapters.net import Link
 from wakugumi.adapters.packing import is_packed
 from wakugumi.core import events as ev
@@ -17,19 +19,14 @@ from wakugumi.core.job import ClientId, ConnId, JobId, WorkerId, show_job_id
 from wakugumi.core.questions import CACHE_QUESTIONS
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.errors import PeerError, Refused
-from wakugumi.limits import (
-    CONNECTIONS_MAX,
-    JOB_TIMEOUT_MAX_S,
-    JOB_TIMEOUT_S,
-    READ_BYTES_LARGE,
-    RETRIES_MAX,
-)
+from wakugumi.limits import CONNECTIONS_MAX, READ_BYTES_LARGE
 from wakugumi.roles.ingress import digest_of_packed, plain
 from wakugumi.roles.sayings import send_no
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.refs import blobs_of_result
+from wakugumi.wire.run_query import marked
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader import Leader
@@ -138,7 +135,8 @@ class Peer:
         self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
 
     def _hello_worker(self, frame: Frame) -> None:
-        name, wants, slots = ms.read_hello_worker(frame)
+        hello = ms.read_hello_worker(frame)
+        name, wants = hello.name, frozenset(hello.wants)
         self._wants(wants)
         try:
             patterns = worker_patterns(frame.subject, name)
@@ -168,8 +166,9 @@ class Peer:
                 heartbeats=ms.HEARTBEATS in wants,
                 reattach=ms.REATTACH in wants,
                 cancels=ms.CANCELS in wants,
-                slots=slots,
+                slots=hello.slots,
                 blobs=self.blobs,
+                runs_unnamed=hello.runs_unnamed,
             )
         )
         if self.leader.caches is not None:
@@ -198,38 +197,14 @@ class Peer:
             self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
             return
         try:
-            subject, program, bytes_max = self.leader.route(frame.subject, head.exec_name)
-            if len(frame.payload) > bytes_max:
-                # The routed subject may be longer than the one it came with.
-                raise Refused("too-big", f"a request of {len(frame.payload)} bytes does not fit a frame to a worker")
-            timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s
-            if not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
-                raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
-            if not 0 <= head.retries <= RETRIES_MAX:
-                raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
-            if head.broadcast_s is not None and not 0 < head.broadcast_s <= JOB_TIMEOUT_MAX_S:
-                raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
-            wants = None
-            blobs: tuple[ms.BlobRef, ...] = ()
-            if head.files:
-                wants, blobs = self.leader.ingress.files(self, head)
-            if wants is None and (head.key or head.priority or head.slots != 1):
-                wants = self.leader.wants(head)
+            event, blobs = self.leader.ingress.event_of(
+                self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), digest
+            )
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
-        event = ev.Submitted(
-            self.conn,
-            job_id,
-            subject,
-            program,
-            timeout_s,
-            payload,
-            head.retries,
-            wants,
-            head.broadcast_s or 0.0,
-            digest,
-        )
+        if self.leader.has_nodes:
+            event = msgspec.structs.replace(event, wants=marked(event.wants, frame.payload))
         if blobs:
             self.leader.ingress.submitted(self, event, blobs)
         else:

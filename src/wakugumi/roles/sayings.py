@@ -50,12 +50,7 @@ def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
 def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     result = effect.result
     if isinstance(result, Verdict):
-        record = ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program)
-        if result.code == PARTS:
-            record = msgspec.structs.replace(record, stdout=result.text, exit_code=0)
-        else:
-            record = msgspec.structs.replace(record, status=ms.FAILED, stderr=result.text, reason=result.code)
-        result = ms.encode(record)
+        result = ms.encode(record_of(effect.job, peer.client_id, effect.program, result))
     elif not result and not peer.receipts:
         result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
     elif not peer.blobs or peer.leader.packed:
@@ -64,6 +59,14 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
     if not peer.receipts and not effect.is_refusal:  # It cannot say that it has it: written is delivered (F9).
         peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
+
+
+def record_of(job: JobId, client: str, program: str, verdict: Verdict) -> ms.JobResult:
+    """The system's own word on a job, as a worker would write it."""
+    record = ms.JobResult(show_job_id(job), client, program)
+    if verdict.code == PARTS:
+        return msgspec.structs.replace(record, stdout=verdict.text, exit_code=0)
+    return msgspec.structs.replace(record, status=ms.FAILED, stderr=verdict.text, reason=verdict.code)
 
 
 def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:

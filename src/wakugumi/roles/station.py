@@ -144,7 +144,7 @@ class Station:
         self.link: LeaderLink | None = None
         self.supply: Supply | None = None
         if leader is not None:
-            hello = ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER), slots))
+            hello = ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER), slots, programs.default is not None))
             frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=patterns, payload=hello)
             self.link = LeaderLink(leader, frame, self._runner, self._post)
             folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
@@ -154,6 +154,11 @@ class Station:
             self._act |= self.link.act
         # Now, for what is there without being finished counts as interrupted: no caller may be faster.
         self._post(ev.Recovered(self._runner.finished_before()))
+
+    @property
+    def folder(self) -> str:
+        """Where the jobs' directories are, which is nobody else's."""
+        return self._runner.folder
 
     @property
     def limit(self) -> int:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
 
+from wakugumi import __version__
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
+from wakugumi.adapters.visit import PageAt
+from wakugumi.adapters.web import listen_http, page_routes
+from wakugumi.core.run_meters import run_families
 from wakugumi.limits import CPU_CAP, WORKER_SLOTS
 from wakugumi.roles.leader_link import Dial
+from wakugumi.roles.openapi import WORKER, document
 from wakugumi.roles.station import Station
+from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
+
+log = logging.getLogger("wakugumi.worker")
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -34,6 +44,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     serve: Address | None = None
     """Where other workers may fetch from it, and where they find that."""
     advertise: Address | None = None
+    metrics: Address | None = None
+    """Where it tells those who watch."""
 
 
 def main_worker(settings: WorkerSettings) -> int:
@@ -56,6 +68,7 @@ async def _serve(settings: WorkerSettings) -> None:
         cache_bytes=settings.cache_bytes,
         serve=settings.serve,
         advertise=settings.advertise,
+        metrics=settings.metrics,
     )
     on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
     await worker.run()
@@ -79,9 +92,11 @@ class Worker:
         cache_bytes: int = 0,
         serve: Address | None = None,
         advertise: Address | None = None,
+        metrics: Address | None = None,
     ) -> None:
         """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
-        below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`.
+        below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`, and read its
+        metrics at `metrics`.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
@@ -103,11 +118,32 @@ class Worker:
         self._deliveries = self.station.link.deliveries
         self._supply = self.station.supply
         self.worker_id = self.station.worker_id
+        self._metrics_at = metrics
+        self.metrics_port: int | None = None
+        """Where they are, once they are: it matters if port 0 was asked for."""
 
     async def run(self) -> None:
         """Serve until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
-        await self.station.serve()
+        async with AsyncExitStack() as ends:
+            if self._metrics_at is not None:
+                listener = await listen_http(*self._metrics_at, [page_routes(self.pages)])
+                ends.push_async_callback(listener.close)
+                self.metrics_port = listener.port
+                log.info("metrics at http://%s/metrics", Address(self._metrics_at.host, listener.port))
+            await self.station.serve()
 
     def request_stop(self) -> None:
         """Finish what runs, deliver, and stop; asked again, stop now."""
         self.station.request_stop()
+
+    def pages(self) -> list[PageAt]:
+        """For those who watch; nothing can be run or changed there."""
+        station = self.station
+        return wayside_pages(
+            WORKER,
+            __version__,
+            lambda: STOPPING if station.stopping else OK,
+            lambda: {"running": station.running, "limit": station.limit},
+            lambda: run_families(station.counts, running=station.running, limit=station.limit, free=station.free),
+            lambda: document(WORKER),
+        )

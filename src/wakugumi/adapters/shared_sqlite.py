@@ -1,0 +1,345 @@
+"""How do the gateways of one machine share their state? One SQLite file in a folder that all of them are given.
+
+Calls are made in the loop itself: with a write-ahead log and no wait for the disk one takes some 50 µs, less than the
+way to a thread and back. Only `flush` waits for the disk, in a thread, outside of every transaction, once for all who
+ask meanwhile: the write-ahead log alone is flushed, and what was moved from it into the file was flushed there before.
+Moving is `tidy`'s, on a connection of its own, so that no commit ever does it. The clock of the store is the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from wakugumi.adapters.journal_file import BUSY_TIMEOUT_S, SQL_ERRORS, is_full, make_folder, sync_folder
+from wakugumi.adapters.shared import DONE, FAILED, QUEUED, RUNNING, Content, Row, Totals
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.threads import beside
+from wakugumi.core.job import JobId
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits import MIB
+
+T = TypeVar("T")
+
+FILE_NAME: Final = "gateway.sqlite"
+APPLICATION_ID: Final = 0x57616B47
+"""`WakG`: by this the file is told from every other file of SQLite's."""
+VERSION: Final = 1
+
+_TABLES: Final = (
+    # What is looked for has a column; `told` is all else but the contents, which stand last: who looks at the state of
+    # a job does not read them.
+    """CREATE TABLE job(
+        id BLOB PRIMARY KEY, version INTEGER, state INTEGER, owner TEXT, accepted_at REAL, changed_at REAL,
+        kept_bytes INTEGER, told BLOB, body BLOB, answer BLOB)""",
+    "CREATE INDEX open_jobs ON job(owner, state) WHERE state < 2",
+    "CREATE INDEX ended_jobs ON job(changed_at, kept_bytes) WHERE state >= 2",
+    "CREATE TABLE gateway(owner TEXT PRIMARY KEY, until REAL)",
+)
+_STATES: Final = {QUEUED: 0, RUNNING: 1, DONE: 2, FAILED: 3}
+_STATE_NAMES: Final = tuple(_STATES)
+_COLUMNS: Final = "id, version, state, owner, accepted_at, changed_at, told"
+_WAL_KEPT_BYTES: Final = 32 * MIB
+
+
+class _Told(msgspec.Struct, array_like=True):
+    """What no query looks at."""
+
+    name: str
+    group: str
+    is_async: bool
+    key: str
+    query: str
+    headers: dict[str, str]
+    tries: int
+    status: int
+    head: dict[str, str]
+    body: tuple[int, str] | None
+    answer: tuple[int, str] | None
+    """Size and file of each; the file is empty if it is in the row."""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Told).decode
+
+
+class SqliteStore:
+    """A GatewayStore. Make it inside a running loop, and close it."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        """Raises ConfigError if the folder or the file cannot be used."""
+        make_folder(folder)
+        self._path = folder / FILE_NAME
+        self._clock = clock
+        self._base = _open(self._path)
+        self._aside = _open(self._path)
+        """Another connection, for what takes long: moving what is in the write-ahead log, and counting. It hinders
+        nobody."""
+        self._aside_lock = asyncio.Lock()
+        self._aside_idle = True
+        self._tasks = Tasks()
+        self._flushed: asyncio.Future[None] | None = None
+        """The next flush, for who wrote something since the last one began."""
+        self._flushing: asyncio.Task[None] | None = None
+
+    async def get(self, job: JobId, *, contents: bool = True) -> Row | None:
+        columns = "body, answer" if contents else "NULL, NULL"
+        with self._told():
+            found = self._base.execute(f"SELECT {_COLUMNS}, {columns} FROM job WHERE id = ?", (job,)).fetchone()  # noqa: S608 - our own words
+        return None if found is None else _row(found)
+
+    async def add(self, row: Row) -> tuple[Row, bool]:
+        now = self._clock()
+        new = msgspec.structs.replace(row, version=1, accepted_at=now, changed_at=now)
+        with self._told():
+            added = self._base.execute(
+                "INSERT INTO job VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*_values(new), _data(new.body), _data(new.answer)),
+            ).rowcount
+        if added == 1:
+            return new, True
+        found = await self.get(row.job)
+        return (found, False) if found is not None else await self.add(row)  # it has just been removed
+
+    async def replace(self, old: Row, new: Row) -> Row | None:
+        new = msgspec.structs.replace(
+            new, version=old.version + 1, accepted_at=old.accepted_at, changed_at=self._clock()
+        )
+        job, version, *values = _values(new)
+        sets = "version = ?, state = ?, owner = ?, accepted_at = ?, changed_at = ?, kept_bytes = ?, told = ?"
+        for column, before, after in (("body", old.body, new.body), ("answer", old.answer, new.answer)):
+            if before is not after:  # A content that stays is not written again.
+                sets += f", {column} = ?"
+                values.append(_data(after))
+        with self._told():
+            changed = self._base.execute(
+                f"UPDATE job SET {sets} WHERE id = ? AND version = ?",  # noqa: S608 - our own words
+                (version, *values, job, old.version),
+            ).rowcount
+        return new if changed == 1 else None
+
+    async def remove(self, row: Row) -> bool:
+        with self._told():
+            gone = self._base.execute("DELETE FROM job WHERE id = ? AND version = ?", (row.job, row.version)).rowcount
+        return gone == 1
+
+    async def hold(self, owner: str, lease_s: float) -> None:
+        now = self._clock()
+        with self._told():
+            self._base.execute("INSERT OR REPLACE INTO gateway VALUES(?, ?)", (owner, now + lease_s))
+            self._base.execute("DELETE FROM gateway WHERE until < ?", (now,))
+
+    async def release(self, owner: str) -> None:
+        with self._told():
+            self._base.execute("DELETE FROM gateway WHERE owner = ?", (owner,))
+
+    async def is_held(self, owner: str) -> bool:
+        with self._told():
+            found = self._base.execute("SELECT until FROM gateway WHERE owner = ?", (owner,)).fetchone()
+        return found is not None and found[0] >= self._clock()
+
+    async def orphans(self, most: int) -> list[JobId]:
+        with self._told():
+            living = self._base.execute("SELECT owner FROM gateway WHERE until >= ?", (self._clock(),)).fetchall()
+            dead = [owner for owner in self._owners() if (owner,) not in living]
+            if not dead:
+                return []
+            marks = ", ".join("?" * len(dead))
+            found = self._base.execute(
+                f"SELECT id FROM job WHERE state < 2 AND owner IN ({marks}) ORDER BY accepted_at LIMIT ?",  # noqa: S608 - marks alone
+                (*dead, most),
+            ).fetchall()
+        return [JobId(job) for (job,) in found]
+
+    async def oldest(self, most: int, age_s: float) -> list[Row]:
+        with self._told():
+            found = self._base.execute(
+                f"SELECT {_COLUMNS}, NULL, NULL FROM job WHERE state >= 2 AND changed_at <= ? "  # noqa: S608 - our own words
+                "ORDER BY changed_at LIMIT ?",
+                (self._clock() - age_s, most),
+            ).fetchall()
+        return [_row(one) for one in found]
+
+    async def totals(self) -> Totals:
+        def count() -> Totals:
+            by_state = self._aside.execute("SELECT state, count(*) FROM job WHERE state < 2 GROUP BY state").fetchall()
+            ended = self._aside.execute("SELECT count(*), sum(kept_bytes) FROM job WHERE state >= 2").fetchone()
+            counts = dict(by_state)
+            return Totals(counts.get(0, 0), counts.get(1, 0), ended[0], ended[1] or 0)
+
+        return await self._do_aside(count)
+
+    async def flush(self) -> None:
+        if self._flushed is None:
+            self._flushed = asyncio.get_running_loop().create_future()
+            if self._flushing is None or self._flushing.done():
+                self._flushing = self._tasks.start(self._flush(), name="flush", quiet=True)
+        await asyncio.shield(self._flushed)
+
+    async def tidy(self) -> None:
+        await self._do_aside(lambda: self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
+
+    async def close(self) -> None:
+        if self._flushing is not None and not self._flushing.done():
+            await asyncio.wait([self._flushing])
+        await self._tasks.close()
+        self._base.close()
+        async with self._aside_lock:
+            if self._aside_idle:  # otherwise a thread uses it whose caller is gone, and it ends with the process
+                self._aside.close()
+
+    def _owners(self) -> Iterator[str]:
+        """Who has open jobs. A step of the index for each, however many jobs it has."""
+        owner = ""
+        while True:
+            found = self._base.execute("SELECT min(owner) FROM job WHERE state < 2 AND owner > ?", (owner,)).fetchone()
+            if found[0] is None:
+                return
+            owner = found[0]
+            yield owner
+
+    async def _do_aside(self, work: Callable[[], T]) -> T:
+        """In a thread, on the other connection."""
+
+        def run() -> T:
+            self._aside_idle = False
+            try:
+                return work()
+            finally:
+                self._aside_idle = True
+
+        async with self._aside_lock:
+            try:
+                return await beside(run, "state")
+            except SQL_ERRORS as error:
+                raise self._refused(error) from None
+
+    async def _flush(self) -> None:
+        while (asked := self._flushed) is not None:
+            self._flushed = None
+            try:
+                await beside(lambda: _sync(f"{self._path}-wal"), "flush")
+            except OSError as error:
+                asked.set_exception(Refused("disk-full", f"the gateway's disk takes nothing: {error.strerror}", ""))
+                asked.exception()  # Nobody may be left to hear it.
+            else:
+                asked.set_result(None)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """SQLite's errors in our words."""
+        try:
+            yield
+        except SQL_ERRORS as error:
+            raise self._refused(error) from None
+
+    def _refused(self, error: Exception) -> Refused:
+        if is_full(error, self._path.parent):
+            return Refused("disk-full", "there is no room on the gateway's disk", "free room on it (--state DIR)")
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return Refused("busy", "another process holds the gateway's state", "come again")
+        return Refused("worker-error", f"the gateway's state cannot be used: {error}", "look at the gateway's disk")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Raises ConfigError."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        base = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        with contextlib.ExitStack() as undo:
+            undo.callback(base.close)
+            base.execute("PRAGMA journal_mode = WAL")
+            base.execute("PRAGMA synchronous = NORMAL")
+            base.execute("PRAGMA wal_autocheckpoint = 0")
+            base.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
+            base.execute("PRAGMA secure_delete = OFF")
+            _make(base, path)
+            undo.pop_all()
+        sync_folder(path.parent)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used for the gateway's state: {error.strerror or error}") from None
+    except SQL_ERRORS as error:
+        raise ConfigError(
+            f"{path} cannot be used for the gateway's state: {error}", "name another folder with --state DIR"
+        ) from None
+    return base
+
+
+def _make(base: sqlite3.Connection, path: Path) -> None:
+    """The tables, if they are not there; in one transaction, for two gateways may start at once."""
+    base.execute("BEGIN IMMEDIATE")
+    application = base.execute("PRAGMA application_id").fetchone()[0]
+    version = base.execute("PRAGMA user_version").fetchone()[0]
+    if application == 0 and base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        for statement in _TABLES:
+            base.execute(statement)
+        base.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        base.execute(f"PRAGMA user_version = {VERSION}")
+    elif application != APPLICATION_ID or version > VERSION:
+        raise ConfigError(
+            f"{path} is not the state of a gateway of this version", "name another folder with --state DIR"
+        )
+    base.execute("COMMIT")
+
+
+def _values(row: Row) -> tuple[object, ...]:
+    told = _Told(
+        row.name,
+        row.group,
+        row.is_async,
+        row.key,
+        row.query,
+        row.headers,
+        row.tries,
+        row.status,
+        row.head,
+        None if row.body is None else (row.body.size, row.body.file),
+        None if row.answer is None else (row.answer.size, row.answer.file),
+    )
+    kept_bytes = 0 if row.answer is None else row.answer.size
+    state = _STATES[row.state]
+    return row.job, row.version, state, row.owner, row.accepted_at, row.changed_at, kept_bytes, _encode(told)
+
+
+def _data(content: Content | None) -> bytes | None:
+    return None if content is None else content.data
+
+
+def _row(found: tuple[bytes, int, int, str, float, float, bytes, bytes | None, bytes | None]) -> Row:
+    job, version, state, owner, accepted_at, changed_at, encoded, body, answer = found
+    told = _decode(encoded)
+    return Row(
+        job=JobId(job),
+        name=told.name,
+        owner=owner,
+        state=_STATE_NAMES[state],
+        group=told.group,
+        is_async=told.is_async,
+        key=told.key,
+        query=told.query,
+        headers=told.headers,
+        body=None if told.body is None else Content(told.body[0], body, told.body[1]),
+        tries=told.tries,
+        status=told.status,
+        head=told.head,
+        answer=None if told.answer is None else Content(told.answer[0], answer, told.answer[1]),
+        version=version,
+        accepted_at=accepted_at,
+        changed_at=changed_at,
+    )
+
+
+def _sync(path: str) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,325 @@
+"""`waku drill --groups G`: is nothing lost when a node, a leader, a whole group or the gateway dies? (SPEC O4, G2)
+
+    clients ── HTTP ──► gateway ──► groups ──► nodes        all but the clients are processes, and die by SIGKILL
+
+Every second job is handed in and waited for over one request; the others are handed in, left, and asked for. A client
+that gets no answer, or is told to come again, sends the same job under the same id. The faults are spread over the
+jobs: each is due when so many are done. What happened is marked by all, in one file, and counted in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.app import drill_marks as dm
+from wakugumi.app.drill_client import job_id
+from wakugumi.app.drill_fleet import Member, State, last_line
+from wakugumi.app.drill_marks import Mark, Marks, now
+from wakugumi.app.output import duration, one
+from wakugumi.app.progress import Tally, progress
+from wakugumi.app.tiers import GATEWAY, GROUP, NODE, Part, Tiers, parts_of
+from wakugumi.errors import ConfigError, Lost
+from wakugumi.limits import MIB
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.calls import Calls
+
+CLIENTS: Final = 16
+"""Requests that are under way at once."""
+NODE_DIES: Final = "node"
+LEADER_DIES: Final = "leader"
+GROUP_DIES: Final = "group"
+GATEWAY_DIES: Final = "gateway"
+FAULTS: Final = (NODE_DIES, LEADER_DIES, GROUP_DIES, GATEWAY_DIES)
+"""In the order in which they come."""
+
+_LOOK_EVERY_S: Final = 0.02
+_ASK_AGAIN_S: Final = 0.2
+_START_WITHIN_S: Final = 30.0
+_RESULT_BYTES_MAX: Final = 1 * MIB
+_BOUNDARY: Final = "drill"
+_CLIENT: Final = "client.1"
+
+
+class TierWanted(msgspec.Struct, frozen=True):
+    """What the options say."""
+
+    jobs: int
+    groups: int
+    nodes: int
+    slots: int
+    away_s: float
+    job_ms: float
+    patience_s: float
+
+
+class TierCount(msgspec.Struct):
+    """What became of all jobs."""
+
+    jobs: int
+    answered: int = 0
+    lost: list[int] = []
+    """Handed in, and never answered."""
+    failed: list[int] = []
+    """Answered, but not with what their program made."""
+    differing: list[int] = []
+    """Asked for again in the end, and answered otherwise."""
+    asked_again: int = 0
+    sent_again: int = 0
+    """Requests that had no answer, or were told to come again."""
+    runs: int = 0
+    again_cut: int = 0
+    """Runs beyond the first, because the node was killed while the one before ran."""
+    again_needed: int = 0
+    """Because somebody who knew of the one before was killed meanwhile."""
+    again_without_need: list[int] = []
+    faults: list[str] = []
+
+    @property
+    def wrong(self) -> list[str]:
+        """What must not be."""
+        missing = [fault for fault in FAULTS if fault not in self.faults]
+        found = [
+            (self.lost, "lost"),
+            (self.failed, "answered with something else than their program made"),
+            (self.differing, "answered otherwise when they were asked for again"),
+            (self.again_without_need, "run again without need"),
+        ]
+        said = [f"{one(len(jobs), 'job')} {what}: {_some(jobs)}" for jobs, what in found if jobs]
+        return said + ([f"it ended before these faults: {', '.join(missing)}"] if missing else [])
+
+
+class TierDrill:
+    """One run."""
+
+    def __init__(self, wanted: TierWanted, folder: Path) -> None:
+        self._wanted = wanted
+        self._folder = folder
+        tiers = Tiers(wanted.groups, wanted.nodes, wanted.slots, folder / dm.FOLDER_PROGRAMS, dm.PROGRAM, folder)
+        self._parts = parts_of(tiers)
+        self._gateway = self._parts[-1].url
+        self._left = list(range(wanted.jobs, 0, -1))
+        self._done: dict[int, bytes] = {}
+        self._faults = [((at + 1) * wanted.jobs // (len(FAULTS) + 1), fault) for at, fault in enumerate(FAULTS)]
+        self._count = TierCount(wanted.jobs)
+        self._last_at = now()
+        self._seen: list[Mark] = []
+
+    async def run(self) -> TierCount:
+        """Run it, and count. Raises ConfigError if they cannot be started."""
+        from wakugumi.adapters.calls import Calls
+
+        (self._folder / "logs").mkdir()
+        path = self._folder / "marks"
+        marks = Marks(path)
+        dm.write_program(self._folder, path, reads_its_file=True)
+        members = {part.name: Member(part.name, ("wakugumi", *part.words), self._folder, marks) for part in self._parts}
+        tally = Tally(self._wanted.jobs)
+        drawn = progress(tally)
+        tasks, calls = Tasks(), Calls()
+        try:
+            await self._start(members)
+            clients = [tasks.start(self._hand_in(calls, marks, tally), name=f"client {n}") for n in range(CLIENTS)]
+            while not all(client.done() for client in clients):
+                for member in members.values():
+                    member.look(now())
+                self._strike(members, drawn.say)
+                drawn.show()
+                if now() - self._last_at > self._wanted.patience_s:
+                    drawn.say(f"given up: no result for {duration(self._wanted.patience_s)}")
+                    break
+                await asyncio.sleep(_LOOK_EVERY_S)
+            for client in clients:
+                if client.done():
+                    client.result()
+            await self._ask_all_again(calls)
+        finally:
+            drawn.close()
+            await tasks.close()
+            await calls.close()
+            for member in reversed(members.values()):
+                member.end()
+            self._seen = marks.new()
+            marks.close()
+        return self._counted()
+
+    async def _start(self, members: dict[str, Member]) -> None:
+        for part in self._parts:
+            member = members[part.name]
+            member.look(now())
+            while not member.seen_up:
+                member.look_whether_up()
+                member.look(now())
+                if member.state is State.AWAY or now() - member.started_at > _START_WITHIN_S:
+                    raise ConfigError(f"{member.name} cannot be started: {last_line(member.log)}")
+                await asyncio.sleep(_LOOK_EVERY_S)
+
+    # The clients.
+
+    async def _hand_in(self, calls: Calls, marks: Marks, tally: Tally) -> None:
+        while self._left:
+            number = self._left.pop()
+            body = await self._answered(calls, number, waits=number % 2 == 0)
+            good = answer_number(body) == number
+            self._done[number] = body
+            if not good:
+                self._count.failed.append(number)
+            marks.put(dm.RESULT, _CLIENT, number, "OK" if good else "FAILED")
+            tally.add(ok=good)
+            self._last_at = now()
+
+    async def _answered(self, calls: Calls, number: int, *, waits: bool) -> bytes:
+        """Send it, as often as it takes, until it is answered; what came is what it is."""
+        name = job_id(number)
+        while True:
+            try:
+                if waits:
+                    status, body = await self._call(calls, "POST", f"/submit/{name}", number)
+                    if status == 200:
+                        return body
+                else:
+                    status, body = await self._call(calls, "POST", f"/submit/{name}?async=1", number)
+                    if status in {200, 202}:
+                        status, body = await self._fetched(calls, name)
+                        if status == 200:
+                            return body
+                if status < 500 and status != 404:
+                    return body
+            except Lost:
+                pass
+            self._count.sent_again += 1
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _fetched(self, calls: Calls, name: str) -> tuple[int, bytes]:
+        """Asked for until it is there. Raises Lost."""
+        while True:
+            status, body = await self._call(calls, "GET", f"/status/{name}")
+            if status == 200 and msgspec.json.decode(body).get("state") in {"done", "failed"}:
+                return await self._call(calls, "GET", f"/result/{name}")
+            if status >= 400:
+                return status, body
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _call(self, calls: Calls, method: str, path: str, number: int = 0) -> tuple[int, bytes]:
+        headers, body = {}, None
+        if number:
+            headers["Content-Type"] = f"multipart/form-data; boundary={_BOUNDARY}"
+            body = _form(number, self._wanted.job_ms / 1000)
+        async with calls.call(method, self._gateway + path, headers=headers, body=body) as answer:
+            return answer.status, await answer.read(_RESULT_BYTES_MAX)
+
+    async def _ask_all_again(self, calls: Calls) -> None:
+        """One id has one result: whoever asks again gets the same."""
+        for number, body in list(self._done.items()):
+            status, again = await self._call(calls, "GET", f"/result/{job_id(number)}")
+            self._count.asked_again += 1
+            if status != 200 or again != body:
+                self._count.differing.append(number)
+
+    # The faults.
+
+    def _strike(self, members: dict[str, Member], tell: Callable[[str], None]) -> None:
+        if not self._faults or len(self._done) < self._faults[0][0]:
+            return
+        _, fault = self._faults[0]
+        struck = [members[part.name] for part in struck_by(fault, self._parts)]
+        if any(member.state is not State.RUNS for member in struck):
+            return
+        self._faults.pop(0)
+        for member in struck:
+            member.kill(self._wanted.away_s)
+        self._count.faults.append(fault)
+        self._last_at = now()
+        names = ", ".join(member.name for member in struck)
+        tell(f"killed {names} for {self._wanted.away_s:g} s; {one(len(self._done), 'job')} finished")
+
+    def _counted(self) -> TierCount:
+        count = self._count
+        count.answered = len(self._done)
+        count.lost = [number for number in range(1, count.jobs + 1) if number not in self._done]
+        count_runs(count, self._seen)
+        return count
+
+
+def count_runs(count: TierCount, marks: Sequence[Mark]) -> None:
+    """How often each program ran, and why more than once."""
+    starts: dict[int, list[Mark]] = defaultdict(list)
+    ended: Counter[tuple[int, str]] = Counter()
+    for mark in marks:
+        if mark.what == dm.START:
+            starts[mark.job].append(mark)
+        elif mark.what == dm.END:
+            ended[mark.job, mark.rest] += 1
+    kills = [mark.at for mark in marks if mark.what == dm.KILL]
+    for number, runs in starts.items():
+        count.runs += len(runs)
+        for before, after in pairwise(runs):
+            if not ended[number, before.rest]:
+                count.again_cut += 1
+            elif any(before.at - _LOOK_EVERY_S <= at <= after.at + _LOOK_EVERY_S for at in kills):
+                count.again_needed += 1
+            else:
+                count.again_without_need.append(number)
+
+
+def tier_rows(count: TierCount) -> list[tuple[str, str, str]]:
+    """For a table."""
+    return [
+        ("jobs", str(count.jobs), "handed in through the gateway, each under an id of its own"),
+        ("answered", str(count.answered), "with what their program made, if they did not fail"),
+        ("lost", str(len(count.lost)), "must be 0"),
+        ("failed", str(len(count.failed)), "must be 0"),
+        (
+            "asked for again",
+            str(count.asked_again),
+            f"of which {len(count.differing)} were answered otherwise: must be 0",
+        ),
+        ("sent again", str(count.sent_again), "requests that had no answer, or were told to come again"),
+        ("runs", str(count.runs), "of programs, the first of each job included"),
+        ("again: cut", str(count.again_cut), "needed: their node was killed while they ran"),
+        ("again: forgotten", str(count.again_needed), "needed: who knew of their run was killed"),
+        ("again: no need", str(len(count.again_without_need)), "must be 0"),
+        ("faults", str(len(count.faults)), ", ".join(count.faults) or "none"),
+    ]
+
+
+def struck_by(fault: str, parts: Sequence[Part]) -> list[Part]:
+    """Whom a fault kills: of the first group a node or the leader, then the whole second group, or the last."""
+    last = max(part.group for part in parts)
+    match fault:
+        case "node":
+            return [next(part for part in parts if part.kind == NODE and part.group == 1)]
+        case "leader":
+            return [next(part for part in parts if part.kind == GROUP and part.group == 1)]
+        case "group":
+            return [part for part in parts if part.group == min(2, last)]
+        case _:
+            return [part for part in parts if part.kind == GATEWAY]
+
+
+def _form(number: int, seconds: float) -> bytes:
+    head = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="number.in"\r\n\r\n'
+    return f"{head}{number} {seconds:g}\n\r\n--{_BOUNDARY}--\r\n".encode()
+
+
+def answer_number(body: bytes) -> int | None:
+    """What the program wrote, of a result."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            return int(archive.read("number.txt"))
+    except (zipfile.BadZipFile, KeyError, ValueError):
+        return None
+
+
+def _some(jobs: Sequence[int]) -> str:
+    return ", ".join(map(str, jobs[:10])) + (", …" if len(jobs) > 10 else "")

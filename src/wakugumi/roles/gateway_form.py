@@ -1,0 +1,70 @@
+"""Is this a job that a gateway can pass on? Its query and its form are looked at, and nothing is changed.
+
+A form that a group would refuse is refused here, before anything is kept: the pieces go on as they came, while a parser
+looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from wakugumi.adapters.receive import FIELD, FILE_NAME, too_large
+from wakugumi.adapters.visit import Visit
+from wakugumi.core.names import check_file_name
+from wakugumi.errors import Refused
+from wakugumi.roles.http_job import CLIENT_HEADER
+from wakugumi.wire.multipart import Multipart, Part, boundary_of
+from wakugumi.wire.percent import percent_decoded
+
+PASSED_ON: Final = ("Content-Type", CLIENT_HEADER)
+"""Headers of a job."""
+ASYNC: Final = "async"
+"""The one parameter that is the gateway's own."""
+_YES: Final = frozenset({"1", "true", "yes"})
+_NO: Final = frozenset({"0", "false", "no"})
+
+
+def wants_async(visit: Visit) -> bool:
+    """Does its client come again for the answer? Raises Refused."""
+    said = visit.query(ASYNC)
+    if said and said[-1] not in _YES | _NO:
+        raise Refused("bad-request", f"async is 1 or 0, not {said[-1][:80]!r}")
+    if said:
+        return said[-1] in _YES
+    wishes = (visit.header("Prefer") or "").lower().replace(";", ",").split(",")
+    return "respond-async" in [wish.strip() for wish in wishes]
+
+
+def query_for_group(visit: Visit) -> str:
+    """Without what is meant for the gateway."""
+    pairs = visit.query_text.split("&")
+    return "&".join(pair for pair in pairs if pair and percent_decoded(pair.partition("=")[0]) != ASYNC)
+
+
+def headers_for_group(visit: Visit) -> dict[str, str]:
+    return {name: value for name in PASSED_ON if (value := visit.header(name)) is not None}
+
+
+async def form_pieces(visit: Visit, bytes_max: int) -> AsyncIterator[bytes]:
+    """The body as it comes, if it is a form with one file. Raises Refused, or Lost for who is gone."""
+    parser = Multipart(boundary_of(visit.header("Content-Type")))
+    length = visit.content_length
+    if length is not None and length > bytes_max:
+        raise too_large(length, bytes_max)
+    has_file, came = False, 0
+    async for piece in visit.pieces():
+        came += len(piece)
+        if came > bytes_max:
+            raise too_large(came, bytes_max)
+        for event in parser.feed(piece):
+            if type(event) is Part:
+                if event.name != FIELD or has_file:
+                    what = f"two fields {FIELD!r}" if event.name == FIELD else f"a field {event.name[:80]!r}"
+                    raise Refused("bad-request", f"the form has {what}: it takes one field {FIELD!r} alone", "")
+                check_file_name(event.file_name or FILE_NAME)
+                has_file = True
+        yield piece
+    parser.finish()
+    if not has_file:
+        raise Refused("bad-request", f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")

@@ -1,0 +1,304 @@
+"""What does a gateway answer? (SPEC G2, G3)
+
+    POST   /submit/{job}     the answer itself, or 202 and where to ask, for who prefers that
+    GET    /status/{job}     queued, running, done or failed
+    GET    /result/{job}     the answer, once there is one
+    GET    /events/{job}     each state as it comes, as server-sent events
+    DELETE /jobs/{job}       nobody wants it any more
+
+What is known is answered at once, and its body is not asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from wakugumi.adapters.shared import DONE, RUNNING, Content, Row
+from wakugumi.adapters.spool import Spool
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.visit import PageAt, Refusal, Reply, Stream, Visit
+from wakugumi.core.job import JobId
+from wakugumi.core.meters import Counter
+from wakugumi.errors import Lost, Refused
+from wakugumi.limits import (
+    GATEWAY_BODY_BYTES_MAX,
+    GATEWAY_EVENTS_MAX,
+    GATEWAY_QUEUE_MAX,
+    GATEWAY_RETRY_AFTER_S,
+    GATEWAY_SUBMITS_MAX,
+    HEARTBEAT_S,
+)
+from wakugumi.roles.gateway import Answered, Flight, Gateway, Gone, Outcome, outcome_of
+from wakugumi.roles.gateway_form import ASYNC, form_pieces, headers_for_group, query_for_group, wants_async
+from wakugumi.roles.gateway_forward import NoGroup, Problem
+from wakugumi.roles.http_job import JobForm, job_of
+
+_JSON: Final = "application/json"
+_LOOK_FIRST_S: Final = 0.01
+_LOOK_MAX_S: Final = 0.25
+"""How often a row of another gateway is looked at by who waits for it: at first often, then less."""
+_RETRY_AFTER: Final = {"Retry-After": f"{GATEWAY_RETRY_AFTER_S:.0f}"}
+
+
+class GatewayPages:
+    """The pages of one gateway."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        *,
+        body_bytes_max: int = GATEWAY_BODY_BYTES_MAX,
+        submits_max: int = GATEWAY_SUBMITS_MAX,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self._gateway = gateway
+        self._body_bytes_max = body_bytes_max
+        self._submits_max = submits_max
+        self._heartbeat_s = heartbeat_s
+        self._tasks = Tasks()
+        self.submits = 0
+        """Under way."""
+        self.idle = asyncio.Event()
+        """Set while there are none."""
+        self.idle.set()
+        self.events = 0
+        """Clients that are told as it comes."""
+        self.busy = Counter("wakugumi_gateway_busy_total", "Submissions that were told to come again, and why.", "why")
+
+    def pages(self) -> list[PageAt]:
+        return [
+            PageAt("POST", "/submit/", self.submit),
+            PageAt("GET", "/status/", self.status),
+            PageAt("GET", "/result/", self.result),
+            PageAt("GET", "/events/", self.watch),
+            PageAt("DELETE", "/jobs/", self.cancel),
+        ]
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def submit(self, visit: Visit) -> Reply:
+        name, job = job_of(visit)
+        form = JobForm.of(visit, also=(ASYNC,))
+        is_async = wants_async(visit)
+        if (row := await self._gateway.store.get(job)) is not None and row.state == DONE:
+            return _accepted(row) if is_async else self._kept(row)
+        new = Row(
+            job=job,
+            name=name,
+            owner=self._gateway.owner,
+            is_async=is_async,
+            key=form.key,
+            query=query_for_group(visit),
+            headers=headers_for_group(visit),
+        )
+        with self._seat():
+            spool = self._gateway.spools.new(self._body_bytes_max)
+            try:
+                coming = form_pieces(visit, self._body_bytes_max)
+                is_whole = await spool.begin(coming)
+                if not is_async:
+                    return await self._wait(visit, new, spool, None if is_whole else coming)
+                if not is_whole:
+                    await spool.fill(coming)
+                if len(self._gateway.queue) >= GATEWAY_QUEUE_MAX:
+                    self.busy.add("full")
+                    raise Refusal(503, "full", f"{GATEWAY_QUEUE_MAX} jobs wait here", _RETRY_AFTER)
+                body = await spool.keep(job)
+                try:
+                    return _accepted(await self._gateway.accept(msgspec.structs.replace(new, body=body)))
+                except BaseException:
+                    await self._take_back(job, body)
+                    raise
+            finally:
+                spool.close()
+
+    async def status(self, visit: Visit) -> Reply:
+        row = await self._known(visit)
+        return Reply(200, msgspec.json.encode(told(row)), _JSON, {"Cache-Control": "no-store"})
+
+    async def result(self, visit: Visit) -> Reply:
+        row = await self._known(visit, contents=True)
+        if row.answer is None:
+            why = f"failed: {row.head.get('detail', '')}" if row.is_final else f"is {row.state}"
+            raise Refused("no-result", f"the job {row.name} {why}")
+        return self._kept(row)
+
+    async def watch(self, visit: Visit) -> Reply:
+        row = await self._known(visit)
+        if self.events >= GATEWAY_EVENTS_MAX:
+            raise Refusal(503, "busy", f"{GATEWAY_EVENTS_MAX} others are told already", _RETRY_AFTER, "ask /status")
+        headers = {"Cache-Control": "no-store"}
+        return Reply(200, Stream(None, self._events(row)), "text/event-stream", headers)
+
+    async def cancel(self, visit: Visit) -> Reply:
+        row = await self._known(visit)
+        done = {"cancelled": await self._gateway.cancel(row)}
+        return Reply(202, msgspec.json.encode(done), _JSON)
+
+    @contextmanager
+    def _seat(self) -> Iterator[None]:
+        if self._gateway.is_stopping:
+            self.busy.add("stopping")
+            raise Refusal(503, "stopping", "this gateway is shutting down", _RETRY_AFTER, "ask another one")
+        if self.submits >= self._submits_max:
+            self.busy.add("busy")
+            text = f"{self._submits_max} submissions are served already"
+            raise Refusal(503, "busy", text, _RETRY_AFTER, "come again, or ask another gateway")
+        self.submits += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self.submits -= 1
+            if self.submits == 0:
+                self.idle.set()
+
+    async def _wait(self, visit: Visit, new: Row, spool: Spool, coming: AsyncIterator[bytes] | None) -> Reply:
+        """For the outcome of whoever forwards the job, which may be us. `coming` is what is still to be received."""
+        gateway = self._gateway
+        while True:
+            if (flight := gateway.flights.get(new.job)) is None:
+                order = gateway.calls.order(new.key or new.name)
+                if not order:
+                    self.busy.add("no-group")
+                    raise Refusal(503, "no-group", "every group is gone", _RETRY_AFTER)
+                first = msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1)
+                size = spool.size if coming is None else visit.content_length
+                entered = await gateway.enter(first, spool, size)
+                if isinstance(entered, Row):
+                    outcome = outcome_of(entered) if entered.is_final else await self._settled(visit, entered)
+                elif coming is None:
+                    outcome = await entered.outcome()
+                else:
+                    outcome = await self._received(entered, spool, coming)
+            else:
+                outcome = await flight.outcome()
+            if not isinstance(outcome, Gone):
+                return await self._reply(new.job, outcome)
+
+    async def _received(self, flight: Flight, spool: Spool, coming: AsyncIterator[bytes]) -> Outcome:
+        """The outcome of a flight whose body is still on its way. It may come first; then the rest is not wanted."""
+        filling = self._tasks.start(spool.fill(coming), name="receive", quiet=True)
+        try:
+            await asyncio.wait([filling, flight.told], return_when=asyncio.FIRST_COMPLETED)
+            if filling.done() and filling.exception() is not None:
+                await self._gateway.give_up(flight)
+                filling.result()
+            return await flight.outcome()
+        finally:
+            if not filling.done():
+                filling.cancel()
+                await asyncio.wait([filling])
+
+    async def _settled(self, visit: Visit, row: Row) -> Outcome:
+        """What becomes of a job of another gateway, or of one that waits here for its turn."""
+        pause_s = _LOOK_FIRST_S
+        gateway = self._gateway
+        while True:
+            if (flight := gateway.flights.get(row.job)) is not None:
+                return await flight.outcome()
+            found = await gateway.store.get(row.job, contents=False)
+            if found is None or found.is_final or await gateway.is_forsaken(found):
+                whole = await gateway.store.get(row.job)
+                return Gone() if whole is None else outcome_of(whole)
+            if visit.is_gone:
+                raise Lost("nobody waits any more", "dead")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LOOK_MAX_S)
+
+    async def _reply(self, job: JobId, outcome: Outcome) -> Reply:
+        match outcome:
+            case Answered(status, head, size, body):
+                if isinstance(body, Content):
+                    return _answer(status, head, self._gateway.spools.read(body), body.size)
+                try:
+                    return _answer(status, head, body.pieces(), size)
+                except Lost:  # It was on its way, and is kept now.
+                    row = await self._gateway.store.get(job)
+                    if row is None or row.answer is None:
+                        raise
+                    return self._kept(row)
+            case Problem(status, code, detail, hint):
+                headers = _RETRY_AFTER if status == 503 else {}
+                raise Refusal(status, code, detail, dict(headers), hint)
+            case NoGroup(detail):
+                self.busy.add("no-group")
+                raise Refusal(503, "no-group", detail, _RETRY_AFTER)
+            case Gone():
+                raise AssertionError("who is told that asks anew")
+
+    def _kept(self, row: Row) -> Reply:
+        assert row.answer is not None
+        return _answer(row.status, row.head, self._gateway.spools.read(row.answer), row.answer.size)
+
+    async def _known(self, visit: Visit, *, contents: bool = False) -> Row:
+        name, job = job_of(visit)
+        row = await self._gateway.store.get(job, contents=contents)
+        if row is None:
+            raise Refused("unknown-job", f"no gateway knows the job {name}", "send it to /submit")
+        return row
+
+    async def _take_back(self, job: JobId, body: Content) -> None:
+        """It was not accepted after all. If its row names the body nevertheless, that is kept with it."""
+        if body.file:
+            row = await self._gateway.store.get(job)
+            if row is None or body.file not in row.files:
+                self._gateway.spools.remove(body.file)
+
+    async def _events(self, row: Row) -> AsyncIterator[bytes]:
+        clock = asyncio.get_running_loop().time
+        self.events += 1
+        try:
+            said: tuple[str, str] | None = None
+            spoke_at, pause_s = clock(), _LOOK_FIRST_S
+            found: Row | None = row
+            while found is not None:
+                if (now := (found.state, found.group)) != said:
+                    said, spoke_at, pause_s = now, clock(), _LOOK_FIRST_S
+                    yield b"event: state\ndata: " + msgspec.json.encode(told(found)) + b"\n\n"
+                    if found.is_final:
+                        return
+                elif clock() - spoke_at >= self._heartbeat_s:
+                    spoke_at = clock()
+                    yield b": still here\n\n"
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LOOK_MAX_S)
+                found = await self._gateway.store.get(row.job, contents=False)
+        finally:
+            self.events -= 1
+
+
+def told(row: Row) -> dict[str, Any]:
+    """A job as /status and /events tell it."""
+    said: dict[str, Any] = {"job": row.name, "state": row.state, "async": row.is_async, "tries": row.tries}
+    if row.group:
+        said["group"] = row.group
+    said["accepted"], said["changed"] = row.accepted_at, row.changed_at
+    if row.is_final and row.answer is None:
+        said |= {"status": "FAILED", "reason": row.head.get("code", ""), "detail": row.head.get("detail", "")}
+    elif row.is_final:
+        said["status"] = row.head.get("Waku-Status", "OK")
+        if (reason := row.head.get("Waku-Reason")) is not None:
+            said["reason"] = reason
+        if (code := row.head.get("Waku-Exit-Code")) is not None:
+            said["exit_code"] = int(code) if code.lstrip("-").isdigit() else code
+        said["result"] = f"/result/{row.name}"
+    return said
+
+
+def _accepted(row: Row) -> Reply:
+    where = f"/status/{row.name}"
+    body = {"job": row.name, "state": row.state, "status": where, "result": f"/result/{row.name}"}
+    return Reply(202, msgspec.json.encode(body), _JSON, {"Location": where})
+
+
+def _answer(status: int, head: dict[str, str], body: bytes | AsyncIterator[bytes], size: int | None) -> Reply:
+    headers = {name: value for name, value in head.items() if name != "Content-Type"}
+    content_type = head.get("Content-Type", "application/zip")
+    return Reply(status, body if isinstance(body, bytes) else Stream(size, body), content_type, headers)

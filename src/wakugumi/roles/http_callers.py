@@ -1,0 +1,221 @@
+"""How does somebody who asks by HTTP become a client of `dispatch`? By a counter: a client's door inside the leader.
+
+    visit ──► counter of its client id ──► Submitted ──► dispatch ──► SendResult ──► counter ──► the visit's answer
+
+So a job that came by HTTP is one like any other: on disk before anything, fair, capped, explained (SPEC L5–L9). Of one
+job there is at most one visit at a counter, so that it is known whose refusal it is; the next one gets another counter.
+Whoever leaves before the answer leaves the job to go on: its result is taken for them, and kept for whoever asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import TYPE_CHECKING, TypeVar
+
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.visit import Visit
+from wakugumi.core import events as ev
+from wakugumi.core.events import LeaderDo
+from wakugumi.core.job import ClientId, ConnId, JobId
+from wakugumi.core.questions import Answer, Question
+from wakugumi.errors import Lost, Refused
+from wakugumi.limits import HTTP_CLIENTS_MAX, HTTP_GONE_S, HTTP_LINGER_S, READ_BYTES_LARGE
+
+if TYPE_CHECKING:
+    from wakugumi.roles.leader import Leader
+
+log = logging.getLogger("wakugumi.leader")
+
+A = TypeVar("A")
+
+
+class HttpCallers:
+    """All that ask one leader by HTTP."""
+
+    def __init__(
+        self, leader: Leader, cap: int, *, linger_s: float = HTTP_LINGER_S, clients_max: int = HTTP_CLIENTS_MAX
+    ) -> None:
+        """`cap` is how many jobs of one client id may be in flight."""
+        self._leader = leader
+        self._cap = cap
+        self._linger_s = linger_s
+        self._clients_max = clients_max
+        self._clients: dict[ClientId, list[Counter]] = {}
+        self._desk: Desk | None = None
+        self._tasks = Tasks()
+        self._looking: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Visits that wait for an answer."""
+        return sum(len(counter.visits) for counter in self._counters())
+
+    @property
+    def counters(self) -> int:
+        return sum(map(len, self._clients.values()))
+
+    async def wait_for(
+        self, visit: Visit, client: ClientId, job: JobId, say: Callable[[ConnId], ev.Submitted | ev.Claimed]
+    ) -> ev.SendResult:
+        """What becomes of a job: `say` submits it, or asks for its result. Raises Refused, or Lost if the visit ends
+        before."""
+        counter = self._counter(client, job)
+        answer: asyncio.Future[ev.SendResult] = asyncio.get_running_loop().create_future()
+        counter.visits[job] = visit, answer
+        event = say(counter.conn)
+        self._leader.drive.post(event)
+        if isinstance(event, ev.Submitted) and len(event.payload) >= READ_BYTES_LARGE:
+            self._leader.drive.flush()
+        try:
+            return await answer
+        finally:
+            counter.leave(job, answer)
+
+    def adopt(self, client: ClientId, jobs: Iterable[JobId]) -> None:
+        """Take these results when they come, for whoever waited for them before this leader was started."""
+        if jobs := tuple(jobs):
+            counter = self._counter(client, jobs[0])
+            counter.left.update(jobs)
+            self._leader.drive.post(ev.Claimed(counter.conn, jobs))
+
+    async def ask(self, question: Question) -> Answer:
+        """Raises Refused."""
+        if self._desk is None:
+            self._desk = Desk(self._leader, self._leader.new_conn())
+            self._leader.insiders[self._desk.conn] = self._desk
+        return await self._desk.ask(question)
+
+    async def close(self) -> None:
+        """Those who wait are told to come again: what was accepted is kept, where the leader keeps a journal."""
+        self._closed = True
+        for counter in self._counters():
+            counter.refuse_all("stopping", "the leader is shutting down")
+        if self._desk is not None:
+            self._desk.refuse_all("stopping", "the leader is shutting down")
+        await self._tasks.close()
+
+    def _counters(self) -> list[Counter]:
+        return [counter for counters in self._clients.values() for counter in counters]
+
+    def _counter(self, client: ClientId, job: JobId) -> Counter:
+        """One of this client's at which nobody waits, or waited, for this job. Raises Refused."""
+        if self._closed:
+            raise Refused("stopping", "the leader is shutting down")
+        for counter in self._clients.get(client, ()):
+            if job not in counter.visits and job not in counter.left:
+                return counter
+        if client not in self._clients and len(self._clients) >= self._clients_max:
+            raise Refused("full", f"{len(self._clients)} client ids are in use over HTTP")
+        counter = Counter(self._leader, self._leader.new_conn())
+        self._clients.setdefault(client, []).append(counter)
+        self._leader.insiders[counter.conn] = counter
+        self._leader.drive.post(ev.ClientJoined(counter.conn, client, self._cap, receipts=True, heartbeats=False))
+        if self._looking is None:
+            self._looking = self._tasks.start(self._look_after(), name="callers by HTTP")
+        return counter
+
+    async def _look_after(self) -> None:
+        """Let those go that are gone, and counters that nobody used for a while."""
+        clock = asyncio.get_running_loop().time
+        while self._clients:
+            await asyncio.sleep(HTTP_GONE_S)
+            for client, counters in list(self._clients.items()):
+                for counter in list(counters):
+                    counter.look(clock())
+                    if clock() - counter.used_at >= self._linger_s:
+                        counters.remove(counter)
+                        del self._leader.insiders[counter.conn]
+                        self._leader.drive.post(ev.Left(counter.conn))
+                if not counters:
+                    del self._clients[client]
+        self._looking = None
+
+
+class Counter:
+    """One door of one client id."""
+
+    def __init__(self, leader: Leader, conn: ConnId) -> None:
+        self.conn = conn
+        self.visits: dict[JobId, tuple[Visit, asyncio.Future[ev.SendResult]]] = {}
+        self.left: set[JobId] = set()
+        """Jobs whose visits left before they were done."""
+        self.used_at = asyncio.get_running_loop().time()
+        self._post = leader.drive.post
+
+    def perform(self, effect: LeaderDo) -> None:
+        if isinstance(effect, ev.SendResult):
+            # The answer is as good as sent: if it does not arrive, the same is kept for whoever asks again.
+            self._post(ev.Confirmed(self.conn, (effect.job,)))
+            self.left.discard(effect.job)
+            self._tell(effect.job, effect)
+        elif isinstance(effect, ev.SendRefusal):
+            self.left.discard(effect.job)
+            self._tell(effect.job, Refused(effect.code, effect.text))
+        elif isinstance(effect, ev.Complain):
+            log.warning("a caller by HTTP: %s", effect.text)
+
+    def leave(self, job: JobId, answer: asyncio.Future[ev.SendResult]) -> None:
+        """Its visit does not wait any longer."""
+        del self.visits[job]
+        if not answer.done() or answer.cancelled() or isinstance(answer.exception(), Lost):
+            self.left.add(job)
+
+    def look(self, now: float) -> None:
+        """Who is gone?"""
+        for visit, answer in list(self.visits.values()):
+            if visit.is_gone:
+                _settle(answer, Lost("it left before its job was done", "dead"))
+        if self.visits or self.left:
+            self.used_at = now
+
+    def refuse_all(self, code: str, text: str) -> None:
+        for _, answer in self.visits.values():
+            _settle(answer, Refused(code, text))
+
+    def _tell(self, job: JobId, outcome: ev.SendResult | Refused) -> None:
+        if job in self.visits:
+            _settle(self.visits[job][1], outcome)
+
+
+class Desk:
+    """Where questions are asked. Nobody joins for that."""
+
+    def __init__(self, leader: Leader, conn: ConnId) -> None:
+        self.conn = conn
+        self._post = leader.drive.post
+        self._asked: dict[bytes, asyncio.Future[Answer]] = {}
+        self._ids = count(1)
+
+    async def ask(self, question: Question) -> Answer:
+        """Raises Refused."""
+        ask_id = next(self._ids).to_bytes(16, "little")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[ask_id] = answer
+        self._post(ev.Asked(self.conn, ask_id, question))
+        try:
+            return await answer
+        finally:
+            del self._asked[ask_id]
+
+    def perform(self, effect: LeaderDo) -> None:
+        if isinstance(effect, ev.SendAnswer) and effect.ask_id in self._asked:
+            _settle(self._asked[effect.ask_id], effect.answer)
+        elif isinstance(effect, ev.SendNo) and effect.ask_id in self._asked:
+            _settle(self._asked[effect.ask_id], Refused(effect.code, effect.text))
+
+    def refuse_all(self, code: str, text: str) -> None:
+        for answer in self._asked.values():
+            _settle(answer, Refused(code, text))
+
+
+def _settle(answer: asyncio.Future[A], outcome: A | Refused | Lost) -> None:
+    if answer.done():
+        return
+    if isinstance(outcome, Refused | Lost):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)

@@ -1,0 +1,171 @@
+"""Which group gets a job: by load, by nearness, by hash; and which is not worth waiting for."""
+
+from __future__ import annotations
+
+import pytest
+
+from wakugumi.core.groups import HASH, LEAST_LOADED, NEAR, Capacity, GroupAt, Groups, parse_group
+from wakugumi.errors import ConfigError
+from wakugumi.limits import GROUP_EMPTY_S, GROUP_MISSES_MAX
+
+
+def groups(choice: str = LEAST_LOADED, zone: str = "", **free: int) -> Groups:
+    """Groups with ten slots each, so many of them free. Those whose names begin with f are in zone f."""
+    made = Groups([GroupAt(name, f"http://{name}", name[0]) for name in free], choice, zone)
+    for name, number in free.items():
+        made.polled(name, Capacity(10 - number, 10, 0, number), 0.0)
+    return made
+
+
+@pytest.mark.spec("G4")
+def test_the_least_loaded_goes_first() -> None:
+    assert groups(a=2, b=9, c=5).order("x", 1.0) == ["b", "c", "a"]
+
+
+def test_what_was_sent_since_the_last_poll_counts() -> None:
+    some = groups(a=9, b=7)
+    for _ in range(4):
+        some.sent("a")
+    assert some.order("x", 1.0) == ["b", "a"]
+    some.polled("a", Capacity(1, 10, 0, 9), 1.0)
+    assert some.order("x", 1.0) == ["a", "b"]
+
+
+def test_equals_take_turns() -> None:
+    some = groups(a=10, b=10, c=10)
+    assert {some.order("x", 1.0)[0] for _ in range(6)} == {"a", "b", "c"}
+
+
+def test_of_two_equally_free_the_heavier_goes_first() -> None:
+    some = Groups([GroupAt("a", "http://a"), GroupAt("b", "http://b", weight=2)])
+    for name in ("a", "b"):
+        some.polled(name, Capacity(0, 10, 0, 10), 0.0)
+    assert [some.order("x", 1.0)[0] for _ in range(4)] == ["b"] * 4
+
+
+def test_a_group_whose_jobs_wait_goes_after_one_whose_do_not() -> None:
+    some = groups(a=0, b=0)
+    some.polled("a", Capacity(10, 10, 30, 0), 0.0)
+    assert [some.order("x", 1.0)[0] for _ in range(4)] == ["b"] * 4
+
+
+@pytest.mark.spec("G4")
+def test_near_groups_go_first_while_they_have_room() -> None:
+    some = groups(NEAR, "f", a=10, f1=1, f2=3)
+    assert some.order("x", 1.0) == ["f2", "f1", "a"]
+    some.polled("f1", Capacity(10, 10, 0, 0), 1.0)
+    assert some.order("x", 1.0) == ["f2", "a", "f1"]
+
+
+@pytest.mark.spec("G4")
+def test_the_same_key_has_the_same_group_whatever_the_load() -> None:
+    some = groups(HASH, a=1, b=2, c=3)
+    before = [some.order(f"key{n}", 1.0) for n in range(50)]
+    some.polled("a", Capacity(0, 10, 0, 10), 1.0)
+    assert [some.order(f"key{n}", 1.0) for n in range(50)] == before
+
+
+@pytest.mark.spec("G4")
+def test_only_the_keys_of_a_group_that_goes_are_moved_and_they_come_back() -> None:
+    some = groups(HASH, a=1, b=1, c=1, d=1)
+    keys = [f"key{n}" for n in range(400)]
+    before = {key: some.order(key, 1.0) for key in keys}
+    for _ in range(GROUP_MISSES_MAX):
+        some.missed("c")
+    for key in keys:
+        assert some.order(key, 1.0) == [name for name in before[key] if name != "c"]
+    some.polled("c", Capacity(0, 10, 0, 10), 2.0)
+    assert {key: some.order(key, 2.0) for key in keys} == before
+
+
+def test_a_groups_share_of_the_keys_is_its_weight() -> None:
+    some = Groups([GroupAt("a", "http://a"), GroupAt("b", "http://b", weight=3)], HASH)
+    for name in ("a", "b"):
+        some.polled(name, Capacity(0, 10, 0, 10), 0.0)
+    first = [some.order(f"key{n}", 1.0)[0] for n in range(4000)]
+    assert 2800 < first.count("b") < 3200
+
+
+def test_a_group_that_failed_rests_longer_each_time_until_it_answers() -> None:
+    some = groups(a=10, b=1)
+    some.failed("a", 0.0, 0.5)
+    assert some.order("x", 0.9) == ["b", "a"]
+    assert some.order("x", 1.1) == ["a", "b"]
+    some.failed("a", 1.1, 0.5)
+    assert some.order("x", 3.0) == ["b", "a"]
+    some.check()
+    some.answered("a")
+    assert some.order("x", 3.0) == ["a", "b"]
+    some.check()
+
+
+def test_a_group_without_workers_comes_last_and_one_that_was_full_after_those_with_room() -> None:
+    some = groups(a=10, b=5, c=1)
+    some.polled("a", Capacity(), 0.0)
+    some.was_full("b", 0.0, 5.0)
+    assert some.order("x", 1.0) == ["c", "b", "a"]
+    assert some.order("x", 6.0) == ["b", "c", "a"]
+
+
+def test_a_group_that_answers_no_poll_is_gone_until_it_does() -> None:
+    some = groups(a=10, b=10)
+    for _ in range(GROUP_MISSES_MAX):
+        assert not some.is_gone("a")
+        some.missed("a")
+    assert some.is_gone("a")
+    assert some.order("x", 1.0) == ["b"]
+    assert some.capacity() == Capacity(0, 10, 0, 10)
+    some.polled("a", Capacity(0, 10, 0, 10), 1.0)
+    assert not some.is_gone("a")
+
+
+def test_a_deserted_group_is_left_only_for_one_that_has_workers() -> None:
+    some = groups(a=10, b=10)
+    some.polled("a", Capacity(), 100.0)
+    some.polled("a", Capacity(), 102.0)
+    assert not some.is_deserted("a", 50.0, 100.0 + GROUP_EMPTY_S - 1)
+    assert some.is_deserted("a", 50.0, 100.0 + GROUP_EMPTY_S)
+    assert not some.is_deserted("a", 105.0, 100.0 + GROUP_EMPTY_S), "the job has only just come there"
+    some.polled("b", Capacity(), 101.0)
+    assert not some.is_deserted("a", 50.0, 200.0)
+
+
+def test_groups_that_were_never_polled_are_tried() -> None:
+    assert set(Groups([GroupAt("a", "http://a"), GroupAt("b", "http://b")]).order("x", 0.0)) == {"a", "b"}
+
+
+def test_every_group_is_told_with_a_word() -> None:
+    some = groups(a=10, b=5, c=1, d=1, e=1)
+    some.polled("a", Capacity(), 0.0)
+    some.was_full("b", 0.0, 5.0)
+    some.failed("c", 0.0, 0.5)
+    for _ in range(GROUP_MISSES_MAX):
+        some.missed("d")
+    assert [word for _, word, _ in some.states(0.5)] == ["empty", "full", "resting", "gone", "ok"]
+
+
+def test_a_group_is_named_with_its_zone_and_its_weight() -> None:
+    assert parse_group("a=http://h:1/") == GroupAt("a", "http://h:1")
+    assert parse_group("a=https://h:1,zone=east-1,weight=2.5") == GroupAt("a", "https://h:1", "east-1", 2.5)
+
+
+NO_GROUPS = """
+a
+a=
+=http://h
+a=h:1
+a b=http://h
+a=http://
+a=http://h,zone=
+a=http://h,x=1
+a=http://h,weight=0
+a=http://h,weight=-1
+a=http://h,weight=nan
+a=http://h,weight=inf
+"""
+
+
+@pytest.mark.parametrize("text", NO_GROUPS.split("\n"))
+def test_what_names_no_group_is_told(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_group(text)

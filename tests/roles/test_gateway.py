@@ -1,0 +1,331 @@
+"""A gateway and groups that answer as they like: who gets a job, who gets it next, and what its client is told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.roles.fake_group import (
+    FAILED,
+    FORM,
+    Caller,
+    Said,
+    a_gateway,
+    a_problem,
+    a_result,
+    call,
+    form,
+    groups_of,
+    left_on_disk,
+    submit,
+    until,
+    until_state,
+)
+
+from wakugumi.limits import GROUP_MISSES_MAX
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.spec("G2")
+async def test_a_job_goes_to_a_group_as_it_came_and_its_answer_comes_back(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        heard = await submit(gate.port, "monday", b"42", "Waku-Client: me", query="?program=p&arg=%26x&arg=y&async=0")
+        assert (heard.status, heard.body) == (200, b"PK by a")
+        assert heard.head["waku-status"] == "OK"
+        assert heard.head["waku-group"] == "a"
+        assert heard.head["content-type"] == "application/zip"
+        assert heard.head["content-disposition"] == 'attachment; filename="result-monday.zip"'
+        [asked] = group.dispatched
+        assert asked.path == "/dispatch/monday?program=p&arg=%26x&arg=y"
+        assert asked.body == form(b"42")
+        assert asked.head["content-type"] == FORM.partition(": ")[2]
+        assert asked.head["waku-client"] == "me"
+        status = (await call(gate.port, "GET", "/status/monday")).json
+        assert (status["state"], status["group"], status["exit_code"]) == ("done", "a", 0)
+        assert (await call(gate.port, "GET", "/result/monday")).body == b"PK by a"
+
+
+@pytest.mark.spec("G2")
+async def test_the_same_id_has_the_same_answer_and_its_body_is_not_asked_for(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        first = await submit(gate.port, "monday")
+        async with Caller(gate.port) as caller:
+            await caller.head("POST", "/submit/monday", FORM, "Content-Length: 1000000", "Expect: 100-continue")
+            again = await caller.heard()
+        assert again.status == 200
+        assert (again.body, again.head["waku-job"]) == (first.body, first.head["waku-job"])
+        assert len(group.dispatched) == 1
+
+
+TROUBLE = {
+    "refused": None,
+    "500": a_problem(500, "worker-error"),
+    "502": a_problem(502, "dead"),
+    "507": a_problem(507, "disk-full"),
+    "busy": a_problem(503, "busy", **{"Retry-After": "1"}),
+    "no problem at all": Said(500, b"<html>"),
+    "ends without an answer": None,
+    "ends in the midst of its answer": Said(200, b"half", {"Content-Length": "100"}),
+}
+
+
+@pytest.mark.spec("G2")
+@pytest.mark.parametrize("trouble", TROUBLE)
+async def test_the_next_group_gets_it_and_the_client_sends_its_body_once(tmp_path: Path, trouble: str) -> None:
+    async with groups_of("a", "b") as [bad, good], a_gateway(tmp_path, [bad, good]) as gate:
+        good.capacity = {"running": 7, "limit": 8, "queued": 0, "free": 1}
+        seen = good.polls
+        await until(lambda: good.polls > seen + 1)
+        if trouble == "refused":
+            await bad.stop()
+        else:
+            bad.say(TROUBLE[trouble])
+        body = form(b"x" * 3_000_000)
+        async with Caller(gate.port) as caller:
+            await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(body)}")
+            began_at = caller.sent
+            await caller.say(body)
+            heard = await caller.heard()
+            assert caller.sent - began_at == len(body)
+        assert (heard.status, heard.body) == (200, b"PK by b")
+        assert [asked.body for asked in good.dispatched] == [body]
+        assert (await call(gate.port, "GET", "/status/monday")).json["group"] == "b"
+        assert left_on_disk(tmp_path) == []
+
+
+@pytest.mark.spec("G2")
+async def test_a_group_that_answers_no_poll_is_left_for_the_next(tmp_path: Path) -> None:
+    async with groups_of("a", "b") as [silent, good], a_gateway(tmp_path, [silent, good], poll_s=0.05) as gate:
+        silent.behave = silent.hold
+        good.capacity = {"running": 8, "limit": 8, "queued": 9, "free": 0}
+        seen = good.polls
+        await until(lambda: good.polls > seen + 1)
+        async with Caller(gate.port) as caller:
+            await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(form(b'1'))}")
+            await caller.say(form(b"1"))
+            await silent.arrived.wait()
+            silent.capacity = None
+            assert (await caller.heard()).body == b"PK by b"
+        assert gate.server.gateway.calls.groups.is_gone("a")
+
+
+@pytest.mark.spec("G2", "N2")
+async def test_a_failing_program_is_an_answer_and_runs_again_when_it_is_sent_again(tmp_path: Path) -> None:
+    async with groups_of("a", "b") as both, a_gateway(tmp_path, both) as gate:
+        for group in both:
+            group.say(Said(200, b"PK failed", FAILED), a_result("monday"))
+        heard = await submit(gate.port, "monday")
+        assert (heard.status, heard.body, heard.head["waku-exit-code"]) == (200, b"PK failed", "3")
+        assert sum(len(group.dispatched) for group in both) == 1
+        status = (await call(gate.port, "GET", "/status/monday")).json
+        assert (status["state"], status["reason"], status["exit_code"]) == ("failed", "exit", 3)
+        assert (await call(gate.port, "GET", "/result/monday")).body == b"PK failed"
+        for group in both:
+            group.say(a_result("monday"))
+        assert (await submit(gate.port, "monday")).body == b"PK the result"
+
+
+async def test_the_jobs_own_end_is_passed_on_and_known(tmp_path: Path) -> None:
+    ends = [(404, "unknown-program"), (410, "cancelled"), (504, "timeout"), (422, "not-executable")]
+    async with groups_of("a", "b") as both, a_gateway(tmp_path, both) as gate:
+        for status, code in ends:
+            for group in both:
+                group.say(a_problem(status, code))
+            heard = await submit(gate.port, f"job-{code}")
+            assert (heard.status, heard.code) == (status, code)
+            told = (await call(gate.port, "GET", f"/status/job-{code}")).json
+            assert (told["state"], told["reason"]) == ("failed", code)
+            assert (await call(gate.port, "GET", f"/result/job-{code}")).code == "no-result"
+        assert sum(len(group.dispatched) for group in both) == len(ends)
+
+
+async def test_what_a_group_does_not_take_for_a_job_leaves_nothing(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.say(a_problem(409, "conflict"))
+        assert (await submit(gate.port, "monday")).code == "conflict"
+        assert (await call(gate.port, "GET", "/status/monday")).code == "unknown-job"
+
+
+async def test_a_job_that_runs_there_already_is_asked_for_again(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.say(a_problem(423, "running", **{"Retry-After": "0.05"}), a_result("monday"))
+        assert (await submit(gate.port, "monday")).status == 200
+        assert len(group.dispatched) == 2
+
+
+@pytest.mark.spec("G2")
+async def test_when_all_are_full_or_gone_the_client_is_told_when_to_come_again(tmp_path: Path) -> None:
+    async with groups_of("a", "b") as [full, gone], a_gateway(tmp_path, [full, gone]) as gate:
+        full.say(a_problem(503, "full"))
+        await gone.stop()
+        heard = await submit(gate.port, "monday")
+        assert (heard.status, heard.code) == (503, "no-group")
+        assert int(heard.head["retry-after"]) >= 1
+        assert (await call(gate.port, "GET", "/status/monday")).code == "unknown-job"
+        full.say(a_result("monday"))
+        assert (await submit(gate.port, "monday")).status == 200
+        assert gate.server.pages.submits == 0
+        assert gate.server.gateway.flights == {}
+
+
+async def test_when_every_group_says_that_the_job_is_dead_that_is_its_end(tmp_path: Path) -> None:
+    async with groups_of("a", "b") as both, a_gateway(tmp_path, both) as gate:
+        for group in both:
+            group.say(a_problem(502, "dead"))
+        assert (await submit(gate.port, "monday")).code == "dead"
+        assert [len(group.dispatched) for group in both] == [1, 1]
+
+
+async def test_a_gone_group_is_not_tried(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group], poll_s=0.05) as gate:
+        await group.stop()
+        groups = gate.server.gateway.calls.groups
+        await until(lambda: groups.is_gone("a"))
+        assert (await submit(gate.port, "monday")).code == "no-group"
+        await group.start()
+        await until(lambda: not groups.is_gone("a"))
+        assert (await submit(gate.port, "monday")).status == 200
+        assert GROUP_MISSES_MAX > 1
+
+
+async def test_a_deserted_group_is_told_that_its_job_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.core.groups.GROUP_EMPTY_S", 0.3)
+    async with groups_of("a", "b") as [empty, other], a_gateway(tmp_path, [empty, other], poll_s=0.05) as gate:
+        other.capacity = {"running": 8, "limit": 8, "queued": 5, "free": 0}
+        seen = other.polls
+        await until(lambda: other.polls > seen + 1)
+        empty.behave = empty.hold
+        async with Caller(gate.port) as caller:
+            await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(form(b'1'))}")
+            await caller.say(form(b"1"))
+            await empty.arrived.wait()
+            empty.capacity = {"running": 0, "limit": 0, "queued": 1, "free": 0}
+            assert (await caller.heard()).body == b"PK by b"
+        assert empty.cancelled == ["monday"]
+
+
+@pytest.mark.spec("G2", "G5")
+async def test_the_same_id_at_once_through_two_gateways_is_one_forward_and_the_same_bytes(tmp_path: Path) -> None:
+    async with (
+        groups_of("a", "b") as both,
+        a_gateway(tmp_path, both) as one,
+        a_gateway(tmp_path, both) as two,
+    ):
+        for group in both:
+            group.behave = group.hold
+        asking = [
+            asyncio.get_running_loop().create_task(submit(gate.port, "monday", b"x" * size))
+            for gate, size in [(one, 10), (two, 10), (one, 10), (two, 10), (two, 10)]
+        ]
+        await until(lambda: any(group.dispatched for group in both))
+        await until(lambda: one.server.pages.submits == 2 and two.server.pages.submits == 3)
+        for group in both:
+            group.open.set()
+        heard = await asyncio.gather(*asking)
+        assert sum(len(group.dispatched) for group in both) == 1
+        assert {one.status for one in heard} == {200}
+        assert len({one.body for one in heard}) == 1
+        assert len({one.head["waku-group"] for one in heard}) == 1
+
+
+async def test_a_uuid_is_the_same_job_however_it_is_written(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        await submit(gate.port, "0F8FAD5B-D9CB-469F-A165-70867728950E")
+        assert (await submit(gate.port, "0f8fad5bd9cb469fa16570867728950e")).status == 200
+        assert len(group.dispatched) == 1
+
+
+async def test_a_job_goes_on_when_its_caller_goes_away_and_its_result_is_there_later(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.behave = group.hold
+        async with Caller(gate.port) as caller:
+            await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(form(b'1'))}")
+            await caller.say(form(b"1"))
+            await group.arrived.wait()
+        group.open.set()
+        await until_state(gate.port, "monday", "done")
+        assert (await submit(gate.port, "monday")).body == b"PK by a"
+        assert len(group.dispatched) == 1
+
+
+@pytest.mark.spec("G2")
+async def test_a_large_answer_streams_through_and_is_kept_as_a_file(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        large = bytes(range(256)) * 12_000
+        group.say(a_result("monday", large))
+        heard = await submit(gate.port, "monday", b"x" * 1_000_000)
+        assert heard.body == large
+        assert heard.head["content-length"] == str(len(large))
+        await until_state(gate.port, "monday", "done")
+        assert len(left_on_disk(tmp_path)) == 1
+        assert (await call(gate.port, "GET", "/result/monday")).body == large
+        assert (await submit(gate.port, "monday")).body == large
+
+
+@pytest.mark.spec("G4")
+async def test_near_groups_get_the_jobs_while_they_have_room(tmp_path: Path) -> None:
+    async with groups_of("a", "b") as [far, near]:
+        zones = {"a": "west", "b": "east"}
+        near.capacity = {"running": 7, "limit": 8, "queued": 0, "free": 1}
+        async with a_gateway(tmp_path, [far, near], zones=zones, choice="near", zone="east") as gate:
+            assert (await submit(gate.port, "one")).body == b"PK by b"
+            near.capacity = {"running": 8, "limit": 8, "queued": 0, "free": 0}
+            seen = near.polls
+            await until(lambda: near.polls > seen + 1)
+            assert (await submit(gate.port, "two")).body == b"PK by a"
+
+
+@pytest.mark.spec("G4")
+async def test_the_same_key_goes_to_the_same_group_through_any_gateway(tmp_path: Path) -> None:
+    async with (
+        groups_of("a", "b", "c") as groups,
+        a_gateway(tmp_path / "1", groups, choice="hash") as one,
+        a_gateway(tmp_path / "2", groups, choice="hash") as two,
+    ):
+        for key in ("k1", "k2", "k3", "k4", "k5", "k6"):
+            first = await submit(one.port, f"{key}-1", query=f"?key={key}")
+            second = await submit(two.port, f"{key}-2", query=f"?key={key}")
+            assert first.body == second.body
+        assert sum(bool(group.dispatched) for group in groups) > 1
+
+
+async def test_too_many_at_once_are_told_to_come_again(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.behave = group.hold
+        gate.server.pages._submits_max = 1
+        first = asyncio.get_running_loop().create_task(submit(gate.port, "one"))
+        await group.arrived.wait()
+        heard = await submit(gate.port, "two")
+        assert (heard.status, heard.code) == (503, "busy")
+        assert "retry-after" in heard.head
+        group.open.set()
+        assert (await first).status == 200
+
+
+async def test_a_gateway_that_drains_lets_those_who_wait_have_their_answers(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.behave = group.hold
+        first = asyncio.get_running_loop().create_task(submit(gate.port, "one"))
+        await group.arrived.wait()
+        draining = asyncio.get_running_loop().create_task(gate.server.drain(20.0))
+        await until(lambda: gate.server.gateway.is_stopping)
+        assert (await submit(gate.port, "two")).code == "stopping"
+        health = await call(gate.port, "GET", "/health")
+        assert (health.status, health.json["status"]) == (503, "stopping")
+        group.open.set()
+        assert (await first).status == 200
+        assert await draining
+
+
+async def test_what_it_says_of_itself(tmp_path: Path) -> None:
+    async with groups_of("a", "b") as both, a_gateway(tmp_path, both) as gate:
+        assert (await call(gate.port, "GET", "/health")).json["role"] == "gateway"
+        assert (await call(gate.port, "GET", "/capacity")).json == {"running": 0, "limit": 16, "queued": 0, "free": 16}
+        await submit(gate.port, "monday")
+        text = (await call(gate.port, "GET", "/metrics")).body.decode()
+        assert 'wakugumi_gateway_jobs_total{outcome="ok"} 1' in text
+        assert 'wakugumi_gateway_group_up{group="b"} 1' in text
