@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Each test that starts a process would compile all of it again where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 TOOLS := prometheus wrk netcat-openbsd curl
 .DEFAULT_GOAL := help
 .PHONY: help setup tools demo test check sim sim-mutants fix bench bench-durable bench-files bench-http lock clean
@@ -26,14 +28,17 @@ tools: ## programs that are no Python packages, for tests and benchmarks: promto
 demo: setup ## price 240 options with the shipped example, on this machine, with no set-up
 	$(BIN)/waku demo
 
-test: setup ## all tests
-	$(BIN)/python -m pytest
+# Two tests at a time: about a third of a run is waiting, and what is left of a slow half is taken over by the other.
+TESTS := $(BIN)/python -m pytest --numprocesses $(or $(PROCESSES),2) --dist worksteal
+
+test: setup ## all tests, PROCESSES=N at a time
+	$(TESTS)
 
 check: setup ## what CI runs: format, lint, types, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(TESTS)
 
 sim: setup ## simulated worlds full of faults: SEEDS=N from FROM=N on, MINUTES=N as long, or SEED=N alone with its story
 	$(BIN)/python -m tests.sim --processes $(or $(PROCESSES),2) $(if $(SEED),--seed $(SEED) --story) \

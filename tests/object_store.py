@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from wakugumi.app.drill_fleet import free_port
+
 WEED = shutil.which("weed", path=os.path.dirname(sys.executable))
 DEADLINE_S = 60.0
 IDENTITIES = """{"identities": [{"name": "test", "actions": ["Admin"],
@@ -59,8 +61,3 @@ def _wait_until_it_serves(process: subprocess.Popen[bytes], port: int, log: Path
             assert process.poll() is None, log.read_text()[-2000:]
             assert time.monotonic() < until, log.read_text()[-2000:]
             time.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -420,6 +420,23 @@ CALLS_MAX: Final = 1_000
 CALL_IDLE_S: Final = 10.0
 """A connection to another role that was idle for so long is not used again: that role may be about to close it, and
 what is sent into a closing connection is lost without a word. Well below HTTP_IDLE_S."""
+
+# Nodes that a leader knows by address (SPEC G1, G4)
+NODES_MAX: Final = 1_000
+"""Nodes of one leader: each is asked for its capacity again and again."""
+NODE_WEIGHT_MAX: Final = 100
+NODE_POLL_S: Final = 2.0
+"""How often a node is asked what it has free; while it fails, with a backoff."""
+NODE_POLL_TIMEOUT_S: Final = 2.0
+"""A node that takes longer to say so is out of order."""
+NODE_AGAIN_S: Final = 0.2
+"""A node whose answer was cut off is asked for the same job again after this."""
+NODE_RETRY_AFTER_MAX_S: Final = 60.0
+"""A node that runs a job and asks for more patience than this is asked again all the same."""
+NODE_LEFT_MAX: Final = 1_000
+"""Jobs that a lost node may still run, and is told to end when it is back. Beyond it, it runs the oldest in vain."""
+RUN_QUERY_BYTES_MAX: Final = 4 * KIB
+"""Arguments of a job that a node may be given, as they stand in its URL: half of what one line of a request may be."""
 METRIC_SERIES_MAX: Final = 50
 """Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""
 

@@ -307,6 +307,20 @@ def test_finished_jobs_are_found_again_and_interrupted_ones_removed(jobs: JobsFo
     assert len(listed_jobs(jobs)) == 4, "the finished one, and three things that are none of ours"
 
 
+@pytest.mark.spec("N4")
+def test_what_was_interrupted_lately_stays_if_it_is_to(jobs: JobsFolder) -> None:
+    lately, earlier = str(uuid4()), str(uuid4())
+    for name, age_s in ((lately, 50), (earlier, 150)):
+        path = jobs.make(name).path
+        Path(path, "half").write_text("x")
+        os.utime(path, (time.time() - age_s,) * 2)
+    assert jobs.finished(100.0) == []
+    [(job_id, age)] = jobs.interrupted
+    assert job_id == UUID(lately).bytes_le
+    assert 49 < age < 100
+    assert listed_jobs(jobs) == [lately]
+
+
 @pytest.mark.spec("W4")
 @pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
 def test_a_torn_mark_counts_as_none(jobs: JobsFolder, job: str, keep: float) -> None:

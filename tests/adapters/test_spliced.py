@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.adapters.archive import CHUNK_BYTES
+from wakugumi.adapters import spliced
+from wakugumi.adapters.archive import CHUNK_BYTES, LOCAL, STORED, UTF8_FLAG
+from wakugumi.adapters.archive_file import end_of, line_of
 from wakugumi.adapters.spliced import Content, Spliced, _plan, _read, splice
 from wakugumi.adapters.unpack import unpack
 from wakugumi.adapters.unzip import Archive
@@ -38,9 +40,9 @@ def files_of(data: bytes) -> dict[str, bytes]:
 
 
 async def streamed(archive: Content, texts: dict[str, Content]) -> bytes:
-    spliced = await asyncio.to_thread(Spliced, archive, texts)
-    data = b"".join([piece async for piece in spliced])
-    assert len(data) == spliced.size
+    pieces = await asyncio.to_thread(Spliced, archive, texts)
+    data = b"".join([piece async for piece in pieces])
+    assert len(data) == pieces.size
     return data
 
 
@@ -93,26 +95,23 @@ def test_however_many_names_are_taken_there_is_one_more() -> None:
     assert files_of(splice(packed(own), TEXTS)) == own | {"stdout.captured-3.txt": b"said\n", "stderr.txt": b""}
 
 
-def test_a_name_is_found_wherever_it_stands_in_a_long_list(tmp_path: Path) -> None:
+def test_a_name_is_found_wherever_it_stands_in_a_long_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list is read in pieces, and the name lies across the end of the first."""
-    for shift in range(0, 16, 5):
-        many = {f"{number:0200}": b"" for number in range(CHUNK_BYTES // 246)}
-        data = packed(many)
-        at = Archive.of_bytes(data).list_bytes
-        many |= {"f" * (CHUNK_BYTES - at - 46 - 46 - shift): b"", "stderr.txt": b"mine"}
+    monkeypatch.setattr(spliced, "CHUNK_BYTES", 1_000)
+    for shift in range(16):
         path = tmp_path / f"{shift}.zip"
-        path.write_bytes(packed(many))
+        path.write_bytes(packed({"f" * (1_000 - 46 - 46 - shift): b"", "stderr.txt": b"mine"}))
         with zipfile.ZipFile(io.BytesIO(asyncio.run(streamed(path, dict(TEXTS))))) as archive:
             assert archive.namelist()[-3:] == ["stderr.txt", "stdout.txt", "stderr.captured.txt"]
 
 
 def test_more_entries_than_16_bits_hold_are_told_in_the_64_bit_form() -> None:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        for number in range(0xFFFF - 1):
-            archive.writestr(zipfile.ZipInfo(str(number)), b"")
-    with zipfile.ZipFile(io.BytesIO(splice(made.getvalue(), TEXTS))) as archive:
-        assert len(archive.namelist()) == 0xFFFF + 1
+    count, when = 0xFFFF - 1, (0, 33)
+    content = LOCAL.pack(b"PK\3\4", 20, UTF8_FLAG, STORED, *when, 0, 0, 0, 1, 0) + b"x"
+    lines = b"".join(line_of(b"%d" % number, 0, UTF8_FLAG, STORED, when, 0, 0, 0, 0) for number in range(count))
+    made = content + lines + end_of(count, len(lines), len(content))
+    with zipfile.ZipFile(io.BytesIO(splice(made, TEXTS))) as archive:
+        assert len(archive.namelist()) == count + 2
         assert archive.read("stdout.txt") == b"said\n"
 
 
@@ -154,11 +153,11 @@ def test_what_is_no_archive_is_said_to_be_none(tmp_path: Path, broken: bytes) ->
 def test_one_that_is_never_read_is_closed_and_says_so_once(tmp_path: Path) -> None:
     (tmp_path / "made.zip").write_bytes(packed({"a": b"a"}))
     before, told = open_files(), []
-    spliced = Spliced(tmp_path / "made.zip", dict(TEXTS))
-    spliced.done = lambda: told.append("done")
+    pieces = Spliced(tmp_path / "made.zip", dict(TEXTS))
+    pieces.done = lambda: told.append("done")
     assert open_files() == before + 1
-    asyncio.run(spliced.aclose())
-    asyncio.run(spliced.aclose())
+    asyncio.run(pieces.aclose())
+    asyncio.run(pieces.aclose())
     assert (open_files(), told) == (before, ["done"])
 
 
@@ -167,11 +166,11 @@ def test_a_file_that_becomes_shorter_meanwhile_is_told(tmp_path: Path) -> None:
     path.write_bytes(packed({"noise": os.urandom(2 * CHUNK_BYTES)}))
 
     async def scenario() -> None:
-        spliced = Spliced(path, dict(TEXTS))
-        await anext(spliced)
+        pieces = Spliced(path, dict(TEXTS))
+        await anext(pieces)
         os.truncate(path, 10)
         with pytest.raises(Lost, match="shorter"):
-            [piece async for piece in spliced]
-        await spliced.aclose()
+            [piece async for piece in pieces]
+        await pieces.aclose()
 
     asyncio.run(scenario())

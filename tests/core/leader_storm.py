@@ -37,25 +37,27 @@ from wakugumi.core.questions import (
     AskTop,
     Question,
 )
-from wakugumi.core.queues import Job
+from wakugumi.core.queues import Job, is_simple
 from wakugumi.core.subject import Pattern, matches, parse_pattern
 from wakugumi.core.wants import Wants
 from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
 
-JOBS = [job_id(number) for number in range(1, 13)]
+JOBS = [job_id(number) for number in range(1, 15)]
 BROADCASTS = [job_id(300 + number) for number in range(3)]
 PARTS = [part_id(job, worker_id(name)) for job in BROADCASTS for name in ("w0", "w1", "w2", "w3", "healer")]
 EVERY_JOB = [*JOBS, *BROADCASTS, *PARTS]
 BLOBS = [digit * 64 for digit in "0123"]
 HOLDERS = {BLOBS[0]: [worker_id("w1")], BLOBS[1]: [worker_id("w0"), worker_id("w2")], "cache:c": [worker_id("w3")]}
-WANTS = [None, Wants(files=(BLOBS[0],)), Wants("k1", files=(BLOBS[1],)), Wants("k2"), Wants("k1", 3)]
+WANTS = [None, Wants(files=(BLOBS[0],)), Wants("k1", files=(BLOBS[1],)), Wants("k2", simple=True)]
 WANTS += [
+    Wants("k1", 3, unnamed=True),
     Wants(priority=-5, files=("cache:c",)),
-    None,
+    Wants(simple=True),
     Wants(slots=2),
     Wants("k3", slots=3, files=(BLOBS[0], BLOBS[1])),
 ]
 WANTS += [Wants(priority=100, slots=2), Wants(files=(BLOBS[1], BLOBS[2], "cache:c")), Wants("k2", 1, 2)]
+WANTS += [Wants(unnamed=True, simple=True), Wants(files=(BLOBS[3],), simple=True)]
 """What each of the jobs asks for, always the same."""
 WORDS = ["a", "b", "b.c"]
 PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
@@ -87,6 +89,9 @@ class WorkerConn(msgspec.Struct):
     leaving: bool = False
     slots: int = 0
     blobs: bool = False
+    runs_unnamed: bool = False
+    outpost: bool = False
+    """It takes simple jobs only, and is sent once more what it says it holds."""
     acked: set[JobId] = set()
     """In this step."""
 
@@ -196,14 +201,27 @@ class Storm:
             self.runs[worker].clear()
         patterns = tuple(parse_pattern(text) for text in {PATTERNS[y % 4], PATTERNS[x % 4]})
         conn = self._new_conn()
-        slots = (x + y) % 4 if own else 0
-        blobs = own and x % 3 > 0
+        outpost = own and x % 4 == 3 and y % 4 > 0
+        slots = (x + y) % 4 if own and not outpost else 0
+        blobs = outpost or (own and x % 3 > 0)
+        unnamed = outpost or y % 3 == 1
         self.workers[conn] = WorkerConn(
-            worker, patterns, own, cancels=y % 2 == 0, settled=not own, slots=slots, blobs=blobs
+            worker,
+            patterns,
+            own,
+            cancels=y % 2 == 0,
+            settled=not own,
+            slots=slots,
+            blobs=blobs,
+            runs_unnamed=unnamed,
+            outpost=outpost,
         )
         heartbeats = own and y % 5 > 0
         name = worker.decode().strip(".")
-        self.say(ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, own, y % 2 == 0, slots, blobs))
+        came = ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, own, y % 2 == 0, slots, blobs)
+        self.say(
+            msgspec.structs.replace(came, runs_unnamed=unnamed, simple_only=outpost, weight=1 + y % 3, resend=outpost)
+        )
 
     def holds(self, x: int, y: int) -> None:
         """Mostly the truth; some of it lost, some of it finished, some of it never heard of here."""
@@ -251,6 +269,25 @@ class Storm:
         conn = _pick(self.workers, x)
         if conn is not None:
             self._ack(conn, JOBS[y % len(JOBS)], y % 2 == 0, REASONS[y % len(REASONS)])
+
+    def declines(self, x: int, y: int) -> None:
+        """It gives back what it was given, or something that it never had."""
+        conn = _pick(self.workers, x)
+        if conn is None:
+            return
+        runs = self.runs[self.workers[conn].worker]
+        job = list(runs)[y % len(runs)] if runs else JOBS[y % len(JOBS)]
+        runs.pop(job, None)
+        self.say(ev.Declined(conn, job))
+
+    def rests(self, x: int, y: int) -> None:
+        conn = _pick(self.workers, x)
+        if conn is not None:
+            self.flush()  # What is on its way there is taken off its credit already, and comes.
+            loading = self.leader.course.loading.items()
+            if y % 3:
+                self.workers[conn].credit = sum(slots_of(self.leader.jobs[job]) for job, to in loading if to == conn)
+            self.say(ev.Rested(conn, "no reason" if y % 3 else ""))
 
     def worker_leaves(self, x: int, y: int) -> None:
         conn = _pick(self.workers, x)
@@ -441,31 +478,7 @@ class Storm:
             # To nobody: it left meanwhile. But nobody is given work after the leader has heard that.
             assert not isinstance(effect, ev.SendAssign) or effect.conn in self.gone
         elif isinstance(effect, ev.SendAssign):
-            known = self.workers[effect.conn]
-            assert known.settled
-            # It was decided before its request was read, and much may have happened meanwhile.
-            if effect.job not in self.loaded:
-                assert not self.stopping
-                assert not any((known.blocked, known.leaving, known.worker in self.draining))
-            slots = slots_of(self.leader.jobs[effect.job])
-            assert known.credit >= slots, "without credit"
-            assert slots == 1 or known.slots >= slots, "it never said that it has so many"
-            known.credit -= slots
-            owner = owner_of(effect.subject)
-            if owner is None:
-                assert any(matches(pattern, effect.subject) for pattern in known.patterns)
-            else:
-                assert owner == known.worker, "a part of a broadcast is its worker's alone"
-            job = self.leader.jobs[effect.job]
-            assert job.worker is not None
-            assert job.worker.conn == effect.conn
-            if job.wants is not None and job.wants.blobs and not known.blobs and effect.job not in self.loaded:
-                assert not any(it.blobs and it.serves for it in self.leader.roster.audience(effect.subject)), (
-                    "one that knows no blobs was given some, although another one serves"
-                )
-            self.runs[known.worker][effect.job] = None
-            if effect.job not in self.loaded:
-                assigned[job.client.id] += 1
+            self._judge_assign(effect, assigned)
         elif isinstance(effect, ev.SendReceipts):
             assert not self.clients[effect.conn].old
             self.clients[effect.conn].waits.update(effect.jobs)
@@ -486,6 +499,37 @@ class Storm:
             assert self.clients[effect.conn].old
         elif isinstance(effect, ev.Close):
             self._give_up(effect.conn)
+
+    def _judge_assign(self, effect: ev.SendAssign, assigned: Counter[ClientId]) -> None:
+        known = self.workers[effect.conn]
+        job = self.leader.jobs[effect.job]
+        assert known.settled
+        assert job.worker is not None
+        assert job.worker.conn == effect.conn
+        if known.outpost and effect.job in self.runs[known.worker]:
+            return  # Once more: it holds it.
+        # It was decided before its request was read, and much may have happened meanwhile.
+        if effect.job not in self.loaded:
+            assert not self.stopping
+            assert not any((known.blocked, known.leaving, known.worker in self.draining))
+        slots = slots_of(job)
+        assert known.credit >= slots, "without credit"
+        assert slots == 1 or known.slots >= slots, "it never said that it has so many"
+        known.credit -= slots
+        assert is_simple(job) or not known.outpost, "it takes simple jobs only"
+        assert known.runs_unnamed or job.wants is None or not job.wants.unnamed, "it has no program for it"
+        owner = owner_of(effect.subject)
+        if owner is None:
+            assert any(matches(pattern, effect.subject) for pattern in known.patterns)
+        else:
+            assert owner == known.worker, "a part of a broadcast is its worker's alone"
+        if job.wants is not None and job.wants.blobs and not known.blobs and effect.job not in self.loaded:
+            assert not any(it.blobs for it in self.leader.roster.audience(effect.subject, job.wants)), (
+                "one that knows no blobs was given some, although another one serves"
+            )
+        self.runs[known.worker][effect.job] = None
+        if effect.job not in self.loaded:
+            assigned[job.client.id] += 1
 
     def _judge_result(self, effect: ev.SendResult) -> None:
         known = self.clients[effect.conn]
@@ -556,7 +600,9 @@ class Storm:
         healer = self._new_conn()
         patterns = (Pattern(">"),)
         self.workers[healer] = WorkerConn(worker_id("healer"), patterns, False, cancels=False, settled=True, slots=10)
-        self.say(ev.WorkerJoined(healer, worker_id("healer"), "", patterns, False, False, False, False, 10))
+        self.workers[healer].runs_unnamed = True
+        came = ev.WorkerJoined(healer, worker_id("healer"), "", patterns, False, False, False, False, 10)
+        self.say(msgspec.structs.replace(came, runs_unnamed=True))
         self.workers[healer].credit = 10
         self.say(ev.Credited(healer, 10))
         runs = self.runs[worker_id("healer")]
@@ -676,7 +722,7 @@ class Storm:
 KINDS = (
     ["submits"] * 6 + ["broadcasts"] + ["credits"] * 4 + ["acks"] * 5 + ["worker_joins"] * 3 + ["holds"] * 4
     + ["client_joins"] * 2 + ["worker_leaves"] * 2
-    + ["client_leaves", "claims", "cancels", "lies", "says_it_leaves", "drains", "asks"]
+    + ["client_leaves", "claims", "cancels", "lies", "says_it_leaves", "drains", "asks", "declines", "rests"]
     + ["confirms"] * 3 + ["ticks"] * 3 + ["blocks", "unblocks", "unblocks", "gather", "beats", "stops"]
     + ["reads"] * 3 + ["disk", "restarts"]
 )  # fmt: skip

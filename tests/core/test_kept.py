@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakugumi.core.job import JobId
-from wakugumi.core.kept import CANCELLED, DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX, OWED_MAX, Kept
+from wakugumi.core.kept import CANCELLED, DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX, OWED_MAX, Kept, age_found_s
 from wakugumi.limits import DONE_TTL_S
 
 
@@ -184,3 +184,26 @@ def test_a_job_that_finishes_again_is_remembered_from_its_last_end() -> None:
     kept.confirm(A)
     kept.expire(NOW + 1 + DONE_TTL_S)
     assert kept.may_be_on_disk(A, NOW + 1 + DONE_TTL_S)
+
+
+@pytest.mark.spec("N4")
+def test_what_callers_had_made_is_known_for_its_time_and_owed_to_nobody() -> None:
+    kept = Kept(3 * DONE_TTL_S)
+    kept.find([(A, 1.0)], NOW)
+    kept.forget(A)
+    kept.remember(A, NOW)
+    kept.expire(NOW + 2 * DONE_TTL_S)
+    assert kept.may_be_on_disk(A, NOW)
+    assert not kept.owes(A)
+    assert list(kept.earlier) == []
+    kept.expire(NOW + 3 * DONE_TTL_S)
+    assert not kept.may_be_on_disk(A, NOW)
+    kept.check()
+
+
+@pytest.mark.spec("N4", "W7")
+def test_what_an_earlier_life_left_keeps_its_age_but_has_a_while_left() -> None:
+    assert age_found_s(5.0, DONE_TTL_S) == 0.0
+    assert age_found_s(5.0, 10 * DONE_TTL_S) == 5.0
+    assert age_found_s(50 * DONE_TTL_S, 10 * DONE_TTL_S) == 9 * DONE_TTL_S
+    assert age_found_s(5.0, 0.0) == 0.0

@@ -103,7 +103,7 @@ def test_the_one_of_many_holders_that_has_room_is_found(credit: int) -> None:
         for name in many[:-1]:
             world.worker(name, blobs=True)
         near = world.worker(many[-1], credit=1, blobs=True)
-        others = [world.worker(f"o{at}", credit=2 * credit, blobs=True) for at in range(4 * len(many))]
+        others = [world.worker(f"o{at}", credit=2 * credit, blobs=True) for at in range(len(many))]
         others[0].credit(2)
         (job,) = desk.submits(1, wants=Wants(files=(A,)))
         near.gets(job)

@@ -12,6 +12,7 @@ from wakugumi.core.job import ConnId, JobId, WorkerId
 from wakugumi.core.policy import POLICIES, Ranking, most_credit, round_robin, score
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.subject import Pattern, Subject, matches, parse_pattern, parse_subject
+from wakugumi.core.wants import Wants
 from wakugumi.limits import CREDIT_MAX
 
 CALC = parse_subject("job.assign.calc")
@@ -237,7 +238,7 @@ def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(
                 expected = min(able, key=lambda w: ranks[w.name], default=None)
                 assert roster.best(roster.pools_for(subject), order) is expected
                 roomy = min((w for w in able if w.credit >= 2), key=lambda w: ranks[w.name], default=None)
-                assert roster.roomy(roster.pools_for(subject), order, 2) is roomy
+                assert roster.roomy(roster.pools_for(subject), order, Wants(slots=2)) is roomy
             if what == "assign" and found is not None:
                 roster.assign(found, JobId(number.to_bytes(15, "little") + subject[-1:].encode()))
                 roster.check()

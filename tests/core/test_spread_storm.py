@@ -26,6 +26,8 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
+    seed: int = 1
+    """The first that is tried, because it found it when the core was as it is: the rarest of them takes many."""
 
 
 MUTANTS = (
@@ -42,6 +44,7 @@ MUTANTS = (
         "sources",
         "        if want is not None:\n            self._end(want)\n",
         "        del want\n",
+        seed=40,
     ),
     Mutant(
         "one-worker-is-given-everything",
@@ -49,7 +52,7 @@ MUTANTS = (
         "            if want.peer.fetching >= FETCHES_MAX:\n",
         "            if want.peer.fetching >= 99:\n",
     ),
-    Mutant("one-accuser-is-enough", "trust", " and len({accuser for _, accuser in lies}) >= ACCUSERS_MIN", ""),
+    Mutant("one-accuser-is-enough", "trust", " and len({accuser for _, accuser in lies}) >= ACCUSERS_MIN", "", seed=14),
     Mutant("uploads-without-bound", "sources", "return peer.uploads < self._uploads_max", "return peer.uploads < 9"),
     Mutant(
         "the-leader-gives-any-number",
@@ -77,6 +80,7 @@ MUTANTS = (
         "puts",
         "        self._set_has(target, event.cache_id, told.names)\n",
         "        self._set_has(target, event.cache_id, cache.names)\n",
+        seed=54,
     ),
     Mutant(
         "who-joins-later-gets-nothing",
@@ -139,7 +143,7 @@ def test_whatever_happens_all_workers_have_all_their_caches_in_the_end(seed: int
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant: Mutant) -> None:
     machine = machine_with(mutant)
-    assert any(finds(machine, seed) for seed in range(1, SEEDS_MAX))
+    assert any(finds(machine, seed) for seed in (mutant.seed, *range(1, SEEDS_MAX)))
 
 
 def test_the_real_machine_is_untouched_by_planted_bugs() -> None:

@@ -23,6 +23,7 @@ from wakugumi.adapters.spliced import splice
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.job import job_id_from_name
 from wakugumi.limits import INLINE_FILE_BYTES_MAX
+from wakugumi.roles import http_callers
 from wakugumi.roles.http_job import JobForm, request_of
 from wakugumi.roles.leader import HttpSettings, Leader
 from wakugumi.wire import frame as fr
@@ -31,6 +32,12 @@ from wakugumi.wire import message as ms
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G1")]
 
 NIGHT = UUID(bytes_le=job_id_from_name("night"))
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is gone is noticed within a hundredth of a second."""
+    monkeypatch.setattr(http_callers, "HTTP_GONE_S", 0.01)
 
 
 @pytest.fixture
@@ -436,7 +443,9 @@ async def test_capacity_is_the_sum_over_those_who_may_be_given_jobs(leader: Runn
         del worker
     health = await told(leader, "/health")
     assert (health["status"], health["role"]) == ("ok", "leader")
-    assert b"waku_group_limit 0.0" in (await get(leader, "/metrics")).body
+    metrics = await get(leader, "/metrics")
+    assert (metrics.status, metrics.head["content-type"].partition(";")[0]) == (200, "text/plain")
+    assert "/dispatch/{job}" in (await told(leader, "/openapi.json"))["paths"]  # type: ignore[operator]
 
 
 # Back pressure, and what is refused.

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 JOB = UUID("00112233-4455-6677-8899-aabbccddeeff")
 DEEP = b'{"x":' + b"[" * 60_000
 HELLO = pack(Message(old.HELLO_CLIENT, subject="stranger"))
-HELLO_WORKER = pack(Message(old.HELLO_WORKER, uuid4(), subject="job.assign.nobody"))
+HELLO_WORKER = pack(Message(old.HELLO_WORKER, JOB, subject="job.assign.nobody"))
 
 
 @pytest.fixture

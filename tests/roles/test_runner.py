@@ -8,6 +8,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -620,6 +621,60 @@ async def test_time_counts_from_the_last_run(tmp_path: Path) -> None:
     assert world.runner.load(job_id) is not None
     assert len(world.runner._seconds) == 1
     await world.runner.close()
+
+
+@pytest.mark.spec("N4", "W4")
+async def test_where_results_are_kept_for_days_an_old_one_goes_after_its_days_and_not_before(tmp_path: Path) -> None:
+    days = 10 * DONE_TTL_S
+    jobs = []
+    for age_s in (5 * DONE_TTL_S, 20 * DONE_TTL_S):
+        world = World(tmp_path, done_ttl_s=days)  # Each in a life of its own: those of one life share a file.
+        jobs.append(world.start(world.program("true")))
+        await world.end(jobs[-1])
+        await world.runner.close()
+        os.utime(world.directory(jobs[-1]) / ".done", (time.time() - age_s,) * 2)
+    young, old = jobs
+    again = World(tmp_path, done_ttl_s=days)
+    again.runner.finished_before()
+    ages = {job_id: again.runner._loop.time() - ended_at for job_id, ended_at in again.runner._kept.items()}
+    assert 5 * DONE_TTL_S <= ages[young] < 6 * DONE_TTL_S
+    assert days - DONE_TTL_S <= ages[old] < days, "a leader has time to fetch it"
+    await again.runner.close()
+
+
+@pytest.mark.spec("N4", "W4")
+async def test_beyond_so_many_the_oldest_results_go_earlier_but_none_that_may_be_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.roles.runner.KEPT_JOBS_MAX", 1)
+    world = World(tmp_path, done_ttl_s=10 * DONE_TTL_S)
+    old = world.start(world.program("true"))
+    await world.end(old)
+    second, jobs = world.runner._seconds[0]
+    world.runner._seconds[0] = (second - 2 * DONE_TTL_S, jobs)
+    world.runner._kept[old] = second - 2 * DONE_TTL_S
+    assert not world.runner.sweep()
+    assert old in world.runner._kept, "there is room for it"
+    for job_id in [world.start(), world.start()]:
+        await world.end(job_id)
+    world.runner.sweep()
+    assert old not in world.runner._kept
+    assert len(world.runner._kept) == 2, "they have just ended"
+    await world.runner.close()
+
+
+@pytest.mark.spec("N4")
+async def test_a_job_that_is_ended_by_the_stop_leaves_what_it_made_for_its_time(tmp_path: Path) -> None:
+    world = World(tmp_path, interrupted_ttl_s=60.0)
+    job_id = world.start(world.program("touch made; sleep 60"))
+    await until((world.directory(job_id) / "made").exists)
+    await world.runner.close()
+    assert (world.directory(job_id) / "made").exists()
+    again = World(tmp_path, interrupted_ttl_s=60.0)
+    assert again.runner.finished_before() == []
+    again.start(again.program("ls"), job_id=job_id)
+    assert (await again.end(job_id)).stdout == "", "a new run finds nothing of it"
+    await again.runner.close()
 
 
 async def test_a_finished_job_can_be_forgotten(world: World) -> None:

@@ -27,6 +27,7 @@ import pytest
 from wakugumi.adapters.net import Address, Link, Owner, adopt, dial
 from wakugumi.adapters.process import Programs
 from wakugumi.errors import ConfigError, Lost
+from wakugumi.limits import CPU_CAP
 from wakugumi.roles.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -208,7 +209,9 @@ class Bench:
         path.chmod(0o755)
 
     def worker(self, leader: Address | Callable[[Owner], Any], **settings: Any) -> Worker:
-        worker = Worker(leader, Programs(self.programs), self.jobs, **{"slots": 2, **settings})
+        """Unless told, it has no CPU cap: where other tests run beside, each credit would wait for 2 s (SPEC W2)."""
+        settings = {"slots": 2, "cpu_cap": None, **settings}
+        worker = Worker(leader, Programs(self.programs), self.jobs, **settings)
         self._tasks[worker] = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
         return worker
 
@@ -539,7 +542,7 @@ async def test_credit_waits_until_others_leave_the_cpu_alone(
     others = 1.0
     monkeypatch.setattr("wakugumi.roles.runner.Runner.others_cpu_share", lambda _: others)
     monkeypatch.setattr("wakugumi.core.slots.CREDIT_HELD_MAX_S", 1_000.0)
-    bench.worker(leader.address)
+    bench.worker(leader.address, cpu_cap=CPU_CAP)
     link = await leader.connection()
     await link.welcome()
     await link.expect(CREDIT)

@@ -249,8 +249,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         "owed-not-sent-again",
-        "slots",
-        "        self._resend.extend(self._kept.owed)\n",
+        "resending",
+        "        self._owed.extend(self._kept.owed)\n",
         "",
         "a result that could not be told over a lost connection is never told",
         2,
@@ -266,7 +266,8 @@ MUTANTS: Final = (
     Mutant(
         "found-results-not-offered",
         "kept",
-        "            self._earlier[job] = None\n            self._remember(job, now - age_found_s(age_s, self._done_ttl_s))",
+        "            self._earlier[job] = None\n"
+        "            self._remember(job, now - age_found_s(age_s, self._done_ttl_s))",
         "            self._earlier[job] = None",
         "what an earlier life finished is offered to the leader, and not known when it is assigned",
         1,

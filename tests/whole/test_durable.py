@@ -37,9 +37,10 @@ def _until(told: Callable[[], bool]) -> None:
 def test_running_programs_outlive_their_leader_and_nothing_runs_twice(
     start: Start, waku: Waku, programs: Path, home: Path, state: Path
 ) -> None:
-    leader = start("leader", "0", "--state", state)
+    port = str(free_port())
+    leader = start("leader", port, "--state", state)
     address = leader.line()
-    host, port = address.split(":")
+    host, _ = address.split(":")
     worker = start("worker", host, port, "--programs", programs, "--jobs", home / "jobs", "--slots", "1")
     worker.until(lambda text: "speaks version" in text)
     began, go_on = home / "began", home / "go-on"

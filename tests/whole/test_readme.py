@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 from pathlib import Path
+
+from wakugumi.app.drill_fleet import free_port
 
 TOP = Path(__file__).parents[2]
 WITHIN_S = 100.0
@@ -44,9 +45,7 @@ def test_the_readmes_commands_run(home: Path) -> None:
     found = blocks(TOP / "README.md")
     assert found
     # The README's port may be taken where this runs.
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    script = "\n".join(found).replace("5000", str(port))
+    script = "\n".join(found).replace("5000", str(free_port()))
     run(f"trap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n{script}", home)
 
 

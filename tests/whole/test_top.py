@@ -18,6 +18,8 @@ from time import monotonic
 import pytest
 from tests.whole.conftest import WAKU, WITHIN_S
 
+from wakugumi.app.drill_fleet import free_port
+
 pytestmark = pytest.mark.spec("L8")
 
 LOGIN = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -115,14 +117,15 @@ def test_it_is_left_by_q_and_by_ctrl_c_and_the_terminal_is_as_it_was(grid, waku,
 
 
 def test_a_leader_that_goes_away_is_waited_for(start, terminal) -> None:
-    first = start("leader", "0", "--memory")
+    port = str(free_port())
+    first = start("leader", port, "--memory")
     address = first.line()
     view = terminal("top", "--every", "0.1", "--leader", address)
     view.until(lambda text: "queued" in text)
     first.signal(signal.SIGKILL)
     first.end()
     view.until(lambda text: "waiting for the leader" in without_styles(text))
-    start("leader", address.rpartition(":")[2], "--memory").line()
+    start("leader", port, "--memory").line()
     view.forget()
     # A whole picture without the complaint: between two beginnings of one.
     view.until(lambda text: any("waku top" in it and "waiting" not in it for it in text.split("\x1b[H")[1:-1]))

@@ -134,7 +134,7 @@ def test_wants_are_told_and_unknown_ones_do_no_harm() -> None:
     payload = b'{"ClientId":"desk","Wants":["receipts","heartbeats","telepathy"]}'
     assert ms.read_hello_client(Frame(9, payload=payload))[2] >= {ms.RECEIPTS, ms.HEARTBEATS}
     payload = b'{"Name":"rack-1","Wants":["reattach"]}'
-    assert ms.read_hello_worker(Frame(10, JOB_ID, payload=payload)) == ("rack-1", frozenset({"reattach"}), 0)
+    assert ms.read_hello_worker(Frame(10, JOB_ID, payload=payload)) == ms.HelloWorker("rack-1", ["reattach"])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_worker_whose_hello_cannot_be_is_refused(msg_id: bytes, payload: bytes
 
 @pytest.mark.spec("F5")
 def test_an_old_worker_has_no_name_and_wants_nothing() -> None:
-    assert ms.read_hello_worker(Frame(10, JOB_ID, subject="job.assign.>")) == ("", frozenset(), 0)
+    assert ms.read_hello_worker(Frame(10, JOB_ID, subject="job.assign.>")) == ms.HelloWorker()
 
 
 @pytest.mark.spec("F9")
@@ -421,8 +421,8 @@ def test_a_worker_reads_how_many_slots_a_job_takes_as_its_leader_does(payload: b
 
 @pytest.mark.spec("F5")
 def test_a_worker_says_how_many_slots_it_has_within_bounds() -> None:
-    hello = ms.encode(ms.HelloWorker("rack-1", [], 8))
-    assert ms.read_hello_worker(Frame(10, JOB_ID, payload=hello)) == ("rack-1", frozenset(), 8)
+    hello = ms.HelloWorker("rack-1", [], 8, runs_unnamed=True)
+    assert ms.read_hello_worker(Frame(10, JOB_ID, payload=ms.encode(hello))) == hello
     for slots in (-1, 4097):
         with pytest.raises(PeerError, match="slots"):
             ms.read_hello_worker(Frame(10, JOB_ID, payload=ms.encode(ms.HelloWorker("rack-1", [], slots))))

@@ -194,7 +194,7 @@ class _Fold:
             self._lost.add(job)
             return
         match record:
-            case ev.KeepJob() | ev.KeepOutcome():
+            case ev.KeepJob() | ev.KeepOutcome() | ev.KeepDeclined():
                 self._state[job] = "queued"
             case ev.KeepAttempt():
                 self._state[job] = "running"

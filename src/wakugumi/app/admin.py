@@ -423,3 +423,6 @@ def _show_workers(rows: list[qu.WorkerRow]) -> None:
             for row in rows
         ],
     )
+    for row in rows:
+        if row.rests:
+            say(f"{row.name or row.worker} rests: {row.rests}")

@@ -191,7 +191,7 @@ Examples:
         Command(
             "leader",
             "wakugumi.app.serve:leader",
-            "[PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--host HOST] [OPTIONS]",
+            "[PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--program NAME] [--host HOST] [OPTIONS]",
             """\
 A leader: takes jobs from clients and gives them to workers.
 
@@ -206,6 +206,9 @@ says so for the subjects that match; the most specific pattern counts, and `calc
 Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same port; \
 --blobs names a shared folder or a bucket instead, which clients and workers then use directly.
 
+The same port takes jobs by HTTP, from whoever speaks no frames: docs/GROUPS.md has its pages. Those that name no \
+program get --program, and of each client id at most --http-cap are in flight.
+
 Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
 the second ends it at once.""",
             """\
@@ -215,6 +218,7 @@ Examples:
   waku leader 5000 --memory
   waku leader 5000 --blobs s3://bucket/grid
   waku leader 5000 --policy round-robin --policy 'calcA=sticky'
+  waku leader 5081 --program pricer         then: curl -F file=@in.csv -o out.zip localhost:5081/dispatch/night-7
   waku leader 5000 --host 10.0.0.1 --allow-open""",
         ),
         Command(
@@ -229,9 +233,9 @@ answer is kept, so that the same id has the same answer. With several gateways o
 do, and what one leaves behind the others finish. The first signal to stop lets those who wait have their answers.""",
             """\
 Examples:
-  waku gateway --group one=http://127.0.0.1:5081 --group two=http://127.0.0.1:5082
-  waku gateway 5000 --group a=http://a:5081,zone=east --group b=http://b:5081,zone=west --choice near --zone east
-  waku gateway 5001 --group one=http://127.0.0.1:5081 --state /var/lib/wakugumi/gateway""",
+  waku gateway --group a=http://a:5081 --group b=http://b:5081
+  waku gateway 5001 --group a=http://a:5081,zone=east --zone east --choice near
+  waku gateway 5002 --group a=http://a:5081,weight=2 --state /srv/gateway""",
         ),
         Command(
             "worker",
@@ -266,10 +270,9 @@ jobs finish, the second ends it at once.""",
             """\
 Examples:
   waku node --program pricer --programs ./bin
-  waku node --command 'convert {input} -resize 50% small.png' --programs /usr/bin --slots 8
+  waku node --command 'pricer --fast {input}' --programs ./bin --slots 8
   waku node --program pricer --http 8080 --lines 8080
-  waku node --program pricer --leader grid:5000 --pattern calcA
-  curl -F file=@input.txt http://127.0.0.1:5080/run/night-7 -o result.zip""",
+  waku node --program pricer --leader grid:5000 --pattern calcA""",
         ),
         Command(
             "client",

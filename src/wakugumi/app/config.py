@@ -31,6 +31,8 @@ from wakugumi.limits import (
     GATEWAY_BODY_BYTES_MAX,
     GATEWAY_KEPT_BYTES,
     GATEWAY_KEPT_S,
+    GATEWAY_LEASE_S,
+    HTTP_CLIENT_CAP,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
     NODE_INPUT_BYTES_MAX,
@@ -157,6 +159,12 @@ BLOBS: Final = Setting("blobs", "")
 BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
+NODES: Final = Setting("nodes", "")
+"""Nodes that a leader knows by their addresses, with blanks between them."""
+NODE_CA: Final = Setting("node-ca", "")
+NODE_CERT: Final = Setting("node-cert", "")
+NODE_KEY: Final = Setting("node-key", "")
+"""Whom it believes of them, and what it shows to them."""
 GROUP: Final = Setting("group", "")
 """A gateway's groups, with blanks between them."""
 GROUP_CHOICE: Final = Setting("group-choice", LEAST_LOADED, choices=CHOICES)
@@ -164,6 +172,7 @@ ZONE: Final = Setting("zone", "")
 KEEP_HOURS: Final = Setting("keep-hours", GATEWAY_KEPT_S / 3600, least=0.0, most=24 * 366)
 KEEP_BYTES: Final = Setting("keep-bytes", f"{GATEWAY_KEPT_BYTES // 10**9}GB")
 BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB")
+LEASE_S: Final = Setting("lease", GATEWAY_LEASE_S, least=0.1, most=3600.0)
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
 HTTP: Final = Setting("http", "5080")
@@ -171,7 +180,7 @@ LINES: Final = Setting("lines", "9099")
 """Where a node is reached."""
 PROGRAM: Final = Setting("program", "")
 COMMAND: Final = Setting("command", "")
-"""What a node runs for jobs that name no program."""
+"""What a node runs for jobs that name no program; PROGRAM also for a leader's jobs by HTTP."""
 RECEIVE: Final = Setting("receive", RECEIVE_SLOTS, least=1, most=CONNECTIONS_MAX)
 INPUT_BYTES: Final = Setting("input-bytes", f"{NODE_INPUT_BYTES_MAX // 10**9}GB")
 RETRY_AFTER_S: Final = Setting("retry-after", RUN_RETRY_AFTER_S, least=1, most=86_400)
@@ -186,6 +195,7 @@ CLIENT_ID: Final = Setting("client-id", "")
 OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
 LOG_LEVEL: Final = Setting("log-level", "info", choices=("debug", "info", "warning", "error"))
 LOG_JSON: Final = Setting("log-json", False)
+HTTP_CAP: Final = Setting("http-cap", HTTP_CLIENT_CAP, least=1, most=CLIENT_CAP_MAX)
 
 ALL: Final[tuple[Setting[Any], ...]] = (
     LEADER,
@@ -210,12 +220,17 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     BLOBS,
     BLOB_BYTES,
     POLICY,
+    NODES,
+    NODE_CA,
+    NODE_CERT,
+    NODE_KEY,
     GROUP,
     GROUP_CHOICE,
     ZONE,
     KEEP_HOURS,
     KEEP_BYTES,
     BODY_BYTES,
+    LEASE_S,
     NAME,
     HOST,
     HTTP,
@@ -234,6 +249,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     OUTPUT,
     LOG_LEVEL,
     LOG_JSON,
+    HTTP_CAP,
 )
 
 _KINDS: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

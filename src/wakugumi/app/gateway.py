@@ -69,6 +69,13 @@ KeepBytes = Annotated[
     str | None,
     Parameter(name="--keep-bytes", help="What all answers may take before the oldest go; 20GB. [WAKU_KEEP_BYTES]"),
 ]
+Lease = Annotated[
+    float | None,
+    Parameter(
+        name="--lease",
+        help="Seconds after which the others take over the jobs of a gateway that died; 10. [WAKU_LEASE]",
+    ),
+]
 BodyBytes = Annotated[
     str | None,
     Parameter(name="--body-bytes", help="The largest body that is taken; 64GiB. [WAKU_BODY_BYTES]"),
@@ -86,6 +93,7 @@ def gateway(
     keep_hours: KeepHours = None,
     keep_bytes: KeepBytes = None,
     body_bytes: BodyBytes = None,
+    lease: Lease = None,
     host: Host = None,
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
@@ -101,6 +109,7 @@ def gateway(
             body_bytes_max=parse_bytes(config.BODY_BYTES.value(body_bytes), "--body-bytes"),
             kept_s=3600 * config.KEEP_HOURS.value(keep_hours),
             kept_bytes=parse_bytes(config.KEEP_BYTES.value(keep_bytes), "--keep-bytes"),
+            lease_s=config.LEASE_S.value(lease),
         )
         return run(_serve(where, settings))
 

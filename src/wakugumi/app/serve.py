@@ -25,13 +25,15 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
+from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
+from wakugumi.core.names import check_exec_name
 from wakugumi.core.policy import Policies, parse_policies
-from wakugumi.errors import ConfigError
+from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import DRAIN_DEADLINE_S
-from wakugumi.roles.leader import Leader
+from wakugumi.roles.leader import HTTP, HttpSettings, Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
 
@@ -84,6 +86,17 @@ PolicyNames = Annotated[
         "says so for the subjects that it matches. May be repeated. [WAKU_POLICY, with commas]",
     ),
 ]
+GroupProgram = Annotated[
+    str | None,
+    Parameter(
+        name="--program",
+        help="What is run for jobs by HTTP that name no program; if none, whoever runs them has one. [WAKU_PROGRAM]",
+    ),
+]
+HttpCap = Annotated[
+    int | None,
+    Parameter(help="Jobs in flight of one client id over HTTP; 1000 if nothing is said. [WAKU_HTTP_CAP]"),
+]
 Groups = Annotated[
     int,
     Parameter(
@@ -118,6 +131,12 @@ def leader(
     blobs: BlobsUrl = None,
     blob_bytes: BlobBytes = None,
     policy: PolicyNames = (),
+    node: NodeUrls = (),
+    node_ca: NodeCa = None,
+    node_cert: NodeCert = None,
+    node_key: NodeKey = None,
+    program: GroupProgram = None,
+    http_cap: HttpCap = None,
     host: Host = None,
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
@@ -125,7 +144,9 @@ def leader(
     logs.start(logged.log_level, logged.log_json)
     where = binding(host, port, allow_open)
     kept, policies = _state(state, memory, port), _policies(policy)
-    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes)))
+    nodes = node_settings(node, node_ca, node_cert, node_key)
+    http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
+    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
 
 
 def worker(
@@ -232,10 +253,15 @@ def _up_tiers(
 
 
 async def _lead(
-    where: Address, state: Path | NoJournal, policies: Policies, blobs: BlobSettings = BLOB_SETTINGS
+    where: Address,
+    state: Path | NoJournal,
+    policies: Policies,
+    blobs: BlobSettings = BLOB_SETTINGS,
+    http: HttpSettings = HTTP,
+    nodes: NodeSettings = NO_NODES,
 ) -> int:
     stops = Stops()
-    async with _leader(state, policies, blobs) as (leader, tasks):
+    async with _leader(state, policies, blobs, http) as (leader, tasks), nodes_of(leader, nodes):
         await _listen(leader, where)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
@@ -274,11 +300,11 @@ async def _up(
 
 @asynccontextmanager
 async def _leader(
-    state: Path | NoJournal, policies: Policies, settings: BlobSettings
+    state: Path | NoJournal, policies: Policies, settings: BlobSettings, http: HttpSettings = HTTP
 ) -> AsyncIterator[tuple[Leader, Tasks]]:
     """A leader, and tasks that end before it does. Raises what it failed by, be it while it was closed."""
     with leader_blobs(settings, state if isinstance(state, Path) else None) as blobs:
-        leader = await _new_leader(state, policies, blobs)
+        leader = await _new_leader(state, policies, blobs, http)
         tasks = Tasks()
         try:
             yield leader, tasks
@@ -299,14 +325,14 @@ async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
         log.warning("jobs still run after %g s: the leader leaves without their results", DRAIN_DEADLINE_S)
 
 
-async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: LeaderBlobs) -> Leader:
+async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: LeaderBlobs, http: HttpSettings) -> Leader:
     if isinstance(state, NoJournal):
         log.info("%s: no journal, and what is queued is gone with this process", state.why)
-        return Leader(policies=policies, blobs=blobs)
+        return Leader(policies=policies, blobs=blobs, http=http)
     journal = Journal.open(state)
     log.info("journal in %s: accepted jobs outlive this process", state)
     try:
-        return Leader(journal, policies=policies, blobs=blobs)
+        return Leader(journal, policies=policies, blobs=blobs, http=http)
     except BaseException:
         await journal.close()
         raise
@@ -383,6 +409,14 @@ def _policies(words: tuple[str, ...]) -> Policies:
     if config.POLICY.is_said(",".join(words) or None):
         log.info("policies: %s", policies)
     return policies
+
+
+def _program(name: str | None) -> str:
+    said = config.PROGRAM.value(name)
+    try:
+        return check_exec_name(said) if said else ""
+    except Refused as no:
+        raise ConfigError(f"--program: {no.message}", "name one of the workers' programs, as in their folder") from None
 
 
 def _port(port: int, least: int = 0) -> int:

@@ -10,6 +10,7 @@ their order, and the first that can go now goes:
                 for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
     files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
                 no worker that does not know them while one serves that does
+    unnamed     to none that has no program for such jobs; simple ones also to workers that take no others
 
 A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
 """
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from wakugumi.core.homes import Homes
 from wakugumi.core.job import QUEUED
 from wakugumi.core.nearness import Holders, nearest, nobody
-from wakugumi.core.roster import Roster, Worker, has_room, members_of
+from wakugumi.core.roster import Roster, Worker, can_run, has_room, members_of, rank_of
 from wakugumi.core.subject import Subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
@@ -108,7 +109,7 @@ def due_of(job: Job) -> float:
 
 def is_picky(job: Job, lane: Lane) -> bool:
     wants = job.wants
-    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)) or wants.blobs)
+    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)) or wants.blobs or wants.unnamed)
 
 
 # What a turn holds.
@@ -248,7 +249,7 @@ class Choice:
         if kept is not None:
             return kept
         best = roster.best(lane.pools, lane.order)
-        if best is None:
+        if best is None and not (lane.simple and roster.best(lane.simple_pools, lane.order)):
             return None
         if asks.homes is not None:
             if asks.seen == (size(turn), roster.era) and all(home.rank < 0 for home in asks.homes):
@@ -257,7 +258,7 @@ class Choice:
         _prune(turn)
         return self._look_through(turn, asks, best)
 
-    def _look_through(self, turn: Turn, asks: Asks, best: Worker) -> tuple[Job, Worker] | None:
+    def _look_through(self, turn: Turn, asks: Asks, best: Worker | None) -> tuple[Job, Worker] | None:
         """The first of its jobs that can go now; if there is none, remember what they wait for."""
         lane, roster = turn.lane, self._roster
         now, by_id = roster.now, roster.by_id
@@ -270,30 +271,33 @@ class Choice:
         looked = 0
         no_blobs = False
         """Some need a worker that knows blobs, and those that do have no room."""
+        unable: set[tuple[bool, bool]] = set()
+        """Unnamed and simple or not: what none of those with room can run."""
         for job in in_order(turn, skip):
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
             home = None if at is None else by_id[at]
-            if home is not None and wants.blobs and not home.blobs:
+            if home is not None and ((wants.blobs and not home.blobs) or not can_run(home, wants)):
                 home = None
             if home is not None and has_room(home, wants.slots):
                 return job, home
             if wants.slots > 1:
-                roomy = roster.roomy(lane.pools, lane.order, wants.slots) if wants.slots < too_large else None
+                roomy = roster.roomy(lane.pools, lane.order, wants) if wants.slots < too_large else None
                 if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
                     return job, to
                 skip.add((wants.priority, wants.slots))
                 is_first, too_large = too_large == _NEVER, min(too_large, wants.slots)
                 if is_first:
                     wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
-                    left = roster.best(lane.pools, lane.order)
-                    if left is None:
+                    best = roster.best(lane.pools, lane.order)
+                    if best is None and not lane.simple:
                         late = None
                         break
-                    best = left
-            elif no_blobs and wants.blobs:
+            elif (no_blobs and wants.blobs) or (wants.unnamed, wants.simple) in unable:
                 pass
-            elif (to := self._to_whom(lane, job, best)) is None:
+            elif (able := self._ablest(lane, wants, best)) is None:
+                unable.add((wants.unnamed, wants.simple))
+            elif (to := self._to_whom(lane, job, able)) is None:
                 no_blobs = True
             elif home is None:
                 return job, to
@@ -313,14 +317,25 @@ class Choice:
             looked += wants.slots == 1  # The others of that size are skipped.
             if looked >= LOOK_AHEAD_MAX:
                 break
-        if late is not None and (to := self._to_whom(lane, late, best)) is not None:
-            return late, to
+        if late is not None and (able := self._ablest(lane, late.wants or _NOTHING, best)) is not None:
+            to = self._to_whom(lane, late, able)
+            if to is not None:
+                return late, to
         if no_blobs:  # Those that know them may leave, and nobody says so.
             wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
         self._wake(turn, asks, wake_at)
-        if too_large == _NEVER and not no_blobs:
+        if too_large == _NEVER and not no_blobs and not unable:
             asks.homes, asks.seen = list(homes), (size(turn), roster.era)
         return None
+
+    def _ablest(self, lane: Lane, wants: Wants, best: Worker | None) -> Worker | None:
+        """The best of those that can run it and have room; `best` is that of all that are not for simple jobs only."""
+        if wants.simple and lane.simple_pools:
+            best = self._roster.best(lane.all_pools, lane.order)
+        if best is None or can_run(best, wants):
+            return best
+        able = [it for it in members_of(lane.pools_of(wants)) if has_room(it, 1) and can_run(it, wants)]
+        return min(able, key=lambda worker: rank_of(worker, lane.order), default=None)
 
     def _to_whom(self, lane: Lane, job: Job, best: Worker) -> Worker | None:
         wants = job.wants
@@ -396,7 +411,7 @@ class Choice:
     def _settle(self, lane: Lane, homes: Homes) -> None:
         """Other workers serve than before. One that is away and may come back to what it runs keeps its keys."""
         by_id = self._roster.by_id
-        members = [worker.id for worker in members_of(lane.pools) if worker.serves]
+        members = [worker.id for worker in members_of(lane.all_pools) if worker.serves]
         away = [it for it in homes.workers if (known := by_id.get(it)) is not None and known.conn is None]
         homes.settle([*members, *away])
         self._homes[lane.subject] = homes, self._roster.era
@@ -413,8 +428,9 @@ class Choice:
             return asks.keep_at
         asks.keep_at = now + SLOTS_PATIENCE_S
         serving = [worker for worker in members_of(turn.lane.pools) if worker.serves]
-        fit = [worker for worker in serving if worker.slots >= slots_of(job)]
-        if (job.wants or _NOTHING).blobs and any(worker.blobs for worker in serving):
+        wants = job.wants or _NOTHING
+        fit = [worker for worker in serving if worker.slots >= wants.slots and can_run(worker, wants)]
+        if wants.blobs and any(worker.blobs for worker in serving):
             fit = [worker for worker in fit if worker.blobs]
         if not fit:
             return _NEVER  # Until one comes that has so many, and that one will offer credit.

@@ -3,7 +3,8 @@
                     ┌── run on ──► RUNNING ── finish ──► DONE      one accepted result, and the first one it is
     accept ─► QUEUED┤                 │
                  ▲  └── (cancel) ─────┼───────────────► DONE
-                 └── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
+                 ├── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
+                 └── given back ◄─────┘                           it never began: no attempt
 
 The table of allowed changes is `job.TRANSITIONS`. Assignments are `queues`' and take a job from QUEUED to RUNNING.
 """
@@ -95,6 +96,8 @@ class Course:
         """Jobs that ran when the last leader died, and still run as far as we know."""
         self.loading: dict[JobId, ConnId] = {}
         """Running, by the books: their requests are being read from the journal, and will be sent there."""
+        self.unpaid: set[JobId] = set()
+        """Those of them that took no credit: they are sent once more to whom they are with."""
 
     def wake_at(self) -> float | None:
         backoff = self._timers[0][0] if self._timers else None
@@ -252,6 +255,20 @@ class Course:
         else:
             self.back_off(job, now)
 
+    def give_back(self, job: Job, now: float) -> None:
+        """Its worker has not begun it: as if it had not been assigned, and it keeps its place."""
+        cell = job.cell
+        assert cell is not None
+        self._leave_worker(job)
+        job.attempts -= 1
+        self.stats.given_back(cell)
+        job.cell = None
+        if self._out.keeps:
+            self._out.keep.append(ev.KeepDeclined(job.id))
+        job.state = QUEUED
+        job.since = now if job.attempts else job.submitted_at
+        self._lanes.push(job, first=True)
+
     def back_off(self, job: Job, now: float) -> None:
         job.state = BACKOFF
         self.backing_off += 1
@@ -366,6 +383,7 @@ class Course:
             self._out.leaves.check(leaves)
         for job_id in (*self.loading, *self.inherited):
             assert self.jobs[job_id].worker is not None
+        assert self.unpaid <= self.loading.keys()
         for job_id, due in self.deadlines.items():
             assert self.jobs[job_id].state is not DONE
             assert any(at == due and job is self.jobs[job_id] for at, _, job in self._deadline_timers)
@@ -382,10 +400,17 @@ class Course:
             assert client.open_jobs == opened.get(client, 0)
 
     def _end_attempt(self, job: Job, outcome: str, now: float, output: str = "") -> Attempt:
-        worker, client = job.worker, job.client
+        worker = job.worker
         assert worker is not None
         attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome, output)
         job.history = (*job.history, attempt) if job.history else (attempt,)
+        self._leave_worker(job)
+        return attempt
+
+    def _leave_worker(self, job: Job) -> None:
+        """It is nobody's any more."""
+        worker, client = job.worker, job.client
+        assert worker is not None
         job.worker = None
         if self.inherited:
             self.inherited.pop(job.id, None)
@@ -394,15 +419,19 @@ class Course:
         client.in_flight -= 1
         if client.parked:
             self._lanes.room_came(client)
-        return attempt
 
     def _unload(self, job: Job, worker: Worker) -> None:
         """If it was never sent, its worker still has the credit that it was meant to take."""
         conn = self.loading.pop(job.id, None)
         if conn is not None and worker.conn == conn:
+            if job.id in self.unpaid:
+                self.unpaid.discard(job.id)
+                return
             worker.jobs.pop(job.id, None)
-            worker.credit += 1 if job.wants is None else job.wants.slots
+            if not worker.rests:
+                worker.credit += 1 if job.wants is None else job.wants.slots
             self._roster.changed(worker)
+        self.unpaid.discard(job.id)
 
     def _call_off(self, job: Job) -> None:
         """Whoever has been given it and has not answered need not go on."""

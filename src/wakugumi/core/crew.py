@@ -15,6 +15,7 @@ from wakugumi.core.claims import Claims
 from wakugumi.core.course import LEADER_LOST, Course
 from wakugumi.core.job import DONE, RUNNING, JobId, WorkerId
 from wakugumi.core.outbox import Outbox
+from wakugumi.core.policy import TURN_STRIDE
 from wakugumi.core.queues import Job, Lanes
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.limits import ACK_MARGIN_S, CREDIT_MAX, DRAINED_MAX, HELLO_DEADLINE_S, REATTACH_GRACE_S, SILENCE_MAX_S
@@ -62,6 +63,10 @@ class Crew:
         worker.settled = not event.reattach
         worker.slots = worker.slots_said = event.slots
         worker.blobs = event.blobs
+        worker.runs_unnamed, worker.simple_only = event.runs_unnamed, event.simple_only
+        worker.stride = TURN_STRIDE // event.weight
+        worker.resend = event.resend
+        worker.rests = ""
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
         self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
@@ -122,6 +127,27 @@ class Crew:
             if (job := jobs.get(job_id)) is not None and job.state is not DONE and was_given(job, worker)
         }
 
+    def declined(self, worker: Worker, job_id: JobId, now: float) -> None:
+        """It has not begun it, and never will."""
+        if job_id not in worker.jobs:
+            return
+        del worker.jobs[job_id]
+        self._roster.changed(worker)
+        job = self._course.jobs.get(job_id)
+        if job is not None and job.worker is worker:
+            self._course.give_back(job, now)
+
+    def rested(self, worker: Worker, why: str) -> None:
+        """It is out of order until it says otherwise: nobody waits for it."""
+        if bool(worker.rests) != bool(why):
+            self._roster.era += 1
+        worker.rests = why
+        if why:
+            worker.credit = 0
+            worker.spent_at = self._roster.now
+            self._lanes.leaves(worker)
+        self._roster.changed(worker)
+
     def drain(self, worker: Worker, draining: bool) -> None:
         """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""
         worker.draining = draining
@@ -148,6 +174,9 @@ class Crew:
             self._out.complain(event.conn, text)
             return
         worker.seen_at = now
+        if worker.rests:
+            worker.rests = ""
+            self._roster.era += 1
         worker.credit += event.amount
         if worker.slots < worker.slots_said:  # It was not believed, and may have them after all.
             worker.slots = max(worker.slots, min(worker.credit, worker.slots_said))

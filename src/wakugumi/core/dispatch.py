@@ -41,7 +41,7 @@ from wakugumi.core.questions import (
 )
 from wakugumi.core.queues import Job, Lanes, digest_of, is_packed_or_not
 from wakugumi.core.recovery import Leaf, keep_whole, recover
-from wakugumi.core.roster import Roster
+from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.shelf import Shelf
 from wakugumi.core.stats import Stats
 from wakugumi.errors import CODES, Refused
@@ -116,6 +116,8 @@ class Dispatch:
         )
         self._shelf = Shelf(out, self.course, self.callers, self.jobs)
         self.crew = Crew(out, self.roster, self.lanes, self.course, self._claims)
+        self._again: list[tuple[JobId, Worker]] = []
+        """What is sent once more at the end of this step, and to whom."""
         self._doors = self.callers.doors
         self._workers = self.roster.by_conn
         self._on: dict[type[object], Callable[[Any, float], None]] = {
@@ -127,6 +129,8 @@ class Dispatch:
             ev.Credited: self._credited,
             ev.Acked: self._acked,
             ev.Held: self._held,
+            ev.Declined: self._declined,
+            ev.Rested: self._rested,
             ev.Confirmed: self._confirmed,
             ev.Claimed: self._claimed,
             ev.CapChanged: self._cap_changed,
@@ -234,6 +238,18 @@ class Dispatch:
         worker = self._workers.get(event.conn)
         if worker is not None:
             self.crew.held(worker, event, now)
+            if worker.resend:
+                self._again += [(job_id, worker) for job_id in worker.jobs]
+
+    def _declined(self, event: ev.Declined, now: float) -> None:
+        worker = self._workers.get(event.conn)
+        if worker is not None:
+            self.crew.declined(worker, event.job, now)
+
+    def _rested(self, event: ev.Rested, _now: float) -> None:
+        worker = self._workers.get(event.conn)
+        if worker is not None:
+            self.crew.rested(worker, event.why)
 
     def _leaving(self, event: ev.Leaving, _now: float) -> None:
         worker = self._workers.get(event.conn)
@@ -312,7 +328,7 @@ class Dispatch:
     def _broadcast(self, door: Door, event: ev.Submitted, now: float) -> None:
         """A part for every worker that matches now; which they are is the answer (SPEC S5). Nobody waits for a part
         before its client has read that and asks for it: it could not know the part's result for what it is."""
-        workers = self.roster.audience(event.subject)
+        workers = self.roster.audience(event.subject, event.wants)
         size = len(event.payload)
         if not door.receipts:
             self._out.refuse(door, event.job, "not-supported", "an old client cannot tell the parts of a broadcast")
@@ -393,6 +409,8 @@ class Dispatch:
     def _step(self, now: float) -> Step[LeaderKeep, LeaderDo]:
         out = self._out
         do = out.do
+        if self._again:
+            self._send_again()
         absent: list[Job] = []
         counted = self.course.stats.assigned
         for job in self.lanes.assign() if self._may_assign() else ():
@@ -419,6 +437,18 @@ class Dispatch:
         if out.keeps and out.leaves.take_turned():
             self._shelf.tidy(now)
         return out.step(self._holds.take_freed())
+
+    def _send_again(self) -> None:
+        """To workers that know what they hold by the ids alone. No attempt and no credit: they have these already."""
+        again = [(job, worker) for job_id, worker in self._again if (job := self.jobs.get(job_id)) is not None]
+        self._again.clear()
+        held = [job for job, worker in again if job.worker is worker and worker.conn is not None]
+        self._shelf.load_again([job for job in held if job.payload is None])
+        for job in held:
+            if job.payload is not None:
+                assert job.worker is not None
+                assert job.worker.conn is not None
+                self._out.do.append(ev.SendAssign(job.worker.conn, job.id, job.subject, job.payload))
 
     def _may_assign(self) -> bool:
         return not (self.stopping or self.callers.is_swamped())
@@ -452,7 +482,8 @@ class Dispatch:
             self.course.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
         elif job.worker is worker:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
-            at_once = event.reason == "cancelled"
+            # And who says that a worker is lost stands for that worker (SPEC L4).
+            at_once = event.reason in {"cancelled", "worker-lost"}
             self.course.attempt_lost(job, event.reason, now, at_once=at_once, output=event.output)
 
     def _is_final(self, event: ev.Acked) -> bool:

@@ -88,6 +88,14 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     """How many it has in all: it may be given jobs that need several. An old worker does not say."""
     blobs: bool = False
     """It fetches what a job names and does not bring along."""
+    runs_unnamed: bool = False
+    """It has a program for jobs that name none."""
+    simple_only: bool = False
+    """It takes simple jobs and no others (`wants`): it stands for a node, which cannot be told more."""
+    weight: int = 1
+    """Where workers take turns, it has so many of them for each one of a worker of weight 1."""
+    resend: bool = False
+    """What it says it holds is sent to it once more: it knows the jobs by their ids alone."""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -148,6 +156,21 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     """Their results will follow by themselves."""
     kept: tuple[JobId, ...] = ()
     """Results of an earlier life of this worker, confirmed or not: they follow if they are fetched."""
+
+
+class Declined(msgspec.Struct, frozen=True, gc=False):
+    """A worker gives back a job that it has not begun: that is no attempt. The credit for it is spent all the same."""
+
+    conn: ConnId
+    job: JobId
+
+
+class Rested(msgspec.Struct, frozen=True, gc=False):
+    """A worker is out of order, and why: what credit it has is void, and nobody waits for it. With nothing to say, or
+    credit to offer, it is in order again."""
+
+    conn: ConnId
+    why: str
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
@@ -238,6 +261,8 @@ LeaderEvent: TypeAlias = (
     | Credited
     | Acked
     | Held
+    | Declined
+    | Rested
     | Confirmed
     | Claimed
     | CapChanged
@@ -342,6 +367,12 @@ class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
     before: int
 
 
+class KeepDeclined(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=10):
+    """The attempt that was given out never began."""
+
+    job: JobId
+
+
 class KeepDeadline(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
     """A job is given up if it is not done within so many seconds."""
 
@@ -350,7 +381,16 @@ class KeepDeadline(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9
 
 
 LeaderKeep: TypeAlias = (
-    KeepJob | KeepAttempt | KeepOutcome | KeepResult | KeepDelivered | ForgetJob | KeepWhole | DropLeaves | KeepDeadline
+    KeepJob
+    | KeepAttempt
+    | KeepOutcome
+    | KeepResult
+    | KeepDelivered
+    | ForgetJob
+    | KeepWhole
+    | DropLeaves
+    | KeepDeadline
+    | KeepDeclined
 )
 
 # What a leader does.

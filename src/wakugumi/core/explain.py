@@ -47,7 +47,7 @@ from wakugumi.core.questions import (
     WorkersAnswer,
 )
 from wakugumi.core.queues import Client, Job, Lane
-from wakugumi.core.roster import Worker, has_room, members_of
+from wakugumi.core.roster import Worker, can_run, has_room, members_of
 from wakugumi.core.subject import SubjectError, matches, parse_pattern
 from wakugumi.core.wants import Wants
 from wakugumi.errors import Refused
@@ -274,14 +274,19 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
         total = len(leader.roster)
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
         reasons.append(f"no worker matches {job.subject}; connected: {others}")
+    elif not (able := [worker for worker in workers if can_run(worker, job.wants or _NOTHING)]):
+        reasons.append(_why_unable(workers))
+    elif all(worker.rests for worker in able):
+        first = able[0]
+        reasons.append(f"{_count(len(able), 'matching worker')}, all resting: {first.label} because {first.rests}")
     elif slots_of(job) > 1:
-        reasons += _why_no_room(lane, job, workers)
-    elif not any(worker.usable_credit for worker in workers):
-        reasons.append(_why_no_credit(workers))
-    elif not any(worker.usable_credit and worker.kept_for is None for worker in workers):
-        kept = _count(sum(worker.kept_for is not None for worker in workers), "matching worker")
+        reasons += _why_no_room(lane, job, able)
+    elif not any(worker.usable_credit for worker in able):
+        reasons.append(_why_no_credit(able))
+    elif not any(worker.usable_credit and worker.kept_for is None for worker in able):
+        kept = _count(sum(worker.kept_for is not None for worker in able), "matching worker")
         reasons.append(f"{kept} with free slots, kept free for jobs that need several")
-    elif job.wants is not None and job.wants.blobs and _waits_for_blobs(workers):
+    elif job.wants is not None and job.wants.blobs and _waits_for_blobs(able):
         reasons.append("it names blobs: those that have credit do not know them, and it waits for one that does")
     home = leader.lanes.choice.known_home(lane, job)
     if home is not None and not has_room(home, slots_of(job)):
@@ -298,6 +303,13 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     return reasons or ["it is next: it will be assigned at once"]
 
 
+def _why_unable(workers: list[Worker]) -> str:
+    count = _count(len(workers), "matching worker")
+    if all(worker.simple_only for worker in workers):
+        return f"{count}, all of them nodes known by address, and these take only jobs with one file and nothing more"
+    return f"it names no program, and of {count} none has one for such jobs"
+
+
 def _why_no_credit(workers: list[Worker]) -> str:
     count = _count(len(workers), "matching worker")
     running = sum(len(worker.jobs) for worker in workers)
@@ -305,6 +317,8 @@ def _why_no_credit(workers: list[Worker]) -> str:
     if len(held_back) == len(workers):
         return f"{count}, all draining or leaving"
     also = f", {len(held_back)} of them draining or leaving" if held_back else ""
+    if resting := sum(bool(worker.rests) for worker in workers):
+        also += f", {resting} of them resting"
     # A worker holds its credit back while others keep its machine busy, for two seconds at most (W2).
     cpu = max(worker.cpu for worker in workers)
     busy = f", CPU at {cpu:.0%}" if cpu else ""
@@ -360,7 +374,7 @@ def _ahead(lane: Lane, job: Job) -> tuple[int, int]:
 
 
 def _matching(lane: Lane) -> list[Worker]:
-    return members_of(lane.pools)
+    return members_of(lane.all_pools)
 
 
 def _state(job: Job) -> str:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from wakugumi.core.job import WorkerId
-from wakugumi.core.roster import Roster, Worker, has_room, members_of, rank_of, ready_in
+from wakugumi.core.roster import Pool, Roster, Worker, can_run, has_room, members_of, rank_of, ready_in
 from wakugumi.core.wants import Wants
 from wakugumi.limits import FILES_WEIGHED_MAX, HOLDERS_LOOKED_MAX, HOLDERS_WEIGHED_MAX
 
@@ -29,10 +29,11 @@ def nobody(_file: str) -> Collection[WorkerId]:
 
 
 def nearest(lane: Lane, wants: Wants, best: Worker, roster: Roster, holders: Holders) -> Worker | None:
-    """Of those with room the one that holds most of its files; `best`, if nobody holds any. None if it has to wait for
-    one that knows blobs."""
+    """Of those with room the one that holds most of its files; if nobody holds any, `best`, which can run it. None if
+    it has to wait for one that knows blobs."""
+    pools = lane.pools_of(wants)
     if wants.blobs and not best.blobs:
-        knowing = [worker for worker in members_of(lane.pools) if worker.blobs and worker.serves]
+        knowing = [it for it in members_of(pools) if it.blobs and it.serves and can_run(it, wants)]
         able = [worker for worker in knowing if has_room(worker, wants.slots)]
         if knowing and not able:
             return None
@@ -42,18 +43,18 @@ def nearest(lane: Lane, wants: Wants, best: Worker, roster: Roster, holders: Hol
         return best
     near = [
         worker
-        for worker in _with_room(lane, wants.slots, roster, held)
-        if worker.blobs or not wants.blobs or not best.blobs
+        for worker in _with_room(pools, wants.slots, roster, held)
+        if (worker.blobs or not wants.blobs or not best.blobs) and can_run(worker, wants)
     ]
     return min(
         [best, *near], key=lambda worker: (-sum(worker.id in them for them in held), rank_of(worker, lane.order))
     )
 
 
-def _with_room(lane: Lane, slots: int, roster: Roster, held: list[Collection[WorkerId]]) -> dict[Worker, None]:
+def _with_room(pools: list[Pool], slots: int, roster: Roster, held: list[Collection[WorkerId]]) -> dict[Worker, None]:
     """Who holds some of the files and has room. A busy grid has few with room and an idle one many: whichever are
     fewer, these or the holders, are looked at."""
-    pools, by_id = lane.pools, roster.by_id
+    by_id = roster.by_id
     ready = sum(len(pool.heap) for pool in pools)
     found: dict[Worker, None] = {}
     for them in held:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from wakugumi.core.broadcast import owner_of
 from wakugumi.core.job import show_job_id
+from wakugumi.core.policy import TURN_STRIDE
 from wakugumi.core.questions import (
     AskTop,
     ClientRow,
@@ -105,6 +106,8 @@ def worker_row(worker: Worker, now: float) -> WorkerRow:
         seen_s=now - worker.seen_at,
         slots=worker.slots,
         kept_for=_kept_for(worker),
+        rests=worker.rests,
+        weight=TURN_STRIDE // worker.stride,
     )
 
 
@@ -168,10 +171,10 @@ def _groups(leader: Dispatch, now: float, limit: int) -> tuple[list[GroupRow], i
             members.slots_free += worker.usable_credit
     by_pool: dict[Pool, str] = {}
     for lane in leader.lanes.busy_lanes():
-        for pool in lane.pools:
+        for pool in lane.all_pools:
             if pool not in by_pool:
                 by_pool[pool] = group_of(pool.pattern)
-        for name in {by_pool[pool] for pool in lane.pools} - {""}:
+        for name in {by_pool[pool] for pool in lane.all_pools} - {""}:
             groups[name].queued += lane.queued
     rows = []
     for _, _, _, name in nsmallest(
@@ -198,7 +201,7 @@ def _matching_count(leader: Dispatch, name: str) -> int:
         return 0
     subject = Subject(Pattern(name))
     lane = leader.lanes.lane(subject)
-    pools = lane.pools if lane is not None else leader.roster.pools_for(subject)
+    pools = lane.all_pools if lane is not None else leader.roster.pools_for(subject)
     if len(pools) == 1:
         return len(pools[0].members)
     return len({number for pool in pools for number in pool.members})

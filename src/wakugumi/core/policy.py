@@ -30,9 +30,13 @@ _RUNNING_BITS: Final = 17
 _RUNNING_MAX: Final = (1 << _RUNNING_BITS) - 1
 # With the 13 bits of CREDIT_MAX these are 60: integers of two digits, which Python handles fastest after those of one.
 
+TURN_STRIDE: Final = 1 << 16
+"""How far a job puts off the next turn of a worker of weight 1. A weight of w divides it by w; and while there are
+fewer workers than this, those of one weight stand in the order in which they were given their last jobs."""
+
 Ranking: TypeAlias = Callable[[int, int, int, int, int], int]
-"""(credit, running, turn, number, load) -> rank, where `turn` grows with every assignment the leader makes and `load`
-is the CPU use that the worker reported, in percent."""
+"""(credit, running, turn, number, load) -> rank, where `turn` says when the worker's next turn is and `load` is the CPU
+use that it reported, in percent."""
 
 
 def most_credit(credit: int, running: int, _turn: int, number: int, _load: int = 0) -> int:
@@ -43,7 +47,7 @@ def most_credit(credit: int, running: int, _turn: int, number: int, _load: int =
 
 
 def round_robin(_credit: int, _running: int, turn: int, number: int, _load: int = 0) -> int:
-    """Whoever waited longest since its last assignment."""
+    """Whose turn is next: of workers with the same weight, whoever waited longest since its last assignment."""
     return turn << NUMBER_BITS | number
 
 

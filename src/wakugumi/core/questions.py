@@ -337,7 +337,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     worker: str
     name: str
     state: str
-    """ready, busy (no credit), draining, leaving or away (may re-attach)"""
+    """ready, busy (no credit), draining, resting (out of order), leaving or away (may re-attach)"""
     patterns: list[str]
     credit: int
     running: int
@@ -347,6 +347,10 @@ class WorkerRow(msgspec.Struct, frozen=True):
     """How many it has in all, if it said so: only then it is given jobs that need several."""
     kept_for: str = ""
     """The job that needs several slots and for which it is being kept free."""
+    rests: str = ""
+    """Why it is out of order, if it is."""
+    weight: int = 1
+    """How many turns it has where workers take turns."""
 
 
 class WorkersAnswer(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ is served before whoever comes fresh: so nobody starves. A job that was cancelle
 there: its state says so.
 
 Jobs that ask for something (`wants`) are chosen in `choice`. A turn that can use none of the credit there is stands
-aside, so that the others of its lane go on.
+aside, so that the others of its lane go on. So do jobs that are not simple, where only workers have credit that take
+no others.
 """
 
 from __future__ import annotations
@@ -154,13 +155,18 @@ class Lane:
         "ready",
         "refused",
         "ring",
+        "simple",
+        "simple_pools",
         "sticky",
         "subject",
     )
 
     def __init__(self, subject: Subject, pools: list[Pool], order: int = 0, *, sticky: bool = False) -> None:
         self.subject = subject
-        self.pools = pools
+        self.pools: list[Pool]
+        self.simple_pools: list[Pool]
+        """Of workers that take simple jobs only."""
+        self.served_by(pools)
         self.order = order
         """By which of the roster's rules its workers are ranked."""
         self.sticky = sticky
@@ -169,6 +175,8 @@ class Lane:
         """Turns of clients that may run something, the next one first."""
         self.by_client: dict[ClientId, Turn] = {}
         self.queued = 0
+        self.simple = 0
+        """Those of them that are simple."""
         self.ready = False
         """It stands in the ring of lanes to be served."""
         self.parked = False
@@ -179,6 +187,18 @@ class Lane:
         """Turns that cannot use the credit there is, in the order in which they were found so; None for none."""
         self.looked = 0
         """The round in which they were."""
+
+    def served_by(self, pools: list[Pool]) -> None:
+        self.pools = [pool for pool in pools if not pool.simple_only]
+        self.simple_pools = [pool for pool in pools if pool.simple_only]
+
+    @property
+    def all_pools(self) -> list[Pool]:
+        return [*self.pools, *self.simple_pools] if self.simple_pools else self.pools
+
+    def pools_of(self, wants: Wants) -> list[Pool]:
+        """Where a job may go that asks for this."""
+        return self.all_pools if wants.simple else self.pools
 
 
 class Lanes:
@@ -217,6 +237,8 @@ class Lanes:
                 lane.ring.append(turn)
         if job.wants is not None:
             choice.add(turn, job, first=first)
+            if job.wants.simple:
+                self._count_simple(lane)
         elif first:
             turn.jobs.appendleft(job)
         else:
@@ -236,6 +258,7 @@ class Lanes:
         turn.gone += 1
         if turn.asks is not None:
             self.choice.forget(turn, job)
+            lane.simple -= is_simple(job)
             held = choice.size(turn)
         else:
             held = len(turn.jobs)
@@ -256,6 +279,7 @@ class Lanes:
         turn = lane.by_client[job.client.id]
         self.choice.forget(turn, job)
         choice.remove(turn, job)
+        lane.simple -= is_simple(job)
         if turn.gone == choice.size(turn):
             self._drop(turn)
         self._uncount(lane)
@@ -306,11 +330,13 @@ class Lanes:
         """Patterns nobody had before: the subjects they match have one more pool."""
         for pool in pools:
             for lane in self._tree.overlapping(pool.pattern):
-                if pool.is_address or (lane.pools and lane.pools[0].is_address):
+                if pool.is_address or any(
+                    known[:1] and known[0].is_address for known in (lane.pools, lane.simple_pools)
+                ):
                     self._find_pools(lane)
                 elif owner_of(lane.subject) is None:
-                    lane.pools.append(pool)
-                    if lane.parked:
+                    (lane.simple_pools if pool.simple_only else lane.pools).append(pool)
+                    if lane.parked and (lane.simple or not pool.simple_only):
                         pool.parked[lane] = None
 
     def worker_came(self, worker: Worker) -> None:
@@ -329,6 +355,8 @@ class Lanes:
                     self._find_pools(lane)
                 elif pool in lane.pools:
                     lane.pools.remove(pool)
+                elif pool in lane.simple_pools:
+                    lane.simple_pools.remove(pool)
 
     def lane(self, subject: Subject) -> Lane | None:
         return self._lanes.get(subject)
@@ -355,6 +383,7 @@ class Lanes:
             live = [job for turn in turns for job in choice.in_order(turn)]
             assert lane.subject == subject
             assert lane.queued == len(live) == len({job.id for job in live}), (subject, lane.queued, len(live))
+            assert lane.simple == sum(map(is_simple, live))
             for turn in turns:
                 held = choice.size(turn)
                 assert turn.gone == held - sum(1 for _ in choice.in_order(turn)) < held
@@ -365,22 +394,29 @@ class Lanes:
                     assert turn.asks is None or turn.asks.kept is None
                 elif turn in aside:
                     assert turn not in lane.ring
-                    assert turn.asks is not None
-                    assert turn.asks.picky
                 else:
                     assert turn in lane.ring
             assert len(lane.ring) + len(aside) <= len(turns)
             assert lane.aside != {}
             assert not lane.refused or (lane.parked and aside)
             assert (lane.queued == 0) == (lane in self._idle)
-            assert set(lane.pools) == set(self._roster.pools_for(subject))
+            assert set(lane.all_pools) == set(self._roster.pools_for(subject))
+            assert not any(pool.simple_only for pool in lane.pools)
+            assert all(pool.simple_only for pool in lane.simple_pools)
             assert all((lane in pool.parked) == lane.parked for pool in lane.pools)
+            assert all(
+                lane.parked if lane in pool.parked else not lane.parked or not lane.simple for pool in lane.simple_pools
+            )
             assert not lane.parked or (lane.queued and not lane.ready)
             if lane.queued and any(turn.client.may_run for turn in lane.ring):
                 assert lane.ready or lane.parked, subject
             if lane.parked and not self._ready and not self._roster.has_changes:
                 best = self._roster.best(lane.pools, lane.order)
                 assert best is None or (lane.refused and not lane.ring), f"{subject} waits although there is credit"
+                if self._roster.best(lane.simple_pools, lane.order) is not None:
+                    may_go = [turn for turn in (*lane.ring, *aside) if turn.client.may_run]
+                    seen = [job for turn in may_go for job in islice(choice.in_order(turn), LOOK_AHEAD_MAX)]
+                    assert not any(is_simple(job) and not choice.is_picky(job, lane) for job in seen), subject
             if aside and not lane.ready and not self._roster.has_changes:
                 assert lane.parked
                 if self._roster.best(lane.pools, lane.order) is not None:
@@ -401,12 +437,13 @@ class Lanes:
         """An address came or went: others serve this subject now than before."""
         pools = self._roster.pools_for(lane.subject)
         if lane.parked:
-            for pool in lane.pools:
+            for pool in lane.all_pools:
                 pool.parked.pop(lane, None)
             for pool in pools:
-                pool.parked[lane] = None
-                self._pools_with_news[pool] = None
-        lane.pools = pools
+                if lane.simple or not pool.simple_only:
+                    pool.parked[lane] = None
+                    self._pools_with_news[pool] = None
+        lane.served_by(pools)
 
     def _wake(self, lane: Lane) -> None:
         lane.ready = True
@@ -414,13 +451,22 @@ class Lanes:
 
     def _park(self, lane: Lane) -> None:
         lane.parked = True
-        for pool in lane.pools:
+        for pool in lane.all_pools if lane.simple else lane.pools:
             pool.parked[lane] = None
 
     def _unpark(self, lane: Lane) -> None:
         lane.parked = lane.refused = False
         for pool in lane.pools:
             del pool.parked[lane]
+        for pool in lane.simple_pools:
+            pool.parked.pop(lane, None)
+
+    def _count_simple(self, lane: Lane) -> None:
+        """One more of its jobs is simple. If it is the first, those that take no others have not been asked yet."""
+        lane.simple += 1
+        if lane.simple == 1 and lane.parked and lane.simple_pools:
+            self._unpark(lane)
+            self._wake(lane)
 
     def _uncount(self, lane: Lane) -> None:
         self.queued -= 1
@@ -465,12 +511,15 @@ class Lanes:
                 if turn.asks is None:
                     worker = best(lane.pools, lane.order)
                     if worker is None:
+                        if lane.simple and best(lane.simple_pools, lane.order) is not None:
+                            self._step_aside(turn)
+                            continue
                         self._park(lane)
                         break
                     assigned.append(self._hand_out(turn, worker))
                 elif (picked := self.choice.pick(turn)) is not None:
                     assigned.append(self._hand_out_picked(turn, *picked))
-                elif best(lane.pools, lane.order) is None:
+                elif best(lane.all_pools if lane.simple else lane.pools, lane.order) is None:
                     self._park(lane)
                     break
                 else:
@@ -506,6 +555,7 @@ class Lanes:
         job.state = RUNNING
         job.worker = worker
         turn.client.in_flight += 1
+        lane.simple -= is_simple(job)
         self._roster.assign(worker, job.id, slots_of(job))
         if choice.size(turn) == turn.gone:
             self._drop(turn)
@@ -575,7 +625,7 @@ class Lanes:
             if lane.aside is not None and not lane.ready and not lane.parked:
                 self._park(lane)
                 lane.refused = True
-                for pool in lane.pools:
+                for pool in lane.all_pools if lane.simple else lane.pools:
                     pool.parked.move_to_end(lane, last=False)
         self._refused.clear()
 
@@ -631,6 +681,10 @@ class Lanes:
             if turn.asks is not None:
                 self.choice.let_go(turn)
         return None
+
+
+def is_simple(job: Job) -> bool:
+    return job.wants is not None and job.wants.simple
 
 
 def _as_pattern(subject: Subject) -> Pattern:

@@ -197,6 +197,9 @@ class _Fold:
                 self._forget(job)
             case ev.KeepDeadline(_, within_s):
                 self.deadlines[job.id] = within_s
+            case ev.KeepDeclined():
+                if self.running.pop(job.id, None) is not None:
+                    job.attempts -= 1
             case _:
                 raise AssertionError("these are told apart before")
 

@@ -5,6 +5,9 @@ thousand workers on `job.assign.>` are one pool, and a join costs one entry in t
 worker by a heap of ranks with lazy entries: an entry counts only while it equals its worker's present rank. Whoever
 changes a worker says so (`changed`), and before the next assignment it is ranked anew, once, whatever happened to it.
 
+Those that take simple jobs only stand in pools of their own, beside the others: a job that is not simple never meets
+them, and is found a worker as if they were not there.
+
 A leader that ranks by more than one rule has more than one rank per worker and more than one heap per pool: the first
 rule, of which there is always one, has its own fields, and the others share a list (`more`).
 """
@@ -14,24 +17,29 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.job import ConnId, JobId, WorkerId
-from wakugumi.core.policy import NUMBER_MASK, Ranking, most_credit, score
+from wakugumi.core.policy import NUMBER_MASK, TURN_STRIDE, Ranking, most_credit, round_robin, score
 from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
+from wakugumi.core.wants import Wants
 
 if TYPE_CHECKING:
     from wakugumi.core.queues import Lane, Turn
+
+_NOTHING: Final = Wants()
 
 
 class Pool:
     """The workers that subscribe to one pattern."""
 
-    __slots__ = ("heap", "is_address", "members", "more", "parked", "pattern")
+    __slots__ = ("heap", "is_address", "members", "more", "parked", "pattern", "simple_only")
 
-    def __init__(self, pattern: Pattern, rankings: int = 1) -> None:
+    def __init__(self, pattern: Pattern, rankings: int = 1, *, simple_only: bool = False) -> None:
         self.pattern = pattern
+        self.simple_only = simple_only
+        """All its members are."""
         self.is_address = False
         """It means one machine: subjects that it matches are served by no others while it is there (SPEC S4)."""
         self.members: dict[int, Worker] = {}
@@ -70,11 +78,16 @@ class Worker:
         "rank",
         "reattach",
         "receipts",
+        "resend",
+        "rests",
+        "runs_unnamed",
         "seen_at",
         "settled",
+        "simple_only",
         "slots",
         "slots_said",
         "spent_at",
+        "stride",
         "turn",
     )
 
@@ -95,6 +108,8 @@ class Worker:
         self.more: list[int] = []
         """Its ranks by the other rules in use."""
         self.turn = 0
+        self.stride = TURN_STRIDE
+        """When it is its turn, and how far that is put off by a job: the less, the larger its weight."""
         self.slots = self.slots_said = 0
         """How many it has in all; 0 if it did not say so, and then it is given no job that needs several."""
         self.kept_for: Turn | None = None
@@ -102,6 +117,11 @@ class Worker:
         self.receipts = self.heartbeats = self.reattach = self.cancels = False
         self.blobs = False
         """It fetches what a job names and does not bring along."""
+        self.runs_unnamed = self.simple_only = False
+        self.resend = False
+        """It is sent once more what it says it holds."""
+        self.rests = ""
+        """Why it is out of order; empty if it is not."""
         self.settled = True
         """It has said what it holds, or never will: it may be given work."""
         self.draining = False
@@ -125,7 +145,7 @@ class Worker:
     @property
     def serves(self) -> bool:
         """It takes jobs, now or when it has credit again."""
-        return not (self.conn is None or self.draining or self.leaving)
+        return not (self.conn is None or self.draining or self.leaving or self.rests)
 
     def call(self, name: str) -> None:
         self.name = name
@@ -139,6 +159,8 @@ class Worker:
             return "leaving"
         if self.draining:
             return "draining"
+        if self.rests:
+            return "resting"
         return "ready" if self.usable_credit else "busy"
 
 
@@ -151,9 +173,13 @@ class Roster:
         self._more: list[Ranking] = others
         self.by_load = score in rankings
         """Somebody's rank depends on the CPU use that workers report."""
+        self._by_turns = round_robin in rankings
         self._tree: PatternTree[Pool] = PatternTree()
+        self._simple_tree: PatternTree[Pool] = PatternTree()
+        """Pools of those that take simple jobs only."""
         self._numbers = 0
         self._turns = 0
+        """Whose turn it was last."""
         self._changed: dict[Worker, None] = {}
         self.by_id: dict[WorkerId, Worker] = {}
         self.by_conn: dict[ConnId, Worker] = {}
@@ -186,11 +212,12 @@ class Roster:
         self.by_conn[conn] = worker
         self.era += 1
         born = []
+        tree = self._tree_of(worker)
         for pattern in patterns:
-            pool = self._tree.get(pattern)
+            pool = tree.get(pattern)
             addressed = is_address(pattern, worker.name)
             if pool is None:
-                pool = self._tree[pattern] = Pool(pattern, 1 + len(self._more))
+                pool = tree[pattern] = Pool(pattern, 1 + len(self._more), simple_only=worker.simple_only)
                 born.append(pool)
             elif addressed and not pool.is_address:
                 born.append(pool)
@@ -210,10 +237,11 @@ class Roster:
         self.era += 1
         self._changed.pop(worker, None)
         emptied = []
+        tree = self._tree_of(worker)
         for pool in worker.pools:
             del pool.members[worker.number]
             if not pool.members:
-                del self._tree[pool.pattern]
+                del tree[pool.pattern]
                 emptied.append(pool)
         worker.pools = []
         return emptied
@@ -226,25 +254,32 @@ class Roster:
         self.era += 1
 
     def pools_for(self, subject: Subject) -> list[Pool]:
-        """Those whose patterns match; of these only the addresses, if there are any."""
+        """Those whose patterns match; of these only the addresses, if there are any. Those of simple jobs only are
+        among them."""
         owner = owner_of(subject)
         if owner is not None:
             worker = self.by_id.get(owner)
             return [] if worker is None or worker.conn is None else [self._own_pool(worker)]
         matching = self._tree.match(subject)
+        if len(self._simple_tree):
+            matching += self._simple_tree.match(subject)
         return [pool for pool in matching if pool.is_address] or matching
 
-    def audience(self, subject: Subject) -> list[Worker]:
+    def audience(self, subject: Subject, wants: Wants | None = None) -> list[Worker]:
         """All who would take a job of this subject if they had a slot for it, in the order in which they came."""
         members = {worker.number: worker for pool in self.pools_for(subject) for worker in pool.members.values()}
-        return [worker for _, worker in sorted(members.items()) if not (worker.draining or worker.leaving)]
+        return [worker for _, worker in sorted(members.items()) if worker.serves and can_run(worker, wants or _NOTHING)]
+
+    def _tree_of(self, worker: Worker) -> PatternTree[Pool]:
+        return self._simple_tree if worker.simple_only else self._tree
 
     def _own_pool(self, worker: Worker) -> Pool:
         """The pool in which it is alone. It has one from the first time that something is meant for it alone."""
         pattern = own_subject(worker.id)
-        pool = self._tree.get(pattern)
+        tree = self._tree_of(worker)
+        pool = tree.get(pattern)
         if pool is None:
-            pool = self._tree[pattern] = Pool(pattern, 1 + len(self._more))
+            pool = tree[pattern] = Pool(pattern, 1 + len(self._more), simple_only=worker.simple_only)
             pool.is_address = True
             pool.members[worker.number] = worker
             worker.pools.append(pool)
@@ -314,21 +349,23 @@ class Roster:
             heappop(heap)
         return None
 
-    def roomy(self, pools: list[Pool], order: int, slots: int) -> Worker | None:
-        """The best of those that have so many slots free. It looks at all of them, unless the first one says no for
-        all: few jobs ask for this."""
+    def roomy(self, pools: list[Pool], order: int, wants: Wants) -> Worker | None:
+        """The best of those that can run it and have so many slots free. It looks at all of them, unless the first one
+        says no for all: few jobs ask for this."""
+        slots = wants.slots
         if not order and self._ranking is most_credit:
             first = self.best(pools)
             if first is None or first.credit < slots:
                 return None
-        able = [worker for worker in members_of(pools) if has_room(worker, slots)]
+        able = [worker for worker in members_of(pools) if has_room(worker, slots) and can_run(worker, wants)]
         return min(able, key=lambda worker: rank_of(worker, order), default=None)
 
     def assign(self, worker: Worker, job_id: JobId, slots: int = 1) -> None:
         """Take the credit for this job."""
         assert worker.credit >= slots
-        self._turns += 1
-        worker.turn = self._turns
+        if self._by_turns:
+            self._turns = turn = max(worker.turn, self._turns + 1)
+            worker.turn = turn + worker.stride
         worker.credit -= slots
         worker.jobs[job_id] = None
         old = worker.rank
@@ -407,10 +444,17 @@ class Roster:
                     assert worker.rank == -1
             for pool in worker.pools:
                 assert pool.members[worker.number] is worker
-                assert self._tree[pool.pattern] is pool
+                assert self._tree_of(worker)[pool.pattern] is pool
+                assert pool.simple_only == worker.simple_only
                 assert worker.rank < 0 or worker.rank in pool.heap
                 assert worker.rank < 0 or all(rank in pool.more[at] for at, rank in enumerate(worker.more))
             assert worker.kept_for is None or worker.conn is not None
+            assert not (worker.rests and worker.credit)
+
+
+def can_run(worker: Worker, wants: Wants) -> bool:
+    """Is it able to, whatever else it does now?"""
+    return (worker.runs_unnamed or not wants.unnamed) and (wants.simple or not worker.simple_only)
 
 
 def has_room(worker: Worker, slots: int) -> bool:

@@ -39,6 +39,11 @@ class Shelf:
             by_leaf.setdefault(job.leaf, []).append(job.id)
         self._out.do += [ev.LoadPayloads(leaf, ids) for leaf, ids in by_leaf.items()]
 
+    def load_again(self, jobs: Sequence[Job]) -> None:
+        """The same for jobs that their workers hold already: they took their credit when they were assigned."""
+        self._course.unpaid.update(job.id for job in jobs)
+        self.load(jobs)
+
     def loaded(self, event: ev.PayloadsLoaded, now: float) -> None:
         again: list[Job] = []
         for job_id in event.asked:
@@ -48,7 +53,7 @@ class Shelf:
             job = self._jobs[job_id]
             assert job.worker is not None
             if job.worker.conn != conn:  # It is away: it never got the job, and will say so when it is back.
-                del self._course.loading[job_id]
+                self._sent(job_id)
                 continue
             payload = event.payloads.get(job_id)
             if job.leaf != event.leaf:  # It was moved, or opened again, while its old leaf was read.
@@ -57,10 +62,14 @@ class Shelf:
                 text = "the leader's journal could not read its request"
                 self._course.finish(job, False, Verdict("input-lost", text), now)
             else:
-                del self._course.loading[job_id]
+                self._sent(job_id)
                 self._out.do.append(ev.SendAssign(conn, job_id, job.subject, payload))
         if again:
             self.load(again)
+
+    def _sent(self, job_id: JobId) -> None:
+        del self._course.loading[job_id]
+        self._course.unpaid.discard(job_id)
 
     def tidy(self, now: float) -> None:
         """Drop the leaves that nobody needs, after what stands in their way was moved to the end."""

@@ -163,6 +163,10 @@ class Stats:
         cell.running -= 1
         cell.redelivered += 1
 
+    def given_back(self, cell: Cell) -> None:
+        """The attempt never began. That it was given out stays counted."""
+        cell.running -= 1
+
     def ended(self, cell: Cell | None, subject: Subject, ok: bool, ran_s: float | None) -> None:
         """The job has its result; without a cell, although no worker had it. `ran_s` is how long the attempt took that
         gave the result, if one did."""

@@ -4,6 +4,8 @@
     priority    before or after other jobs of the same client and subject; between clients it changes nothing
     slots       so many of one worker's slots at once
     files       the blobs and caches it names: to a worker that holds them, if one of those is free
+    unnamed     it names no program, so only workers that have one for such jobs can run it
+    simple      it is one file and one program's arguments: a node that is known by its address can run it, too
 
 Most jobs ask for nothing, and have no Wants at all.
 """
@@ -29,6 +31,9 @@ class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
     slots: int = 1
     files: tuple[str, ...] = ()
     """Blobs by their SHA-256, and caches by their id; blobs first."""
+    unnamed: bool = False
+    simple: bool = False
+    """What can be told over HTTP is all that there is to it. Who says nothing of this is run by workers only."""
 
     @property
     def blobs(self) -> bool:

@@ -27,7 +27,7 @@ from wakugumi.adapters.web import Door, page_routes
 from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
-from wakugumi.core.job import ConnId, WorkerId
+from wakugumi.core.job import ConnId, JobId, WorkerId
 from wakugumi.core.leader_meters import LeaderMeters
 from wakugumi.core.nearness import nobody
 from wakugumi.core.overview import capacity
@@ -118,6 +118,7 @@ class Leader:
             holders=self._holders_of,
         )
         self._journal = journal
+        self._roster = machine.roster
         self.knows = machine.knows
         self.why_not = machine.why_not
         self.unclaimed = machine.unclaimed
@@ -147,6 +148,8 @@ class Leader:
         self.peers: dict[ConnId, Peer] = {}
         self.insiders: dict[ConnId, Insider] = {}
         """Clients and workers of `dispatch` that have no connection of frames: those that speak HTTP."""
+        self.has_nodes = False
+        """Some of them are nodes: jobs are looked at for whether a node can be told them."""
         self.hello_deadline_s = hello_deadline_s
         self._conns = 0
         self._server: asyncio.Server | None = None
@@ -239,6 +242,11 @@ class Leader:
     def new_conn(self) -> ConnId:
         self._conns += 1
         return ConnId(self._conns)
+
+    def jobs_of(self, worker: WorkerId) -> tuple[JobId, ...]:
+        """What this worker was given and has not answered, as far as is known."""
+        known = self._roster.by_id.get(worker)
+        return () if known is None else tuple(known.jobs)
 
     def came(self, peer: Peer) -> None:
         self.peers[peer.conn] = peer

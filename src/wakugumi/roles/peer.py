@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from wakugumi.adapters.net import Link
 from wakugumi.adapters.packing import is_packed
 from wakugumi.core import events as ev
@@ -24,6 +26,7 @@ from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.refs import blobs_of_result
+from wakugumi.wire.run_query import marked
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader import Leader
@@ -132,7 +135,8 @@ class Peer:
         self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
 
     def _hello_worker(self, frame: Frame) -> None:
-        name, wants, slots = ms.read_hello_worker(frame)
+        hello = ms.read_hello_worker(frame)
+        name, wants = hello.name, frozenset(hello.wants)
         self._wants(wants)
         try:
             patterns = worker_patterns(frame.subject, name)
@@ -162,8 +166,9 @@ class Peer:
                 heartbeats=ms.HEARTBEATS in wants,
                 reattach=ms.REATTACH in wants,
                 cancels=ms.CANCELS in wants,
-                slots=slots,
+                slots=hello.slots,
                 blobs=self.blobs,
+                runs_unnamed=hello.runs_unnamed,
             )
         )
         if self.leader.caches is not None:
@@ -198,6 +203,8 @@ class Peer:
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
+        if self.leader.has_nodes:
+            event = msgspec.structs.replace(event, wants=marked(event.wants, frame.payload))
         if blobs:
             self.leader.ingress.submitted(self, event, blobs)
         else:

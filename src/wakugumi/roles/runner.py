@@ -164,7 +164,7 @@ class Runner:
         if job_id in self._runs or self._closed:
             log.warning("job=%s is running already, or the runner is closed: not started", show_job_id(job_id))
             if brought is not None:
-                brought.remove()
+                self.discard(brought)
             return
         self.counts.started += 1
         run = self._runs[job_id] = Run(job_id, brought)
@@ -205,6 +205,13 @@ class Runner:
             return payload
         where = f"{self._folder.path}/{show_job_id(job_id)}"
         return encode(too_big(read_result(job_id, payload), where, self._done_ttl_s))
+
+    def discard(self, brought: Brought) -> None:
+        """Nobody needs them any more, or not under these names. A large file takes its time to go."""
+        if self._closed:
+            brought.remove()
+        else:
+            self._threads.submit(brought.remove)
 
     def forget(self, job_id: JobId) -> None:
         """Remove what is kept of a finished job, now."""
@@ -324,7 +331,7 @@ class Runner:
 
         def launch(program: str) -> None:
             if brought is not None:
-                brought.remove()
+                self.discard(brought)
                 run.brought = None
             self._launch(run, directory, program, bounds)
 
@@ -439,7 +446,7 @@ class Runner:
         if run.goods is not None:
             run.goods.release()
         if run.brought is not None:
-            run.brought.remove()
+            self.discard(run.brought)
         if run.child is not None:
             self._folder.captures.give_back(run.child.capture, abandoned=run.child.abandoned)
 

@@ -179,6 +179,8 @@ class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tr
     wants: list[str] = []
     slots: int = 0
     """How many it has in all: it may be given jobs that take several of them. 0 if it does not say."""
+    runs_unnamed: bool = False
+    """It has a program for jobs that name none."""
 
 
 class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -442,8 +444,8 @@ def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
     return ClientId(client_id), cap, frozenset(hello.wants)
 
 
-def read_hello_worker(frame: Frame) -> tuple[str, frozenset[str], int]:
-    """Name, wants and slots; an old worker has none of them. Raises PeerError."""
+def read_hello_worker(frame: Frame) -> HelloWorker:
+    """An old worker has neither name nor wants nor slots. Raises PeerError."""
     if not any(frame.msg_id):
         raise PeerError("a worker's hello carries its id, not zeros")
     hello = _read(HelloWorker, frame.payload, "HelloWorker") if frame.payload else HelloWorker()
@@ -451,7 +453,7 @@ def read_hello_worker(frame: Frame) -> tuple[str, frozenset[str], int]:
         raise PeerError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters")
     if not 0 <= hello.slots <= CREDIT_MAX:
         raise PeerError(f"a worker has at most {CREDIT_MAX} slots, not {hello.slots}")
-    return hello.name, frozenset(hello.wants), hello.slots
+    return hello
 
 
 def read_credit(payload: bytes) -> int:

@@ -43,7 +43,8 @@ FORM_DATA: Final = "multipart/form-data"
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 _TYPE: Final = re.compile(r"\s*multipart/form-data\s*(?=;)", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"""\s*;\s*([!#$%&'*+.^_`|~0-9A-Za-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""")
-_ESCAPED: Final = re.compile(r"\\(.)")
+_ESCAPED: Final = re.compile(r'\\(["\\])')
+"""Clients write a backslash before a quotation mark, and some before another one; anywhere else it is itself."""
 _BLANKS_MAX: Final = 64
 """What may stand behind a boundary on its line: blanks that a mail server added."""
 _PLAIN_ENCODINGS: Final = frozenset({"7bit", "8bit", "binary"})

@@ -1,0 +1,77 @@
+"""What a program printed comes out of the ZIP as it went in, and leaves the archive as it was."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import pytest
+
+from wakugumi.adapters.spliced import splice
+from wakugumi.adapters.unspliced import unsplice
+from wakugumi.errors import Refused
+from wakugumi.limits import OUTPUT_BYTES_MAX
+
+TEXTS = {"stdout.txt": b"printed\n" * 1_000, "stderr.txt": b"said\n"}
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def _taken(data: bytes) -> tuple[int, bytes, bytes, bytes]:
+    file, stdout, stderr = io.BytesIO(data), io.BytesIO(), io.BytesIO()
+    left = unsplice(file, {"stdout": stdout, "stderr": stderr})
+    return left, file.getvalue(), stdout.getvalue(), stderr.getvalue()
+
+
+@pytest.mark.spec("G1", "N1")
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a": b"x" * 9_000, "b/c": b""},
+        {"stdout.txt": b"its own", "stdout.captured.txt": b"this too", "stderr.txt": b""},
+    ],
+)
+def test_what_went_in_comes_out_and_the_rest_is_as_it_was(files: dict[str, bytes]) -> None:
+    before = _archive(files)
+    left, after, stdout, stderr = _taken(splice(before, TEXTS))
+    assert (left, stdout, stderr) == (len(files), *TEXTS.values())
+    assert after == before
+
+
+def test_where_nothing_was_made_nothing_is_left() -> None:
+    left, _, stdout, stderr = _taken(splice(b"", TEXTS))
+    assert (left, stdout, stderr) == (0, *TEXTS.values())
+
+
+def test_texts_in_the_midst_are_taken_from_the_list() -> None:
+    left, after, stdout, _ = _taken(_archive({"stdout.txt": b"first", "made": b"by it"}))
+    assert (left, stdout) == (1, b"first")
+    with zipfile.ZipFile(io.BytesIO(after)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {"made": b"by it"}
+
+
+def _huge() -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("stdout.txt", "w") as text:
+        for _ in range(OUTPUT_BYTES_MAX // 2**20 + 1):
+            text.write(bytes(2**20))
+    return data.getvalue()
+
+
+def _broken() -> bytes:
+    data = bytearray(_archive(TEXTS))
+    data[60:90] = bytes(30)
+    return bytes(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"no ZIP at all", _archive(TEXTS)[:-30], _broken(), _huge()])
+def test_what_cannot_be_read_is_no_result(data: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        _taken(data)
+    assert refused.value.code == "bad-result"

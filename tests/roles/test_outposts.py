@@ -1,0 +1,447 @@
+"""Nodes that a leader knows by address: a real leader and client, real sockets, and nodes that do what they like."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.certificates import make_certificates
+from tests.roles.a_leader import DEADLINE_S, Running, a_leader
+from tests.roles.fake_node import FakeNode, a_node
+
+from wakugumi.adapters.journal import Journal
+from wakugumi.adapters.places import FolderPlace
+from wakugumi.adapters.tls import client_context, server_context
+from wakugumi.core.explain import explain
+from wakugumi.core.job import job_id_from_name
+from wakugumi.core.overview import worker_row
+from wakugumi.core.policy import parse_policies
+from wakugumi.core.subject import worker_patterns
+from wakugumi.limits import MIB
+from wakugumi.roles import errand, outposts
+from wakugumi.roles.client import Grid, connect
+from wakugumi.roles.job import Job
+from wakugumi.roles.leader_blobs import LeaderBlobs
+from wakugumi.roles.outposts import NodeAt, Outposts
+from wakugumi.wire.message import JobLimits
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for seconds here."""
+    monkeypatch.setattr(outposts, "NODE_POLL_S", 0.02)
+    monkeypatch.setattr(outposts, "backoff_s", lambda failures, _chance: min(0.02 * 2**failures, 0.2))
+    monkeypatch.setattr(errand, "NODE_AGAIN_S", 0.02)
+
+
+@asynccontextmanager
+async def known_to(leader: Running, *nodes: FakeNode, weights: tuple[int, ...] = ()) -> AsyncIterator[Outposts]:
+    """The nodes become the leader's."""
+    at = [
+        NodeAt(node.url, worker_patterns(""), weight=weights[index] if weights else 1)
+        for index, node in enumerate(nodes)
+    ]
+    known = Outposts(leader.leader, at)
+    try:
+        yield known
+    finally:
+        await known.close()
+
+
+@asynccontextmanager
+async def a_group(*nodes: FakeNode, **options: object) -> AsyncIterator[tuple[Running, Grid]]:
+    async with (
+        a_leader(**options) as leader,
+        known_to(leader, *nodes),
+        connect(f"127.0.0.1:{leader.port}") as grid,
+    ):
+        yield leader, grid
+
+
+async def hand_in(grid: Grid, name: str | None = None, text: bytes = b"text", retries: int = 0) -> Job:
+    return await grid.submit("calc", args=["--fast", "in.txt"], files={"in.txt": text}, job_id=name, retries=retries)
+
+
+def why(leader: Running, job: Job) -> str:
+    machine = leader.machine
+    return " ".join(explain(machine, machine.jobs[job_id_from_name(job.id)], machine.roster.now).reasons)
+
+
+@pytest.mark.spec("G1", "N2")
+async def test_a_job_runs_at_a_node_and_its_result_is_as_a_workers() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        result = await (await grid.submit("calc", args=["--fast", "in.txt"], files={"in.txt": b"text"}, timeout_s=7.5))
+    assert (result.ok, result.stdout, result.stderr) == (True, "printed\n", "said\n")
+    assert dict(result.files) == {"out": b"TEXT"}
+    assert (result.exit_code, result.run_s, result.worker) == (0, 0.5, "fake")
+    (asked,) = node.asked
+    assert asked.query == {"program": ["calc"], "arg": ["--fast", "in.txt"], "timeout": ["7.500000"]}
+    assert b'filename="in.txt"' in asked.body
+
+
+@pytest.mark.spec("N2")
+async def test_a_failing_program_is_an_answer_and_not_asked_for_again() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.heads |= {"Waku-Status": "FAILED", "Waku-Exit-Code": "3", "Waku-Reason": "exit"}
+        result = await (await hand_in(grid))
+        assert (result.ok, result.reason, result.exit_code, len(node.began)) == (False, "exit", 3, 1)
+
+
+async def test_a_job_that_wants_to_be_retried_is_retried() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.heads |= {"Waku-Status": "FAILED", "Waku-Exit-Code": "3", "Waku-Reason": "exit"}
+        job = await hand_in(grid, retries=1)
+        await leader.until(lambda machine: machine.course.backing_off)
+        node.done.clear()
+        node.heads |= {"Waku-Status": "OK", "Waku-Exit-Code": "0"}
+        assert (await job).ok
+        assert len(node.began) == 2
+
+
+@pytest.mark.spec("G1")
+async def test_never_more_jobs_than_slots_and_each_slot_is_used() -> None:
+    async with a_node() as one, a_node() as other, a_group(one, other) as (leader, grid):
+        one.go.clear()
+        other.go.clear()
+        jobs = [await hand_in(grid) for _ in range(7)]
+        await leader.until(lambda machine: machine.lanes.queued == 3)
+        await one.until(lambda node: len(node.running) == len(other.running) == 2)
+        one.go.set()
+        other.go.set()
+        assert all([(await job).ok for job in jobs])
+        assert sorted([*one.began, *other.began]) == sorted(job.id for job in jobs)
+
+
+@pytest.mark.spec("G1")
+async def test_busy_is_no_attempt_and_the_job_goes_where_there_is_room() -> None:
+    async with a_node() as liar, a_group(liar) as (leader, grid):
+        liar.limit, liar.lies = 0, 4
+        job = await hand_in(grid)
+        await liar.until(lambda node: len(node.asked) >= 3)
+        assert "resting" in why(leader, job)
+        async with a_node() as honest, known_to(leader, honest):
+            assert (await job).ok
+            assert (honest.began, liar.began) == ([job.id], [])
+        known = next(iter(leader.machine.jobs.values()))
+        assert known.attempts == len(known.history) == 1
+
+
+@pytest.mark.spec("G1")
+async def test_what_others_run_at_a_node_counts() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.others = 1
+        node.go.clear()
+        await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+        jobs = [await hand_in(grid) for _ in range(2)]
+        await leader.until(lambda machine: any(worker.rests or not worker.credit for worker in machine.roster))
+        node.go.set()
+        assert all([(await job).ok for job in jobs])
+
+
+@pytest.mark.spec("G1")
+async def test_a_node_that_runs_the_job_already_is_waited_for_there() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        job_id = str(uuid4())
+        node.running.add(job_id)
+        job = await hand_in(grid, job_id)
+        await node.until(lambda node: len(node.asked) >= 3)
+        assert [bool(asked.body) for asked in node.asked[:3]] == [True, False, False], "its input is not sent again"
+        node.running.discard(job_id)
+        assert (await job).ok
+        assert leader.machine.jobs[next(iter(leader.machine.jobs))].attempts == 1
+
+
+@pytest.mark.spec("G4", "L4")
+async def test_a_node_that_is_not_there_is_no_attempt_and_it_is_found_when_it_comes() -> None:
+    async with a_node() as node:
+        await node.stop()
+        async with a_group(node) as (leader, grid):
+            job = await hand_in(grid)
+            await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
+            await leader.until(lambda machine: machine.jobs)
+            assert "resting" in why(leader, job)
+            await node.start()
+            assert (await job).ok
+            known = next(iter(leader.machine.jobs.values()))
+            assert known.attempts == 1
+
+
+@pytest.mark.spec("L4")
+async def test_a_connection_that_is_cut_while_a_job_runs_does_not_run_it_twice() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.go.clear()
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        node.hang_up()
+        await node.until(lambda node: len(node.asked) >= 3)
+        node.go.set()
+        assert (await job).ok
+        assert len(node.began) == 1
+        assert next(iter(leader.machine.jobs.values())).attempts == 1
+
+
+@pytest.mark.parametrize("trick", ["cut", "cut-answer"])
+@pytest.mark.spec("L4")
+async def test_an_answer_that_is_cut_off_is_asked_for_again(trick: str) -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.tricks.append(trick)
+        result = await (await hand_in(grid))
+        assert dict(result.files) == {"out": b"TEXT"}
+        assert len(node.began) == 1
+
+
+@pytest.mark.spec("L3", "L4")
+async def test_a_node_that_dies_with_a_job_loses_it_to_another_after_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outposts, "REATTACH_GRACE_S", 0.1)
+    async with a_node() as dying, a_group(dying) as (leader, grid):
+        dying.go.clear()
+        job = await hand_in(grid)
+        await dying.until(lambda node: node.running)
+        await dying.stop()
+        async with a_node() as other, known_to(leader, other):
+            assert (await job).ok
+            assert other.began == [job.id]
+        known = next(iter(leader.machine.jobs.values()))
+        assert [attempt.outcome for attempt in known.history] == ["worker-lost", "ok"]
+        await dying.start()
+        await dying.until(lambda node: any(asked.method == "DELETE" for asked in node.asked))
+
+
+async def test_a_node_that_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outposts, "SILENCE_MAX_S", 0.05)
+    monkeypatch.setattr(outposts, "NODE_POLL_TIMEOUT_S", 0.05)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.tricks.append("silent")
+        job = await hand_in(grid)
+        await node.until(lambda node: node.asked)
+        node.capacity = b"nonsense"
+        await leader.until(lambda machine: any("no capacity" in worker.rests for worker in machine.roster))
+        await node.until(lambda node: len(node.asked) >= 2)
+        node.capacity = None
+        assert (await job).ok
+
+
+@pytest.mark.parametrize("said", [b"", b"[1,2]", b'{"running":-1,"limit":3}', b'{"limit":3}', b"x" * 100_000])
+async def test_a_capacity_that_is_none_is_out_of_order(said: bytes) -> None:
+    async with a_node() as node:
+        node.capacity = said
+        async with a_group(node) as (leader, grid):
+            await leader.until(lambda machine: any("capacity" in worker.rests for worker in machine.roster))
+            job = await hand_in(grid)
+            node.capacity = None
+            assert (await job).ok
+
+
+async def test_a_capacity_beyond_all_bounds_is_bounded() -> None:
+    async with a_node() as node:
+        node.lies = 10**9
+        async with a_group(node) as (leader, grid):
+            await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+            assert (await (await hand_in(grid))).ok
+
+
+@pytest.mark.spec("N2")
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [(404, "unknown-program", "unknown-program"), (400, "bad-name", "bad-name"), (413, "too-big", "too-big")],
+)
+async def test_a_problem_that_no_other_node_would_solve_is_the_answer(status: int, code: str, reason: str) -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.status = status, {"code": code, "detail": "why it is so"}
+        result = await (await hand_in(grid))
+        assert (result.ok, result.reason) == (False, reason)
+        assert "why it is so" in result.stderr
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(504, "timeout"), (418, "worker-error")])
+async def test_a_problem_that_may_pass_is_an_attempt(status: int, outcome: str) -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.status = status, {"code": outcome if status == 504 else "?"}
+        job = await hand_in(grid)
+        await leader.until(lambda machine: machine.course.backing_off)
+        node.status = None
+        assert (await job).ok
+        assert next(iter(leader.machine.jobs.values())).history[0].outcome == outcome
+
+
+async def test_an_answer_that_is_no_zip_is_no_result() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        job_id = str(uuid4())
+        node.done[job_id] = b"this is no ZIP"
+        result = await (await hand_in(grid, job_id))
+        assert (result.ok, result.reason) == (False, "bad-result")
+
+
+@pytest.mark.spec("L10")
+async def test_a_cancelled_job_is_cancelled_at_its_node_and_its_slot_is_free() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.limit = 1
+        node.go.clear()
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        await job.cancel()
+        await node.until(lambda node: any(asked.method == "DELETE" for asked in node.asked))
+        node.go.set()
+        assert (await (await hand_in(grid))).ok
+
+
+@pytest.mark.spec("C5")
+async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path) -> None:
+    blobs = LeaderBlobs(FolderPlace(tmp_path / "blobs"), url="")
+    content = random.Random(1).randbytes(6 * MIB)
+    async with a_node() as node, a_group(node, blobs=blobs) as (_, grid):
+        node.files = lambda content: {"out": content[::-1]}
+        job = await grid.submit("calc", args=["in"], files={"in": content})
+        result = (await job).check()
+        assert not result.is_here
+        await asyncio.to_thread(result.extract, tmp_path / "out")
+        assert (tmp_path / "out" / "out").read_bytes() == content[::-1]
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["out"]
+        assert await asyncio.to_thread(lambda: result.stdout) == "printed\n"
+
+
+async def test_busy_in_the_midst_of_a_large_input_is_heard(tmp_path: Path) -> None:
+    blobs = LeaderBlobs(FolderPlace(tmp_path / "blobs"), url="")
+    async with a_node() as node, a_group(node, blobs=blobs) as (leader, grid):
+        node.tricks.append("busy-early")
+        job = await grid.submit("calc", args=["in"], files={"in": bytes(8 * MIB)})
+        assert (await job).ok
+        assert next(iter(leader.machine.jobs.values())).attempts == 1
+
+
+@pytest.mark.spec("G1")
+async def test_a_job_that_no_node_can_be_told_waits_for_a_worker_and_says_so() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+        files = {"a": b"", "b": b""}
+        asked = [
+            await grid.submit("calc", args=["a"]),
+            await grid.submit("calc", args=["a"], files=files),
+            await grid.submit("calc", files={"a": b""}),
+            await grid.submit("calc", args=["{input}"], files={"a": b""}),
+            await grid.submit("calc", args=["a"], files={"a": b""}, limits=JobLimits(cpu_s=1.0)),
+            await grid.submit("calc", args=["a"], files={"a": b""}, slots=2),
+            await grid.submit("calc", args=["x" * 5_000], files={"a": b""}),
+        ]
+        assert (await (await hand_in(grid))).ok, "and others pass them"
+        await leader.until(lambda machine: len(machine.jobs) == 8)
+        for job in asked:
+            assert "nodes known by address" in why(leader, job)
+        assert len(node.asked) == 1
+
+
+@pytest.mark.spec("G4", "L2")
+async def test_nodes_take_turns_by_their_weights() -> None:
+    policies = parse_policies("round-robin")
+    async with a_node() as one, a_node() as other, a_leader(policies=policies) as leader:
+        one.limit = other.limit = 100
+        async with known_to(leader, one, other, weights=(3, 1)), connect(f"127.0.0.1:{leader.port}") as grid:
+            await leader.until(lambda machine: sum(worker.credit for worker in machine.roster) == 200)
+            for job in [await hand_in(grid) for _ in range(40)]:
+                assert (await job).ok
+    assert (len(one.began), len(other.began)) == (30, 10)
+
+
+@pytest.mark.spec("O3")
+async def test_nodes_are_listed_with_their_urls_and_what_is_wrong_with_them() -> None:
+    async with a_node() as node, a_node() as gone, a_group(node) as (leader, grid), known_to(leader, gone):
+        node.go.clear()
+        gone.limit = 0
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        await gone.stop()
+        await leader.until(lambda machine: any(worker.rests for worker in machine.roster))
+        rows = {worker.name: worker_row(worker, 0.0) for worker in leader.machine.roster}
+        assert (rows[node.url].state, rows[node.url].running) == ("ready", 1)
+        assert rows[gone.url].state == "resting"
+        assert gone.url in rows[gone.url].rests
+        node.go.set()
+        assert (await job).ok
+
+
+@pytest.mark.spec("N5", "G1")
+async def test_a_node_over_tls_is_asked_if_it_is_the_one_that_is_believed(tmp_path: Path) -> None:
+    certs = make_certificates(tmp_path)
+    node = FakeNode()
+    await node.start(server_context(certs.server_cert, certs.server_key, certs.ca))
+    at = [NodeAt(f"https://localhost:{node.port}", worker_patterns(""))]
+    try:
+        async with a_leader() as leader, connect(f"127.0.0.1:{leader.port}") as grid:
+            job = await hand_in(grid)
+            doubting = Outposts(leader.leader, at, client_context())
+            await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
+            await doubting.close()
+            believing = Outposts(leader.leader, at, client_context(certs.ca, certs.client))
+            assert (await job).ok
+            await believing.close()
+    finally:
+        await node.stop()
+
+
+@pytest.mark.spec("L7")
+async def test_a_leader_that_is_started_anew_asks_the_same_node_for_the_same_job(tmp_path: Path) -> None:
+    async with a_node() as node, a_node() as other:
+        node.go.clear()
+        journal = Journal.open(tmp_path / "state")
+        async with (
+            a_leader(journal=journal) as leader,
+            known_to(leader, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            job = await hand_in(grid, "one")
+            await node.until(lambda node: node.running)
+        asked = len(node.asked)
+        async with (
+            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
+            known_to(leader, other, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            again = await hand_in(grid, "one")
+            await node.until(lambda node: len(node.asked) > asked)
+            node.go.set()
+            assert (await again).ok
+            known = next(iter(leader.machine.jobs.values()))
+            assert known.attempts == 1
+    assert (len(node.began), other.began) == (1, [])
+    assert job.id == again.id
+
+
+@pytest.mark.spec("L7")
+async def test_a_job_that_never_reached_its_node_is_sent_by_the_next_leader(tmp_path: Path) -> None:
+    async with a_node() as node:
+        node.tricks += ["silent"]
+        async with (
+            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
+            known_to(leader, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            await hand_in(grid, "one")
+            await node.until(lambda node: node.asked)
+        async with (
+            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
+            known_to(leader, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            assert (await (await hand_in(grid, "one"))).ok
+            assert len(node.began) == 1
+
+
+async def test_a_closed_leader_leaves_nothing_behind() -> None:
+    async with a_node() as node, a_leader() as leader:
+        async with known_to(leader, node), connect(f"127.0.0.1:{leader.port}") as grid:
+            node.go.clear()
+            await hand_in(grid)
+            await node.until(lambda node: node.running)
+        async with asyncio.timeout(DEADLINE_S):
+            while any("node" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert not leader.leader.insiders
