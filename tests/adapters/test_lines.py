@@ -21,6 +21,11 @@ from wakugumi.limits import LINE_BYTES_MAX, MIB
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
 class APort(NamedTuple):
     port: int
     lines: Lines
@@ -177,3 +182,15 @@ async def test_busy_reaches_a_client_that_sends_a_gigabyte(polite: bool) -> None
         await asyncio.to_thread(thread.join)
     assert answers == [b"BUSY retry=5\n"]
     assert sent < size
+
+
+async def test_every_job_is_a_line_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "wakugumi.access"):
+        async with a_port() as at:
+            await say(at.port, b"JOB monday-7 a 5\nhello")
+            await say(at.port, b"JOB bad a 5\nhello")
+    fields = [vars(record)["fields"] for record in caplog.records]
+    assert [(one["job"], one["answer"], one["sent"]) for one in fields] == [
+        ("monday-7", "OK 5", 5),
+        ("bad", "ERR bad-name: no such name", 0),
+    ]

@@ -80,6 +80,18 @@ async def test_a_row_comes_back_as_it_was_written_through_any_gateway(opens: Ope
     assert await second.get(row.job) == kept
 
 
+async def test_who_only_looks_gets_no_contents_and_can_change_a_row_without_losing_them(opens: Opens) -> None:
+    store = await opens()
+    kept, _ = await store.add(a_row(body=Content(4, b"body"), state=RUNNING))
+    seen = await store.get(kept.job, contents=False)
+    assert seen is not None
+    assert seen.body == Content(4)
+    assert await store.replace(seen, changed(seen, tries=7)) is not None
+    found = await store.get(kept.job)
+    assert found is not None
+    assert (found.body, found.tries) == (Content(4, b"body"), 7)
+
+
 async def test_what_is_not_there_is_none(opens: Opens) -> None:
     assert await (await opens()).get(JobId(bytes(16))) is None
 

@@ -110,6 +110,9 @@ class World:
         holds: bool = True,
         slots: int = 0,
         blobs: bool = False,
+        runs_unnamed: bool = False,
+        weight: int = 1,
+        is_node: bool = False,
     ) -> WorkerEnd:
         """A worker joins, for all jobs unless told otherwise. Its id follows from its name. An own one takes its
         welcome, and unless told otherwise says that it holds nothing."""
@@ -127,7 +130,11 @@ class World:
                 reattach=not old,
                 cancels=not old if cancels is None else cancels,
                 slots=slots,
-                blobs=blobs,
+                blobs=blobs or is_node,
+                runs_unnamed=runs_unnamed or is_node,
+                simple_only=is_node,
+                weight=weight,
+                resend=is_node,
             )
         )
         if (not old or heartbeats or cancels) and self._batch is None:
@@ -416,6 +423,12 @@ class WorkerEnd(_End):
 
     def gets_confirm(self, *jobs: JobId) -> None:
         assert list(self.takes(ev.SendConfirms).jobs) == list(jobs)
+
+    def declines(self, job: JobId) -> None:
+        self.world.hear(ev.Declined(self.conn, job))
+
+    def rests(self, why: str = "it is on fire") -> None:
+        self.world.hear(ev.Rested(self.conn, why))
 
     def says_it_leaves(self) -> None:
         self.world.hear(ev.Leaving(self.conn))

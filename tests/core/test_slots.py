@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from wakugumi.core.job import JobId
 from wakugumi.core.kept import DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX
+from wakugumi.core.resending import RESENT_AT_ONCE
 from wakugumi.core.slots import (
     CLEAN_UP_S,
     CPU_SAMPLE_S,
-    RESENT_AT_ONCE,
     SILENT_LEFT,
     WELCOME_AGAIN_WAIT_S,
     WELCOME_WAIT_S,

@@ -506,7 +506,7 @@ class AnyOrderWithCallers(AnyOrder):
         assert self.machine._running.keys() == self.running.keys() or self.stopped
         assert sum(self.machine._running.values()) <= self.machine.slots
         if not self.stopped:
-            assert self.callers == self.machine._called
+            assert self.callers == self.machine._callers.waiting
 
     def teardown(self) -> None:
         super().teardown()

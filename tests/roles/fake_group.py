@@ -145,10 +145,10 @@ async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
     head = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
     if head.get("transfer-encoding") == "chunked":
         body = bytearray()
-        while size := int(await reader.readline(), 16):
+        while size := int(await reader.readuntil(b"\n"), 16):
             body += await reader.readexactly(size)
-            await reader.readline()
-        await reader.readline()
+            await reader.readuntil(b"\n")
+        await reader.readuntil(b"\n")
         return Asked(method, path, head, bytes(body))
     return Asked(method, path, head, await reader.readexactly(int(head.get("content-length", 0))))
 

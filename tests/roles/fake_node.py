@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import io
 import json
+import ssl
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -69,8 +70,8 @@ class FakeNode:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -127,20 +127,18 @@ async def test_a_failing_program_is_an_answer_and_runs_again_when_it_is_sent_aga
         assert (await submit(gate.port, "monday")).body == b"PK the result"
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [(404, "unknown-program"), (410, "cancelled"), (504, "timeout"), (422, "not-executable")],
-)
-async def test_the_jobs_own_end_is_passed_on_and_known(tmp_path: Path, status: int, code: str) -> None:
+async def test_the_jobs_own_end_is_passed_on_and_known(tmp_path: Path) -> None:
+    ends = [(404, "unknown-program"), (410, "cancelled"), (504, "timeout"), (422, "not-executable")]
     async with groups_of("a", "b") as both, a_gateway(tmp_path, both) as gate:
-        for group in both:
-            group.say(a_problem(status, code))
-        heard = await submit(gate.port, "monday")
-        assert (heard.status, heard.code) == (status, code)
-        assert sum(len(group.dispatched) for group in both) == 1
-        told = (await call(gate.port, "GET", "/status/monday")).json
-        assert (told["state"], told["reason"]) == ("failed", code)
-        assert (await call(gate.port, "GET", "/result/monday")).code == "no-result"
+        for status, code in ends:
+            for group in both:
+                group.say(a_problem(status, code))
+            heard = await submit(gate.port, f"job-{code}")
+            assert (heard.status, heard.code) == (status, code)
+            told = (await call(gate.port, "GET", f"/status/job-{code}")).json
+            assert (told["state"], told["reason"]) == ("failed", code)
+            assert (await call(gate.port, "GET", f"/result/job-{code}")).code == "no-result"
+        assert sum(len(group.dispatched) for group in both) == len(ends)
 
 
 async def test_what_a_group_does_not_take_for_a_job_leaves_nothing(tmp_path: Path) -> None:

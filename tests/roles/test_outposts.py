@@ -10,11 +10,13 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.certificates import make_certificates
 from tests.roles.a_leader import DEADLINE_S, Running, a_leader
 from tests.roles.fake_node import FakeNode, a_node
 
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.places import FolderPlace
+from wakugumi.adapters.tls import client_context, server_context
 from wakugumi.core.explain import explain
 from wakugumi.core.job import job_id_from_name
 from wakugumi.core.overview import worker_row
@@ -260,7 +262,7 @@ async def test_a_problem_that_no_other_node_would_solve_is_the_answer(status: in
         assert "why it is so" in result.stderr
 
 
-@pytest.mark.parametrize(("status", "outcome"), [(504, "timeout"), (500, "worker-error"), (418, "worker-error")])
+@pytest.mark.parametrize(("status", "outcome"), [(504, "timeout"), (418, "worker-error")])
 async def test_a_problem_that_may_pass_is_an_attempt(status: int, outcome: str) -> None:
     async with a_node() as node, a_group(node) as (leader, grid):
         node.status = status, {"code": outcome if status == 504 else "?"}
@@ -364,6 +366,25 @@ async def test_nodes_are_listed_with_their_urls_and_what_is_wrong_with_them() ->
         assert gone.url in rows[gone.url].rests
         node.go.set()
         assert (await job).ok
+
+
+@pytest.mark.spec("N5", "G1")
+async def test_a_node_over_tls_is_asked_if_it_is_the_one_that_is_believed(tmp_path: Path) -> None:
+    certs = make_certificates(tmp_path)
+    node = FakeNode()
+    await node.start(server_context(certs.server_cert, certs.server_key, certs.ca))
+    at = [NodeAt(f"https://localhost:{node.port}", worker_patterns(""))]
+    try:
+        async with a_leader() as leader, connect(f"127.0.0.1:{leader.port}") as grid:
+            job = await hand_in(grid)
+            doubting = Outposts(leader.leader, at, client_context())
+            await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
+            await doubting.close()
+            believing = Outposts(leader.leader, at, client_context(certs.ca, certs.client))
+            assert (await job).ok
+            await believing.close()
+    finally:
+        await node.stop()
 
 
 @pytest.mark.spec("L7")

@@ -335,15 +335,14 @@ async def test_what_an_open_result_names_is_not_swept_while_it_is_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.roles.runner._SWEEP_S", 0.05)
-    place.program("little", "echo x > made.txt")
     station, job = place.station(done_ttl_s=0.0), new_job()
     finished = await station.run(job, request("much"))
     archive = finished.parts[ARCHIVE]
     assert archive.stat().st_size > 6_000_000
     folder = archive.parent
-    swept = place.jobs / (await ran(station, new_job(), request("little"))).job_id
-    await until(lambda: not swept.exists())
-    assert archive.exists()
+    ended_at = station._runner._kept[job]
+    await until(lambda: station._runner._kept.get(job) != ended_at)
+    assert archive.exists(), "its time was over, and began anew"
     finished.close()
     finished.close()
     await until(lambda: not folder.exists())
@@ -400,6 +399,21 @@ async def test_what_an_interrupted_job_left_goes_while_the_station_runs(place: P
     os.utime(folder, (time.time() - 3_599.0, time.time() - 3_599.0))
     place.station(interrupted_ttl_s=3_600.0)
     await until(lambda: not folder.exists())
+
+
+@pytest.mark.spec("N4")
+async def test_a_caller_that_is_faster_than_the_start_is_not_taken_for_a_remainder(place: Place) -> None:
+    wait = (place.programs / "wait").read_text().removeprefix("#!/bin/sh\n")
+    place.program("make-and-wait", f"echo x > made; {wait}")
+    station = Station(None, Programs(place.programs), place.jobs, slots=1)
+    caller = asyncio.get_running_loop().create_task(ran(station, new_job(), request("make-and-wait")))
+    await place.until_run()
+    serving = asyncio.get_running_loop().create_task(station.serve(), name="station under test")
+    await asyncio.sleep(0)
+    place.gate.touch()
+    assert (await caller).output_archive is not None
+    station.request_stop()
+    await serving
 
 
 # With a leader as well.

@@ -249,8 +249,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         "owed-not-sent-again",
-        "slots",
-        "        self._resend.extend(self._kept.owed)\n",
+        "resending",
+        "        self._owed.extend(self._kept.owed)\n",
         "",
         "a result that could not be told over a lost connection is never told",
         2,

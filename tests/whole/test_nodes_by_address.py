@@ -106,7 +106,8 @@ def test_a_node_killed_in_the_midst_loses_nothing(start: Start, waku: Waku, coun
             told = json.loads(waku("workers", "list", "--leader", address, "--output", "json").stdout)
             return {row["name"]: row for row in (told if isinstance(told, list) else told["workers"])}
 
-        _until(lambda: listed()["left"]["state"] == "resting", "nobody noticed")
+        leader.until(lambda text: "is out of order" in text)
+        assert listed()["left"]["state"] == "resting"
         assert "left rests: " in waku("workers", "list", "--leader", address).stderr
         _node(start, counting, "one", int(url.rpartition(":")[2]))
         (counting / "go").touch()

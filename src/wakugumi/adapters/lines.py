@@ -25,6 +25,7 @@ from wakugumi.limits import (
     CLOSE_DEADLINE_S,
     CONNECTIONS_MAX,
     HELLO_DEADLINE_S,
+    JOB_NAME_CHARS_MAX,
     KIB,
     LINE_BYTES_MAX,
     LINGER_BYTES_MAX,
@@ -39,6 +40,8 @@ log = logging.getLogger("wakugumi.lines")
 access = logging.getLogger("wakugumi.access")
 
 _READ_BYTES: Final = 256 * KIB
+_LOGGED_BYTES: Final = 200
+"""Of an answer's line."""
 
 
 class LineReply(NamedTuple):
@@ -149,9 +152,15 @@ class Lines:
         finally:
             connection.cut_off()
             if access.isEnabledFor(logging.INFO):
-                took_ms = 1000 * (time.perf_counter() - began_at)
-                said = answered[:60].decode("utf-8", "replace").rstrip("\n")
-                access.info("JOB %r job=%s peer=%s sent=%d ms=%.1f", said, name[:128], connection.peer, sent, took_ms)
+                said = answered[:_LOGGED_BYTES].decode("utf-8", "replace").rstrip("\n")
+                fields = {
+                    "answer": said,
+                    "job": name[:JOB_NAME_CHARS_MAX],
+                    "peer": connection.peer,
+                    "sent": sent,
+                    "ms": round(1000 * (time.perf_counter() - began_at), 1),
+                }
+                access.info("JOB %s", said.partition(" ")[0], extra={"fields": fields})
 
 
 class _Connection(asyncio.StreamReaderProtocol):

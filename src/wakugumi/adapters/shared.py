@@ -87,7 +87,9 @@ class Totals(NamedTuple):
 class GatewayStore(Protocol):
     """All calls may raise Refused, and have then changed nothing."""
 
-    async def get(self, job: JobId) -> Row | None: ...
+    async def get(self, job: JobId, *, contents: bool = True) -> Row | None:
+        """`contents` False leaves out the bytes that are in the row, for who looks again and again."""
+        ...
 
     async def add(self, row: Row) -> tuple[Row, bool]:
         """The row as it stands now, and whether it is this one: an id that is there stays as it is."""

@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -26,6 +26,8 @@ from wakugumi.adapters.threads import beside
 from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import MIB
+
+T = TypeVar("T")
 
 FILE_NAME: Final = "gateway.sqlite"
 APPLICATION_ID: Final = 0x57616B47
@@ -78,17 +80,20 @@ class SqliteStore:
         self._path = folder / FILE_NAME
         self._clock = clock
         self._base = _open(self._path)
-        self._tidying = _open(self._path)
-        """Another connection to it: moving what is in the write-ahead log takes long, and hinders nobody."""
-        self._is_tidying = False
+        self._aside = _open(self._path)
+        """Another connection, for what takes long: moving what is in the write-ahead log, and counting. It hinders
+        nobody."""
+        self._aside_lock = asyncio.Lock()
+        self._aside_idle = True
         self._tasks = Tasks()
         self._flushed: asyncio.Future[None] | None = None
         """The next flush, for who wrote something since the last one began."""
         self._flushing: asyncio.Task[None] | None = None
 
-    async def get(self, job: JobId) -> Row | None:
+    async def get(self, job: JobId, *, contents: bool = True) -> Row | None:
+        columns = "body, answer" if contents else "NULL, NULL"
         with self._told():
-            found = self._base.execute(f"SELECT {_COLUMNS}, body, answer FROM job WHERE id = ?", (job,)).fetchone()  # noqa: S608 - our own words
+            found = self._base.execute(f"SELECT {_COLUMNS}, {columns} FROM job WHERE id = ?", (job,)).fetchone()  # noqa: S608 - our own words
         return None if found is None else _row(found)
 
     async def add(self, row: Row) -> tuple[Row, bool]:
@@ -143,10 +148,14 @@ class SqliteStore:
 
     async def orphans(self, most: int) -> list[JobId]:
         with self._told():
+            living = self._base.execute("SELECT owner FROM gateway WHERE until >= ?", (self._clock(),)).fetchall()
+            dead = [owner for owner in self._owners() if (owner,) not in living]
+            if not dead:
+                return []
+            marks = ", ".join("?" * len(dead))
             found = self._base.execute(
-                "SELECT id FROM job WHERE state < 2 AND owner NOT IN (SELECT owner FROM gateway WHERE until >= ?) "
-                "ORDER BY accepted_at LIMIT ?",
-                (self._clock(), most),
+                f"SELECT id FROM job WHERE state < 2 AND owner IN ({marks}) ORDER BY accepted_at LIMIT ?",  # noqa: S608 - marks alone
+                (*dead, most),
             ).fetchall()
         return [JobId(job) for (job,) in found]
 
@@ -160,11 +169,13 @@ class SqliteStore:
         return [_row(one) for one in found]
 
     async def totals(self) -> Totals:
-        with self._told():
-            by_state = self._base.execute("SELECT state, count(*) FROM job WHERE state < 2 GROUP BY state").fetchall()
-            ended = self._base.execute("SELECT count(*), sum(kept_bytes) FROM job WHERE state >= 2").fetchone()
-        counts = dict(by_state)
-        return Totals(counts.get(0, 0), counts.get(1, 0), ended[0], ended[1] or 0)
+        def count() -> Totals:
+            by_state = self._aside.execute("SELECT state, count(*) FROM job WHERE state < 2 GROUP BY state").fetchall()
+            ended = self._aside.execute("SELECT count(*), sum(kept_bytes) FROM job WHERE state >= 2").fetchone()
+            counts = dict(by_state)
+            return Totals(counts.get(0, 0), counts.get(1, 0), ended[0], ended[1] or 0)
+
+        return await self._do_aside(count)
 
     async def flush(self) -> None:
         if self._flushed is None:
@@ -174,22 +185,42 @@ class SqliteStore:
         await asyncio.shield(self._flushed)
 
     async def tidy(self) -> None:
-        if not self._is_tidying:
-            self._is_tidying = True
-            try:
-                await beside(lambda: self._tidying.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall(), "tidy")
-            except SQL_ERRORS as error:
-                raise self._refused(error) from None
-            finally:
-                self._is_tidying = False
+        await self._do_aside(lambda: self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
 
     async def close(self) -> None:
         if self._flushing is not None and not self._flushing.done():
             await asyncio.wait([self._flushing])
         await self._tasks.close()
         self._base.close()
-        if not self._is_tidying:  # otherwise a thread uses it, and it ends with the process
-            self._tidying.close()
+        async with self._aside_lock:
+            if self._aside_idle:  # otherwise a thread uses it whose caller is gone, and it ends with the process
+                self._aside.close()
+
+    def _owners(self) -> Iterator[str]:
+        """Who has open jobs. A step of the index for each, however many jobs it has."""
+        owner = ""
+        while True:
+            found = self._base.execute("SELECT min(owner) FROM job WHERE state < 2 AND owner > ?", (owner,)).fetchone()
+            if found[0] is None:
+                return
+            owner = found[0]
+            yield owner
+
+    async def _do_aside(self, work: Callable[[], T]) -> T:
+        """In a thread, on the other connection."""
+
+        def run() -> T:
+            self._aside_idle = False
+            try:
+                return work()
+            finally:
+                self._aside_idle = True
+
+        async with self._aside_lock:
+            try:
+                return await beside(run, "state")
+            except SQL_ERRORS as error:
+                raise self._refused(error) from None
 
     async def _flush(self) -> None:
         while (asked := self._flushed) is not None:

@@ -270,10 +270,9 @@ jobs finish, the second ends it at once.""",
             """\
 Examples:
   waku node --program pricer --programs ./bin
-  waku node --command 'convert {input} -resize 50% small.png' --programs /usr/bin --slots 8
+  waku node --command 'pricer --fast {input}' --programs ./bin --slots 8
   waku node --program pricer --http 8080 --lines 8080
-  waku node --program pricer --leader grid:5000 --pattern calcA
-  curl -F file=@input.txt http://127.0.0.1:5080/run/night-7 -o result.zip""",
+  waku node --program pricer --leader grid:5000 --pattern calcA""",
         ),
         Command(
             "client",

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from cyclopts import Parameter
 
@@ -29,6 +29,9 @@ from wakugumi.errors import ConfigError
 from wakugumi.roles.node import Node
 from wakugumi.roles.node_ports import NodePorts, listen
 from wakugumi.roles.station import Station
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = logging.getLogger("wakugumi.app")
 
@@ -108,12 +111,6 @@ TLS: Final = Tls()
 """Nothing was said."""
 
 
-class _TlsFiles(NamedTuple):
-    cert: Path
-    key: Path
-    client_ca: Path | None
-
-
 class _Settings(NamedTuple):
     """What holds, of the flags and of wherever else it is said."""
 
@@ -126,7 +123,7 @@ class _Settings(NamedTuple):
     http: Address | None
     lines: Address | None
     is_same: bool
-    tls: _TlsFiles | None
+    tls: SSLContext | None
     leader: Address | None
     pattern: str
     name: str
@@ -161,7 +158,7 @@ def node(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    files = _tls(tls)
+    context, asks = _tls(tls)
     where = config.HOST.value(host)
     at_http, at_lines = config.HTTP.value(http), config.LINES.value(lines)
     by_http = _address(at_http, where, "--http")
@@ -170,7 +167,7 @@ def node(
         raise ConfigError("a node without HTTP and without lines cannot be reached", "say --http or --lines")
     for one in (by_http, by_line):
         if one is not None:
-            check_binding(one.host, allow_open=allow_open or (files is not None and files.client_ca is not None))
+            check_binding(one.host, allow_open=allow_open or asks)
     known = config.LEADER.value(leader)
     size = config.INPUT_BYTES.value(bounds.input_bytes)
     settings = _Settings(
@@ -183,7 +180,7 @@ def node(
         http=by_http,
         lines=by_line,
         is_same=at_lines == SAME or (by_http == by_line and by_http is not None and by_http.port != 0),
-        tls=files,
+        tls=context,
         leader=parse_address(known) if known else None,
         pattern=pattern,
         name=config.NAME.value(name),
@@ -198,11 +195,6 @@ def node(
 
 
 async def _serve(settings: _Settings) -> int:
-    tls = None
-    if settings.tls is not None:
-        from wakugumi.adapters.tls import server_context
-
-        tls = server_context(*settings.tls)
     station = Station(
         settings.leader,
         Programs(settings.programs, default=settings.command),
@@ -223,7 +215,7 @@ async def _serve(settings: _Settings) -> int:
         retry_after_s=settings.retry_after_s,
         input_bytes_max=settings.input_bytes,
     )
-    ports = await listen(node, settings.http, settings.lines, tls, one_port=settings.is_same)
+    ports = await listen(node, settings.http, settings.lines, settings.tls, one_port=settings.is_same)
     stops = _Stops(station, ports)
     on_stop_signals(asyncio.get_running_loop(), stops.ask)
     log.info("node ready at %s: slots=%d", ports, station.limit)
@@ -282,12 +274,14 @@ def _address(text: str, host: str, flag: str) -> Address | None:
         raise ConfigError(f"{flag}: {error}", hint) from None
 
 
-def _tls(said: Tls) -> _TlsFiles | None:
-    """Raises ConfigError for one file without the other."""
+def _tls(said: Tls) -> tuple[SSLContext | None, bool]:
+    """What the ports speak, and whether they ask for certificates. Raises ConfigError."""
     cert, key = config.TLS_CERT.value(said.tls_cert), config.TLS_KEY.value(said.tls_key)
     client_ca = config.CLIENT_CA.value(said.client_ca)
     if not cert and not key and not client_ca:
-        return None
+        return None, False
     if not cert or not key:
         raise ConfigError("TLS needs a certificate and its key", "say --tls-cert FILE and --tls-key FILE")
-    return _TlsFiles(Path(cert), Path(key), Path(client_ca) if client_ca else None)
+    from wakugumi.adapters.tls import server_context
+
+    return server_context(Path(cert), Path(key), Path(client_ca) if client_ca else None), bool(client_ca)

@@ -53,8 +53,8 @@ MetricsAt = Annotated[
     str | None,
     Parameter(
         name="--metrics",
-        help="[HOST:]PORT at which Prometheus finds /metrics, and others /health and /capacity; on 127.0.0.1 if no host "
-        "is said. Nothing can be run or changed there. [WAKU_METRICS]",
+        help="[HOST:]PORT at which Prometheus finds /metrics, and others /health and /capacity; on 127.0.0.1 if no "
+        "host is said. Nothing can be run or changed there. [WAKU_METRICS]",
     ),
 ]
 

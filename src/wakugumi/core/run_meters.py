@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import nlargest
+from itertools import islice
 
 from wakugumi.core.meters import COARSE_S, Buckets, Family, Kind, Sample, coarse, counter, gauge
 from wakugumi.core.runs import Runs
@@ -29,14 +29,14 @@ def run_families(runs: Runs, *, running: int, limit: int, free: int) -> Iterator
         "Jobs that failed, by the code of the reason.",
         Kind.COUNTER,
         ("reason",),
-        _most(runs.reasons),
+        _first(runs.reasons),
     )
     yield Family(
         "wakugumi_run_exit_codes_total",
         "Programs that ended, by exit code; 128 and its number if a signal ended one.",
         Kind.COUNTER,
         ("exit_code",),
-        _most({str(code): count for code, count in runs.exit_codes.items()}),
+        _first({str(code): count for code, count in runs.exit_codes.items()}),
     )
     yield counter("wakugumi_run_busy_total", "Callers sent away because all slots were taken.", runs.busy)
     yield Family(
@@ -48,9 +48,8 @@ def run_families(runs: Runs, *, running: int, limit: int, free: int) -> Iterator
     )
 
 
-def _most(counts: dict[str, int]) -> list[Sample]:
-    """Each of them, if there are few; otherwise the most frequent, and the rest together."""
-    told = nlargest(METRIC_SERIES_MAX, counts.items(), key=lambda pair: pair[1])
-    samples = [Sample((name,), count) for name, count in sorted(told)]
-    rest = sum(counts.values()) - sum(count for _, count in told)
+def _first(counts: dict[str, int]) -> list[Sample]:
+    """Each of them, if there are few; otherwise those that came first, and the rest together: so none ever shrinks."""
+    samples = [Sample((name,), count) for name, count in islice(counts.items(), METRIC_SERIES_MAX)]
+    rest = sum(islice(counts.values(), METRIC_SERIES_MAX, None))
     return [*samples, Sample((OTHERS,), rest)] if rest else samples

@@ -28,7 +28,8 @@ from typing import Final, NamedTuple, assert_never
 from wakugumi.core import slots_events as ev
 from wakugumi.core.events import Step
 from wakugumi.core.job import JobId
-from wakugumi.core.kept import CANCELLED, FOUND_MAX, Kept
+from wakugumi.core.kept import CANCELLED, Kept
+from wakugumi.core.resending import Resending
 from wakugumi.core.slots_events import SlotsDo, SlotsEvent, SlotsStep
 from wakugumi.limits import (
     CREDIT_HELD_MAX_S,
@@ -47,8 +48,6 @@ SILENT_LEFT: Final = 3
 so often. To an old one results would be told, and forgotten; and its death is noticed by the system alone, late."""
 CPU_SAMPLE_S: Final = 0.5
 """Between two looks at the CPU while jobs run: shorter ones see only the kernel's ticks of 10 ms."""
-RESENT_AT_ONCE: Final = 16
-"""Results sent again or fetched that may be on their way at once: 64 MiB at worst."""
 CLEAN_UP_S: Final = 60.0
 """How often finished jobs are looked through for those whose time is over."""
 
@@ -78,6 +77,24 @@ class _Wish(NamedTuple):
 
     payload: bytes
     slots: int
+
+
+class _Callers:
+    """What callers of this machine want.
+
+    An object of its own also because Python reads the attributes of one that has thirty of them more slowly: a tenth
+    of a job's time in here.
+    """
+
+    __slots__ = ("asked", "ours", "waiting")
+
+    def __init__(self) -> None:
+        self.asked: dict[JobId, _Wish] = {}
+        """Wanted, and the disk is asked whether they have finished before. That takes no slot."""
+        self.waiting: set[JobId] = set()
+        """Callers wait for these."""
+        self.ours: set[JobId] = set()
+        """Those of the running that callers alone want: the leader does not hear of them."""
 
 
 class Slots:
@@ -110,19 +127,9 @@ class Slots:
         """Assigned for credit that callers have borrowed, in the order in which they take what comes free."""
         self._borrowed = 0
         """Of the credit, due jobs included: slots in which a caller's job runs."""
-        self._asked: dict[JobId, _Wish] = {}
-        """Wanted by callers, and the disk is asked whether they have finished before. That takes no slot."""
-        self._called: set[JobId] = set()
-        """Callers wait for these."""
-        self._ours: set[JobId] = set()
-        """Those of the running that callers alone want: the leader does not hear of them."""
+        self._callers = _Callers()
         self._kept = Kept(done_ttl_s)
-        self._resend: deque[JobId] = deque()
-        """Owed when the leader came, and not told to it yet."""
-        self._fetched: deque[JobId] = deque()
-        """Of an earlier life, asked for by the leader, and not told to it yet."""
-        self._sending: dict[JobId, bool] = {}
-        """Those of both that are on their way, until they are confirmed. True while the disk is asked for it."""
+        self._again = Resending(self._kept)
         self._complained = False
 
         self._others = 0.0
@@ -151,7 +158,7 @@ class Slots:
 
     def has(self, job: JobId) -> bool:
         """Does it run, or is it about to?"""
-        return self._has(job) or job in self._asked
+        return self._has(job) or job in self._callers.asked
 
     def owes(self, job: JobId) -> bool:
         """Is its result still to be confirmed? Then the disk must not forget it (W7)."""
@@ -219,21 +226,20 @@ class Slots:
         assert in_use == self.slots if self._offering() else in_use <= self.slots
         if not self._listening():
             assert in_use == self._busy()
-            assert not any((self._looking, self._waiting, self._due, self._resend, self._fetched, self._sending))
-        assert len(self._sending) <= RESENT_AT_ONCE
-        assert len(self._sending) == RESENT_AT_ONCE or not (self._resend or self._fetched), "a result waits for nothing"
-        assert len(self._fetched) <= FOUND_MAX
+            assert not any((self._looking, self._waiting, self._due))
+            assert self._again.is_idle
         assert (self.line is Line.OWN) == (self._beat_at < _NEVER)
         assert (self.line is Line.GREETING) == (self._greeted_by < _NEVER)
         places = [*self._running, *self._looking, *self._waiting, *self._due]
         assert len(places) == len(set(places)), "a job is in two places"
         assert self._cancelling.keys() <= self._running.keys()
-        assert self._ours <= self._running.keys()
-        assert all(self.has(job) for job in self._called), "a caller waits for nothing"
+        assert self._callers.ours <= self._running.keys()
+        assert all(self.has(job) for job in self._callers.waiting), "a caller waits for nothing"
         assert not any(job in self._running for job in self._kept.owed), "a result that is owed is of a job that runs"
         assert not any(job in self._running for job in self._kept.earlier), "a job runs, and its old result is offered"
         assert list(self._held) == sorted(self._held)
         self._kept.check()
+        self._again.check()
 
     # What happened.
 
@@ -257,7 +263,7 @@ class Slots:
         elif isinstance(event, ev.Cancelled):
             self._heard_at = now
             for job in event.jobs:
-                if job not in self._ours:
+                if job not in self._callers.ours:
                     self._cancel(job, now)
         elif isinstance(event, ev.Fetched):
             self._heard_at = now
@@ -291,7 +297,7 @@ class Slots:
         self._greeted_by = _NEVER
         self._heard_at = now
         self._beat_at = now + HEARTBEAT_S
-        theirs = tuple([job for job in self._running if job not in self._ours])
+        theirs = tuple([job for job in self._running if job not in self._callers.ours])
         self._do.append(ev.SendHolding(theirs, tuple(self._kept.owed), tuple(self._kept.earlier)))
         if not late:
             self._open_up()
@@ -304,7 +310,7 @@ class Slots:
         self._open_up()
 
     def _open_up(self) -> None:
-        self._resend.extend(self._kept.owed)
+        self._again.begin()
         self._send_more()
         if not self.leaving:
             self._offered = self.slots - self._busy()
@@ -319,16 +325,14 @@ class Slots:
         self._greeted_by = self._beat_at = _NEVER
         self._credit = self._offered = self._borrowed = 0
         self._held.clear()
-        for job in self._called.intersection((*self._looking, *self._waiting, *self._due)):
-            if job not in self._asked:
-                self._refuse(job, "busy", "its leader went away before it was started")
+        for job in self._callers.waiting.intersection((*self._looking, *self._waiting, *self._due)):
+            if job not in self._callers.asked:
+                self._send_away(job, "busy", "its leader went away before it was started")
         self._looking.clear()
         self._waiting.clear()
         self._due.clear()
         self._cancelling = dict.fromkeys(self._cancelling)
-        self._resend.clear()
-        self._fetched.clear()
-        self._sending.clear()
+        self._again.end()
         self._complained = False
 
     def _assigned(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
@@ -342,8 +346,9 @@ class Slots:
         paid = self._credit >= slots
         if paid:
             self._credit -= slots
-        if self._is_theirs(job):
+        if self._has(job):
             # It is answered when it is done (W4), and gives its credit back (F7).
+            self._callers.ours.discard(job)
             if job in self._cancelling:
                 self._cancelling[job] = payload
             if paid:
@@ -384,14 +389,15 @@ class Slots:
             # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
             self._start(job, anew, slots, now)
             return
-        if self._ours and job in self._ours:
-            self._ours.remove(job)
+        callers = self._callers
+        if job in callers.ours:
+            callers.ours.remove(job)
             self._kept.remember(job, now)
         else:
             self._kept.finish(job, "" if event.ok else event.reason or "failed", event.payload, now)
             if self._listening():
                 self._answer(job, event.payload)
-        if self._called:
+        if callers.waiting:
             self._tell(job, event.payload)
         self._release(slots, now, after_a_run=True)
 
@@ -399,9 +405,9 @@ class Slots:
         job = event.job
         look = self._looking.pop(job, None)
         if look is None:
-            if (wish := self._asked.pop(job, None)) is not None:
+            if (wish := self._callers.asked.pop(job, None)) is not None:
                 self._asked_the_disk(wish, event, now)
-            elif self._sending.get(job):
+            elif self._again.is_looked_for(job):
                 self._send_from_disk(event)
         elif event.payload is not None and (event.ok or look.failure_stands):
             self._answer(job, event.payload)
@@ -415,15 +421,13 @@ class Slots:
         for job in jobs:
             if self._kept.confirm(job):
                 self._do.append(ev.ForgetResult(job))
-            self._sending.pop(job, None)
-        self._send_more()
+        if self._again.settle(jobs):
+            self._send_more()
 
     def _fetch(self, jobs: Sequence[JobId]) -> None:
         if self.line is not Line.OWN:
             return
-        room = FOUND_MAX - len(self._fetched)
-        self._fetched.extend(jobs[:room])
-        for job in jobs[room:]:
+        for job in self._again.fetch(jobs):
             if not self._is_theirs(job):
                 self._do.append(ev.SendFailure(job, "worker-error", "more was fetched than this worker offered"))
         self._send_more()
@@ -438,8 +442,8 @@ class Slots:
         if freed is None and self._waiting.pop(job, None) is None:
             return
         self._do.append(ev.SendFailure(job, CANCELLED, _NOT_STARTED))
-        if job in self._called and job not in self._asked:
-            self._refuse(job, CANCELLED, _NOT_STARTED)
+        if job in self._callers.waiting and job not in self._callers.asked:
+            self._send_away(job, CANCELLED, _NOT_STARTED)
         if freed is not None:
             self._release(freed.slots, now, after_a_run=False)
 
@@ -459,14 +463,14 @@ class Slots:
     def _want(self, event: ev.Wanted) -> None:
         job = event.job
         if self.has(job):  # Whoever wants it waits for the same end, also for that of a job which is being killed.
-            self._called.add(job)
+            self._callers.waiting.add(job)
         elif self.leaving:
-            self._refuse(job, "stopping", _STOPPING)
+            self._send_away(job, "stopping", _STOPPING)
         elif event.slots > self.slots:
-            self._refuse(job, "bad-request", f"it needs {event.slots} slots, and there are {self.slots}")
+            self._send_away(job, "bad-request", f"it needs {event.slots} slots, and there are {self.slots}")
         else:
-            self._called.add(job)
-            self._asked[job] = _Wish(event.payload, event.slots)
+            self._callers.waiting.add(job)
+            self._callers.asked[job] = _Wish(event.payload, event.slots)
             self._do.append(ev.LoadResult(job))
 
     def _asked_the_disk(self, wish: _Wish, found: ev.ResultLoaded, now: float) -> None:
@@ -477,29 +481,29 @@ class Slots:
         if found.payload is not None and found.ok:
             self._tell(job, found.payload)
         elif self.leaving:
-            self._refuse(job, "stopping", _STOPPING)
+            self._send_away(job, "stopping", _STOPPING)
         elif self.free < wish.slots:
-            self._refuse(job, "busy", "all slots are taken")
+            self._send_away(job, "busy", "all slots are taken")
         else:
             if not self._kept.owes(job):  # The leader waits for that failure: then it gets what comes of this run.
-                self._ours.add(job)
+                self._callers.ours.add(job)
             self._kept.forget(job)
             self._borrow(wish.slots)
             self._start(job, wish.payload, wish.slots, now)
 
     def _cancel_wanted(self, job: JobId, now: float) -> None:
-        if self._asked.pop(job, None) is not None and not self._has(job):
-            self._refuse(job, CANCELLED, _NOT_STARTED)
+        if self._callers.asked.pop(job, None) is not None and not self._has(job):
+            self._send_away(job, CANCELLED, _NOT_STARTED)
         self._cancel(job, now)
 
     def _tell(self, job: JobId, payload: bytes) -> None:
-        if job in self._called:
-            self._called.remove(job)
-            self._asked.pop(job, None)
+        if job in self._callers.waiting:
+            self._callers.waiting.remove(job)
+            self._callers.asked.pop(job, None)
             self._do.append(ev.AnswerCaller(job, payload))
 
-    def _refuse(self, job: JobId, code: str, text: str) -> None:
-        self._called.discard(job)
+    def _send_away(self, job: JobId, code: str, text: str) -> None:
+        self._callers.waiting.discard(job)
         self._do.append(ev.RefuseCaller(job, code, text))
 
     def _borrow(self, slots: int) -> None:
@@ -578,36 +582,22 @@ class Slots:
 
     def _send_more(self) -> None:
         """Results that wait, as many as may be on their way; to an old leader, which confirms nothing, all of them."""
-        while len(self._sending) < RESENT_AT_ONCE:
-            job = self._next_to_send()
-            if job is None:
-                return
+        while (job := self._again.next(self._is_theirs)) is not None:
             payload = self._kept.owed_payload(job)
             if payload is None:
-                self._sending[job] = True
+                self._again.look(job)
                 self._do.append(ev.LoadResult(job))
             else:
                 self._send_again(job, payload)
 
-    def _next_to_send(self) -> JobId | None:
-        while self._resend:
-            job = self._resend.popleft()
-            if self._kept.owes(job):
-                return job
-        while self._fetched:
-            job = self._fetched.popleft()
-            if not (self._is_theirs(job) or self._kept.owes(job) or job in self._sending):
-                return job
-        return None
-
     def _send_from_disk(self, found: ev.ResultLoaded) -> None:
         job, owed = found.job, self._kept.owes(found.job)
         if self._is_theirs(job):  # Assigned anew meanwhile: that is what its leader waits for now.
-            del self._sending[job]
+            self._again.drop(job)
         elif found.payload is None or (found.reason == CANCELLED and not owed):
             # The leader was told of a result and waits for it: it must hear that there is none. A cancelled one is
             # none either, for nobody fetches what he has cancelled: it is wanted after all.
-            del self._sending[job]
+            self._again.drop(job)
             self._kept.forget(job)
             self._do.append(ev.SendFailure(job, "worker-error", "its result is no longer on the worker's disk"))
         else:
@@ -617,10 +607,7 @@ class Slots:
         self._send_more()
 
     def _send_again(self, job: JobId, payload: bytes) -> None:
-        if self.line is Line.OWN:
-            self._sending[job] = False
-        else:
-            self._sending.pop(job, None)
+        self._again.told(job, confirms=self.line is Line.OWN)
         self._answer(job, payload)
 
     def _measure(self, now: float) -> None:
@@ -644,11 +631,8 @@ class Slots:
 
     def _is_theirs(self, job: JobId) -> bool:
         """It is here, and the leader is answered when it is done: from now on also if callers alone wanted it."""
-        if not self._has(job):
-            return False
-        if self._ours:
-            self._ours.discard(job)
-        return True
+        self._callers.ours.discard(job)
+        return self._has(job)
 
     def _listening(self) -> bool:
         return self.line >= Line.OLD
@@ -674,9 +658,9 @@ class Slots:
         return Step(do=do)
 
     def _nothing_left(self) -> bool:
-        if self._running or self._looking or self._waiting or self._due or self._asked or self._kept.owed_count:
+        if self._running or self._looking or self._waiting or self._due or self._callers.asked or self._kept.owed_count:
             return False
-        return not (self._fetched or any(self._sending.values()))
+        return not self._again.is_promised
 
 
 _NOTHING: Final[SlotsStep] = Step()

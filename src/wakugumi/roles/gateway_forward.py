@@ -178,6 +178,8 @@ class _Body:
 
 
 def _problem(status: int, data: bytes) -> Problem:
+    if status < 400:
+        return Problem(502, "bad-result", f"the group says {status}, which is no answer to a job")
     try:
         told = msgspec.json.decode(data, type=_Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -9,7 +9,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
@@ -26,13 +26,16 @@ log = logging.getLogger("wakugumi.gateway")
 _SAID_BYTES_MAX: Final = 64 * KIB
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+
+
 class _Said(msgspec.Struct):
     """The answer to a poll; a node has no queue, and says only two of these."""
 
-    running: int
-    limit: int
-    queued: int = 0
-    free: int | None = None
+    running: _Count
+    limit: _Count
+    queued: _Count = 0
+    free: _Count | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Said).decode
@@ -136,5 +139,5 @@ class GroupCalls:
         now = self._clock()
         is_gone = self.groups.is_gone(name)
         for until, since in self._waiting[name].items():
-            if is_gone or self.groups.is_deserted(name, since, now):
+            if not until.expired() and (is_gone or self.groups.is_deserted(name, since, now)):
                 until.reschedule(now)

@@ -123,7 +123,7 @@ class GatewayPages:
         return Reply(200, msgspec.json.encode(told(row)), _JSON, {"Cache-Control": "no-store"})
 
     async def result(self, visit: Visit) -> Reply:
-        row = await self._known(visit)
+        row = await self._known(visit, contents=True)
         if row.answer is None:
             why = f"failed: {row.head.get('detail', '')}" if row.is_final else f"is {row.state}"
             raise Refused("no-result", f"the job {row.name} {why}")
@@ -203,9 +203,10 @@ class GatewayPages:
         while True:
             if (flight := gateway.flights.get(row.job)) is not None:
                 return await flight.outcome()
-            found = await gateway.store.get(row.job)
+            found = await gateway.store.get(row.job, contents=False)
             if found is None or found.is_final or await gateway.is_forsaken(found):
-                return Gone() if found is None else outcome_of(found)
+                whole = await gateway.store.get(row.job)
+                return Gone() if whole is None else outcome_of(whole)
             if visit.is_gone:
                 raise Lost("nobody waits any more", "dead")
             await asyncio.sleep(pause_s)
@@ -236,9 +237,9 @@ class GatewayPages:
         assert row.answer is not None
         return _answer(row.status, row.head, self._gateway.spools.read(row.answer), row.answer.size)
 
-    async def _known(self, visit: Visit) -> Row:
+    async def _known(self, visit: Visit, *, contents: bool = False) -> Row:
         name, job = job_of(visit)
-        row = await self._gateway.store.get(job)
+        row = await self._gateway.store.get(job, contents=contents)
         if row is None:
             raise Refused("unknown-job", f"no gateway knows the job {name}", "send it to /submit")
         return row
@@ -268,7 +269,7 @@ class GatewayPages:
                     yield b": still here\n\n"
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LOOK_MAX_S)
-                found = await self._gateway.store.get(row.job)
+                found = await self._gateway.store.get(row.job, contents=False)
         finally:
             self.events -= 1
 

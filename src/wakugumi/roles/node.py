@@ -20,7 +20,7 @@ from typing import Final
 from wakugumi.adapters.receive import Received
 from wakugumi.adapters.visit import Refusal
 from wakugumi.core.job import JobId
-from wakugumi.errors import ConfigError, Refused
+from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits import INLINE_FILE_BYTES_MAX, NODE_INPUT_BYTES_MAX, RECEIVE_SLOTS, RUN_RETRY_AFTER_S
 from wakugumi.roles.station import Finished, Station
 from wakugumi.wire import message as ms
@@ -97,6 +97,14 @@ class Node:
             return await self.station.run(job, payload, bring)
         except Refused as error:
             raise self.come_again(error) from None
+
+    def result_of(self, job: JobId, finished: Finished) -> ms.JobResult:
+        """What it says. Raises Refused, and closes it, if it says nothing that can be read."""
+        try:
+            return ms.read_result(job, finished.payload)
+        except PeerError as error:
+            finished.close()
+            raise Refused("bad-result", str(error)) from None
 
     def come_again(self, error: Refused) -> Refused:
         """The same, and when to come again if that may help."""

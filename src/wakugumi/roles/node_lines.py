@@ -16,7 +16,7 @@ from wakugumi.roles.node import Node
 from wakugumi.roles.station import Finished
 from wakugumi.roles.zip_answer import answer_of, raise_unless_answer
 from wakugumi.wire.line import write_busy, write_err, write_exit, write_ok
-from wakugumi.wire.message import OK, read_result
+from wakugumi.wire.message import OK
 
 
 def line_page(node: Node) -> LinePage:
@@ -32,7 +32,7 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
     is_ours = True
     try:
         finished = await node.admit(job, call.line.size) or await _run(node, call, job)
-        result = read_result(job, finished.payload)
+        result = node.result_of(job, finished)
         if result.status != OK:
             finished.close()
             raise_unless_answer(call.line.job, result)

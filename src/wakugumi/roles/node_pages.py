@@ -24,7 +24,6 @@ from wakugumi.roles.node import Node
 from wakugumi.roles.station import Finished
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 from wakugumi.roles.zip_answer import answer_of
-from wakugumi.wire.message import read_result
 
 _JSON: Final = "application/json"
 
@@ -64,11 +63,13 @@ async def _run(node: Node, visit: Visit) -> Reply:
     node.begin_answer()
     is_ours = True
     try:
-        finished = await node.admit(job, visit.content_length)
-        if finished is None:
-            finished = await _run_anew(node, visit, job, form)
+        early = await node.admit(job, visit.content_length)
+        finished = early or await _run_anew(node, visit, job, form)
+        result = node.result_of(job, finished)
         is_ours = False  # Whoever ends the answer says so.
-        return await answer_of(name, read_result(job, finished.payload), finished.parts, partial(_end, node, finished))
+        reply = await answer_of(name, result, finished.parts, partial(_end, node, finished))
+        # What it still sends, or holds back until it is told to go on, is nobody's next request.
+        return reply if early is None else reply._replace(headers={**reply.headers, "Connection": "close"})
     finally:
         if is_ours:
             node.end_answer()

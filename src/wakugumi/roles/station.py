@@ -152,6 +152,8 @@ class Station:
             self._runner.supply = self.supply
             self.link.connect(self.supply)
             self._act |= self.link.act
+        # Now, for what is there without being finished counts as interrupted: no caller may be faster.
+        self._post(ev.Recovered(self._runner.finished_before()))
 
     @property
     def folder(self) -> str:
@@ -192,6 +194,7 @@ class Station:
         station's from now on, whatever becomes of the job. Whoever gives up waiting does not end the job.
         Raises Refused: busy, stopping, cancelled.
         """
+        slots = ms.read_slots(payload)
         try:
             if self.stopping:
                 raise Refused("stopping", "this machine takes no more jobs")
@@ -206,7 +209,7 @@ class Station:
                 self._runner.discard(Brought(bring))
         told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         waiting.append(told)
-        self._post(ev.Wanted(job, payload, ms.read_slots(payload)))
+        self._post(ev.Wanted(job, payload, slots))
         return self._open(job, await told)
 
     async def finished(self, job: JobId) -> Finished | None:
@@ -225,7 +228,6 @@ class Station:
 
     async def serve(self) -> None:
         """Until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
-        self._post(ev.Recovered(self._runner.finished_before()))
         if self._serve_at is not None and self.supply is not None:
             self._serving = await serve(self.supply.folder.store, self._serve_at, self._advertise)
             self.supply.url, self.supply.key = self._serving.url, self._serving.key

@@ -119,6 +119,8 @@ class Worker:
         self._supply = self.station.supply
         self.worker_id = self.station.worker_id
         self._metrics_at = metrics
+        self.metrics_port: int | None = None
+        """Where they are, once they are: it matters if port 0 was asked for."""
 
     async def run(self) -> None:
         """Serve until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
@@ -126,6 +128,7 @@ class Worker:
             if self._metrics_at is not None:
                 listener = await listen_http(*self._metrics_at, [page_routes(self.pages)])
                 ends.push_async_callback(listener.close)
+                self.metrics_port = listener.port
                 log.info("metrics at http://%s/metrics", Address(self._metrics_at.host, listener.port))
             await self.station.serve()
 

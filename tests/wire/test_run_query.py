@@ -1,0 +1,67 @@
+"""Which jobs can be told to a node, and how."""
+
+from __future__ import annotations
+
+import pytest
+
+from wakugumi.core.wants import Wants
+from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode
+from wakugumi.wire.run_query import marked, run_query
+
+FILE = InputFile("in.csv", content=b"1,2")
+BLOB = InputFile("in.csv", sha256="0" * 64, size=9)
+
+
+def _job(**said: object) -> bytes:
+    fields: dict[str, object] = {"exec_name": "calc", "args": ["in.csv"], "files": [FILE]} | said
+    return encode(JobRequest("id", **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("G1", "N2")
+def test_one_file_and_a_programs_arguments_are_all_that_a_node_is_told() -> None:
+    assert marked(None, _job()) == Wants(simple=True)
+    assert marked(Wants("key", 3, files=("0" * 64,)), _job(files=[BLOB])) == Wants(
+        "key", 3, 1, ("0" * 64,), simple=True
+    )
+    assert marked(None, _job(retries=3, timeout_s=9.0, key="k", priority=1)) == Wants(simple=True)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"files": []},
+        {"files": [FILE, FILE]},
+        {"files": [InputFile("in.csv", cache_id="prices")]},
+        {"args": []},
+        {"args": ["{input}"]},
+        {"args": ["x" * 3_000]},
+        {"limits": JobLimits(memory_bytes=10**6)},
+        {"slots": 2},
+        {"broadcast_s": 5.0},
+    ],
+)
+def test_what_a_node_could_not_be_told_is_not_simple(said: dict[str, object]) -> None:
+    wants = Wants("key")
+    assert marked(None, _job(**said)) is None
+    assert marked(wants, _job(**said)) is wants
+    assert marked(None, _job(**said), by_http=True) is None
+
+
+def test_a_job_without_a_program_is_for_those_that_have_one_for_it() -> None:
+    unnamed = Wants(simple=True, unnamed=True)
+    assert marked(None, _job(exec_name="", args=[])) == unnamed
+    assert marked(None, _job(exec_name="", args=["{input}"]), by_http=True) == unnamed
+    many = _job(exec_name="", args=["x"] * 3_000)
+    assert marked(None, many, by_http=True) == Wants(unnamed=True)
+    assert marked(None, many) is None, "by frames it is an error, which whoever gets it tells"
+
+
+@pytest.mark.parametrize("payload", [b"", b"[]", b'{"Args":3}', b"[" * 100_000])
+def test_what_cannot_be_read_is_left_as_it_is(payload: bytes) -> None:
+    assert marked(None, payload, by_http=True) is None
+
+
+def test_a_query_says_what_is_to_be_run_and_nothing_in_it_ends_it_early() -> None:
+    assert run_query(JobRequest("id")) == ""
+    asked = JobRequest("id", "", "calc", ["a b", "x&y=z#", "é"], [FILE], timeout_s=1.5, retries=2, key="k")
+    assert run_query(asked) == "?program=calc&arg=a%20b&arg=x%26y%3Dz%23&arg=%C3%A9&timeout=1.500000"
