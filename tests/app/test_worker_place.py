@@ -9,13 +9,13 @@ import pytest
 
 from wakugumi.adapters.net import Address
 from wakugumi.app import worker_place
-from wakugumi.app.worker_place import Keeping, keeping
+from wakugumi.app.worker_place import Keeping, keeping, metrics_at
 from wakugumi.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
 def _nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("WAKU_CACHE", "WAKU_CACHE_BYTES", "WAKU_SERVE", "WAKU_ADVERTISE"):
+    for name in ("WAKU_CACHE", "WAKU_CACHE_BYTES", "WAKU_SERVE", "WAKU_ADVERTISE", "WAKU_METRICS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker_place, "DEFAULT", str(tmp_path / "default"))
@@ -55,3 +55,13 @@ def test_where_that_cannot_be_made_it_is_below_the_jobs(tmp_path: Path, monkeypa
 def test_what_cannot_be_is_refused(cache_bytes: str | None, serve: str | None, advertise: str | None) -> None:
     with pytest.raises(ConfigError):
         keeping("here", cache_bytes, serve, advertise)
+
+
+def test_metrics_are_for_this_machine_unless_a_host_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert metrics_at(None) is None
+    assert metrics_at("9100") == Address("127.0.0.1", 9100)
+    assert metrics_at("10.0.0.7:9100") == Address("10.0.0.7", 9100)
+    monkeypatch.setenv("WAKU_METRICS", "9200")
+    assert metrics_at(None) == Address("127.0.0.1", 9200)
+    with pytest.raises(ConfigError, match="port"):
+        metrics_at("70000")

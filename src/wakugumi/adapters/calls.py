@@ -16,6 +16,7 @@ from typing import Final
 
 import aiohttp
 
+from wakugumi.adapters.net import why_not
 from wakugumi.errors import Lost
 from wakugumi.limits import CALL_IDLE_S, CALLS_MAX, CONNECT_DEADLINE_S, KIB
 
@@ -92,7 +93,9 @@ class Calls:
             )
         except aiohttp.ConnectionTimeoutError:
             raise Lost(f"{url} was not reached within {self._connect_s:g} s", "refused") from None
-        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
+        except aiohttp.ClientConnectorError as error:
+            raise Lost(f"{url} cannot be reached: {why_not(error.os_error)}", "refused") from None
+        except aiohttp.InvalidURL as error:
             raise Lost(f"{url} cannot be reached: {error}", "refused") from None
         except TimeoutError:
             raise Lost(f"{url} did not answer in time", "slow") from None

@@ -262,7 +262,7 @@ async def dial(address: Address, owner: Owner) -> Link:
     except TimeoutError:
         raise Lost(f"{address} did not answer within {CONNECT_DEADLINE_S:.0f} s") from None
     except (OSError, ValueError) as error:
-        raise Lost(f"cannot connect to {address}: {_why(error)}") from None
+        raise Lost(f"cannot connect to {address}: {why_not(error)}") from None
     return link
 
 
@@ -340,7 +340,8 @@ def _is_local(transport: asyncio.BaseTransport) -> bool:
     return not (isinstance(here, tuple) and isinstance(there, tuple)) or here[0] == there[0]
 
 
-def _why(error: OSError | ValueError) -> str:
+def why_not(error: OSError | ValueError) -> str:
+    """Why a connection could not be made, in words."""
     # A name with several addresses fails with one error that quotes those of all of them.
     if isinstance(error, ConnectionRefusedError) or f"[Errno {errno.ECONNREFUSED}]" in str(error):
         return "nobody listens there"

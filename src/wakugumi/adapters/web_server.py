@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -354,6 +355,7 @@ def _check_home(request: web.BaseRequest) -> None:
         raise Refusal(403, "denied", f"a page of {origin[:100]!r} may not ask here", hint="ask from elsewhere")
 
 
+@lru_cache(64)  # A client says the same in each request.
 def _is_home(url: str) -> bool:
     with contextlib.suppress(ValueError):
         return is_loopback(urlsplit(url).hostname or "")

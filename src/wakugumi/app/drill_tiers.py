@@ -133,6 +133,7 @@ class TierDrill:
             while not all(client.done() for client in clients):
                 for member in members.values():
                     member.look(now())
+                    member.look_whether_up()
                 self._strike(members, drawn.say)
                 drawn.show()
                 if now() - self._last_at > self._wanted.patience_s:
@@ -168,6 +169,9 @@ class TierDrill:
 
     async def _hand_in(self, calls: Calls, marks: Marks, tally: Tally) -> None:
         while self._left:
+            if self._faults and len(self._left) <= CLIENTS:  # The last jobs wait for the last fault.
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
             number = self._left.pop()
             body = await self._answered(calls, number, waits=number % 2 == 0)
             good = answer_number(body) == number
@@ -231,11 +235,11 @@ class TierDrill:
     def _strike(self, members: dict[str, Member], tell: Callable[[str], None]) -> None:
         if not self._faults or len(self._done) < self._faults[0][0]:
             return
-        _, fault = self._faults[0]
-        struck = [members[part.name] for part in struck_by(fault, self._parts)]
-        if any(member.state is not State.RUNS for member in struck):
+        # One at a time: while another group is away, nobody would be left to go on.
+        if any(member.state is not State.RUNS or member.seen_up < member.lives for member in members.values()):
             return
-        self._faults.pop(0)
+        _, fault = self._faults.pop(0)
+        struck = [members[part.name] for part in struck_by(fault, self._parts)]
         for member in struck:
             member.kill(self._wanted.away_s)
         self._count.faults.append(fault)

@@ -22,6 +22,9 @@ JSON: Final = "application/json"
 ZIP: Final = "application/zip"
 
 _TEXT: Final[Json] = {"type": "string"}
+_PRINTABLE: Final = "^[ -~]*$"
+_PLAIN: Final = "[A-Za-z0-9_-]+"
+"""Other characters may be taken, too; these surely pass every rule."""
 _COUNT: Final[Json] = {"type": "integer", "minimum": 0}
 
 
@@ -63,32 +66,42 @@ JOB_PARAMETERS: Final = (
     _query(
         "program",
         "What to run; nothing: the program of whoever runs it.",
-        {"type": "string", "maxLength": EXEC_NAME_CHARS_MAX, "examples": ["pricer"]},
+        {"type": "string", "maxLength": EXEC_NAME_CHARS_MAX, "pattern": f"^{_PLAIN}$", "examples": ["pricer"]},
     ),
     _query(
         "arg",
         "Arguments, in their order; `{input}` stands for the input's name. If there are none, that is the only one.",
-        {"type": "array", "items": {"type": "string"}, "maxItems": ARGS_PER_JOB_MAX},
+        {"type": "array", "items": {"type": "string", "pattern": r"^[^\x00]*$"}, "maxItems": ARGS_PER_JOB_MAX},
     ),
-    _query("subject", "Where the job goes.", _TEXT),
+    _query(
+        "subject", "Where the job goes.", {"type": "string", "pattern": rf"^{_PLAIN}(\.{_PLAIN})*$", "maxLength": 250}
+    ),
     _query(
         "timeout",
         "Seconds that an attempt may take.",
         {"type": "number", "exclusiveMinimum": 0, "maximum": JOB_TIMEOUT_MAX_S},
     ),
-    _query("client", "Whose job it is.", {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_CHARS_MAX}),
+    _query(
+        "client",
+        "Whose job it is.",
+        {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_CHARS_MAX, "pattern": _PRINTABLE},
+    ),
     _query(
         "priority",
         "Its place among those of its client and subject.",
         {"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX},
     ),
-    _query("key", "Jobs of one key like the same worker.", {"type": "string", "maxLength": KEY_CHARS_MAX}),
+    _query(
+        "key",
+        "Jobs of one key like the same worker.",
+        {"type": "string", "maxLength": KEY_CHARS_MAX, "pattern": _PRINTABLE},
+    ),
     _query(
         "retries",
         "How often it is run again when its program fails.",
         {"type": "integer", "minimum": 0, "maximum": RETRIES_MAX},
     ),
-    _header("Waku-Client", "Whose job it is, if the query does not say.", {"type": "string", "minLength": 1}),
+    _header("Waku-Client", "Whose job it is, if the query does not say.", {"type": "string", "pattern": "^[ -~]+$"}),
 )
 ASYNC: Final = _query("async", "1: accept it, and say where to ask. A leader ignores it.", {"enum": ["0", "1"]})
 SHA256: Final[Json] = {
