@@ -125,7 +125,7 @@ async def test_busy_is_no_attempt_and_the_job_goes_where_there_is_room() -> None
         liar.limit, liar.lies = 0, 4
         job = await hand_in(grid)
         await liar.until(lambda node: len(node.asked) >= 3)
-        assert "resting" in why(leader, job)
+        await leader.until(lambda _: "resting" in why(leader, job))
         async with a_node() as honest, known_to(leader, honest):
             assert (await job).ok
             assert (honest.began, liar.began) == ([job.id], [])
@@ -166,7 +166,7 @@ async def test_a_node_that_is_not_there_is_no_attempt_and_it_is_found_when_it_co
             job = await hand_in(grid)
             await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
             await leader.until(lambda machine: machine.jobs)
-            assert "resting" in why(leader, job)
+            await leader.until(lambda _: "resting" in why(leader, job))
             await node.start()
             assert (await job).ok
             known = next(iter(leader.machine.jobs.values()))
