@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from wakugumi.adapters import lines as module
+from wakugumi.adapters import web
 from wakugumi.adapters.lines import LineCall, LineReply, Lines, listen_lines
 from wakugumi.adapters.visit import Page, PageAt, Reply, Stream, Visit
 from wakugumi.adapters.web import listen_http, page_routes
@@ -139,6 +140,15 @@ async def test_a_body_that_is_shorter_than_was_said_ends_without_the_rest() -> N
         assert await say(at.port, b"JOB short a 0\n") == b"OK 10\n1234"
 
 
+async def test_who_says_nothing_to_a_port_of_both_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "HELLO_DEADLINE_S", 0.05)
+    async with a_port(with_http=True) as at:
+        for said in (b"", b"JO"):
+            with suppress(ConnectionError):
+                assert await say(at.port, said) == b""
+        assert (await say(at.port, b"JOB x a 5\nhello")) == b"OK 5\nhello"
+
+
 async def test_who_says_nothing_is_told_and_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HELLO_DEADLINE_S", 0.05)
     async with a_port() as at:
@@ -182,6 +192,26 @@ async def test_busy_reaches_a_client_that_sends_a_gigabyte(polite: bool) -> None
         await asyncio.to_thread(thread.join)
     assert answers == [b"BUSY retry=5\n"]
     assert sent < size
+
+
+@pytest.mark.spec("N3")
+async def test_who_sends_a_little_more_than_is_wanted_is_not_torn_off() -> None:
+    """It sends all of it, sees no error, reads the answer, and then an end in order."""
+    seen: list[bytes] = []
+
+    def client(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            sock.sendall(b"JOB busy a %d\n" % (32 * MIB))
+            for _ in range(32):
+                sock.sendall(bytes(MIB))
+            seen.append(sock.recv(100))
+            seen.append(sock.recv(100))
+
+    async with a_port() as at:
+        thread = threading.Thread(target=client, args=(at.port,))
+        thread.start()
+        await asyncio.to_thread(thread.join)
+    assert seen == [b"BUSY retry=5\n", b""]
 
 
 async def test_every_job_is_a_line_of_the_access_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -72,6 +72,7 @@ def make_programs(folder: Path) -> Path:
         "fail": f"{runs}; echo why >&2; exit 3",
         "wait": f'{runs}; while [ ! -e "{folder}/gate" ]; do sleep 0.01; done; cat "$1"',
         "large": f"{runs}; head -c 20000000 /dev/urandom > made; echo large",
+        "spoil": f"{runs}; head -c 20000000 /dev/urandom > made; exit 4",
         "args": f'{runs}; for word in "$@"; do echo "$word"; done',
     }.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")

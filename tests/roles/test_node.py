@@ -72,6 +72,7 @@ async def test_a_finished_job_is_answered_at_once_in_both_languages(tmp_path: Pa
         by_line = await say(at.lines, line("x"))
         by_id = await ask(at.http, run(show_job_id(job_id_from_name("x"))))
         large = await ask(at.http, post("/run/x", form(b"")[:-20], length=900 * MIB))
+        assert large.headers["connection"] == "close"
         assert first.body == again.body == by_line.partition(b"\n")[2] == by_id.body == large.body
         assert at.runs == 1
 
@@ -83,6 +84,8 @@ async def test_a_job_that_runs_is_locked_for_http_and_waited_for_by_lines(tmp_pa
         await at.until("station.running == 1")
         locked = await ask(at.http, run("x", b"two"))
         assert (locked.status, locked.problem, locked.headers["retry-after"]) == (423, "running", "1")
+        unread = await ask(at.http, post("/run/x", b"", length=900 * MIB))
+        assert unread.status == 423
         waiting = group.create_task(say(at.lines, line("x", b"three")))
         await at.until("node.answering == 2 and node.receiving == 0")
         at.open_gate()
@@ -153,6 +156,18 @@ async def test_who_leaves_in_the_midst_of_a_large_answer_holds_nothing(tmp_path:
             await at.until("node.answering == 0")
         assert len((await ask(at.http, run("x"))).body) > 20_000_000
         assert at.runs == 2
+
+
+async def test_a_failed_job_with_a_large_result_runs_again_once_that_was_read(tmp_path: Path) -> None:
+    async with a_node(tmp_path, "spoil") as at:
+        for _ in range(2):
+            got = await ask(at.http, run("x"))
+            assert (got.status, got.headers["waku-status"]) == (200, "FAILED")
+            assert len(got.files["made"]) == 20_000_000
+            await at.until("node.answering == 0")
+        for _ in range(2):
+            assert await say(at.lines, line("y")) == b"ERR exit=4\n"
+        assert at.runs == 4
 
 
 @pytest.mark.spec("N2")

@@ -115,17 +115,32 @@ class Door:
         self._idle_s = idle_s
         self._waiting: set[Doorstep] = set()
         """Connections that speak HTTP, for which the server is still being imported."""
+        self._looking = 0
+        """Connections that have not said what they speak, and belong to nobody else meanwhile."""
         self._server: WebServer | None = None
         self._tasks = Tasks()
         self._loading: asyncio.Task[None] | None = None
 
     @property
     def connections(self) -> int:
-        return len(self._waiting) + (0 if self._server is None else self._server.connections)
+        return self._looking + len(self._waiting) + (0 if self._server is None else self._server.connections)
 
     def at(self, link: Link) -> asyncio.BaseProtocol:
         """What a listener gives a new connection to."""
         return Doorstep(self, link)
+
+    def look(self, step: Doorstep) -> asyncio.TimerHandle | None:
+        """It has not said yet what it speaks: until when it must, if there is room for it."""
+        if self.connections >= self._connections_max:
+            log.warning("closing %s: more than %d connections", step.peer, self._connections_max)
+            step.transport.abort()
+            return None
+        self._looking += 1
+        return asyncio.get_running_loop().call_later(HELLO_DEADLINE_S, step.transport.abort)
+
+    def looked(self) -> None:
+        """It has said it, or is gone."""
+        self._looking -= 1
 
     def take(self, step: Doorstep) -> None:
         """This connection speaks HTTP."""
@@ -203,8 +218,7 @@ class Doorstep(asyncio.BufferedProtocol):
             name = transport.get_extra_info("peername")
             self.peer = str(Address(name[0], name[1])) if name else "a local process"
             if self._looks:
-                loop = asyncio.get_running_loop()
-                self._deadline = loop.call_later(HELLO_DEADLINE_S, self.transport.abort)
+                self._deadline = self._door.look(self)
             else:
                 self._door.take(self)
 
@@ -274,6 +288,7 @@ class Doorstep(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+            self._door.looked()
 
     def _switch_to(self, protocol: asyncio.Protocol) -> None:
         self.transport.pause_reading()  # a transport may look only when it begins to read how its protocol takes bytes
