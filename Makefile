@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TOOLS := prometheus wrk netcat-openbsd curl
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check sim sim-mutants fix bench bench-durable bench-files bench-http lock clean
+.PHONY: help setup tools demo test check sim sim-mutants fix bench bench-durable bench-files bench-http lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -15,6 +16,12 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+
+tools: ## programs that are no Python packages, for tests and benchmarks: promtool, wrk, nc, curl (Debian; needs root)
+	@if [ "$$(id -u)" != 0 ]; then echo "make tools installs Debian packages ($(TOOLS)): run it as root" >&2; exit 1; fi
+	@command -v apt-get >/dev/null || { echo "make tools knows only Debian's apt-get: install $(TOOLS) your own way" >&2; exit 1; }
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $(TOOLS)
 
 demo: setup ## price 240 options with the shipped example, on this machine, with no set-up
 	$(BIN)/waku demo

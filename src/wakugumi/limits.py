@@ -250,6 +250,9 @@ OUTPUT_BYTES_MAX: Final = 64 * MIB
 """stdout or stderr of one job. Beyond it the job is ended: a frame could not carry it, and the disk is everyone's."""
 DONE_TTL_S: Final = 600.0
 """Finished jobs a worker can still answer for (W4)."""
+KEPT_JOBS_MAX: Final = 1_000_000
+"""Finished jobs on one machine's disk, some 200 bytes of memory each. Where there are more, the oldest go before their
+days are over, but none within DONE_TTL_S."""
 ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
 """Smaller files are stored: deflating them costs more time than it saves bytes."""
 RESULT_BYTES_MAX: Final = 1024 * 1024 * MIB
@@ -365,11 +368,28 @@ UPLOAD_UNREACHED_S: Final = 300.0
 SERVING_MAX: Final = 256
 """Blobs that a leader sends at once; further ones are told to come again. A worker has a smaller number of its own."""
 
+# The node (SPEC N1–N4)
+RECEIVE_SLOTS: Final = 64
+"""Inputs that a node receives at once, with some 3 MiB of memory each: apart from its run slots, so that those who send
+do not hold up what runs."""
+RUN_RETRY_AFTER_S: Final = 5
+"""When a caller that was sent away may come again (N1)."""
+RUNNING_RETRY_AFTER_S: Final = 1
+"""When to ask again for a job that runs: its result is worth more than the question costs."""
+NODE_INPUT_BYTES_MAX: Final = 100 * 1000 * 1000 * 1000
+"""The largest input that a node takes unless told otherwise: to tell a file from a mistake."""
+NODE_KEEP_S: Final = 7 * 86_400.0
+"""Finished jobs that a node answers for (N4), unless told otherwise."""
+NODE_INTERRUPTED_S: Final = 86_400.0
+"""What an interrupted job left is kept for so long on a node, for those who want to know how far it came."""
+
 # HTTP
 HTTP_IDLE_S: Final = 15.0
 """A request's head must come, and the next one begin, within this time: who only holds a connection open is cut off."""
-HTTP_HEAD_BYTES_MAX: Final = 8 * KIB
+HTTP_LINE_BYTES_MAX: Final = 8 * KIB
 """One line of a request's head."""
+HTTP_HEADERS_MAX: Final = 100
+"""Lines of a request's head: with the bound of each, a head is below a MiB. Browsers and proxies send some thirty."""
 BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
 BODY_RECEIVED_MIN_S: Final = 20.0
 """Who sends less of a request's body than so much in so long, or reads as little of an answer, is cut off: it holds a
@@ -378,6 +398,12 @@ PART_HEAD_BYTES_MAX: Final = 8 * KIB
 """The head of one part of a form, and what may stand before the first: all that is kept of a body while it is read."""
 FORM_BYTES_MAX: Final = 64 * KIB
 """What a form may hold beside its file: boundaries, heads, and what stands before and behind them."""
+LINGER_S: Final = 2.0
+LINGER_BYTES_MAX: Final = 64 * MIB
+"""Who goes on sending what we did not want is heard out for so long, or so much, so that it can read our answer
+first."""
+LINE_BYTES_MAX: Final = 64 * KIB
+"""The line that asks for a job (SPEC N1)."""
 HTTP_CLIENT_CAP: Final = 1_000
 """Jobs in flight of one client id over HTTP, unless told otherwise: many who ask may share one, and most give none."""
 HTTP_CLIENTS_MAX: Final = 10_000
@@ -391,6 +417,9 @@ HTTP_RECEIVED_MAX: Final = 512
 further ones are told to come again."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
+CALL_IDLE_S: Final = 10.0
+"""A connection to another role that was idle for so long is not used again: that role may be about to close it, and
+what is sent into a closing connection is lost without a word. Well below HTTP_IDLE_S."""
 METRIC_SERIES_MAX: Final = 50
 """Label sets of one metric, and one more for all others: whoever scrapes pays for each, for months."""
 

@@ -44,7 +44,7 @@ NOISE = f"head -c {SIZE} /dev/urandom > big"
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakugumi.core.slots.WELCOME_WAIT_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.worker.WORKER_RECONNECT_FIRST_S", 0.02)
+    monkeypatch.setattr("wakugumi.roles.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
     monkeypatch.setattr(deliveries, "PAUSE_FIRST_S", 0.01)
 
 

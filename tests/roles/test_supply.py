@@ -202,7 +202,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 @pytest.fixture
 async def world(leader: ScriptedLeader, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr("wakugumi.core.slots.WELCOME_WAIT_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.worker.WORKER_RECONNECT_FIRST_S", 0.02)
+    monkeypatch.setattr("wakugumi.roles.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
     monkeypatch.setattr("wakugumi.roles.fetching._AGAIN_FIRST_S", 0.001)
     return World(leader, bench, tmp_path)
 

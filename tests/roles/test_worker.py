@@ -185,7 +185,7 @@ async def leader() -> AsyncIterator[ScriptedLeader]:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same waits, shorter."""
     monkeypatch.setattr("wakugumi.core.slots.WELCOME_WAIT_S", 0.1)
-    monkeypatch.setattr("wakugumi.roles.worker.WORKER_RECONNECT_FIRST_S", 0.02)
+    monkeypatch.setattr("wakugumi.roles.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
 
 
 class Bench:
@@ -646,7 +646,7 @@ async def test_a_worker_without_a_leader_stops_at_once(bench: Bench, caplog: pyt
 async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
     leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.worker.WORKER_RECONNECT_FIRST_S", 0.1)
+    monkeypatch.setattr("wakugumi.roles.leader_link.WORKER_RECONNECT_FIRST_S", 0.1)
     tries = 0
 
     async def dial_late(owner: Owner) -> Link:

@@ -258,15 +258,15 @@ MUTANTS: Final = (
     Mutant(
         "finished-not-told",
         "slots",
-        "tuple(self._running), tuple(self._kept.owed), tuple(self._kept.earlier)",
-        "tuple(self._running), (), tuple(self._kept.earlier)",
+        "theirs, tuple(self._kept.owed), tuple(self._kept.earlier)",
+        "theirs, (), tuple(self._kept.earlier)",
         "a worker comes back with a result, and the leader gives the job to others before it hears of it",
         42,
     ),
     Mutant(
         "found-results-not-offered",
         "kept",
-        "            self._earlier[job] = None\n            self._remember(job, now)",
+        "            self._earlier[job] = None\n            self._remember(job, now - age_found_s(age_s, self._done_ttl_s))",
         "            self._earlier[job] = None",
         "what an earlier life finished is offered to the leader, and not known when it is assigned",
         1,

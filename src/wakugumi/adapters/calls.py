@@ -17,7 +17,7 @@ from typing import Final
 import aiohttp
 
 from wakugumi.errors import Lost
-from wakugumi.limits import CALLS_MAX, CONNECT_DEADLINE_S, KIB
+from wakugumi.limits import CALL_IDLE_S, CALLS_MAX, CONNECT_DEADLINE_S, KIB
 
 _READ_BYTES: Final = 256 * KIB
 
@@ -63,7 +63,7 @@ class Calls:
     """Calls of one role. Make it inside a running loop, and close it."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, *, connect_s: float = CONNECT_DEADLINE_S) -> None:
-        connector = aiohttp.TCPConnector(limit=CALLS_MAX, ssl=tls if tls is not None else True)
+        connector = aiohttp.TCPConnector(limit=CALLS_MAX, keepalive_timeout=CALL_IDLE_S, ssl=tls or True)
         self._session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,

@@ -78,6 +78,8 @@ class JobsFolder:
         hint = "choose another one with --jobs"
         self.path, self._lock = claim(path, what="jobs folder", inside="worker-", hint=hint)
         self.captures = Captures(self.path)
+        self.interrupted: list[tuple[JobId, float]] = []
+        """What `finished` has left of interrupted jobs, and how many seconds ago it was changed last."""
         self._spare: dict[str, None] = {}
         self._ledger = Ledger(self.path)
 
@@ -156,8 +158,8 @@ class JobsFolder:
         with contextlib.suppress(OSError):
             os.unlink(f"{self.path}/{job}/{DONE}")
 
-    def finished(self) -> list[tuple[JobId, float]]:
-        """What ended before, and how many seconds ago. What was interrupted is removed on the way.
+    def finished(self, interrupted_ttl_s: float = 0.0) -> list[tuple[JobId, float]]:
+        """What ended before, and how many seconds ago. What was interrupted goes now, or after its TTL.
 
         Only names that are job ids are touched: the folder may hold things that are none of our business.
         """
@@ -171,12 +173,17 @@ class JobsFolder:
                 job_id = parse_job_id(name)
             except ValueError:
                 continue
+            path = f"{self.path}/{name}"
             try:
-                status = os.stat(f"{self.path}/{name}/{DONE}", follow_symlinks=False)
+                status = os.stat(f"{path}/{DONE}", follow_symlinks=False)
                 found.append((job_id, max(0.0, now - status.st_mtime)))
             except OSError:
                 with contextlib.suppress(OSError):
-                    remove_tree(f"{self.path}/{name}")
+                    age_s = max(0.0, now - os.stat(path, follow_symlinks=False).st_mtime) if interrupted_ttl_s else 0.0
+                    if age_s < interrupted_ttl_s:
+                        self.interrupted.append((job_id, age_s))
+                    else:
+                        remove_tree(path)
         return found
 
     def retire(self, job: str) -> bool:

@@ -23,6 +23,7 @@ from typing import Final
 
 from wakugumi.adapters.bounds import LOOK_S, Bounds
 from wakugumi.adapters.capture import Capture
+from wakugumi.adapters.command import Command
 from wakugumi.adapters.linux import (
     Spawner,
     kill_with_all_below,
@@ -54,7 +55,9 @@ _STDERR_READ_BYTES: Final = 64 * KIB
 class Programs:
     """The programs that jobs may name: those of the exec directory, and those named one by one."""
 
-    def __init__(self, folder: Path | None, named: Mapping[str, Path] = {}) -> None:
+    def __init__(self, folder: Path | None, named: Mapping[str, Path] = {}, default: Command | None = None) -> None:
+        """Without a `default`, every job has to name one."""
+        self.default = default
         self._folder = None if folder is None else os.path.realpath(folder)
         self._named = {name: os.path.abspath(path) for name, path in named.items()}
         self._checked: dict[str, str] = {}
@@ -69,6 +72,8 @@ class Programs:
         path = self._checked.get(exec_name)
         if path is not None and _is_file(path):
             return path
+        if not exec_name and self.default is not None:
+            return self.resolve(self.default.exec_name)
         check_exec_name(exec_name)
         if exec_name in self._named:
             return self._named[exec_name]

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import os
 import threading
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -71,6 +72,33 @@ async def receive_file(
         parser.finish()
         if file_name is None:
             raise Refused("bad-request", f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")
+        return await sink.finish(file_name)
+    except asyncio.CancelledError:
+        sink.discard()
+        raise
+    except BaseException:
+        await sink.give_up()
+        raise
+
+
+async def receive_pieces(
+    pieces: AsyncIterator[bytes],
+    size: int,
+    file_name: str,
+    folder: Path,
+    *,
+    bytes_max: int,
+    inline_max: int = INLINE_FILE_BYTES_MAX,
+) -> Received:
+    """The same for a file that comes as it is. Raises what the pieces raise, and Refused."""
+    if size > bytes_max:
+        raise too_large(size, bytes_max)
+    sink = Sink(folder, bytes_max=bytes_max, inline_max=inline_max)
+    try:
+        async for piece in pieces:
+            sink.take(piece)
+            if sink.is_due:
+                await sink.write()
         return await sink.finish(file_name)
     except asyncio.CancelledError:
         sink.discard()

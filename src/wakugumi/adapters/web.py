@@ -1,4 +1,4 @@
-"""How does one port speak frames and HTTP? A listener looks at the first four bytes: a frame's fourth byte is 0.
+"""How does one port speak frames, HTTP and lines? By the first four bytes: a frame's fourth is 0, a line says `JOB `.
 
 A connection that speaks frames is handed to its Link at once and never seen here again. For HTTP a role hands in a
 table of routes; the library that serves them is imported when the first one asks, in a thread, for most leaders and
@@ -22,15 +22,20 @@ from wakugumi.limits import (
     CLOSE_DEADLINE_S,
     CONNECTIONS_MAX,
     FIRST_FRAME_BYTES_MAX,
+    HELLO_DEADLINE_S,
     HTTP_IDLE_S,
     KIB,
     SERVING_MAX,
     UPLOADS_MAX,
 )
+from wakugumi.wire.line import FIRST_BYTES
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from aiohttp import web
 
+    from wakugumi.adapters.lines import Lines
     from wakugumi.adapters.web_server import WebServer
 
 log = logging.getLogger("wakugumi.web")
@@ -47,6 +52,8 @@ class Route(NamedTuple):
     handler: Handler
     waits: bool = False
     """It says itself when the body may come, by `web_server.let_come`: until then little of it is read."""
+    quiet: bool = False
+    """It is asked again and again, by machines: logged for debugging only."""
 
 
 Routes: TypeAlias = Callable[[], Sequence[Route]]
@@ -175,10 +182,14 @@ class Doorstep(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, door: Door, link: Link | None) -> None:
-        """Without a link it speaks HTTP or nothing."""
+    def __init__(self, door: Door, link: Link | None, lines: Lines | None = None) -> None:
+        """Without a link and lines it speaks HTTP or nothing."""
         self._door = door
         self._link = link
+        self._lines = lines
+        self._looks = link is not None or lines is not None
+        """Not enough has come to know what it speaks."""
+        self._deadline: asyncio.TimerHandle | None = None
         self._kept = bytearray()
         self._room = bytearray(_READ_BYTES)
         self.peer = "?"
@@ -191,25 +202,43 @@ class Doorstep(asyncio.BufferedProtocol):
         else:
             name = transport.get_extra_info("peername")
             self.peer = str(Address(name[0], name[1])) if name else "a local process"
-            self._door.take(self)
+            if self._looks:
+                loop = asyncio.get_running_loop()
+                self._deadline = loop.call_later(HELLO_DEADLINE_S, self.transport.abort)
+            else:
+                self._door.take(self)
 
     def get_buffer(self, _sizehint: int) -> bytearray:
         return self._room
 
     def buffer_updated(self, count: int) -> None:
         self._kept += memoryview(self._room)[:count]
-        link = self._link
-        if link is None:
+        if not self._looks:
             if len(self._kept) > FIRST_FRAME_BYTES_MAX:
                 self.transport.pause_reading()
         elif len(self._kept) >= _LOOK_BYTES:
-            if self._kept[3] != 0 and self._kept[:3].isalpha():
-                self._link = None
+            self._looks = False
+            self._let_be()
+            self._recognise()
+
+    def _recognise(self) -> None:
+        link = self._link
+        if self._lines is not None and self._kept[:_LOOK_BYTES] == FIRST_BYTES:
+            to = self._lines.new_connection()
+            self._switch_to(to)
+            to.connection_made(self.transport)
+            to.data_received(bytes(self._kept))
+        elif self._kept[3] != 0 and self._kept[:3].isalpha():
+            self._link = None
+            if link is not None:
                 link.release()
-                self._door.take(self)
-            else:  # a frame, or something that the link knows how to refuse
-                self._switch_to(link)
-                link.data_received(bytes(self._kept))
+            self._door.take(self)
+        elif link is not None:  # a frame, or something that the link knows how to refuse
+            self._switch_to(link)
+            link.data_received(bytes(self._kept))
+        else:
+            log.warning("closing %s: it speaks neither lines nor HTTP", self.peer)
+            self.transport.abort()
 
     def eof_received(self) -> bool:
         return False
@@ -221,6 +250,7 @@ class Doorstep(asyncio.BufferedProtocol):
         """Nothing is written here."""
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._let_be()
         if self._link is not None:
             self._link.data_received(bytes(self._kept))  # so that it can tell what is missing
             self._link.connection_lost(error)
@@ -237,8 +267,13 @@ class Doorstep(asyncio.BufferedProtocol):
         if self._kept:
             to.data_received(bytes(self._kept))
             if b"\r\n\r\n" in self._kept:  # whoever answers that head lets the rest come
-                server.hold(to)
+                to.hold()
             self._kept.clear()
+
+    def _let_be(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _switch_to(self, protocol: asyncio.Protocol) -> None:
         self.transport.pause_reading()  # a transport may look only when it begins to read how its protocol takes bytes
@@ -246,20 +281,29 @@ class Doorstep(asyncio.BufferedProtocol):
         self.transport.resume_reading()
 
 
-async def listen_http(host: str, port: int, routes: Sequence[Routes]) -> HttpListener:
-    """A port that speaks only HTTP. Raises ConfigError if it cannot be had."""
+async def listen_http(
+    host: str, port: int, routes: Sequence[Routes], *, tls: SSLContext | None = None, lines: Lines | None = None
+) -> HttpListener:
+    """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
     door = Door(host, routes)
-    return HttpListener(await accept(host, port, lambda: Doorstep(door, None)), door)
+    return HttpListener(await accept(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
 
 
 class HttpListener:
-    """A port that speaks only HTTP, until it is closed."""
+    """A port that speaks HTTP, until it is closed."""
 
-    def __init__(self, server: asyncio.Server, door: Door) -> None:
+    def __init__(self, server: asyncio.Server, door: Door, lines: Lines | None = None) -> None:
         self._server = server
+        self._lines = lines
         self.door = door
         self.port = int(server.sockets[0].getsockname()[1])
 
+    def stop(self) -> None:
+        """Nobody new comes in."""
+        self._server.close()
+
     async def close(self) -> None:
         self._server.close()
+        if self._lines is not None:
+            await self._lines.close()
         await self.door.close()

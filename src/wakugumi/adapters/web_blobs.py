@@ -24,7 +24,7 @@ from wakugumi.adapters.packed_stream import Packer, Unpacker, shrinks
 from wakugumi.adapters.tokens import check_token
 from wakugumi.adapters.visit import Refusal
 from wakugumi.adapters.web import Route
-from wakugumi.adapters.web_server import let_come
+from wakugumi.adapters.web_server import let_go_on
 from wakugumi.errors import Refused
 from wakugumi.limits import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
 from wakugumi.wire.message import BlobRef
@@ -97,8 +97,8 @@ class BlobPages:
         self._pool = ThreadPoolExecutor(_THREADS, "blobs")
 
     def routes(self, *, writable: bool) -> Sequence[Route]:
-        reading = [Route("HEAD", _PATH, self._head), Route("GET", _PATH, self._get)]
-        return [*reading, Route("PUT", _PATH, self._put, waits=True)] if writable else reading
+        reading = [Route("HEAD", _PATH, self._head, quiet=True), Route("GET", _PATH, self._get, quiet=True)]
+        return [*reading, Route("PUT", _PATH, self._put, waits=True, quiet=True)] if writable else reading
 
     async def _head(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         sha256 = self._allowed(request, name)
@@ -191,9 +191,7 @@ class BlobPages:
         async with self._turn():
             sink = _Sink(await self._begin(upload))
             try:
-                if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
-                    request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                let_come(request)
+                let_go_on(request)
                 await self._receive(request, sink, packed=upload.packed)
                 await self._in_thread(sink.finish)
             finally:

@@ -14,23 +14,49 @@ from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
-from aiohttp import ClientError, web
+from aiohttp import ClientError, HttpVersion11, web
 
 from wakugumi.adapters.net import is_loopback
 from wakugumi.adapters.visit import PageAt, Refusal, Reply, Stream
 from wakugumi.adapters.web import Route
-from wakugumi.errors import CODES, Lost, Refused
-from wakugumi.limits import BODY_RECEIVED_MIN_BYTES, BODY_RECEIVED_MIN_S, HTTP_HEAD_BYTES_MAX, KIB
+from wakugumi.adapters.web_connection import Connection
+from wakugumi.errors import CODES, Lost, PeerError, Refused
+from wakugumi.limits import (
+    BODY_RECEIVED_MIN_BYTES,
+    BODY_RECEIVED_MIN_S,
+    HTTP_HEADERS_MAX,
+    HTTP_LINE_BYTES_MAX,
+    KIB,
+    LINGER_S,
+)
 
 log = logging.getLogger("wakugumi.web")
 access = logging.getLogger("wakugumi.access")
 
-_LINGER_S: Final = 2.0
-"""Who goes on sending what we did not want is heard out for so long, so that it can read our answer first."""
 _READ_BYTES: Final = 64 * KIB
 """Of a body that its handler does not take, twice this is read and no more."""
-_HELD: Final = web.RequestKey("held", set[web.RequestHandler])
+_EXPECT: Final = "Expect"
+_GONE: Final = 499
+"""The status in the log of a request whose sender did not wait for one."""
+_PATH_CHARS_LOGGED: Final = 200
 _PROBLEM: Final = "application/problem+json"
+
+
+class Trace:
+    """What the access log tells of a request."""
+
+    __slots__ = ("quiet", "sent_bytes", "status", "told", "visit")
+
+    def __init__(self) -> None:
+        self.status = 500
+        self.sent_bytes = 0
+        self.quiet = False
+        self.told = False
+        """Its sender knows that the body may come."""
+        self.visit: WebVisit | None = None
+
+
+_TRACE: Final = web.RequestKey("trace", Trace)
 
 
 class WebServer:
@@ -43,56 +69,59 @@ class WebServer:
             table = self._below if route.path.endswith("/") else self._exact
             table.setdefault(route.path, {})[route.method] = route
         self._is_loopback = is_loopback
-        self._held: set[web.RequestHandler] = set()
-        """Connections whose first body nobody wants yet."""
-        self._server = web.Server(
-            self._answer,
-            keepalive_timeout=idle_s,
-            lingering_time=_LINGER_S,
-            access_log=None,
-            logger=_quiet(),
-            auto_decompress=False,
-            read_bufsize=_READ_BYTES,
-            max_line_size=HTTP_HEAD_BYTES_MAX,
-            max_field_size=HTTP_HEAD_BYTES_MAX,
-        )
+        self._server = web.Server(self._answer)
+        self._options = {
+            "keepalive_timeout": idle_s,
+            "lingering_time": LINGER_S,
+            "access_log": None,
+            "logger": _quiet(),
+            "auto_decompress": False,
+            "read_bufsize": _READ_BYTES,
+            "max_line_size": HTTP_LINE_BYTES_MAX,
+            "max_field_size": HTTP_LINE_BYTES_MAX,
+            "max_headers": HTTP_HEADERS_MAX,
+        }
 
     @property
     def connections(self) -> int:
         return len(self._server.connections)
 
-    def new_connection(self) -> web.RequestHandler:
-        return self._server()
-
-    def hold(self, connection: web.RequestHandler) -> None:
-        """Read no more from it until its first request is answered, or whoever answers that lets it."""
-        if connection.transport is not None:
-            if len(self._held) > len(self._server.connections):
-                self._held.intersection_update(self._server.connections)
-            self._held.add(connection)
-            connection.transport.pause_reading()
+    def new_connection(self) -> Connection:
+        return Connection(self._server, _refuse_broken, **self._options)
 
     async def close(self, deadline_s: float) -> None:
         await self._server.shutdown(deadline_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        request[_HELD] = self._held
+        request[_TRACE] = trace = Trace()
+        began_at = time.perf_counter()
         try:
             if self._is_loopback:
                 _check_home(request)
             route, rest = self._find(request)
-            if not route.waits:
+            trace.quiet = route.quiet
+            if not route.waits or not request.body_exists:
                 let_come(request)
-            return await route.handler(request, rest)
-        except Refused as error:
-            return problem(error)
-        except (ConnectionError, asyncio.CancelledError):
+            response = await route.handler(request, rest)
+            trace.status = response.status
+            return response
+        except (Refused, PeerError) as error:
+            refusal = problem(error if isinstance(error, Refused) else Refused("bad-request", str(error)))
+            if _EXPECT in request.headers and not trace.told:
+                refusal.force_close()  # It need not send its body, and must not take that for our word to go on.
+            return _traced(trace, refusal)
+        except ConnectionError:
+            trace.status = _GONE
+            raise
+        except asyncio.CancelledError:
             raise
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
-            return problem(Refused("worker-error", "this should not have happened; the log has the details", hint=""))
+            text = "this should not have happened; the log has the details"
+            return _traced(trace, problem(Refused("worker-error", text, hint="")))
         finally:
             let_come(request)
+            _log_access(request, trace, began_at)
 
     def _find(self, request: web.BaseRequest) -> tuple[Route, str]:
         path = request.rel_url.raw_path
@@ -113,11 +142,18 @@ class WebServer:
 
 def let_come(request: web.BaseRequest) -> None:
     """Go on reading its body, if that was not done yet."""
-    held = request[_HELD]
-    if request.protocol in held:
-        held.discard(request.protocol)
-        if request.transport is not None and not request.transport.is_closing():
-            request.transport.resume_reading()
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    connection.let_come()
+
+
+def let_go_on(request: web.BaseRequest) -> None:
+    """Its body may come now: tell it so, if it waits for that."""
+    request[_TRACE].told = True
+    waits = request.headers.get(_EXPECT, "").lower() == "100-continue" and request.version >= HttpVersion11
+    if waits and request.transport is not None and not request.transport.is_closing():
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    let_come(request)
 
 
 def problem(error: Refused) -> web.Response:
@@ -125,7 +161,7 @@ def problem(error: Refused) -> web.Response:
     known = CODES.get(error.code)
     status = error.status if isinstance(error, Refusal) else known.http_status if known else 500
     headers = dict(error.headers) if isinstance(error, Refusal) else {}
-    if status in {409, 503} and error.retry:
+    if status in {409, 423, 503} and error.retry:
         headers.setdefault("Retry-After", "1")
     body = {"type": "about:blank", "status": status, "code": error.code, "detail": error.message, "hint": error.hint}
     return web.Response(status=status, body=msgspec.json.encode(body), content_type=_PROBLEM, headers=headers)
@@ -135,42 +171,51 @@ def page_route(at: PageAt) -> Route:
     """A role's page as a route of the server."""
 
     async def answer(request: web.BaseRequest, rest: str) -> web.StreamResponse:
-        visit = WebVisit(request, rest)
-        began_at = time.perf_counter()
-        status, sent = 500, 0
+        trace = request[_TRACE]
+        trace.visit = visit = WebVisit(request, rest)
         try:
-            try:
-                reply = await at.page(visit)
-            except Refused as error:
-                response: web.StreamResponse = problem(error)
-                status = response.status
-                return response
-            if isinstance(reply.body, bytes):
-                status, sent = reply.status, len(reply.body)
-                return web.Response(status=status, body=reply.body, headers=_headers(reply))
-            status = reply.status
-            response, sent = await _stream(request, reply, reply.body)
-            return response
-        except Lost as error:  # The other side is gone: there is nobody to answer.
-            status = 499
+            reply = await at.page(visit)
+        except Lost as error:
+            if visit.is_gone:
+                raise ConnectionResetError(str(error)) from None
+            raise Refused("worker-lost", str(error), hint="") from None
+        if isinstance(reply.body, bytes):
+            trace.sent_bytes = len(reply.body)
+            return web.Response(status=reply.status, body=reply.body, headers=_headers(reply))
+        trace.status = reply.status
+        try:
+            return await _stream(request, reply, reply.body)
+        except Lost as error:  # There is nobody to answer, or half of an answer.
             raise ConnectionResetError(str(error)) from None
-        finally:
-            level = logging.DEBUG if at.quiet else logging.INFO
-            if access.isEnabledFor(level):
-                took_ms = 1000 * (time.perf_counter() - began_at)
-                access.log(
-                    level,
-                    "%s %s %d job=%s peer=%s sent=%d ms=%.1f",
-                    at.method,
-                    request.rel_url.raw_path[:200],
-                    status,
-                    visit.job,
-                    visit.peer,
-                    sent,
-                    took_ms,
-                )
 
-    return Route(at.method, at.path, answer, waits=True)
+    return Route(at.method, at.path, answer, waits=True, quiet=at.quiet)
+
+
+def _log_access(request: web.BaseRequest, trace: Trace, began_at: float) -> None:
+    level = logging.DEBUG if trace.quiet else logging.INFO
+    if access.isEnabledFor(level):
+        path = request.rel_url.raw_path[:_PATH_CHARS_LOGGED]
+        fields = {
+            "method": request.method,
+            "path": path,
+            "status": trace.status,
+            "job": "" if trace.visit is None else trace.visit.job,
+            "peer": request.remote or "a local process",
+            "sent": trace.sent_bytes,
+            "ms": round(1000 * (time.perf_counter() - began_at), 1),
+        }
+        access.log(level, "%s %s %d", request.method, path, trace.status, extra={"fields": fields})
+
+
+def _traced(trace: Trace, response: web.Response) -> web.Response:
+    trace.status = response.status
+    return response
+
+
+def _refuse_broken(request: web.BaseRequest, status: int, message: str) -> web.Response:
+    """The answer to what is not HTTP, or too much of it."""
+    access.info("broken request %d", status, extra={"fields": {"status": status, "peer": request.remote or "?"}})
+    return problem(Refusal(status, "bad-request", f"this is no request that is understood here: {message}", hint=""))
 
 
 class WebVisit:
@@ -221,9 +266,7 @@ class WebVisit:
         request = self._request
         if not self._told:
             self._told = True
-            if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
-                request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            let_come(request)
+            let_go_on(request)
         clock = asyncio.get_running_loop().time
         left_s, received = BODY_RECEIVED_MIN_S, 0
         while True:
@@ -234,8 +277,11 @@ class WebVisit:
             except TimeoutError:
                 text = f"less than {BODY_RECEIVED_MIN_BYTES} bytes came in {BODY_RECEIVED_MIN_S:g} s"
                 raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
-            except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:  # it is gone
-                raise Lost(f"{self.peer} ended before its request did: {error}", "dead") from None
+            except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:
+                if self.is_gone:
+                    raise Lost(f"{self.peer} ended before its request did: {error}", "dead") from None
+                text = "the body is not as its head says, or its chunks are broken"
+                raise Refusal(400, "bad-request", text, {"Connection": "close"}, "") from None
             if not piece:
                 return
             left_s -= clock() - asked_at  # What we do with a piece is not its sender's fault.
@@ -245,34 +291,31 @@ class WebVisit:
             yield piece
 
 
-async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> tuple[web.StreamResponse, int]:
+async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> web.StreamResponse:
+    """Raises Lost; then the connection is cut off, for only an end without the rest tells the truth."""
+    trace = request[_TRACE]
     response = web.StreamResponse(status=reply.status, headers=_headers(reply))
     if body.size is None:
         response.enable_chunked_encoding()
     else:
         response.content_length = body.size
-    sent = 0
     try:
         await response.prepare(request)
         async for piece in body.pieces:
-            async with asyncio.timeout(BODY_RECEIVED_MIN_S):
-                await response.write(piece)
-            sent += len(piece)
-        if body.size is not None and sent != body.size:  # only an end without the rest tells the truth
-            raise Lost(f"{body.size - sent} bytes of the answer are missing")
-    except TimeoutError:
-        _cut_off(request)
-        raise Lost("it reads too slowly", "slow") from None
+            await response.write(piece)
+            trace.sent_bytes += len(piece)
+        if body.size is not None and trace.sent_bytes != body.size:
+            raise Lost(f"{body.size - trace.sent_bytes} bytes of the answer are missing")
     except OSError as error:
         raise Lost(f"it is gone: {error}", "dead") from None
-    except Lost:
+    except BaseException:
         _cut_off(request)
         raise
     finally:
         close = getattr(body.pieces, "aclose", None)
         if close is not None:
             await close()
-    return response, sent
+    return response
 
 
 def _headers(reply: Reply) -> dict[str, str]:

@@ -141,6 +141,21 @@ Examples:
   waku broadcast version -o json -- --short""",
         ),
         Command(
+            "send",
+            "wakugumi.app.send:send",
+            "HOST:PORT… FILE [--id ID] [--out FILE] [--wait S] [--tls] [OPTIONS]",
+            """\
+Send one file to a node, by line, and save what its program made.
+
+The result is FILE.result.zip. The addresses are tried in their order: one that is busy, fails or is not there is told \
+on stderr, and the next is asked. Exit code 1 if none of them did it, 5 if the last one could not be reached.""",
+            """\
+Examples:
+  waku send 127.0.0.1:9099 input.txt
+  waku send a:9099 b:9099 input.txt --id night-7 --wait 60
+  waku send a:9099 input.txt --ca ca.pem --cert me.pem""",
+        ),
+        Command(
             "demo",
             "wakugumi.app.demo:demo",
             "[--out DIR]",
@@ -236,6 +251,29 @@ SIGTERM or Ctrl-C lets running jobs finish, the second ends it at once.""",
 Examples:
   waku worker 127.0.0.1 5000 --programs ./bin
   waku worker grid 5000 groupA --slots 8 --name rack1-7""",
+        ),
+        Command(
+            "node",
+            "wakugumi.app.node:node",
+            "[--program NAME | --command 'NAME {input}'] [--programs DIR] [--http PORT] [--lines PORT] [OPTIONS]",
+            """\
+A node: runs programs for whoever speaks HTTP or lines.
+
+A job is an id and one file. POST /run/{id} with the file as a form answers with a ZIP of what the program made; so \
+does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/NODES.md has both). HTTP is spoken on 5080 and \
+lines on 9099, or both on one port. --program says what runs; it gets the input's path. A job that is sent again is \
+not run again while its result is kept, also after a restart.
+
+With --leader it is a worker too, over the same slots. With --tls-cert and --tls-key both ports speak TLS, and with \
+--client-ca only to those who show a certificate. Prints where it listens. The first SIGTERM or Ctrl-C lets running \
+jobs finish, the second ends it at once.""",
+            """\
+Examples:
+  waku node --program pricer --programs ./bin
+  waku node --command 'convert {input} -resize 50% small.png' --programs /usr/bin --slots 8
+  waku node --program pricer --http 8080 --lines 8080
+  waku node --program pricer --leader grid:5000 --pattern calcA
+  curl -F file=@input.txt http://127.0.0.1:5080/run/night-7 -o result.zip""",
         ),
         Command(
             "client",

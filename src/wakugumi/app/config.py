@@ -23,6 +23,7 @@ from wakugumi.limits import (
     CLIENT_CAP_DEFAULT,
     CLIENT_CAP_MAX,
     CLIENT_CAP_OLD,
+    CONNECTIONS_MAX,
     CPU_CAP,
     CPU_CAP_MAX,
     CPU_CAP_MIN,
@@ -34,6 +35,11 @@ from wakugumi.limits import (
     HTTP_CLIENT_CAP,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
+    NODE_INPUT_BYTES_MAX,
+    NODE_INTERRUPTED_S,
+    NODE_KEEP_S,
+    RECEIVE_SLOTS,
+    RUN_RETRY_AFTER_S,
     WORKER_SLOTS,
 )
 
@@ -144,6 +150,7 @@ CACHE_BYTES: Final = Setting("cache-bytes", "")
 """Empty: a share of the disk."""
 SERVE: Final = Setting("serve", "")
 ADVERTISE: Final = Setting("advertise", "")
+METRICS: Final = Setting("metrics", "")
 STATE: Final = Setting("state", "")
 """Empty: a folder of the user's, named after the port; with port 0, none."""
 MEMORY: Final = Setting("memory", False)
@@ -162,6 +169,21 @@ BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB
 LEASE_S: Final = Setting("lease", GATEWAY_LEASE_S, least=0.1, most=3600.0)
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
+HTTP: Final = Setting("http", "5080")
+LINES: Final = Setting("lines", "9099")
+"""Where a node is reached."""
+PROGRAM: Final = Setting("program", "")
+COMMAND: Final = Setting("command", "")
+"""What a node runs for jobs that name no program."""
+RECEIVE: Final = Setting("receive", RECEIVE_SLOTS, least=1, most=CONNECTIONS_MAX)
+INPUT_BYTES: Final = Setting("input-bytes", f"{NODE_INPUT_BYTES_MAX // 10**9}GB")
+RETRY_AFTER_S: Final = Setting("retry-after", RUN_RETRY_AFTER_S, least=1, most=86_400)
+KEEP_DAYS: Final = Setting("keep-days", NODE_KEEP_S / 86_400.0, least=0.007, most=3_650.0)
+"""Not less than the ten minutes that W4 promises."""
+INTERRUPTED_HOURS: Final = Setting("interrupted-hours", NODE_INTERRUPTED_S / 3_600.0, least=0.0, most=87_600.0)
+TLS_CERT: Final = Setting("tls-cert", "")
+TLS_KEY: Final = Setting("tls-key", "")
+CLIENT_CA: Final = Setting("client-ca", "")
 CLIENT_ID: Final = Setting("client-id", "")
 """Empty: user and host, which are the same in every run, so that a run can go on where an earlier one stopped."""
 OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
@@ -188,6 +210,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     CACHE_BYTES,
     SERVE,
     ADVERTISE,
+    METRICS,
     STATE,
     MEMORY,
     BLOBS,
@@ -202,6 +225,18 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     LEASE_S,
     NAME,
     HOST,
+    HTTP,
+    LINES,
+    PROGRAM,
+    COMMAND,
+    RECEIVE,
+    INPUT_BYTES,
+    RETRY_AFTER_S,
+    KEEP_DAYS,
+    INTERRUPTED_HOURS,
+    TLS_CERT,
+    TLS_KEY,
+    CLIENT_CA,
     CLIENT_ID,
     OUTPUT,
     LOG_LEVEL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Any, Final
 
 from wakugumi.app import config
 from wakugumi.app.output import say
@@ -28,7 +28,8 @@ class _Stderr(logging.Handler):
         say(self.format(record))
 
 
-def _fields(record: logging.LogRecord) -> dict[str, str]:
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What a line tells; a record may bring `fields` of its own, as those of the access log do."""
     from datetime import UTC, datetime  # Most commands have nothing to log.
 
     at = datetime.fromtimestamp(record.created, UTC)
@@ -37,12 +38,13 @@ def _fields(record: logging.LogRecord) -> dict[str, str]:
         "level": record.levelname.lower(),
         "from": record.name.removeprefix("wakugumi."),
         "msg": record.getMessage(),
+        **getattr(record, "fields", {}),
     }
 
 
 class _KeyValue(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = " ".join(f"{key}={_quoted(value)}" for key, value in _fields(record).items())
+        line = " ".join(f"{key}={_quoted(str(value))}" for key, value in _fields(record).items())
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

@@ -27,7 +27,7 @@ from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
-from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, ServeAt, keeping
+from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
 from wakugumi.core.names import check_exec_name
 from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError, Refused
@@ -158,6 +158,7 @@ def worker(
     cache_bytes: CacheBytes = None,
     serve: ServeAt = None,
     advertise: Advertise = None,
+    metrics: MetricsAt = None,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
@@ -165,7 +166,7 @@ def worker(
     kept = keeping(cache, cache_bytes, serve, advertise)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         patterns=pattern,
         name=config.NAME.value(name),
@@ -176,6 +177,7 @@ def worker(
         cache_bytes=kept.bytes_max,
         serve=kept.serve,
         advertise=kept.advertise,
+        metrics=metrics_at(metrics),
     )
     return guarded(lambda: main_worker(settings))
 
@@ -210,7 +212,7 @@ def up(
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
-        programs=_programs(programs),
+        programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         slots=config.SLOTS.value(slots),
         cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
@@ -240,7 +242,7 @@ def _up_tiers(
         raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
     said = config.STATE.value(state)
     folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
-    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), _programs(programs).absolute(), program, folder)
+    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), programs_folder(programs).absolute(), program, folder)
     return up_tiers(tiers, where.port, logged.log_level or "warning")
 
 
@@ -416,7 +418,8 @@ def _port(port: int, least: int = 0) -> int:
     return port
 
 
-def _programs(folder: str | None) -> Path:
+def programs_folder(folder: str | None) -> Path:
+    """Where the programs are. Raises ConfigError if that is no folder."""
     path = Path(config.PROGRAMS.value(folder))
     if not path.is_dir():
         raise ConfigError(

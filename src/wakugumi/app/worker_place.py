@@ -49,6 +49,14 @@ Advertise = Annotated[
         help="HOST:PORT at which other workers find what --serve offers, if that is another. [WAKU_ADVERTISE]",
     ),
 ]
+MetricsAt = Annotated[
+    str | None,
+    Parameter(
+        name="--metrics",
+        help="[HOST:]PORT at which Prometheus finds /metrics, and others /health and /capacity; on 127.0.0.1 if no "
+        "host is said. Nothing can be run or changed there. [WAKU_METRICS]",
+    ),
+]
 
 
 class Keeping(NamedTuple):
@@ -74,6 +82,17 @@ def keeping(
     )
     where_to_serve(None, place.serve, place.advertise)
     return place
+
+
+def metrics_at(said: str | None) -> Address | None:
+    """Where a worker tells its metrics, if anywhere. Raises ConfigError."""
+    text = config.METRICS.value(said)
+    if text.isascii() and text.isdigit():
+        text = f"127.0.0.1:{text}"
+    where = parse_address(text) if text else None
+    if where is not None and where.port > 65535:
+        raise ConfigError(f"--metrics {text} has no port", "write HOST:PORT or PORT")
+    return where
 
 
 def _folder(said: str) -> Path | None:

@@ -51,7 +51,8 @@ class Owed(NamedTuple):
 class Kept:
     """What is known of finished jobs, the oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, done_ttl_s: float = DONE_TTL_S) -> None:
+        self._done_ttl_s = done_ttl_s
         self._done: dict[JobId, float] = {}
         """When each finished. Not here: FAILED ones that the leader has confirmed."""
         self._earlier: dict[JobId, None] = {}
@@ -77,15 +78,15 @@ class Kept:
     def find(self, done: Iterable[tuple[JobId, float]], now: float) -> None:
         """What an earlier life left on the disk: ids, and their ages in seconds.
 
-        Their time begins anew, for the leader must be able to fetch them however long this worker was away. Beyond what
-        can be offered it does not: a worker that is started again and again must not fill its disk.
+        They have DONE_TTL_S left at least, for the leader must be able to fetch them however long this worker was away.
+        Those beyond what can be offered have not: a worker that is started again and again must not fill its disk.
         """
         oldest_first = sorted(done, key=lambda row: -row[1])
         for job, age_s in oldest_first[:-FOUND_MAX]:
             self._remember(job, now - age_s)
-        for job, _ in oldest_first[-FOUND_MAX:]:
+        for job, age_s in oldest_first[-FOUND_MAX:]:
             self._earlier[job] = None
-            self._remember(job, now)
+            self._remember(job, now - age_found_s(age_s, self._done_ttl_s))
 
     def finish(self, job: JobId, reason: str, payload: bytes, now: float) -> None:
         """It has ended, OK if no reason is given."""
@@ -95,6 +96,11 @@ class Kept:
         fits = self._owed_bytes + len(payload) <= OWED_BYTES_MAX
         self._owed_bytes += len(payload) if fits else 0
         self._owe(job, Owed(reason, payload if fits else None))
+
+    def remember(self, job: JobId, now: float) -> None:
+        """It has ended, and is on the disk for whoever asks. The leader did not."""
+        self._earlier.pop(job, None)
+        self._remember(job, now)
 
     def fetched(self, job: JobId, *, ok: bool) -> None:
         """The leader asked for it and is being told: now it is owed, and only the disk has it."""
@@ -142,7 +148,7 @@ class Kept:
 
     def expire(self, now: float) -> None:
         """Forget what finished longer ago than its TTL, unless the leader has still to hear of it."""
-        old = now - DONE_TTL_S
+        old = now - self._done_ttl_s
         expired = []
         for job, finished_at in self._done.items():
             if finished_at > old:
@@ -178,5 +184,10 @@ class Kept:
         if len(self._done) > DONE_IDS_MAX:
             # Many at once: a dict finds its first key by stepping over all that were deleted before it.
             for oldest in list(islice(self._done, _PUSHED_OUT)):
-                self._forgot_until = self._done.pop(oldest) + DONE_TTL_S
+                self._forgot_until = self._done.pop(oldest) + self._done_ttl_s
                 self._earlier.pop(oldest, None)
+
+
+def age_found_s(age_s: float, done_ttl_s: float) -> float:
+    """How old what an earlier life left counts as: it has DONE_TTL_S left, or more."""
+    return max(0.0, min(age_s, done_ttl_s - DONE_TTL_S))

@@ -4,7 +4,7 @@ A role makes a list of Family whenever it is asked; `adapters/telemetry.py` writ
 counts itself it may count in a Counter or a Timing, which make their family when asked.
 
 Nobody can make us hold, or tell, any number of series: a family has so many, and what comes beyond them is counted
-under OTHERS in each label. So a label may hold a word that a stranger chose.
+under OTHERS in every label. So a label may hold a word that a stranger chose.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from wakugumi.core.stats import BOUNDS_S as FINE_S
+from wakugumi.core.stats import BUCKETS_PER_DOUBLING, OTHERS
 from wakugumi.limits import METRIC_SERIES_MAX
 
-OTHERS: Final = "(others)"
-"""The value of every label of what is not told apart."""
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
 """What a time is at most, from a turn of the loop to the longest job."""
 
@@ -118,3 +118,24 @@ class Timing:
 
 def _bounded(labels: tuple[str, ...], known: Collection[tuple[str, ...]], series_max: int) -> tuple[str, ...]:
     return labels if labels in known or len(known) < series_max else (OTHERS,) * len(labels)
+
+
+def coarse(counts: Sequence[int]) -> list[int]:
+    """The counts of a fine histogram (`core/stats.py`), in the buckets of COARSE_S."""
+    ends = range(0, len(counts) - 1, _FINE_PER_COARSE)
+    told = [counts[0], *(sum(counts[end - _FINE_PER_COARSE + 1 : end + 1]) for end in ends[1:])]
+    return [*told, sum(counts[ends[-1] + 1 :])]
+
+
+def about_us(counts: Sequence[int]) -> int:
+    """What the times of a fine histogram sum up to, in whole microseconds: each counts as the middle of its bucket, and
+    the longest as the last bound. At most a tenth off, and it never shrinks."""
+    return sum(count * middle for count, middle in zip(counts, _MIDDLES_US) if count)
+
+
+_FINE_PER_COARSE: Final = 2 * BUCKETS_PER_DOUBLING
+COARSE_S: Final = FINE_S[::_FINE_PER_COARSE]
+"""From 0.1 ms to five days, each four times the one before: whoever watches pays for each bucket of each series."""
+_MIDDLES_US: Final = [
+    round(1e6 * (low + high) / 2) for low, high in zip([0.0, *FINE_S], [*FINE_S, FINE_S[-1]], strict=True)
+]

@@ -57,7 +57,7 @@ def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAn
         full=leader.full,
         subjects=subjects,
         busiest=[_client_row(client) for client in _busiest(leader)],
-        slots=sum(_slots(worker) for worker in leader.roster),
+        slots=sum(slots_of(worker) for worker in leader.roster),
         submitted_per_s=submitted_per_s,
         finished_per_s=finished_per_s,
         subjects_total=subjects_total,
@@ -73,7 +73,7 @@ def capacity(leader: Dispatch) -> dict[str, int]:
         if worker.conn is not None:
             running += len(worker.jobs)
             if not (worker.draining or worker.leaving):
-                limit += _slots(worker)
+                limit += slots_of(worker)
                 free += worker.usable_credit
     return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
 
@@ -164,7 +164,7 @@ def _groups(leader: Dispatch, now: float, limit: int) -> tuple[list[GroupRow], i
         for name in leader.course.stats.groups_of(worker.patterns) - {""}:
             members = groups.setdefault(name, _Members())
             members.workers += worker.conn is not None
-            members.slots += _slots(worker)
+            members.slots += slots_of(worker)
             members.slots_free += worker.usable_credit
     by_pool: dict[Pool, str] = {}
     for lane in leader.lanes.busy_lanes():
@@ -189,7 +189,7 @@ def _place(name: str, queued: int, cells: list[Cell]) -> _Place:
     return _Place(-queued, -running, -ended, name)
 
 
-def _slots(worker: Worker) -> int:
+def slots_of(worker: Worker) -> int:
     return worker.slots or worker.credit + len(worker.jobs)
 
 

@@ -5,6 +5,11 @@ finished before), or *held* back because others keep the machine's CPU busy (W2)
 is not leaving, these three add up to all slots; without a leader there is no credit, and jobs go on running. A job
 takes one slot, or as many as it asks for.
 
+Callers of this machine want jobs as well (N1, N2). Credit cannot be taken back, so they *borrow* slots that the leader
+was offered: what it assigns meanwhile is *due*, and takes the next slots that come free, before any new caller.
+
+    credit + due + busy + held - borrowed = slots          never more is busy than there is, whoever wants it
+
     DOWN ── Opened ──► GREETING ── Welcomed ──► OWN     says what it holds, then offers credit; results until confirmed
      ▲                     └─ no Welcome in time ──► OLD   nine types only: offers credit; written is delivered (F9)
      └──────────── LinkLost, or silence ◄──────────┴──────┘
@@ -28,6 +33,7 @@ from wakugumi.core.slots_events import SlotsDo, SlotsEvent, SlotsStep
 from wakugumi.limits import (
     CREDIT_HELD_MAX_S,
     CREDIT_MAX,
+    DONE_TTL_S,
     DRAIN_DEADLINE_S,
     HEARTBEAT_S,
     SILENCE_MAX_S,
@@ -47,6 +53,8 @@ CLEAN_UP_S: Final = 60.0
 """How often finished jobs are looked through for those whose time is over."""
 
 _NEVER: Final = float("inf")
+_NOT_STARTED: Final = "cancelled before it was started"
+_STOPPING: Final = "this machine takes no more jobs"
 
 
 class Line(IntEnum):
@@ -65,10 +73,17 @@ class _Look(NamedTuple):
     slots: int
 
 
-class Slots:
-    """The slots of one machine, offered to one leader."""
+class _Wish(NamedTuple):
+    """A job that is to be run, and how many slots it takes."""
 
-    def __init__(self, slots: int, cpu_cap: float) -> None:
+    payload: bytes
+    slots: int
+
+
+class Slots:
+    """The slots of one machine, offered to one leader and to callers of the machine itself."""
+
+    def __init__(self, slots: int, cpu_cap: float, done_ttl_s: float = DONE_TTL_S) -> None:
         assert 1 <= slots <= CREDIT_MAX
         self.slots = slots
         self.cpu_cap = cpu_cap
@@ -91,7 +106,17 @@ class Slots:
         """Assigned, and the disk is asked whether they have finished before."""
         self._waiting: dict[JobId, bytes] = {}
         """Assigned without credit: they take the next slot that comes free. None of them asks for more than one."""
-        self._kept = Kept()
+        self._due: dict[JobId, _Wish] = {}
+        """Assigned for credit that callers have borrowed, in the order in which they take what comes free."""
+        self._borrowed = 0
+        """Of the credit, due jobs included: slots in which a caller's job runs."""
+        self._asked: dict[JobId, _Wish] = {}
+        """Wanted by callers, and the disk is asked whether they have finished before. That takes no slot."""
+        self._called: set[JobId] = set()
+        """Callers wait for these."""
+        self._ours: set[JobId] = set()
+        """Those of the running that callers alone want: the leader does not hear of them."""
+        self._kept = Kept(done_ttl_s)
         self._resend: deque[JobId] = deque()
         """Owed when the leader came, and not told to it yet."""
         self._fetched: deque[JobId] = deque()
@@ -118,6 +143,15 @@ class Slots:
     @property
     def unconfirmed(self) -> int:
         return self._kept.owed_count
+
+    @property
+    def free(self) -> int:
+        """How many slots a caller of this machine can have now."""
+        return 0 if self.leaving or self._due or self._waiting else self._unused()
+
+    def has(self, job: JobId) -> bool:
+        """Does it run, or is it about to?"""
+        return self._has(job) or job in self._asked
 
     def owes(self, job: JobId) -> bool:
         """Is its result still to be confirmed? Then the disk must not forget it (W7)."""
@@ -170,26 +204,32 @@ class Slots:
         return min(at, self._held[0]) if self._held else at
 
     def check(self) -> None:
-        busy = self._busy() + sum(look.slots for look in self._looking.values())
+        busy = self.slots - self._unused()
         assert busy <= self.slots
         assert len(self._waiting) <= self.slots
-        assert not self._waiting or busy == self.slots, "a job waits although a slot is free"
+        assert not self._waiting or self._due or busy == self.slots, "a job waits although a slot is free"
+        due = sum(wish.slots for wish in self._due.values())
+        assert not self._due or next(iter(self._due.values())).slots > self._unused(), "a job is due, and has room"
+        assert 0 <= self._borrowed <= self._credit + due
+        assert not (self._borrowed and self._held), "a slot is held back although the leader's was borrowed"
         assert self._credit >= 0
         assert self._offered == 0
         assert not self._do
-        in_use = self._credit + busy + len(self._held)
+        in_use = self._credit + due + busy + len(self._held) - self._borrowed
         assert in_use == self.slots if self._offering() else in_use <= self.slots
         if not self._listening():
             assert in_use == self._busy()
-            assert not any((self._looking, self._waiting, self._resend, self._fetched, self._sending))
+            assert not any((self._looking, self._waiting, self._due, self._resend, self._fetched, self._sending))
         assert len(self._sending) <= RESENT_AT_ONCE
         assert len(self._sending) == RESENT_AT_ONCE or not (self._resend or self._fetched), "a result waits for nothing"
         assert len(self._fetched) <= FOUND_MAX
         assert (self.line is Line.OWN) == (self._beat_at < _NEVER)
         assert (self.line is Line.GREETING) == (self._greeted_by < _NEVER)
-        assert not self._running.keys() & (self._looking.keys() | self._waiting.keys())
-        assert not self._looking.keys() & self._waiting.keys()
+        places = [*self._running, *self._looking, *self._waiting, *self._due]
+        assert len(places) == len(set(places)), "a job is in two places"
         assert self._cancelling.keys() <= self._running.keys()
+        assert self._ours <= self._running.keys()
+        assert all(self.has(job) for job in self._called), "a caller waits for nothing"
         assert not any(job in self._running for job in self._kept.owed), "a result that is owed is of a job that runs"
         assert not any(job in self._running for job in self._kept.earlier), "a job runs, and its old result is offered"
         assert list(self._held) == sorted(self._held)
@@ -217,7 +257,8 @@ class Slots:
         elif isinstance(event, ev.Cancelled):
             self._heard_at = now
             for job in event.jobs:
-                self._cancel(job, now)
+                if job not in self._ours:
+                    self._cancel(job, now)
         elif isinstance(event, ev.Fetched):
             self._heard_at = now
             self._fetch(event.jobs)
@@ -231,6 +272,10 @@ class Slots:
             self._lost()
         elif isinstance(event, ev.StopAsked):
             self._leave(now)
+        elif isinstance(event, ev.Wanted):
+            self._want(event)
+        elif isinstance(event, ev.CancelWanted):
+            self._cancel_wanted(event.job, now)
         elif isinstance(event, ev.Recovered):
             self._kept.find(event.done, now)
         else:
@@ -246,7 +291,8 @@ class Slots:
         self._greeted_by = _NEVER
         self._heard_at = now
         self._beat_at = now + HEARTBEAT_S
-        self._do.append(ev.SendHolding(tuple(self._running), tuple(self._kept.owed), tuple(self._kept.earlier)))
+        theirs = tuple([job for job in self._running if job not in self._ours])
+        self._do.append(ev.SendHolding(theirs, tuple(self._kept.owed), tuple(self._kept.earlier)))
         if not late:
             self._open_up()
         if self.leaving:
@@ -271,10 +317,14 @@ class Slots:
         """Jobs go on and results wait. What was not started is forgotten: the leader gives it to others."""
         self.line = Line.DOWN
         self._greeted_by = self._beat_at = _NEVER
-        self._credit = self._offered = 0
+        self._credit = self._offered = self._borrowed = 0
         self._held.clear()
+        for job in self._called.intersection((*self._looking, *self._waiting, *self._due)):
+            if job not in self._asked:
+                self._refuse(job, "busy", "its leader went away before it was started")
         self._looking.clear()
         self._waiting.clear()
+        self._due.clear()
         self._cancelling = dict.fromkeys(self._cancelling)
         self._resend.clear()
         self._fetched.clear()
@@ -292,16 +342,18 @@ class Slots:
         paid = self._credit >= slots
         if paid:
             self._credit -= slots
-        if self._has(job):
+        if self._is_theirs(job):
             # It is answered when it is done (W4), and gives its credit back (F7).
             if job in self._cancelling:
                 self._cancelling[job] = payload
-            if paid and not self.leaving:
-                self._offered += slots
-        elif paid:
-            self._fill(job, payload, slots, now)
-        else:
+            if paid:
+                self._release(slots, now, after_a_run=False)
+        elif not paid:
             self._assigned_without_credit(job, payload, slots, now)
+        elif self._borrowed and (self._due or self._unused() < slots):
+            self._due[job] = _Wish(payload, slots)
+        else:
+            self._fill(job, payload, slots, now)
 
     def _assigned_without_credit(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         """No leader may do so (L2). One job more for each slot may wait, so that a small mistake costs no attempt."""
@@ -332,19 +384,28 @@ class Slots:
             # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
             self._start(job, anew, slots, now)
             return
-        self._kept.finish(job, "" if event.ok else event.reason or "failed", event.payload, now)
-        if self._listening():
-            self._answer(job, event.payload)
+        if self._ours and job in self._ours:
+            self._ours.remove(job)
+            self._kept.remember(job, now)
+        else:
+            self._kept.finish(job, "" if event.ok else event.reason or "failed", event.payload, now)
+            if self._listening():
+                self._answer(job, event.payload)
+        if self._called:
+            self._tell(job, event.payload)
         self._release(slots, now, after_a_run=True)
 
     def _loaded(self, event: ev.ResultLoaded, now: float) -> None:
         job = event.job
         look = self._looking.pop(job, None)
         if look is None:
-            if self._sending.get(job):
+            if (wish := self._asked.pop(job, None)) is not None:
+                self._asked_the_disk(wish, event, now)
+            elif self._sending.get(job):
                 self._send_from_disk(event)
         elif event.payload is not None and (event.ok or look.failure_stands):
             self._answer(job, event.payload)
+            self._tell(job, event.payload)
             self._release(look.slots, now, after_a_run=False)
         else:
             self._kept.forget(job)
@@ -363,7 +424,7 @@ class Slots:
         room = FOUND_MAX - len(self._fetched)
         self._fetched.extend(jobs[:room])
         for job in jobs[room:]:
-            if not self._has(job):
+            if not self._is_theirs(job):
                 self._do.append(ev.SendFailure(job, "worker-error", "more was fetched than this worker offered"))
         self._send_more()
 
@@ -372,11 +433,15 @@ class Slots:
             if job not in self._cancelling:
                 self._do.append(ev.KillProgram(job, CANCELLED))
             self._cancelling[job] = None
-        elif (look := self._looking.pop(job, None)) is not None:
-            self._do.append(ev.SendFailure(job, CANCELLED, "cancelled before it was started"))
-            self._release(look.slots, now, after_a_run=False)
-        elif self._waiting.pop(job, None) is not None:
-            self._do.append(ev.SendFailure(job, CANCELLED, "cancelled before it was started"))
+            return
+        freed = self._looking.pop(job, None) or self._due.pop(job, None)
+        if freed is None and self._waiting.pop(job, None) is None:
+            return
+        self._do.append(ev.SendFailure(job, CANCELLED, _NOT_STARTED))
+        if job in self._called and job not in self._asked:
+            self._refuse(job, CANCELLED, _NOT_STARTED)
+        if freed is not None:
+            self._release(freed.slots, now, after_a_run=False)
 
     def _leave(self, now: float) -> None:
         if self.leaving:
@@ -388,6 +453,81 @@ class Slots:
         self._held.clear()
         if self.line is Line.OWN:
             self._do.append(ev.SendLeaving())
+
+    # What callers of this machine want.
+
+    def _want(self, event: ev.Wanted) -> None:
+        job = event.job
+        if self.has(job):  # Whoever wants it waits for the same end, also for that of a job which is being killed.
+            self._called.add(job)
+        elif self.leaving:
+            self._refuse(job, "stopping", _STOPPING)
+        elif event.slots > self.slots:
+            self._refuse(job, "bad-request", f"it needs {event.slots} slots, and there are {self.slots}")
+        else:
+            self._called.add(job)
+            self._asked[job] = _Wish(event.payload, event.slots)
+            self._do.append(ev.LoadResult(job))
+
+    def _asked_the_disk(self, wish: _Wish, found: ev.ResultLoaded, now: float) -> None:
+        """What is OK is answered, whoever had it made. A failure is run again: whoever asks anew wants another try."""
+        job = found.job
+        if self._has(job):  # Assigned meanwhile: callers are told when it is done.
+            return
+        if found.payload is not None and found.ok:
+            self._tell(job, found.payload)
+        elif self.leaving:
+            self._refuse(job, "stopping", _STOPPING)
+        elif self.free < wish.slots:
+            self._refuse(job, "busy", "all slots are taken")
+        else:
+            if not self._kept.owes(job):  # The leader waits for that failure: then it gets what comes of this run.
+                self._ours.add(job)
+            self._kept.forget(job)
+            self._borrow(wish.slots)
+            self._start(job, wish.payload, wish.slots, now)
+
+    def _cancel_wanted(self, job: JobId, now: float) -> None:
+        if self._asked.pop(job, None) is not None and not self._has(job):
+            self._refuse(job, CANCELLED, _NOT_STARTED)
+        self._cancel(job, now)
+
+    def _tell(self, job: JobId, payload: bytes) -> None:
+        if job in self._called:
+            self._called.remove(job)
+            self._asked.pop(job, None)
+            self._do.append(ev.AnswerCaller(job, payload))
+
+    def _refuse(self, job: JobId, code: str, text: str) -> None:
+        self._called.discard(job)
+        self._do.append(ev.RefuseCaller(job, code, text))
+
+    def _borrow(self, slots: int) -> None:
+        """Slots for a caller: first those of which the leader has not heard."""
+        if not self._offering():
+            return
+        unheard = min(slots, self._offered)
+        self._offered -= unheard
+        slots -= unheard
+        while slots and self._held:
+            self._held.pop()
+            slots -= 1
+        self._borrowed += slots
+
+    def _repay(self, slots: int, now: float) -> int:
+        """Slots came free: they pay back what was borrowed, and due jobs take them. How many are left to be offered?"""
+        while True:
+            repaid = min(slots, self._borrowed)
+            self._borrowed -= repaid
+            slots -= repaid
+            if not self._due:
+                return slots
+            job, wish = next(iter(self._due.items()))
+            if wish.slots > self._unused():
+                return slots
+            del self._due[job]
+            if not self._begin(job, wish.payload, wish.slots, now):
+                slots += wish.slots
 
     # What follows from it.
 
@@ -402,6 +542,7 @@ class Slots:
             self._kept.forget(job)
         elif (result := self._kept.owed_payload(job)) is not None:
             self._answer(job, result)
+            self._tell(job, result)
             return False
         elif self._kept.may_be_on_disk(job, now):
             stands = self._kept.failure_stands(job, old_leader=self.line is Line.OLD)
@@ -419,6 +560,8 @@ class Slots:
 
     def _release(self, slots: int, now: float, *, after_a_run: bool) -> None:
         """Slots came free: jobs that wait take them, or their credit goes back, at once or when the CPU allows (W2)."""
+        if self._borrowed:
+            slots = self._repay(slots, now)
         while self._waiting and slots:
             job = next(iter(self._waiting))
             slots -= self._begin(job, self._waiting.pop(job), 1, now)
@@ -453,13 +596,13 @@ class Slots:
                 return job
         while self._fetched:
             job = self._fetched.popleft()
-            if not (self._has(job) or self._kept.owes(job) or job in self._sending):
+            if not (self._is_theirs(job) or self._kept.owes(job) or job in self._sending):
                 return job
         return None
 
     def _send_from_disk(self, found: ev.ResultLoaded) -> None:
         job, owed = found.job, self._kept.owes(found.job)
-        if self._has(job):  # Assigned anew meanwhile: that is what its leader waits for now.
+        if self._is_theirs(job):  # Assigned anew meanwhile: that is what its leader waits for now.
             del self._sending[job]
         elif found.payload is None or (found.reason == CANCELLED and not owed):
             # The leader was told of a result and waits for it: it must hear that there is none. A cancelled one is
@@ -491,9 +634,21 @@ class Slots:
         """Slots in which something runs."""
         return sum(self._running.values())
 
+    def _unused(self) -> int:
+        """Slots in which nothing runs, whoever may use them."""
+        return self.slots - self._busy() - sum([look.slots for look in self._looking.values()])
+
     def _has(self, job: JobId) -> bool:
-        """It was assigned, and is answered when it is done."""
-        return job in self._running or job in self._looking or job in self._waiting
+        """It runs, or it was assigned and is about to."""
+        return job in self._running or job in self._looking or job in self._waiting or job in self._due
+
+    def _is_theirs(self, job: JobId) -> bool:
+        """It is here, and the leader is answered when it is done: from now on also if callers alone wanted it."""
+        if not self._has(job):
+            return False
+        if self._ours:
+            self._ours.discard(job)
+        return True
 
     def _listening(self) -> bool:
         return self.line >= Line.OLD
@@ -519,7 +674,7 @@ class Slots:
         return Step(do=do)
 
     def _nothing_left(self) -> bool:
-        if self._running or self._looking or self._waiting or self._kept.owed_count:
+        if self._running or self._looking or self._waiting or self._due or self._asked or self._kept.owed_count:
             return False
         return not (self._fetched or any(self._sending.values()))
 

@@ -85,6 +85,21 @@ class CpuMeasured(msgspec.Struct, frozen=True, gc=False):
     """The share of the machine's CPU that others than our jobs used of late, 0 to 1."""
 
 
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """A caller of this machine wants a job's result; `AnswerCaller` or `RefuseCaller` follows. Nobody has to wait for
+    it: the job goes on without."""
+
+    job: JobId
+    payload: bytes
+    slots: int = 1
+
+
+class CancelWanted(msgspec.Struct, frozen=True, gc=False):
+    """A caller of this machine wants a job to end, whoever it is for."""
+
+    job: JobId
+
+
 class StopAsked(msgspec.Struct, frozen=True, gc=False):
     """Finish what runs and stop; asked again, stop now."""
 
@@ -102,6 +117,8 @@ SlotsEvent: TypeAlias = (
     | Ended
     | ResultLoaded
     | CpuMeasured
+    | Wanted
+    | CancelWanted
     | StopAsked
 )
 
@@ -165,6 +182,21 @@ class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
+class AnswerCaller(msgspec.Struct, frozen=True, gc=False):
+    """Those of this machine who wait for the job get its result: it has just ended, or had before."""
+
+    job: JobId
+    payload: bytes
+
+
+class RefuseCaller(msgspec.Struct, frozen=True, gc=False):
+    """They get none: a code of the error table, and words."""
+
+    job: JobId
+    code: str
+    text: str
+
+
 class MeasureCpu(msgspec.Struct, frozen=True, gc=False):
     """`CpuMeasured` follows."""
 
@@ -194,6 +226,8 @@ SlotsDo: TypeAlias = (
     | SendCredit
     | SendLeaving
     | SendHeartbeat
+    | AnswerCaller
+    | RefuseCaller
     | MeasureCpu
     | Complain
     | HangUp

@@ -37,6 +37,7 @@ from wakugumi.roles.gateway import Gateway
 from wakugumi.roles.gateway_groups import GroupCalls
 from wakugumi.roles.gateway_keeper import Keeper
 from wakugumi.roles.gateway_pages import GatewayPages
+from wakugumi.roles.openapi import document
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 
 log = logging.getLogger("wakugumi.gateway")
@@ -155,7 +156,7 @@ class GatewayServer:
     def _pages(self) -> list[PageAt]:
         return [
             *self.pages.pages(),
-            *wayside_pages(ROLE, __version__, self._health, self._capacity, self.metrics, lambda: b"{}"),
+            *wayside_pages(ROLE, __version__, self._health, self._capacity, self.metrics, lambda: document(ROLE)),
         ]
 
     def _health(self) -> str:

@@ -32,7 +32,7 @@ from wakugumi.adapters.receive import Received, receive_file
 from wakugumi.adapters.visit import PageAt, Reply, Visit
 from wakugumi.core import events as ev
 from wakugumi.core.job import ClientId, ConnId, JobId, Verdict, show_job_id
-from wakugumi.core.meters import Family, gauge
+from wakugumi.core.meters import Counter, Family, gauge
 from wakugumi.core.questions import AskCancel, AskExplain, AskJob, CancelAnswer, ExplainAnswer, JobRow
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits import (
@@ -41,6 +41,7 @@ from wakugumi.limits import (
 )
 from wakugumi.roles.http_callers import HttpCallers
 from wakugumi.roles.http_job import CLIENT, JobForm, job_of, request_of
+from wakugumi.roles.openapi import LEADER, document
 from wakugumi.roles.sayings import record_of
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 from wakugumi.roles.zip_answer import answer_of
@@ -64,6 +65,7 @@ class GroupPages:
         self.callers = HttpCallers(leader, settings.cap)
         self.receiving = 0
         """Inputs that are on their way."""
+        self.busy = Counter("wakugumi_leader_http_busy_total", "Jobs over HTTP told to come again, by code.", "code")
         self._is_first = True
 
     def pages(self) -> list[PageAt]:
@@ -78,13 +80,17 @@ class GroupPages:
                 lambda: STOPPING if self._leader.stopping else OK,
                 self._leader.capacity,
                 self._families,
-                lambda: b"{}",
+                lambda: document(LEADER),
             ),
         ]
 
     def _families(self) -> list[Family]:
-        told = self._leader.capacity()
-        return [gauge(f"waku_group_{name}", f"As /capacity tells it: {name}.", value) for name, value in told.items()]
+        return [
+            *self._leader.meters.families(asyncio.get_running_loop().time()),
+            gauge("wakugumi_leader_connections", "Connections of frames and of HTTP.", self._leader.connections),
+            gauge("wakugumi_leader_http_receiving", "Inputs that are on their way over HTTP.", self.receiving),
+            self.busy.family(),
+        ]
 
     async def close(self) -> None:
         await self.callers.close()
@@ -168,14 +174,17 @@ class GroupPages:
             self._is_first = False
             self.callers.adopt(ClientId(CLIENT), self._leader.unclaimed(ClientId(CLIENT)))
         if self._leader.behind:
+            self.busy.add("full")
             raise Refused("full", "the leader's disk does not keep up")
         why = None if self._leader.knows(job) else self._leader.why_not()
         if why is not None:
+            self.busy.add(why.code)
             raise Refused(why.code, why.text)
 
     @contextmanager
     def _received(self) -> Iterator[None]:
         if self.receiving >= self._settings.received_max:
+            self.busy.add("busy")
             raise Refused("busy", f"{self.receiving} inputs are being received")
         self.receiving += 1
         try:

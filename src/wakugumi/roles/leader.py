@@ -28,6 +28,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ConnId, WorkerId
+from wakugumi.core.leader_meters import LeaderMeters
 from wakugumi.core.nearness import nobody
 from wakugumi.core.overview import capacity
 from wakugumi.core.policy import EVERYWHERE, Policies
@@ -155,6 +156,7 @@ class Leader:
         """Made when the first one asks by HTTP."""
         self.stopping = False
         self.capacity = partial(capacity, machine)
+        self.meters = LeaderMeters(machine)
         self._stopped = asyncio.Event()
         self._alone = asyncio.Event()
         self._alone.set()

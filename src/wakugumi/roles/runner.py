@@ -15,7 +15,7 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -26,12 +26,13 @@ from wakugumi.adapters.bounds import Bounds
 from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.machine import OthersCpu
-from wakugumi.adapters.parts import Whole
+from wakugumi.adapters.parts import Whole, parts_of
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
-from wakugumi.core.kept import FOUND_MAX
+from wakugumi.core.kept import FOUND_MAX, age_found_s
 from wakugumi.core.names import check_file_names
-from wakugumi.errors import Refused
+from wakugumi.core.runs import Runs
+from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import (
     ARGS_PER_JOB_MAX,
     DISK_FREE_MIN_BYTES,
@@ -39,9 +40,11 @@ from wakugumi.limits import (
     FILES_PER_JOB_MAX,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
+    KEPT_JOBS_MAX,
     KILL_GRACE_S,
     OUTPUT_BYTES_MAX,
 )
+from wakugumi.roles.brought import Brought
 from wakugumi.roles.ending import Ended, conclude, refuse, too_big
 from wakugumi.roles.goods import Goods, NotLinked
 from wakugumi.roles.supply import Supply
@@ -64,9 +67,9 @@ _THREADS: Final = 2
 class Run:
     """One job on its way; what it does not have yet is None."""
 
-    __slots__ = ("child", "directory", "goods", "job_id", "kill_code", "name", "request")
+    __slots__ = ("brought", "child", "directory", "goods", "job_id", "kill_code", "name", "request")
 
-    def __init__(self, job_id: JobId) -> None:
+    def __init__(self, job_id: JobId, brought: Brought | None) -> None:
         self.job_id = job_id
         self.name = show_job_id(job_id)
         self.request = JobRequest(self.name)
@@ -74,6 +77,8 @@ class Run:
         self.child: Child | None = None
         self.goods: Goods | None = None
         """Inputs that it has on loan."""
+        self.brought = brought
+        """Inputs that came as files of this disk, which are its own."""
         self.kill_code = ""
         """Someone wants it ended."""
 
@@ -95,12 +100,14 @@ class Runner:
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         kill_grace_s: float = KILL_GRACE_S,
         done_ttl_s: float = DONE_TTL_S,
+        interrupted_ttl_s: float = 0.0,
         disk_free_min_bytes: int = DISK_FREE_MIN_BYTES,
     ) -> None:
         """`on_end` gets the job's id, its encoded result, whether it is OK and, if not, the code.
 
         `worker_name` stands in results; without one, the beginning of the worker's id does.
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
+        What interrupted jobs left is removed after `interrupted_ttl_s`: 0 is at once.
         Raises ConfigError if the jobs folder cannot be used.
         """
         self._loop = loop
@@ -110,6 +117,7 @@ class Runner:
         self._copy_in = copy_in
         self._timeout_s = timeout_s
         self._done_ttl_s = done_ttl_s
+        self._interrupted_ttl_s = interrupted_ttl_s
         self._disk_free_min_bytes = disk_free_min_bytes
         self._disk_looked_at = -math.inf
         self._disk_is_low = False
@@ -128,6 +136,9 @@ class Runner:
         """Finished jobs, and the time at which those of the same second began to end."""
         self._seconds: deque[tuple[float, list[JobId]]] = deque()
         """The same by time, oldest first: there may be hundreds of thousands. One that ran again stands here twice."""
+        self._remains: deque[tuple[float, JobId]] = deque()
+        """What interrupted jobs left, and when it goes, the next first."""
+        self.counts = Runs()
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep_on)
         self._closed = False
         self.supply: Supply | None = None
@@ -145,12 +156,18 @@ class Runner:
     def runs(self, job_id: JobId) -> bool:
         return job_id in self._runs
 
-    def start(self, job_id: JobId, payload: bytes) -> None:
-        """Run a job. `on_end` is called later, never from inside this. What was kept of an earlier run is removed."""
+    def start(self, job_id: JobId, payload: bytes, brought: Brought | None = None) -> None:
+        """Run a job. `on_end` is called later, never from inside this. What was kept of an earlier run is removed.
+
+        What was `brought` are inputs that the request names without their content: the runner's own from now on.
+        """
         if job_id in self._runs or self._closed:
             log.warning("job=%s is running already, or the runner is closed: not started", show_job_id(job_id))
+            if brought is not None:
+                brought.remove()
             return
-        run = self._runs[job_id] = Run(job_id)
+        self.counts.started += 1
+        run = self._runs[job_id] = Run(job_id, brought)
         self._by_name[run.name] = run
         self._try(run, self._prepare, payload)
 
@@ -172,9 +189,19 @@ class Runner:
         """The same, and the files that it names."""
         return None if job_id in self._runs else self._folder.load_whole(show_job_id(job_id))
 
+    def parts(self, job_id: JobId, payload: bytes) -> Mapping[str, Path]:
+        """The files that a finished job's result names by their hashes, by their names. Raises Refused."""
+        if not _names_parts(payload):
+            return {}
+        try:
+            parts = parts_of(read_result(job_id, payload), f"{self._folder.path}/{show_job_id(job_id)}")
+        except (OSError, ValueError, PeerError):
+            raise Refused("worker-error", "what the job made is no longer on the disk") from None
+        return {part.path.name: part.path for part in parts}
+
     def in_short(self, job_id: JobId, payload: bytes) -> bytes:
         """The result as a leader is told that takes nothing beside frames: FAILED, if some of it does not fit one."""
-        if b'Blob":{"Sha256":' not in payload:  # As we write it; in a text, quotes are not bare.
+        if not _names_parts(payload):
             return payload
         where = f"{self._folder.path}/{show_job_id(job_id)}"
         return encode(too_big(read_result(job_id, payload), where, self._done_ttl_s))
@@ -193,23 +220,29 @@ class Runner:
     def finished_before(self) -> list[tuple[JobId, float]]:
         """Once, at the start: the jobs that ended in an earlier life and their age in seconds.
 
-        What was interrupted then is removed. `load` has the last word on each: power may have been lost. They stay for
-        as long as if they had ended now, but no more of them than a leader can be told of: see `kept`.
+        What was interrupted then is removed in its time. `load` has the last word on each: power may have been lost.
+        They stay for a while yet, but no more of them than a leader can be told of: see `kept`.
         """
-        found = self._folder.finished()
+        found = self._folder.finished(self._interrupted_ttl_s)
         now = self._loop.time()
         oldest_first = sorted(found, key=lambda one: -one[1])
         for job_id, age_s in oldest_first[:-FOUND_MAX]:
             self._keep(job_id, now - age_s)
-        for job_id, _ in oldest_first[-FOUND_MAX:]:
-            self._keep(job_id, now)
+        for job_id, age_s in oldest_first[-FOUND_MAX:]:
+            self._keep(job_id, now - age_found_s(age_s, self._done_ttl_s))
+        until = now + self._interrupted_ttl_s
+        self._remains.extend(sorted((until - age_s, job_id) for job_id, age_s in self._folder.interrupted))
         return found
 
     def sweep(self) -> bool:
         """Remove what was kept for its time, for some milliseconds. True if there is more. It is called by itself."""
         now = self._loop.time()
         stop_at = now + _BITE_S
-        while self._seconds and self._seconds[0][0] + 1.0 + self._done_ttl_s <= now:
+        while self._remains and self._remains[0][0] <= now:
+            _, job_id = self._remains.popleft()
+            if job_id not in self._runs and job_id not in self._kept:
+                self._remove(job_id, lambda _: False)
+        while self._seconds and self._seconds[0][0] + 1.0 + self._kept_s() <= now:
             second, jobs = self._seconds[0]
             while jobs:
                 job_id = jobs.pop()
@@ -240,7 +273,7 @@ class Runner:
         await self._processes.close()
         await asyncio.to_thread(self._threads.shutdown)
         for run in list(self._runs.values()):
-            if run.directory is not None and self._folder.load(run.name) is None:
+            if run.directory is not None and not self._interrupted_ttl_s and self._folder.load(run.name) is None:
                 run.directory.remove()
             self._leave(run)
         self._folder.close()
@@ -263,6 +296,10 @@ class Runner:
                 self._equip(run, program, bounds)
 
         absent = next((file for file in request.files if file.content is None), None)
+        files = request.files
+        if absent is not None and run.brought is not None:
+            files = [file for file in files if file.name not in run.brought.files]
+            absent = next((file for file in files if file.content is None), None)
         if absent is None:
             equip(None)
             return
@@ -270,21 +307,25 @@ class Runner:
             code = "no-cache" if absent.cache_id else "no-blob" if absent.sha256 else "bad-request"
             raise Refused(code, f"the content of {absent.name!r} is not in the request, and not here")
         goods = self.supply.bring(
-            run.job_id, request.exec_name, request.files, lambda goods: self._try(run, lambda _: equip(goods))
+            run.job_id, request.exec_name, files, lambda goods: self._try(run, lambda _: equip(goods))
         )
         if goods is not None:
             equip(goods)
 
     def _equip(self, run: Run, program: str, bounds: Bounds | None) -> None:
         """All inputs are here: put them into the job's directory, and start its program."""
-        files, goods = run.request.files, run.goods
+        files, goods, brought = run.request.files, run.goods, run.brought
         run.directory = directory = self._folder.make(run.name)
 
         def place() -> str:
-            directory.place(files, None if goods is None else goods.place)
+            bring = None if goods is None else goods.place
+            directory.place(files, bring if brought is None else brought.place(bring))
             return directory.place_program(program) if self._copy_in else program
 
         def launch(program: str) -> None:
+            if brought is not None:
+                brought.remove()
+                run.brought = None
             self._launch(run, directory, program, bounds)
 
         size = sum([len(file.content or b"") for file in files]) + (goods.copied_bytes if goods is not None else 0)
@@ -292,7 +333,8 @@ class Runner:
             self._in_thread(run, place, launch)
             return
         try:
-            directory.place(files, None if goods is None else goods.place_at_once)
+            bring = None if goods is None else goods.place_at_once
+            directory.place(files, bring if brought is None else brought.place_at_once(bring))
         except NotLinked:
             run.directory = directory = self._folder.make(run.name)
             self._in_thread(run, place, launch)
@@ -303,8 +345,11 @@ class Runner:
         if run.kill_code:
             raise Refused(run.kill_code, _why_killed(run.kill_code))
         request = run.request
+        args = request.args
+        if not request.exec_name and self._programs.default is not None:
+            args = self._programs.default.arguments(args, [f"{directory.path}/{file.name}" for file in request.files])
         try:
-            command = [os.fsencode(program), *[argument.encode() for argument in request.args]]
+            command = [os.fsencode(program), *[argument.encode() for argument in args]]
         except UnicodeEncodeError:
             raise Refused("bad-request", "an argument is not Unicode text") from None
         timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
@@ -375,6 +420,11 @@ class Runner:
     def _finish(self, run: Run, end: Ended, *, kept: bool = True) -> None:
         if kept:
             self._keep(run.job_id, self._loop.time())
+        child = run.child
+        if child is None:
+            self.counts.ended(end.reason, None, 0.0)
+        else:
+            self.counts.ended(end.reason, child.exit_code, child.ended_at - child.started_at)
         self._leave(run)
         try:
             self._on_end(run.job_id, *end)
@@ -388,6 +438,8 @@ class Runner:
             run.directory.close()
         if run.goods is not None:
             run.goods.release()
+        if run.brought is not None:
+            run.brought.remove()
         if run.child is not None:
             self._folder.captures.give_back(run.child.capture, abandoned=run.child.abandoned)
 
@@ -414,6 +466,10 @@ class Runner:
         self._loop.run_in_executor(self._threads, work).add_done_callback(back)
 
     # What is kept.
+
+    def _kept_s(self) -> float:
+        """How long finished jobs stay now. If there are too many, the oldest go earlier."""
+        return self._done_ttl_s if len(self._kept) <= KEPT_JOBS_MAX else min(self._done_ttl_s, DONE_TTL_S)
 
     def _keep(self, job_id: JobId, ended_at: float) -> None:
         if not self._seconds or ended_at >= self._seconds[-1][0] + 1.0:
@@ -445,6 +501,11 @@ def _check(request: JobRequest) -> None:
     if request.timeout_s is not None and not 0 < request.timeout_s <= JOB_TIMEOUT_MAX_S:
         raise Refused("bad-request", f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:g} s")
     check_file_names([file.name for file in request.files])
+
+
+def _names_parts(payload: bytes) -> bool:
+    """Does a result name files by their hashes? As we write it; in a text, quotes are not bare."""
+    return b'Blob":{"Sha256":' in payload
 
 
 def _why_killed(code: str) -> str:

@@ -1,0 +1,52 @@
+"""What does a job run that names no program? The command that its node was given. (SPEC N1, N2)
+
+    pricer                      pricer <input>
+    pricer --fast {input} -v    pricer --fast <input> -v
+
+The first word is a program of the exec directory. `{input}` stands for the path of the job's one file; where it is not
+said, the path is the last argument. No shell is asked: quotes group words, and nothing else has a meaning.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from wakugumi.core.names import check_exec_name
+from wakugumi.errors import ConfigError, Refused
+
+INPUT: Final = "{input}"
+
+
+class Command(NamedTuple):
+    """A program by its name, and its arguments as they were written."""
+
+    exec_name: str
+    args: tuple[str, ...] = (INPUT,)
+
+    def arguments(self, more: Sequence[str], inputs: Sequence[str]) -> list[str]:
+        """For a job with these arguments of its own and these files, which has one. Raises Refused."""
+        if len(inputs) != 1:
+            raise Refused("bad-request", f"a job that names no program has one input file, not {len(inputs)}")
+        path = inputs[0]
+        return [*[word.replace(INPUT, path) for word in self.args[:-1]], *self._last(more, path)]
+
+    def _last(self, more: Sequence[str], path: str) -> list[str]:
+        """A job's own arguments come before an input that is last, and after everything else."""
+        last = self.args[-1]
+        return [*more, path] if last == INPUT else [last.replace(INPUT, path), *more]
+
+
+def parse_command(text: str) -> Command:
+    """As it stands after `--command` or `--program`. Raises ConfigError."""
+    hint = 'name a program of the exec directory, as in --command "pricer --fast {input}"'
+    try:
+        words = shlex.split(text)
+        check_exec_name(words[0] if words else "")
+    except (ValueError, Refused) as error:
+        raise ConfigError(f"{text[:80]!r} is not a command: {error}", hint) from None
+    if any("\0" in word for word in words):
+        raise ConfigError(f"{text[:80]!r} is not a command: it has a NUL", hint)
+    args = tuple(words[1:])
+    return Command(words[0], args if any(INPUT in word for word in args) else (*args, INPUT))

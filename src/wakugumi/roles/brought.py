@@ -1,0 +1,71 @@
+"""How does an input that came to this machine as a file get into its job's directory? By a link, not by a copy.
+
+It may be large, such as an upload that was written to the disk as it came. The file is the job's own from the start, so
+the link needs no guard (compare `goods`); its first name goes once the job has it, or when nobody needs it any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from wakugumi.adapters.files import READ
+from wakugumi.adapters.leases import copy_file
+from wakugumi.roles.goods import NotLinked
+
+Place: TypeAlias = Callable[[str, str], None]
+"""Puts the input of this name at that path."""
+
+
+class Brought:
+    """The files that one caller brought for one job, by the names of its inputs."""
+
+    __slots__ = ("files",)
+
+    def __init__(self, files: Mapping[str, Path]) -> None:
+        self.files = files
+
+    def place(self, others: Place | None) -> Place:
+        """From any thread: what to do with each input. `others` places what was not brought. Raises OSError."""
+
+        def place(name: str, path: str) -> None:
+            source = self.files.get(name)
+            if source is None:
+                assert others is not None
+                others(name, path)
+                return
+            try:
+                os.link(source, path)
+            except OSError:
+                file = os.open(source, READ)
+                try:
+                    copy_file(file, path, 0o666)
+                finally:
+                    os.close(file)
+
+        return place
+
+    def place_at_once(self, others: Place | None) -> Place:
+        """The same in the loop's thread: raises NotLinked where a copy would have to be made."""
+
+        def place(name: str, path: str) -> None:
+            source = self.files.get(name)
+            if source is None:
+                assert others is not None
+                others(name, path)
+                return
+            try:
+                os.link(source, path)
+            except OSError:
+                raise NotLinked from None
+
+        return place
+
+    def remove(self) -> None:
+        """Their first names: a job that has them keeps them."""
+        for path in self.files.values():
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -1,0 +1,67 @@
+"""What does a node answer to a line? (SPEC N1) The ZIP if the program ended well; else why not, in one line.
+
+A job that runs here already is waited for: those who ask for the same job get the same result.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from wakugumi.adapters.lines import LineCall, LinePage, LineReply
+from wakugumi.adapters.receive import receive_pieces
+from wakugumi.core.job import JobId, job_id_from_name
+from wakugumi.errors import Refused
+from wakugumi.roles.http_job import JobForm, request_of
+from wakugumi.roles.node import Node
+from wakugumi.roles.station import Finished
+from wakugumi.roles.zip_answer import answer_of, raise_unless_answer
+from wakugumi.wire.line import write_busy, write_err, write_exit, write_ok
+from wakugumi.wire.message import OK, read_result
+
+
+def line_page(node: Node) -> LinePage:
+    return partial(_answer, node)
+
+
+async def _answer(node: Node, call: LineCall) -> LineReply:
+    try:
+        job = job_id_from_name(call.line.job)
+    except ValueError as error:
+        raise Refused("bad-name", str(error)) from None
+    node.begin_answer()
+    is_ours = True
+    try:
+        finished = await node.admit(job, call.line.size) or await _run(node, call, job)
+        result = read_result(job, finished.payload)
+        if result.status != OK:
+            finished.close()
+            raise_unless_answer(call.line.job, result)
+            if result.reason in {"exit", None} and result.exit_code is not None:
+                return LineReply(write_exit(result.exit_code))
+            return LineReply(write_err(result.reason or "exit", result.stderr.strip()[-500:]))
+
+        def end() -> None:
+            finished.close()
+            node.end_answer()
+
+        is_ours = False  # Whoever ends the answer says so.
+        body = (await answer_of(call.line.job, result, finished.parts, end)).body
+        size = len(body) if isinstance(body, bytes) else body.size
+        assert size is not None
+        return LineReply(write_ok(size), body)
+    except Refused as error:
+        if error.code in {"busy", "stopping"}:
+            return LineReply(write_busy(node.retry_after_s))
+        raise
+    finally:
+        if is_ours:
+            node.end_answer()
+
+
+async def _run(node: Node, call: LineCall, job: JobId) -> Finished:
+    line = call.line
+    with node.receive_slot():
+        received = await receive_pieces(
+            call.pieces(), line.size, line.file_name, node.folder, bytes_max=node.input_bytes_max
+        )
+    return await node.run(job, request_of(JobForm(), job, received), received)

@@ -1,0 +1,111 @@
+"""What does a node answer over HTTP? (SPEC N2)
+
+POST   /run/{job}     a form with one file: 200 and the ZIP, be it that the program failed; 423 while it runs here
+DELETE /jobs/{job}    end it: 202
+GET    /health /capacity /metrics /openapi.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from wakugumi import __version__
+from wakugumi.adapters.receive import Received, receive_file
+from wakugumi.adapters.visit import PageAt, Refusal, Reply, Visit
+from wakugumi.core.job import JobId
+from wakugumi.core.meters import Family, counter, gauge
+from wakugumi.core.run_meters import run_families
+from wakugumi.errors import Refused
+from wakugumi.limits import RUNNING_RETRY_AFTER_S
+from wakugumi.roles.http_job import JobForm, job_of, request_of
+from wakugumi.roles.node import Node
+from wakugumi.roles.station import Finished
+from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
+from wakugumi.roles.zip_answer import answer_of
+from wakugumi.wire.message import read_result
+
+_JSON: Final = "application/json"
+
+
+def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageAt]:
+    """All pages of a node."""
+    station = node.station
+    return [
+        PageAt("POST", "/run/", partial(_run, node)),
+        PageAt("DELETE", "/jobs/", partial(_cancel, node)),
+        *wayside_pages(
+            "node",
+            __version__,
+            lambda: STOPPING if station.stopping else OK,
+            lambda: {"running": station.running, "limit": station.limit},
+            lambda: node_families(node),
+            openapi,
+        ),
+    ]
+
+
+def node_families(node: Node) -> Iterable[Family]:
+    """What is told of a node, and of the programs that it ran."""
+    station = node.station
+    yield from run_families(station.counts, running=station.running, limit=station.limit, free=station.free)
+    yield gauge("wakugumi_node_receive_slots", "Inputs that may be on their way at once.", node.receive_slots)
+    yield gauge("wakugumi_node_receiving", "Inputs that are on their way.", node.receiving)
+    yield gauge("wakugumi_node_answering", "Callers that wait for a job, or for the end of its answer.", node.answering)
+    yield counter(
+        "wakugumi_node_receive_busy_total", "Callers sent away because too many were sending.", node.receive_busy
+    )
+
+
+async def _run(node: Node, visit: Visit) -> Reply:
+    name, job = job_of(visit)
+    form = JobForm.of(visit)
+    node.begin_answer()
+    is_ours = True
+    try:
+        finished = await node.admit(job, visit.content_length)
+        if finished is None:
+            finished = await _run_anew(node, visit, job, form)
+        is_ours = False  # Whoever ends the answer says so.
+        return await answer_of(name, read_result(job, finished.payload), finished.parts, partial(_end, node, finished))
+    finally:
+        if is_ours:
+            node.end_answer()
+
+
+async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm) -> Finished:
+    if node.station.is_running(job):
+        raise _running(visit.job)
+    with node.receive_slot():
+        received = await receive_file(visit, node.folder, bytes_max=node.input_bytes_max)
+    if node.station.is_running(job):  # Somebody else was quicker.
+        _drop(received)
+        raise _running(visit.job)
+    return await node.run(job, request_of(form, job, received), received)
+
+
+async def _cancel(node: Node, visit: Visit) -> Reply:
+    _name, job = job_of(visit)
+    if node.station.cancel(job):
+        return Reply(202, b'{"cancelled":true}', _JSON)
+    finished = await node.station.finished(job)
+    if finished is None:
+        raise Refused("unknown-job", f"no job {visit.job} runs here, or is kept", "")
+    finished.close()
+    return Reply(202, b'{"cancelled":false}', _JSON)
+
+
+def _end(node: Node, finished: Finished) -> None:
+    finished.close()
+    node.end_answer()
+
+
+def _running(name: str) -> Refusal:
+    text = f"job {name} runs here already"
+    return Refusal(423, "running", text, {"Retry-After": str(RUNNING_RETRY_AFTER_S)})
+
+
+def _drop(received: Received) -> None:
+    if received.path is not None:
+        received.path.unlink(missing_ok=True)

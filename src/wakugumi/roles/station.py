@@ -1,0 +1,373 @@
+"""The place where a machine's jobs run, whoever wants them: a leader that it dialled, and callers of its own.
+
+    leader ◄──► leader_link ──┐
+                              ├── events, effects ──► slots         never more runs at once than there are slots
+    node ── run, cancel ──────┘
+                              └── start, kill, load ──► runner
+
+All decisions are made in `slots`. A station without a leader serves its callers alone, and one that nobody calls is a
+worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+from wakugumi.adapters.caches import CacheFolder
+from wakugumi.adapters.drive import Drive
+from wakugumi.adapters.net import Address
+from wakugumi.adapters.process import Programs
+from wakugumi.adapters.tasks import Tasks
+from wakugumi.core import slots_events as ev
+from wakugumi.core.job import JobId
+from wakugumi.core.runs import Runs
+from wakugumi.core.slots import Slots
+from wakugumi.core.slots_events import SlotsDo, SlotsEvent
+from wakugumi.core.subject import SubjectError, worker_patterns
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits import (
+    CPU_CAP,
+    CPU_CAP_MAX,
+    CPU_CAP_MIN,
+    CREDIT_MAX,
+    DONE_TTL_S,
+    WORKER_NAME_CHARS_MAX,
+    WORKER_SLOTS,
+)
+from wakugumi.roles.brought import Brought
+from wakugumi.roles.leader_link import Dial, LeaderLink
+from wakugumi.roles.runner import Runner
+from wakugumi.roles.serving import Serving, serve, where_to_serve
+from wakugumi.roles.supply import Supply
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+
+log = logging.getLogger("wakugumi.worker")
+
+
+class Finished:
+    """A finished job's result. While it is open, what it names stays on the disk: close it, or use it as a context."""
+
+    __slots__ = ("_let_go", "parts", "payload")
+
+    def __init__(self, payload: bytes, parts: Mapping[str, Path], let_go: Callable[[], None] | None = None) -> None:
+        self.payload = payload
+        """The encoded JobResult."""
+        self.parts = parts
+        """What did not fit it, by the names of `adapters.parts`: ARCHIVE, STDOUT, STDERR."""
+        self._let_go = let_go
+
+    def close(self) -> None:
+        let_go, self._let_go = self._let_go, None
+        if let_go is not None:
+            let_go()
+
+    def __enter__(self) -> Finished:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Station:
+    """One machine's slots and what runs in them. Make it inside a running loop, then `serve` once."""
+
+    def __init__(
+        self,
+        leader: Address | Dial | None,
+        programs: Programs,
+        jobs_folder: Path,
+        *,
+        patterns: str = "",
+        name: str = "",
+        slots: int = WORKER_SLOTS,
+        cpu_cap: float | None = CPU_CAP,
+        copy_in: bool = False,
+        cache_folder: Path | None = None,
+        cache_bytes: int = 0,
+        serve: Address | None = None,
+        advertise: Address | None = None,
+        done_ttl_s: float = DONE_TTL_S,
+        interrupted_ttl_s: float = 0.0,
+    ) -> None:
+        """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
+        below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`. Finished
+        jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`.
+
+        Raises ConfigError for what no leader would accept, and for folders that cannot be used.
+        """
+        _check(patterns, name, slots, cpu_cap)
+        loop = asyncio.get_running_loop()
+        self._serve_at = where_to_serve(leader if isinstance(leader, Address) else None, serve, advertise)
+        self._advertise = advertise
+        self._serving: Serving | None = None
+        self._stopped = asyncio.Event()
+        self._waiting: dict[JobId, list[asyncio.Future[bytes]]] = {}
+        """Callers of this machine, by what they wait for."""
+        self._brought: dict[JobId, tuple[bytes, Brought]] = {}
+        """Files of jobs that were not started yet, and with which request they came."""
+        self._reading: dict[JobId, int] = {}
+        """Results that are open, and how often."""
+        self._slots = Slots(slots, float("inf") if cpu_cap is None else cpu_cap, done_ttl_s)
+        self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
+        self._post = self._drive.post
+        self._runner = Runner(
+            loop,
+            programs,
+            jobs_folder,
+            self._ended,
+            worker_name=name,
+            is_owed=self._is_needed,
+            copy_in=copy_in,
+            done_ttl_s=done_ttl_s,
+            interrupted_ttl_s=interrupted_ttl_s,
+        )
+        self.worker_id = self._runner.worker_id
+        self._act: dict[type[object], Callable[[Any], None]] = {
+            ev.StartProgram: self._start_program,
+            ev.KillProgram: self._kill_program,
+            ev.LoadResult: self._load_result,
+            ev.ForgetResult: self._forget_result,
+            ev.MeasureCpu: self._measure_cpu,
+            ev.AnswerCaller: self._answer_caller,
+            ev.RefuseCaller: self._refuse_caller,
+            ev.Stopped: self._stop,
+        }
+        self.link: LeaderLink | None = None
+        self.supply: Supply | None = None
+        if leader is not None:
+            hello = ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER), slots))
+            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=patterns, payload=hello)
+            self.link = LeaderLink(leader, frame, self._runner, self._post)
+            folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
+            self.supply = Supply(loop, folder, self._runner.folder, self.link.send, self._input_changed)
+            self._runner.supply = self.supply
+            self.link.connect(self.supply)
+            self._act |= self.link.act
+
+    @property
+    def folder(self) -> str:
+        """Where the jobs' directories are, which is nobody else's."""
+        return self._runner.folder
+
+    @property
+    def limit(self) -> int:
+        """How many slots there are."""
+        return self._slots.slots
+
+    @property
+    def running(self) -> int:
+        """How many jobs run, whoever wants them."""
+        return self._slots.running
+
+    @property
+    def free(self) -> int:
+        """How many slots a caller can have now."""
+        return self._slots.free
+
+    @property
+    def stopping(self) -> bool:
+        return self._slots.leaving or self._stopped.is_set()
+
+    @property
+    def counts(self) -> Runs:
+        return self._runner.counts
+
+    def is_running(self, job: JobId) -> bool:
+        """Does it run, or is it about to?"""
+        return self._slots.has(job)
+
+    async def run(self, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None) -> Finished:
+        """The result of a job: the one it has, if that is OK; else that of the run which is under way, or of a new one.
+
+        `bring` has files of this disk for those inputs that the request names without their content; they are the
+        station's from now on, whatever becomes of the job. Whoever gives up waiting does not end the job.
+        Raises Refused: busy, stopping, cancelled.
+        """
+        try:
+            if self.stopping:
+                raise Refused("stopping", "this machine takes no more jobs")
+            if job in self._reading and not self._slots.has(job):
+                return self._read_again(job)
+            waiting = self._waiting.setdefault(job, [])
+            if bring and not waiting and not self._slots.has(job):
+                self._brought[job] = payload, Brought(bring)
+                bring = None
+        finally:
+            if bring:
+                Brought(bring).remove()
+        told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        waiting.append(told)
+        self._post(ev.Wanted(job, payload, ms.read_slots(payload)))
+        return self._open(job, await told)
+
+    async def finished(self, job: JobId) -> Finished | None:
+        """What the disk has of a job that does not run: OK or FAILED. None if nothing."""
+        if self._slots.has(job) or self._stopped.is_set():
+            return None
+        payload = self._runner.load(job)
+        return None if payload is None else self._open(job, payload)
+
+    def cancel(self, job: JobId) -> bool:
+        """End it, whoever it is for; those who wait are told. False if it does not run."""
+        if not self._slots.has(job):
+            return False
+        self._post(ev.CancelWanted(job))
+        return True
+
+    async def serve(self) -> None:
+        """Until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
+        self._post(ev.Recovered(self._runner.finished_before()))
+        if self._serve_at is not None and self.supply is not None:
+            self._serving = await serve(self.supply.folder.store, self._serve_at, self._advertise)
+            self.supply.url, self.supply.key = self._serving.url, self._serving.key
+        tasks = Tasks()
+        ends: set[asyncio.Future[Any]] = {self._drive.failed}
+        ends.add(tasks.start(self._stopped.wait(), name="worker stopped"))
+        if self.link is not None:
+            ends.add(tasks.start(self.link.stay_linked(), name="worker's connection"))
+        try:
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in done:
+                end.result()
+        finally:
+            await tasks.close()
+            await self._close()
+        log.info("worker %s stopped", UUID(bytes_le=self.worker_id))
+
+    def request_stop(self) -> None:
+        """Finish what runs, deliver, and stop; asked again, stop now."""
+        if self._slots.leaving:
+            log.info("stopping now: running=%d, given up", self._slots.running)
+        else:
+            log.info(
+                "draining: running=%d unconfirmed=%d; ask again to stop at once",
+                self._slots.running,
+                self._slots.unconfirmed,
+            )
+        self._post(ev.StopAsked())
+
+    async def _close(self) -> None:
+        """First the programs, then the connection: its end makes the leader give their jobs to others."""
+        self._stopped.set()
+        self._drive.close()
+        for job in list(self._waiting):
+            self._refuse_caller(ev.RefuseCaller(job, "stopping", "this machine stops, and the job with it"))
+        if self.link is not None:
+            await self.link.deliveries.close()
+        await self._runner.close()
+        if self._serving is not None:
+            await self._serving.close()
+        if self.supply is not None:
+            await self.supply.close()
+        if self.link is not None:
+            await self.link.close()
+
+    # What the runner and the supply say.
+
+    def _ended(self, job: JobId, payload: bytes, ok: bool, reason: str) -> None:
+        self._post(ev.Ended(job, ok, reason, payload))
+
+    def _is_needed(self, job: JobId) -> bool:
+        return self._slots.owes(job) or job in self._reading
+
+    def _input_changed(self, job: JobId) -> None:
+        self._runner.kill(job, "input-changed")
+
+    # What `slots` asks for.
+
+    def _perform(self, effects: Sequence[SlotsDo]) -> None:
+        act = self._act
+        for effect in effects:
+            act[type(effect)](effect)
+
+    def _start_program(self, effect: ev.StartProgram) -> None:
+        if self._brought and (brought := self._brought.pop(effect.job, None)) is not None:
+            payload, files = brought
+            if payload is effect.payload:
+                self._runner.start(effect.job, payload, files)
+                return
+            files.remove()
+        self._runner.start(effect.job, effect.payload)
+
+    def _kill_program(self, effect: ev.KillProgram) -> None:
+        self._runner.kill(effect.job, effect.code)
+
+    def _load_result(self, effect: ev.LoadResult) -> None:
+        payload = self._runner.load(effect.job)
+        if payload is None:
+            self._post(ev.ResultLoaded(effect.job, False, None))
+        else:
+            head = ms.read_ack(payload)
+            self._post(ev.ResultLoaded(effect.job, head.status == ms.OK, payload, head.reason or ""))
+
+    def _forget_result(self, effect: ev.ForgetResult) -> None:
+        self._runner.unmark(effect.job)
+
+    def _measure_cpu(self, _effect: ev.MeasureCpu) -> None:
+        self._post(ev.CpuMeasured(self._runner.others_cpu_share()))
+
+    def _answer_caller(self, effect: ev.AnswerCaller) -> None:
+        self._drop_brought(effect.job)
+        for told in self._waiting.pop(effect.job, ()):
+            if not told.done():
+                told.set_result(effect.payload)
+
+    def _refuse_caller(self, effect: ev.RefuseCaller) -> None:
+        self._drop_brought(effect.job)
+        waiting = self._waiting.pop(effect.job, ())
+        self.counts.busy += len(waiting) if effect.code == "busy" else 0
+        for told in waiting:
+            if not told.done():
+                told.set_exception(Refused(effect.code, effect.text))
+
+    def _stop(self, _effect: ev.Stopped) -> None:
+        self._stopped.set()
+
+    # What callers get.
+
+    def _open(self, job: JobId, payload: bytes) -> Finished:
+        """Raises Refused if what it names is gone."""
+        parts = self._runner.parts(job, payload)
+        if not parts:
+            return Finished(payload, parts)
+        self._reading[job] = self._reading.get(job, 0) + 1
+
+        def let_go() -> None:
+            self._reading[job] -= 1
+            if not self._reading[job]:
+                del self._reading[job]
+
+        return Finished(payload, parts, let_go)
+
+    def _read_again(self, job: JobId) -> Finished:
+        """Its result is being read by others: if it is a failure, a new run would take it away from under them."""
+        payload = self._runner.load(job)
+        if payload is None or ms.read_ack(payload).status != ms.OK:
+            raise Refused("busy", "others are still reading what its last run made")
+        return self._open(job, payload)
+
+    def _drop_brought(self, job: JobId) -> None:
+        if self._brought and (brought := self._brought.pop(job, None)) is not None:
+            brought[1].remove()
+
+
+def _check(patterns: str, name: str, slots: int, cpu_cap: float | None) -> None:
+    try:
+        worker_patterns(patterns, name)
+    except SubjectError as error:
+        raise ConfigError(str(error), "patterns are dot-separated words with * and >: see docs/WORDS.md") from None
+    if len(name) > WORKER_NAME_CHARS_MAX or not name.isprintable():
+        raise ConfigError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters, not {name[:80]!r}")
+    if not 1 <= slots <= CREDIT_MAX:
+        raise ConfigError(f"a worker runs 1 to {CREDIT_MAX} jobs at once, not {slots}", "see WORKER_MAX_PAR")
+    if cpu_cap is not None and not CPU_CAP_MIN <= cpu_cap <= CPU_CAP_MAX:
+        raise ConfigError(f"the CPU cap is {CPU_CAP_MIN:.2f} to {CPU_CAP_MAX:.2f}, not {cpu_cap}", "see WORKER_CPU_CAP")
