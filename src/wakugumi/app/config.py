@@ -174,7 +174,7 @@ LINES: Final = Setting("lines", "9099")
 """Where a node is reached."""
 PROGRAM: Final = Setting("program", "")
 COMMAND: Final = Setting("command", "")
-"""What a node runs for jobs that name no program."""
+"""What a node runs for jobs that name no program; the former also a leader, for jobs by HTTP."""
 RECEIVE: Final = Setting("receive", RECEIVE_SLOTS, least=1, most=CONNECTIONS_MAX)
 INPUT_BYTES: Final = Setting("input-bytes", f"{NODE_INPUT_BYTES_MAX // 10**9}GB")
 RETRY_AFTER_S: Final = Setting("retry-after", RUN_RETRY_AFTER_S, least=1, most=86_400)
@@ -189,8 +189,6 @@ CLIENT_ID: Final = Setting("client-id", "")
 OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
 LOG_LEVEL: Final = Setting("log-level", "info", choices=("debug", "info", "warning", "error"))
 LOG_JSON: Final = Setting("log-json", False)
-PROGRAM: Final = Setting("program", "")
-"""Of jobs by HTTP that name none."""
 HTTP_CAP: Final = Setting("http-cap", HTTP_CLIENT_CAP, least=1, most=CLIENT_CAP_MAX)
 
 ALL: Final[tuple[Setting[Any], ...]] = (
@@ -241,7 +239,6 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     OUTPUT,
     LOG_LEVEL,
     LOG_JSON,
-    PROGRAM,
     HTTP_CAP,
 )
 
