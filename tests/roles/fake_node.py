@@ -57,6 +57,8 @@ class FakeNode:
         """What it answers to every job instead of running it."""
         self.files: Callable[[bytes], dict[str, bytes]] = lambda content: {"out": content.upper()}
         self.heads = {"Waku-Status": "OK", "Waku-Exit-Code": "0", "Waku-Run-Seconds": "0.5", "Waku-Worker": "fake"}
+        self.polls = 0
+        """How often it was asked what it has free."""
         self.asked: list[Asked] = []
         self.began: list[str] = []
         """Jobs whose programs it started."""
@@ -104,6 +106,7 @@ class FakeNode:
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         parts = urlsplit(target)
         if parts.path == "/capacity":
+            self.polls += 1
             said = {"running": len(self.running) + self.others, "limit": self.limit + self.lies}
             return _send(writer, 200, json.dumps(said).encode() if self.capacity is None else self.capacity)
         trick = self.tricks.pop(0) if self.tricks and method == "POST" else ""

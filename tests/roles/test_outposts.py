@@ -14,6 +14,7 @@ from tests.certificates import make_certificates
 from tests.roles.a_leader import DEADLINE_S, Running, a_leader
 from tests.roles.fake_node import FakeNode, a_node
 
+from wakugumi.adapters import calls
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.places import FolderPlace
 from wakugumi.adapters.tls import client_context, server_context
@@ -228,6 +229,20 @@ async def test_a_node_that_says_nothing_is_hung_up_on(monkeypatch: pytest.Monkey
         await node.until(lambda node: len(node.asked) >= 2)
         node.capacity = None
         assert (await job).ok
+
+
+async def test_jobs_that_take_every_connection_do_not_make_a_node_seem_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "CALLS_MAX", 1)
+    monkeypatch.setattr(outposts, "NODE_POLL_TIMEOUT_S", 0.5)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.go.clear()
+        jobs = [await hand_in(grid) for _ in range(2)]
+        await node.until(lambda node: node.running)
+        polls = node.polls
+        await node.until(lambda node: node.polls >= polls + 5)
+        assert not any(worker.rests for worker in leader.machine.roster)
+        node.go.set()
+        assert all([(await job).ok for job in jobs])
 
 
 @pytest.mark.parametrize("said", [b"", b"[1,2]", b'{"running":-1,"limit":3}', b'{"limit":3}', b"x" * 100_000])

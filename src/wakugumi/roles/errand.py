@@ -52,6 +52,8 @@ from wakugumi.wire.run_query import run_query
 _SENT_BYTES: Final = 256 * KIB
 _HELD_BYTES: Final = 1 * MIB
 """Of an answer, in memory: what is larger goes to the disk as it comes."""
+_AT_ONCE_BYTES: Final = 16 * KIB
+"""A ZIP of this size is taken apart sooner than another thread would be found for it."""
 _TAIL_BYTES: Final = 64 * KIB
 """What a result tells of stdout and stderr where it cannot tell all."""
 _PROBLEM_BYTES_MAX: Final = 64 * KIB
@@ -215,7 +217,10 @@ class Errand:
         with _Scratch(self._blobs) as scratch:
             file = await scratch.receive(answer)
             try:
-                result, blobs = await asyncio.to_thread(scratch.result, bare, file)
+                if isinstance(file, BytesIO) and len(file.getbuffer()) <= _AT_ONCE_BYTES:
+                    result, blobs = scratch.result(bare, file)
+                else:
+                    result, blobs = await asyncio.to_thread(scratch.result, bare, file)
             except Refused as no:
                 return self._failed(no.code, no.message)
         output = "" if ok else (result.stderr or result.stdout)[-OUTPUT_TAIL_CHARS_MAX:]

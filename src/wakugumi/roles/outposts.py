@@ -71,13 +71,16 @@ class Outposts:
 
     def __init__(self, leader: Leader, nodes: Sequence[NodeAt], tls: ssl.SSLContext | None = None) -> None:
         self._calls = Calls(tls)
+        self._questions = Calls(tls)
+        """Apart from the jobs: a thousand of these may be under way, and none of them is to make a node seem dead."""
         leader.has_nodes = True
-        self.all = [Outpost(leader, self._calls, node) for node in nodes]
+        self.all = [Outpost(leader, self._calls, self._questions, node) for node in nodes]
 
     async def close(self) -> None:
         """The nodes go on with what they run."""
         await asyncio.gather(*(outpost.close() for outpost in self.all))
         await self._calls.close()
+        await self._questions.close()
 
 
 class _Capacity(msgspec.Struct, frozen=True, gc=False):
@@ -88,11 +91,12 @@ class _Capacity(msgspec.Struct, frozen=True, gc=False):
 class Outpost:
     """One node, as a worker of its leader."""
 
-    def __init__(self, leader: Leader, calls: Calls, node: NodeAt) -> None:
+    def __init__(self, leader: Leader, calls: Calls, questions: Calls, node: NodeAt) -> None:
         self.node = node
         self.id = WorkerId(uuid5(_NAMESPACE, node.url).bytes_le)
         self._leader = leader
         self._calls = calls
+        self._questions = questions
         self._post = leader.drive.post
         self._tasks = Tasks()
         self._errands: dict[JobId, tuple[Errand, asyncio.Task[None]]] = {}
@@ -231,7 +235,7 @@ class Outpost:
     async def _call_off(self, job: JobId) -> None:
         url = f"{self.node.url}/jobs/{show_job_id(job)}"
         with contextlib.suppress(Lost, TimeoutError):
-            async with asyncio.timeout(NODE_POLL_TIMEOUT_S), self._calls.call("DELETE", url):
+            async with asyncio.timeout(NODE_POLL_TIMEOUT_S), self._questions.call("DELETE", url):
                 if job not in self._errands:
                     self._left.pop(job, None)
 
@@ -263,7 +267,7 @@ class Outpost:
         """Raises Lost or PeerError."""
         url = f"{self.node.url}/capacity"
         try:
-            async with asyncio.timeout(NODE_POLL_TIMEOUT_S), self._calls.call("GET", url) as answer:
+            async with asyncio.timeout(NODE_POLL_TIMEOUT_S), self._questions.call("GET", url) as answer:
                 body = await answer.read(_CAPACITY_BYTES_MAX)
         except TimeoutError:
             raise Lost(f"{url} did not answer within {NODE_POLL_TIMEOUT_S:g} s", "slow") from None
