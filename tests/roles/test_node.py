@@ -255,7 +255,7 @@ async def test_what_an_earlier_life_was_receiving_is_removed(tmp_path: Path) -> 
 @pytest.mark.spec("N4", "G1")
 async def test_who_sends_nothing_gets_what_is_there_and_is_told_if_there_is_nothing(tmp_path: Path) -> None:
     async with a_node(tmp_path) as at:
-        nothing = b"POST /run/x HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
+        nothing = b"POST /run/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
         assert (await ask(at.http, nothing)).status == 400
         first = await ask(at.http, run("x"))
         again = await ask(at.http, nothing)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from tests.roles.a_node import ANode, Got, a_node, ask, form, post, say
 
-from wakugumi.adapters import lines, web_server
+from wakugumi.adapters import lines, web_connection, web_server
 from wakugumi.core.job import job_id_from_name, show_job_id
 from wakugumi.limits import LINE_BYTES_MAX, MIB
 
@@ -202,6 +202,22 @@ async def test_who_stops_in_the_midst_is_told_or_gone_and_holds_nothing(
             writer.transport.abort()
             await at.until("node.receiving == 0")
         assert (at.runs, jobs_in(at)) == (0, [])
+
+
+async def test_who_does_not_read_its_answer_is_cut_off_and_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (web_server, web_connection, lines):
+        monkeypatch.setattr(module, "BODY_RECEIVED_MIN_S", 0.2)
+    async with a_node(tmp_path, "large") as at:
+        for port, request in ((at.http, post("/run/x", form(b"x"))), (at.lines, b"JOB x a 1\nx")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            writer.write(request)
+            await at.until("node.answering == 1")
+            await at.until("node.answering == 0")
+            assert at.runs == 1
+            writer.transport.abort()
+            del reader
 
 
 async def test_a_crowd_of_slow_ones_leaves_when_its_time_is_over(

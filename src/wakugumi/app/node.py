@@ -64,7 +64,7 @@ LinesAt = Annotated[
     ),
 ]
 LeaderAt = Annotated[
-    str | None, Parameter(name="--leader", help="HOST:PORT of a leader to work for as well. [WAKU_LEADER]")
+    str | None, Parameter(name="--leader", help="HOST:PORT of a leader to work for as well; none if nothing is said.")
 ]
 Pattern = Annotated[str, Parameter(show_default=False, help="Which jobs it takes from the leader, as with a worker.")]
 
@@ -168,7 +168,6 @@ def node(
     for one in (by_http, by_line):
         if one is not None:
             check_binding(one.host, allow_open=allow_open or asks)
-    known = config.LEADER.value(leader)
     size = config.INPUT_BYTES.value(bounds.input_bytes)
     settings = _Settings(
         programs=programs_folder(programs),
@@ -181,10 +180,11 @@ def node(
         lines=by_line,
         is_same=at_lines == SAME or (by_http == by_line and by_http is not None and by_http.port != 0),
         tls=context,
-        leader=parse_address(known) if known else None,
+        # Not WAKU_LEADER: that says whom this user's commands ask, not whom this machine works for.
+        leader=parse_address(leader) if leader else None,
         pattern=pattern,
         name=config.NAME.value(name),
-        cache=keeping(cache, cache_bytes) if known else Keeping(None, 0, None, None),
+        cache=keeping(cache, cache_bytes) if leader else Keeping(None, 0, None, None),
         receive=config.RECEIVE.value(bounds.receive),
         input_bytes=parse_bytes(size, "--input-bytes"),
         retry_after_s=config.RETRY_AFTER_S.value(bounds.retry_after),
