@@ -240,6 +240,7 @@ class Gateway:
             raise
         except Refused as error:  # the store says no
             log.warning("job %s: %s", flight.row.name, error)
+            flight.take_back()
             flight.tell(Problem(503, error.code, error.message, error.hint))
             if flight.row.is_async:
                 await asyncio.sleep(GATEWAY_AGAIN_MAX_S)
