@@ -9,6 +9,7 @@ import pytest
 from tests.roles.fake_group import (
     FAILED,
     FORM,
+    Asked,
     Caller,
     Said,
     a_gateway,
@@ -331,3 +332,40 @@ async def test_what_it_says_of_itself(tmp_path: Path) -> None:
         text = (await call(gate.port, "GET", "/metrics")).body.decode()
         assert 'wakugumi_gateway_jobs_total{outcome="ok"} 1' in text
         assert 'wakugumi_gateway_group_up{group="b"} 1' in text
+
+
+async def test_who_comes_after_an_answer_broke_off_waits_for_the_next_one(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        large = bytes(2_000_000)
+
+        async def half_then_whole(asked: Asked) -> Said | None:
+            if len(group.dispatched) == 1:
+                return Said(200, large[:1_000_000], {"Content-Length": str(len(large)), "Waku-Status": "OK"})
+            return await group.hold(asked)
+
+        group.behave = half_then_whole
+        loop = asyncio.get_running_loop()
+        first = loop.create_task(submit(gate.port, "monday"))
+        await until(lambda: len(group.dispatched) == 2)
+        second = loop.create_task(submit(gate.port, "monday"))
+        await until(lambda: gate.server.pages.submits >= 1)
+        group.open.set()
+        heard = await second
+        assert (heard.status, heard.body) == (200, b"PK by a")
+        [cut_off] = await asyncio.gather(first, return_exceptions=True)
+        assert isinstance(cut_off, asyncio.IncompleteReadError) or cut_off == heard, "half an answer is never taken"
+
+
+async def test_an_answer_that_the_disk_does_not_take_is_told_and_asked_for_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.say(a_result("monday", bytes(1_000_000)))
+        with monkeypatch.context() as patch:
+            patch.setattr("wakugumi.adapters.spool.DISK_FREE_MIN_BYTES", 1 << 60)
+            heard = await submit(gate.port, "monday")
+            assert (heard.status, heard.code) == (503, "disk-full")
+            assert int(heard.head["retry-after"]) >= 1
+        await until(lambda: gate.server.gateway.flights == {})
+        assert (await submit(gate.port, "monday")).body == bytes(1_000_000)
+        await until(lambda: open_files(tmp_path) == [])

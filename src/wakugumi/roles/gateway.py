@@ -84,6 +84,11 @@ class Flight:
         if not self._outcome.done():
             self._outcome.set_result(outcome)
 
+    def take_back(self) -> None:
+        """What was told will not be whole. Who has begun to read it is cut off; who comes from now on waits."""
+        if self._outcome.done():
+            self._outcome = asyncio.get_running_loop().create_future()
+
 
 class Gateway:
     """One of the gateways of a store."""
@@ -235,6 +240,7 @@ class Gateway:
             raise
         except Refused as error:  # the store says no
             log.warning("job %s: %s", flight.row.name, error)
+            flight.take_back()
             flight.tell(Problem(503, error.code, error.message, error.hint))
             if flight.row.is_async:
                 await asyncio.sleep(GATEWAY_AGAIN_MAX_S)
@@ -309,6 +315,7 @@ class Gateway:
             if answer.size is not None and spool.size != answer.size:
                 raise Lost(f"{answer.size - spool.size} bytes of the answer are missing", "dead")
         except BaseException:
+            flight.take_back()
             spool.close()
             raise
         return answered

@@ -179,8 +179,8 @@ class GatewayPages:
                     outcome = await self._received(entered, spool, coming)
             else:
                 outcome = await flight.outcome()
-            if not isinstance(outcome, Gone):
-                return await self._reply(new.job, outcome)
+            if (reply := await self._reply(new.job, outcome)) is not None:
+                return reply
 
     async def _received(self, flight: Flight, spool: Spool, coming: AsyncIterator[bytes]) -> Outcome:
         """The outcome of a flight whose body is still on its way. It may come first; then the rest is not wanted."""
@@ -212,18 +212,17 @@ class GatewayPages:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LOOK_MAX_S)
 
-    async def _reply(self, job: JobId, outcome: Outcome) -> Reply:
+    async def _reply(self, job: JobId, outcome: Outcome) -> Reply | None:
+        """None: who still wants it asks anew. Raises Refusal."""
         match outcome:
             case Answered(status, head, size, body):
                 if isinstance(body, Content):
                     return _answer(status, head, self._gateway.spools.read(body), body.size)
                 try:
                     return _answer(status, head, body.pieces(), size)
-                except Lost:  # It was on its way, and is kept now.
+                except Lost:  # It was on its way, and is kept now, or broke off before we came.
                     row = await self._gateway.store.get(job)
-                    if row is None or row.answer is None:
-                        raise
-                    return self._kept(row)
+                    return None if row is None or row.answer is None else self._kept(row)
             case Problem(status, code, detail, hint):
                 headers = _RETRY_AFTER if status == 503 else {}
                 raise Refusal(status, code, detail, dict(headers), hint)
@@ -231,7 +230,7 @@ class GatewayPages:
                 self.busy.add("no-group")
                 raise Refusal(503, "no-group", detail, _RETRY_AFTER)
             case Gone():
-                raise AssertionError("who is told that asks anew")
+                return None
 
     def _kept(self, row: Row) -> Reply:
         assert row.answer is not None
