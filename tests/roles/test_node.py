@@ -244,6 +244,18 @@ async def test_a_node_that_stops_takes_nothing_new_and_answers_who_waits(tmp_pat
         assert (await first).status == 200
 
 
+@pytest.mark.spec("N4")
+async def test_a_job_whose_time_is_over_is_gone_and_runs_anew(tmp_path: Path) -> None:
+    async with a_node(tmp_path, keep_s=0.1) as at:
+        assert (await ask(at.http, run("x"))).status == 200
+        done = Path(at.node.station.folder) / show_job_id(job_id_from_name("x")) / ".done"
+        async with asyncio.timeout(20):
+            while done.exists():  # noqa: ASYNC110, ASYNC240 - a folder rings no bell
+                await asyncio.sleep(0.02)
+        assert (await ask(at.http, run("x"))).status == 200
+        assert at.runs == 2
+
+
 async def test_what_an_earlier_life_was_receiving_is_removed(tmp_path: Path) -> None:
     async with a_node(tmp_path) as at:
         folder = at.node.folder
