@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -250,7 +252,7 @@ async def test_a_job_whose_time_is_over_is_gone_and_runs_anew(tmp_path: Path) ->
         assert (await ask(at.http, run("x"))).status == 200
         done = Path(at.node.station.folder) / show_job_id(job_id_from_name("x")) / ".done"
         async with asyncio.timeout(20):
-            while done.exists():  # noqa: ASYNC110, ASYNC240 - a folder rings no bell
+            while done.exists():  # noqa: ASYNC110 - a folder rings no bell
                 await asyncio.sleep(0.02)
         assert (await ask(at.http, run("x"))).status == 200
         assert at.runs == 2
@@ -262,3 +264,17 @@ async def test_what_an_earlier_life_was_receiving_is_removed(tmp_path: Path) -> 
     (folder / "received-1").write_bytes(b"half of it")
     async with a_node(tmp_path):
         assert left_in(folder) == []
+
+
+@pytest.mark.spec("N1")
+async def test_the_few_lines_of_the_document_speak_to_a_node(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "NODES.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    (tmp_path / "input.txt").write_text("hello")
+    async with a_node(tmp_path) as at:
+        spoken = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code.replace("9099", str(at.lines)), cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await spoken.communicate()
+        assert said.startswith(b"b'OK ")
+        assert at.runs == 1
