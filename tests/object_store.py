@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wakugumi.app.drill_fleet import free_port
+from wakugumi.app.ports import free_port
 
 WEED = shutil.which("weed", path=os.path.dirname(sys.executable))
 DEADLINE_S = 60.0

@@ -465,7 +465,9 @@ GATEWAY_RETRY_AFTER_S: Final = 2.0
 GATEWAY_AGAIN_MAX_S: Final = 5.0
 """The longest pause before an asynchronous job that no group took is offered again."""
 GROUP_POLL_S: Final = 2.0
-"""How often a group is asked for its capacity, and how long it has to answer."""
+"""How often a group is asked for its capacity."""
+GROUP_ANSWER_S: Final = 2.0
+"""How long it has to answer that, and to take a connection."""
 GROUP_MISSES_MAX: Final = 3
 """A group that did not answer so many polls is gone: what waits there goes to another."""
 GROUP_EMPTY_S: Final = 10.0

@@ -12,7 +12,7 @@ from tests.object_store import WEED, an_object_store
 
 from wakugumi.adapters.blobs import BlobStore, ref_of_bytes
 from wakugumi.adapters.places import Place, open_place
-from wakugumi.app.drill_fleet import free_port
+from wakugumi.app.ports import free_port
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits import MIB
 from wakugumi.wire.message import BlobRef

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -274,3 +275,14 @@ async def until_state(port: int, name: str, *states: str) -> Any:
 
 def left_on_disk(folder: Path) -> list[str]:
     return [path.name for path in (folder / "contents").iterdir()]
+
+
+def open_files(folder: Path) -> list[str]:
+    """Of this process, below the folder, also those without a name."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            path = str(Path(f"/proc/self/fd/{number}").readlink())
+            if path.startswith(str(folder / "contents")):
+                found.append(path)
+    return found

@@ -18,6 +18,7 @@ from tests.roles.fake_group import (
     form,
     groups_of,
     left_on_disk,
+    open_files,
     submit,
     until,
     until_state,
@@ -97,7 +98,7 @@ async def test_the_next_group_gets_it_and_the_client_sends_its_body_once(tmp_pat
 
 @pytest.mark.spec("G2")
 async def test_a_group_that_answers_no_poll_is_left_for_the_next(tmp_path: Path) -> None:
-    async with groups_of("a", "b") as [silent, good], a_gateway(tmp_path, [silent, good], poll_s=0.05) as gate:
+    async with groups_of("a", "b") as [silent, good], a_gateway(tmp_path, [silent, good], answer_s=0.2) as gate:
         silent.behave = silent.hold
         good.capacity = {"running": 8, "limit": 8, "queued": 9, "free": 0}
         seen = good.polls
@@ -179,7 +180,7 @@ async def test_when_every_group_says_that_the_job_is_dead_that_is_its_end(tmp_pa
 
 
 async def test_a_gone_group_is_not_tried(tmp_path: Path) -> None:
-    async with groups_of("a") as [group], a_gateway(tmp_path, [group], poll_s=0.05) as gate:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
         await group.stop()
         groups = gate.server.gateway.calls.groups
         await until(lambda: groups.is_gone("a"))
@@ -194,7 +195,7 @@ async def test_a_deserted_group_is_told_that_its_job_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.core.groups.GROUP_EMPTY_S", 0.3)
-    async with groups_of("a", "b") as [empty, other], a_gateway(tmp_path, [empty, other], poll_s=0.05) as gate:
+    async with groups_of("a", "b") as [empty, other], a_gateway(tmp_path, [empty, other]) as gate:
         other.capacity = {"running": 8, "limit": 8, "queued": 5, "free": 0}
         seen = other.polls
         await until(lambda: other.polls > seen + 1)
@@ -264,6 +265,7 @@ async def test_a_large_answer_streams_through_and_is_kept_as_a_file(tmp_path: Pa
         assert len(left_on_disk(tmp_path)) == 1
         assert (await call(gate.port, "GET", "/result/monday")).body == large
         assert (await submit(gate.port, "monday")).body == large
+        await until(lambda: open_files(tmp_path) == [])
 
 
 @pytest.mark.spec("G4")

@@ -17,6 +17,7 @@ from tests.roles.fake_group import (
     form,
     groups_of,
     left_on_disk,
+    open_files,
     submit,
     until,
 )
@@ -45,6 +46,7 @@ async def nothing_is_left(gate: GatewayHere, folder: Path) -> None:
     await until(lambda: gate.server.pages.submits == 0 and gate.server.gateway.flights == {})
     assert await gate.server.gateway.store.totals() == Totals()
     assert left_on_disk(folder) == []
+    await until(lambda: open_files(folder) == [])
     assert gate.server.gateway.queue == type(gate.server.gateway.queue)()
     assert [word for _, word, _ in gate.server.gateway.calls.groups.states(0.0)] == ["ok"]
     assert (await submit(gate.port, "afterwards")).status == 200
@@ -97,6 +99,7 @@ async def test_a_large_form_that_turns_out_bad_at_its_end_is_refused(
     body = form(b"x" * 1_000_000).replace(b"--xyz--", b"--xyz-x")
     heard = await call(gate.port, "POST", f"/submit/monday{query}", body, FORM)
     assert heard.status == 400
+    assert gate.server.gateway.flights == {}, "who is told no may send it again at once"
     await nothing_is_left(gate, tmp_path)
 
 

@@ -9,7 +9,13 @@ import pytest
 from tests.conformance.old_peers import OldWorker
 from tests.roles.a_group import Caller, a_group, get, nothing_is_left, pages_of, post
 from tests.roles.a_leader import Running
+from tests.roles.test_http_job import AVisit
 
+from wakugumi.core import events as ev
+from wakugumi.core.job import ClientId, ConnId, job_id_from_name
+from wakugumi.core.questions import AskDrain
+from wakugumi.core.subject import parse_subject
+from wakugumi.errors import Refused
 from wakugumi.roles import http_callers
 from wakugumi.roles.leader import HttpSettings
 
@@ -40,22 +46,52 @@ async def test_all_jobs_of_a_client_id_go_over_one_counter(leader: Running) -> N
 async def test_a_counter_that_nobody_uses_is_let_go_and_so_is_its_client(leader: Running) -> None:
     callers = pages_of(leader).callers
     callers._linger_s = 0.05
-    async with OldWorker(leader.port) as worker, Caller(leader.port) as caller:
-        await worker.hello("job.assign.>", credit=1)
-        await caller.send("/dispatch/one?client=desk")
-        job = await worker.assigned()
-    await nothing_is_left(leader)
-    assert callers.counters == 1, "the job that goes on is still its own"
+    async with OldWorker(leader.port) as worker:
+        await worker.hello("job.assign.>", credit=3)
+        async with Caller(leader.port) as caller:
+            await caller.send("/dispatch/one?client=desk")
+            job = await worker.assigned()
+        await nothing_is_left(leader)
+        async with Caller(leader.port) as caller:
+            await caller.send("/dispatch/two?client=other")
+            await worker.ack(await worker.assigned())
+            await caller.answer()
+        await leader.until(lambda machine: set(machine.callers.clients) == {"desk"})
+        assert callers.counters == 1, "the job that goes on is still its own"
+        await worker.ack(job)
+        await leader.until(lambda machine: not machine.callers.clients)
+    assert callers.counters == 0
+    assert not leader.leader.insiders
+    assert (await post(leader, "/dispatch/one?client=desk")).status == 200
+
+
+@pytest.mark.spec("L6")
+async def test_a_result_that_comes_for_who_left_is_not_the_answer_to_another_request(leader: Running) -> None:
+    callers = pages_of(leader).callers
     async with OldWorker(leader.port) as worker:
         await worker.hello("job.assign.>", credit=1)
-        await worker.ack(await worker.assigned(), ExitCode=0)
-        await leader.until(lambda machine: not machine.callers.clients)
-    assert job.msg_id
-    assert callers.counters == 0
-    insiders = leader.leader.insiders
-    assert not insiders
-    # And then again.
-    assert (await post(leader, "/dispatch/one?client=desk")).status == 200
+        async with Caller(leader.port) as caller:
+            await caller.send("/dispatch/one")
+            await worker.assigned()
+        await nothing_is_left(leader)
+        (conn,) = leader.machine.roster.by_conn
+        job = job_id_from_name("one")
+        leader.leader.drive.post(ev.Acked(conn, job, True, "", b""))
+
+        def another(conn: ConnId) -> ev.Submitted:
+            return ev.Submitted(conn, job, parse_subject("job.assign.pricer"), "pricer", 1.0, b"another request")
+
+        with pytest.raises(Refused) as caught:
+            await callers.wait_for(AVisit(), ClientId("http"), job, another)
+        assert caught.value.code == "conflict"
+
+
+async def test_a_worker_that_is_drained_adds_nothing_to_the_capacity(leader: Running) -> None:
+    async with OldWorker(leader.port) as worker:
+        await worker.hello("job.assign.>", credit=3)
+        await leader.until(lambda _: leader.leader.capacity()["free"] == 3)
+        await pages_of(leader).callers.ask(AskDrain(str(worker.id)))
+        assert leader.leader.capacity() == {"running": 0, "limit": 0, "queued": 0, "free": 0}
 
 
 async def test_only_so_many_client_ids_are_known_at_once(leader: Running) -> None:

@@ -278,3 +278,13 @@ async def test_the_few_lines_of_the_document_speak_to_a_node(
         await asyncio.to_thread(exec, code.replace("9099", str(at.lines)), names)
         assert capsys.readouterr().out.startswith("b'OK ")
         assert at.runs == 1
+
+
+@pytest.mark.spec("N4", "G1")
+async def test_who_sends_nothing_gets_what_is_there_and_is_told_if_there_is_nothing(tmp_path: Path) -> None:
+    async with a_node(tmp_path) as at:
+        nothing = b"POST /run/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        assert (await ask(at.http, nothing)).status == 400
+        first = await ask(at.http, run("x"))
+        again = await ask(at.http, nothing)
+        assert (again.status, again.files, at.runs) == (200, first.files, 1)

@@ -125,7 +125,7 @@ async def test_busy_is_no_attempt_and_the_job_goes_where_there_is_room() -> None
         liar.limit, liar.lies = 0, 4
         job = await hand_in(grid)
         await liar.until(lambda node: len(node.asked) >= 3)
-        assert "resting" in why(leader, job)
+        await leader.until(lambda _: "resting" in why(leader, job))
         async with a_node() as honest, known_to(leader, honest):
             assert (await job).ok
             assert (honest.began, liar.began) == ([job.id], [])
@@ -166,7 +166,7 @@ async def test_a_node_that_is_not_there_is_no_attempt_and_it_is_found_when_it_co
             job = await hand_in(grid)
             await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
             await leader.until(lambda machine: machine.jobs)
-            assert "resting" in why(leader, job)
+            await leader.until(lambda _: "resting" in why(leader, job))
             await node.start()
             assert (await job).ok
             known = next(iter(leader.machine.jobs.values()))
@@ -445,3 +445,39 @@ async def test_a_closed_leader_leaves_nothing_behind() -> None:
             while any("node" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         assert not leader.leader.insiders
+
+
+@pytest.mark.spec("G1", "L4")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_whatever_nodes_do_every_job_has_its_answer_and_nothing_is_left(seed: int) -> None:
+    chance = random.Random(seed)
+    async with a_node() as one, a_node() as two, a_node() as three, a_group(one, two, three) as (leader, grid):
+        nodes = [one, two, three]
+        for node in nodes:
+            node.go.clear()
+        jobs = [await hand_in(grid, text=b"job %d" % number) for number in range(60)]
+        done = asyncio.gather(*jobs)
+        while not done.done():
+            node = chance.choice(nodes)
+            match chance.randrange(8):
+                case 0:
+                    node.tricks.append(chance.choice(["busy", "cut", "cut-answer"]))
+                case 1:
+                    node.hang_up()
+                case 2:
+                    node.lies = chance.randrange(3)
+                case 3:
+                    await node.stop()
+                    await asyncio.sleep(0.03 * chance.random())
+                    await node.start()
+                case _:  # What it runs may end.
+                    node.go.set()
+                    await asyncio.sleep(0.005)
+                    node.go.clear()
+            assert len(node.running) <= node.limit
+            await asyncio.sleep(0.002)
+        results = await done
+        assert [dict(result.files) for result in results] == [{"out": b"JOB %d" % number} for number in range(60)]
+        assert not any(worker.jobs for worker in leader.machine.roster)
+        for node in nodes:
+            node.go.set()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from wakugumi.app.drill_fleet import free_port
+from wakugumi.app.ports import free_port
 
 TOP = Path(__file__).parents[2]
 WITHIN_S = 100.0

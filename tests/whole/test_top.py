@@ -18,7 +18,7 @@ from time import monotonic
 import pytest
 from tests.whole.conftest import WAKU, WITHIN_S
 
-from wakugumi.app.drill_fleet import free_port
+from wakugumi.app.ports import free_port
 
 pytestmark = pytest.mark.spec("L8")
 

@@ -155,15 +155,16 @@ class TierDrill:
         return self._counted()
 
     async def _start(self, members: dict[str, Member]) -> None:
-        for part in self._parts:
-            member = members[part.name]
-            member.look(now())
-            while not member.seen_up:
-                member.look_whether_up()
+        """All at once: whoever asks another one finds it as soon as it is there."""
+        waiting = list(members.values())
+        while waiting:
+            for member in waiting:
                 member.look(now())
+                member.look_whether_up()
                 if member.state is State.AWAY or now() - member.started_at > _START_WITHIN_S:
                     raise ConfigError(f"{member.name} cannot be started: {last_line(member.log)}")
-                await asyncio.sleep(_LOOK_EVERY_S)
+            waiting = [member for member in waiting if not member.seen_up]
+            await asyncio.sleep(_LOOK_EVERY_S)
 
     # The clients.
 

@@ -52,8 +52,10 @@ class _Up:
     async def stay(self) -> int:
         on_stop_signals(asyncio.get_running_loop(), self._ask)
         try:
+            for part in self._parts:  # All at once: whoever asks another one finds it as soon as it is there.
+                self._processes[part.name] = _begin(part, self._log_level)
             for part in self._parts:
-                await self._start(part)
+                await self._listens(part)
                 if self._asked:
                     return 0
             self._say_how()
@@ -70,9 +72,9 @@ class _Up:
     def _ask(self) -> None:
         self._asked += 1
 
-    async def _start(self, part: Part) -> None:
-        """Returns when it listens. Raises ConfigError if it does not."""
-        process = self._processes[part.name] = _begin(part, self._log_level)
+    async def _listens(self, part: Part) -> None:
+        """Returns when it does. Raises ConfigError if it does not."""
+        process = self._processes[part.name]
         assert process.stdout is not None
         until = monotonic() + _START_WITHIN_S
         while not _has_spoken(process):

@@ -89,10 +89,7 @@ def metrics_at(said: str | None) -> Address | None:
     text = config.METRICS.value(said)
     if text.isascii() and text.isdigit():
         text = f"127.0.0.1:{text}"
-    where = parse_address(text) if text else None
-    if where is not None and where.port > 65535:
-        raise ConfigError(f"--metrics {text} has no port", "write HOST:PORT or PORT")
-    return where
+    return parse_address(text) if text else None
 
 
 def _folder(said: str) -> Path | None:

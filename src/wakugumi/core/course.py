@@ -259,7 +259,8 @@ class Course:
         """Its worker has not begun it: as if it had not been assigned, and it keeps its place."""
         cell = job.cell
         assert cell is not None
-        self._leave_worker(job)
+        self._end_attempt(job, "", now)
+        job.history = job.history[:-1]
         job.attempts -= 1
         self.stats.given_back(cell)
         job.cell = None
@@ -400,17 +401,10 @@ class Course:
             assert client.open_jobs == opened.get(client, 0)
 
     def _end_attempt(self, job: Job, outcome: str, now: float, output: str = "") -> Attempt:
-        worker = job.worker
+        worker, client = job.worker, job.client
         assert worker is not None
         attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome, output)
         job.history = (*job.history, attempt) if job.history else (attempt,)
-        self._leave_worker(job)
-        return attempt
-
-    def _leave_worker(self, job: Job) -> None:
-        """It is nobody's any more."""
-        worker, client = job.worker, job.client
-        assert worker is not None
         job.worker = None
         if self.inherited:
             self.inherited.pop(job.id, None)
@@ -419,6 +413,7 @@ class Course:
         client.in_flight -= 1
         if client.parked:
             self._lanes.room_came(client)
+        return attempt
 
     def _unload(self, job: Job, worker: Worker) -> None:
         """If it was never sent, its worker still has the credit that it was meant to take."""

@@ -327,7 +327,7 @@ class Slots:
         self._held.clear()
         for job in (*self._looking, *self._waiting, *self._due):
             if job in self._callers.waiting and job not in self._callers.asked:
-                self._refuse(job, "busy", "its leader went away before it was started")
+                self._send_away(job, "busy", "its leader went away before it was started")
         self._looking.clear()
         self._waiting.clear()
         self._due.clear()
@@ -443,7 +443,7 @@ class Slots:
             return
         self._do.append(ev.SendFailure(job, CANCELLED, _NOT_STARTED))
         if job in self._callers.waiting and job not in self._callers.asked:
-            self._refuse(job, CANCELLED, _NOT_STARTED)
+            self._send_away(job, CANCELLED, _NOT_STARTED)
         if freed is not None:
             self._release(freed.slots, now, after_a_run=False)
 
@@ -465,9 +465,9 @@ class Slots:
         if self.has(job):  # Whoever wants it waits for the same end, also for that of a job which is being killed.
             self._callers.waiting.add(job)
         elif self.leaving:
-            self._refuse(job, "stopping", _STOPPING)
+            self._send_away(job, "stopping", _STOPPING)
         elif event.slots > self.slots:
-            self._refuse(job, "bad-request", f"it needs {event.slots} slots, and there are {self.slots}")
+            self._send_away(job, "bad-request", f"it needs {event.slots} slots, and there are {self.slots}")
         else:
             self._callers.waiting.add(job)
             self._callers.asked[job] = _Wish(event.payload, event.slots)
@@ -481,9 +481,9 @@ class Slots:
         if found.payload is not None and found.ok:
             self._tell(job, found.payload)
         elif self.leaving:
-            self._refuse(job, "stopping", _STOPPING)
+            self._send_away(job, "stopping", _STOPPING)
         elif self.free < wish.slots:
-            self._refuse(job, "busy", "all slots are taken")
+            self._send_away(job, "busy", "all slots are taken")
         else:
             if not self._kept.owes(job):  # The leader waits for that failure: then it gets what comes of this run.
                 self._callers.ours.add(job)
@@ -493,7 +493,7 @@ class Slots:
 
     def _cancel_wanted(self, job: JobId, now: float) -> None:
         if self._callers.asked.pop(job, None) is not None and not self._has(job):
-            self._refuse(job, CANCELLED, _NOT_STARTED)
+            self._send_away(job, CANCELLED, _NOT_STARTED)
         self._cancel(job, now)
 
     def _tell(self, job: JobId, payload: bytes) -> None:
@@ -502,7 +502,7 @@ class Slots:
             self._callers.asked.pop(job, None)
             self._do.append(ev.AnswerCaller(job, payload))
 
-    def _refuse(self, job: JobId, code: str, text: str) -> None:
+    def _send_away(self, job: JobId, code: str, text: str) -> None:
         self._callers.waiting.discard(job)
         self._do.append(ev.RefuseCaller(job, code, text))
 

@@ -168,7 +168,7 @@ class Errand:
 
     async def _ask(self, url: str, file: _Input | None) -> Outcome | _Running | None:
         """None: it does not know the job, and was not told. Raises Lost."""
-        headers, body = ({}, _nothing()) if file is None else file.form()
+        headers, body = ({}, None) if file is None else file.form()
         try:
             async with (
                 asyncio.timeout(None) as self._timeout,
@@ -383,13 +383,6 @@ def _open(blobs: LeaderBlobs, ref: BlobRef) -> int:
         except Lost as error:
             raise Refused("worker-error", f"a blob cannot be fetched: {error}") from None
         return os.open(path, READ)
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    """A body of no size, so that a node looks for the job before it asks for a form."""
-    pieces: tuple[bytes, ...] = ()
-    for piece in pieces:
-        yield piece
 
 
 def _problem_of(body: bytes) -> _Problem:

@@ -16,7 +16,7 @@ import msgspec
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.groups import Capacity, Groups
 from wakugumi.errors import Lost
-from wakugumi.limits import GROUP_POLL_S, KIB
+from wakugumi.limits import GROUP_ANSWER_S, GROUP_POLL_S, KIB
 
 if TYPE_CHECKING:
     from wakugumi.adapters.calls import Answer
@@ -44,13 +44,14 @@ _decode: Final = msgspec.json.Decoder(_Said).decode
 class GroupCalls:
     """A gateway's connections. Make it inside a running loop, and close it."""
 
-    def __init__(self, groups: Groups, *, poll_s: float = GROUP_POLL_S) -> None:
+    def __init__(self, groups: Groups, *, poll_s: float = GROUP_POLL_S, answer_s: float = GROUP_ANSWER_S) -> None:
         from wakugumi.adapters.calls import Calls
 
         self.groups = groups
         self._poll_s = poll_s
-        self._calls = Calls(connect_s=poll_s)
-        self._asking = Calls(connect_s=poll_s)
+        self._answer_s = answer_s
+        self._calls = Calls(connect_s=answer_s)
+        self._asking = Calls(connect_s=answer_s)
         """For what must not wait behind a thousand jobs."""
         self._waiting: dict[str, dict[asyncio.Timeout, float]] = {name: {} for name in groups.by_name}
         """Who waits at which group, and since when."""
@@ -93,7 +94,7 @@ class GroupCalls:
         """Nobody wants the job any more: best effort."""
         url = f"{self.groups.by_name[name].url}/jobs/{job}"
         with suppress(Lost, TimeoutError):
-            async with asyncio.timeout(self._poll_s), self._asking.call("DELETE", url) as answer:
+            async with asyncio.timeout(self._answer_s), self._asking.call("DELETE", url) as answer:
                 await answer.read(_SAID_BYTES_MAX)
 
     async def close(self) -> None:
@@ -114,7 +115,7 @@ class GroupCalls:
             began_at = self._clock()
             was_gone = self.groups.is_gone(name)
             try:
-                async with asyncio.timeout(self._poll_s):
+                async with asyncio.timeout(self._answer_s):
                     said = await self._ask(name)
                 self.groups.polled(name, said, self._clock())
             except (Lost, TimeoutError, msgspec.MsgspecError) as error:

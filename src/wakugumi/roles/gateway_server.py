@@ -29,6 +29,7 @@ from wakugumi.limits import (
     GATEWAY_KEPT_BYTES,
     GATEWAY_KEPT_S,
     GATEWAY_LEASE_S,
+    GROUP_ANSWER_S,
     GROUP_POLL_S,
     HEARTBEAT_S,
 )
@@ -57,6 +58,7 @@ class GatewaySettings(NamedTuple):
     kept_bytes: int = GATEWAY_KEPT_BYTES
     lease_s: float = GATEWAY_LEASE_S
     poll_s: float = GROUP_POLL_S
+    answer_s: float = GROUP_ANSWER_S
     heartbeat_s: float = HEARTBEAT_S
 
 
@@ -81,7 +83,7 @@ class GatewayServer:
             parts.push_async_callback(store.close)
             spools = Spools(settings.state / "contents")
             parts.callback(spools.close)
-            calls = GroupCalls(self._groups, poll_s=settings.poll_s)
+            calls = GroupCalls(self._groups, poll_s=settings.poll_s, answer_s=settings.answer_s)
             parts.push_async_callback(calls.close)
             owner = f"{os.getpid()}-{secrets.token_hex(8)}"
             self.gateway = Gateway(owner, store, spools, calls)

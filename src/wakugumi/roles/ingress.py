@@ -71,7 +71,10 @@ class Ingress:
             raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
         if not 0 <= head.retries <= RETRIES_MAX:
             raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
-        if head.broadcast_s is not None and not 0 < head.broadcast_s <= JOB_TIMEOUT_MAX_S:
+        broadcast_s = head.broadcast_s
+        if broadcast_s is None:
+            broadcast_s = 0.0
+        elif not 0 < broadcast_s <= JOB_TIMEOUT_MAX_S:
             raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
         wants = None
         blobs: tuple[BlobRef, ...] = ()
@@ -79,7 +82,6 @@ class Ingress:
             wants, blobs = self._files(knows_blobs, head)
         if wants is None and (head.key or head.priority or head.slots != 1):
             wants = leader.wants(head)
-        broadcast_s = head.broadcast_s or 0.0
         event = ev.Submitted(conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, digest)
         return event, blobs
 

@@ -67,7 +67,8 @@ class Node:
         if station.is_running(job):
             return None
         is_full = station.free <= 0
-        if is_full or size is None or size > INLINE_FILE_BYTES_MAX:  # For a small one `run` finds out by itself.
+        # For a small one `run` finds out by itself; and who sends nothing asks only for what is here (`errand`).
+        if is_full or not size or size > INLINE_FILE_BYTES_MAX:
             finished = await station.finished(job)
             if finished is not None:
                 if ms.read_ack(finished.payload).status == ms.OK:

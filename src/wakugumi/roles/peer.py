@@ -50,6 +50,7 @@ class Peer:
         """Payloads may be packed."""
         self.link: Link
         self._post = leader.drive.post
+        self._event_of = leader.ingress.event_of
         self._role = "nobody"
         self._complained = False
         self._on: dict[int, Callable[[Frame], None]] = {
@@ -197,7 +198,7 @@ class Peer:
             self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
             return
         try:
-            event, blobs = self.leader.ingress.event_of(
+            event, blobs = self._event_of(
                 self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), digest
             )
         except Refused as no:
