@@ -82,11 +82,18 @@ def make_programs(folder: Path) -> Path:
 
 @asynccontextmanager
 async def a_node(
-    folder: Path, command: str = "copy", *, slots: int = 2, one_port: bool = False, tls: Any = None, **settings: Any
+    folder: Path,
+    command: str = "copy",
+    *,
+    slots: int = 2,
+    one_port: bool = False,
+    tls: Any = None,
+    keep_s: float = 600.0,
+    **settings: Any,
 ) -> AsyncIterator[ANode]:
     """Its slots are counted to zero when all callers are gone."""
     programs = Programs(make_programs(folder), default=parse_command(command) if command else None)
-    station = Station(None, programs, folder / "jobs", slots=slots, cpu_cap=None, done_ttl_s=600.0)
+    station = Station(None, programs, folder / "jobs", slots=slots, cpu_cap=None, done_ttl_s=keep_s)
     node = Node(station, **settings)
     ports = await listen(node, HERE, HERE, tls, one_port=one_port)
     serving = asyncio.get_running_loop().create_task(station.serve(), name="node under test")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -244,12 +245,39 @@ async def test_a_node_that_stops_takes_nothing_new_and_answers_who_waits(tmp_pat
         assert (await first).status == 200
 
 
+@pytest.mark.spec("N4")
+async def test_a_job_whose_time_is_over_is_gone_and_runs_anew(tmp_path: Path) -> None:
+    async with a_node(tmp_path, keep_s=0.1) as at:
+        assert (await ask(at.http, run("x"))).status == 200
+        done = Path(at.node.station.folder) / show_job_id(job_id_from_name("x")) / ".done"
+        async with asyncio.timeout(20):
+            while done.exists():  # noqa: ASYNC110 - a folder rings no bell
+                await asyncio.sleep(0.02)
+        assert (await ask(at.http, run("x"))).status == 200
+        assert at.runs == 2
+
+
 async def test_what_an_earlier_life_was_receiving_is_removed(tmp_path: Path) -> None:
     async with a_node(tmp_path) as at:
         folder = at.node.folder
     (folder / "received-1").write_bytes(b"half of it")
     async with a_node(tmp_path):
         assert left_in(folder) == []
+
+
+@pytest.mark.spec("N1")
+async def test_the_few_lines_of_the_document_speak_to_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "NODES.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
+    (tmp_path / "input.txt").write_text("hello")
+    monkeypatch.chdir(tmp_path)
+    async with a_node(tmp_path) as at:
+        names: dict[str, object] = {}
+        await asyncio.to_thread(exec, code.replace("9099", str(at.lines)), names)
+        assert capsys.readouterr().out.startswith("b'OK ")
+        assert at.runs == 1
 
 
 @pytest.mark.spec("N4", "G1")

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import TypeAlias
 
 from wakugumi.errors import ConfigError
+
+TlsContext: TypeAlias = ssl.SSLContext
+"""What a port or a caller is given, for those who pass it on."""
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext:

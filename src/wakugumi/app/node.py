@@ -31,7 +31,7 @@ from wakugumi.roles.node_ports import NodePorts, listen
 from wakugumi.roles.station import Station
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    from wakugumi.adapters.tls import TlsContext
 
 log = logging.getLogger("wakugumi.app")
 
@@ -123,7 +123,7 @@ class _Settings(NamedTuple):
     http: Address | None
     lines: Address | None
     is_same: bool
-    tls: SSLContext | None
+    tls: TlsContext | None
     leader: Address | None
     pattern: str
     name: str
@@ -274,7 +274,7 @@ def _address(text: str, host: str, flag: str) -> Address | None:
         raise ConfigError(f"{flag}: {error}", hint) from None
 
 
-def _tls(said: Tls) -> tuple[SSLContext | None, bool]:
+def _tls(said: Tls) -> tuple[TlsContext | None, bool]:
     """What the ports speak, and whether they ask for certificates. Raises ConfigError."""
     cert, key = config.TLS_CERT.value(said.tls_cert), config.TLS_KEY.value(said.tls_key)
     client_ca = config.CLIENT_CA.value(said.client_ca)

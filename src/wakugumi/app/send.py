@@ -25,7 +25,7 @@ from wakugumi.limits import JOB_TIMEOUT_MAX_S
 from wakugumi.wire.line import Busy, Err, Ok
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    from wakugumi.adapters.tls import TlsContext
 
 PORT = 9099
 
@@ -91,7 +91,7 @@ def send(
 class _Sending:
     """One file on its way to one of several nodes."""
 
-    def __init__(self, addresses: list[Address], job: str, file: Path, to: Path, tls: SSLContext | None) -> None:
+    def __init__(self, addresses: list[Address], job: str, file: Path, to: Path, tls: TlsContext | None) -> None:
         self._addresses = addresses
         self._job = job
         self._file = file
@@ -141,7 +141,7 @@ def _refused(address: Address, answer: Busy | Err) -> Refused:
     return Refused(code if colon else "worker-error", f"{address} says: {text or answer.message}")
 
 
-def _context(ca: str | None, cert: str | None, key: str | None) -> SSLContext:
+def _context(ca: str | None, cert: str | None, key: str | None) -> TlsContext:
     from wakugumi.adapters.tls import client_context
 
     return client_context(*(Path(file) if file else None for file in (ca, cert, key)))

@@ -68,8 +68,10 @@ async def _run(node: Node, visit: Visit) -> Reply:
         result = node.result_of(job, finished)
         is_ours = False  # Whoever ends the answer says so.
         reply = await answer_of(name, result, finished.parts, partial(_end, node, finished))
-        # What it still sends, or holds back until it is told to go on, is nobody's next request.
-        return reply if early is None else reply._replace(headers={**reply.headers, "Connection": "close"})
+        if early is not None and visit.content_length != 0:
+            # What it still sends, or holds back until it is told to go on, is nobody's next request.
+            reply = reply._replace(headers={**reply.headers, "Connection": "close"})
+        return reply
     finally:
         if is_ours:
             node.end_answer()

@@ -21,7 +21,7 @@ from wakugumi.roles.node import Node
 from wakugumi.roles.node_lines import line_page
 
 if TYPE_CHECKING:
-    from ssl import SSLContext
+    from wakugumi.adapters.tls import TlsContext
 
 
 class NodePorts:
@@ -68,7 +68,7 @@ async def listen(
     node: Node,
     http: Address | None,
     lines: Address | None,
-    tls: SSLContext | None = None,
+    tls: TlsContext | None = None,
     *,
     one_port: bool = False,
 ) -> NodePorts:
