@@ -60,6 +60,23 @@ async def test_capacity_is_told_as_it_is() -> None:
         assert json.loads((await ask(port, "GET", "/capacity")).body) == {"running": 1, "limit": 4}
 
 
+async def test_those_who_ask_at_once_share_one_look_at_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def look() -> dict[str, int]:
+        nonlocal looks
+        looks += 1
+        return {"running": looks, "limit": 4}
+
+    pages = wayside_pages("node", "1", lambda: OK, look, list, bytes)
+    async with a_door(page_routes(lambda: pages)) as listener:
+        monkeypatch.setattr("wakugumi.roles.wayside.CAPACITY_AGE_MAX_S", 3600)
+        told = [json.loads((await ask(listener.port, "GET", "/capacity")).body)["running"] for _ in range(2)]
+        monkeypatch.setattr("wakugumi.roles.wayside.CAPACITY_AGE_MAX_S", -1)
+        told.append(json.loads((await ask(listener.port, "GET", "/capacity")).body)["running"])
+    assert told == [1, 1, 2]
+
+
 @pytest.mark.spec("O2")
 async def test_metrics_are_in_the_text_format_of_prometheus() -> None:
     role = Role()

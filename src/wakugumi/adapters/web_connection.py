@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
@@ -47,17 +47,18 @@ class Connection(web.RequestHandler):
             if transport is not None and not (transport.is_closing() or self._reading_paused or self._buffer_paused):
                 transport.resume_reading()
 
-    async def start(self) -> None:
-        transport = self.transport
-        try:
-            await super().start()
-        finally:
-            if transport is not None and not self._gone.is_set():
-                # It is being closed, which lasts until the other side has read what it was sent; some never do.
-                asyncio.get_running_loop().call_later(BODY_RECEIVED_MIN_S, transport.abort)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self._task_handler is not None
+        self._task_handler.add_done_callback(lambda _task: self._closing(cast(asyncio.Transport, transport)))
+
+    def _closing(self, transport: asyncio.Transport) -> None:
+        """That lasts until the other side has read what it was sent; some never do."""
+        if not self._gone.is_set():
+            asyncio.get_running_loop().call_later(BODY_RECEIVED_MIN_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        web.RequestHandler.data_received(self, data)  # `super` would cost each request a little
         request = self._current_request
         if request is None or not self._messages or request.content.is_eof():
             return

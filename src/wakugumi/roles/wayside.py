@@ -11,12 +11,15 @@ Call it where the role's pages are made, when the first HTTP byte has come: what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from time import monotonic
 from typing import Final
 
 import msgspec
 
 from wakugumi.adapters.visit import Page, PageAt, Reply, Visit
 from wakugumi.core.meters import Family
+from wakugumi.limits import CAPACITY_AGE_MAX_S
 
 OK: Final = "ok"
 STOPPING: Final = "stopping"
@@ -53,9 +56,14 @@ def _health_page(role: str, version: str, health: Callable[[], str]) -> Page:
 
 def _capacity_page(capacity: Callable[[], Mapping[str, int]]) -> Page:
     encode = msgspec.json.Encoder().encode
+    made, made_at = Reply(), -inf
 
     async def page(_visit: Visit) -> Reply:
-        return Reply(200, encode(capacity()), _JSON)
+        nonlocal made, made_at
+        now = monotonic()
+        if now - made_at > CAPACITY_AGE_MAX_S:
+            made, made_at = Reply(200, encode(capacity()), _JSON), now
+        return made
 
     return page
 
