@@ -369,3 +369,10 @@ async def test_an_answer_that_the_disk_does_not_take_is_told_and_asked_for_again
         await until(lambda: gate.server.gateway.flights == {})
         assert (await submit(gate.port, "monday")).body == bytes(1_000_000)
         await until(lambda: open_files(tmp_path) == [])
+
+
+async def test_a_group_that_ended_without_an_answer_is_asked_once_more(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.say(None, a_result("monday"))
+        assert (await submit(gate.port, "monday")).status == 200
+        assert len(group.dispatched) == 2

@@ -320,3 +320,18 @@ async def test_a_body_that_is_lost_ends_its_job(tmp_path: Path) -> None:
         group.say(a_result("monday"))
         told = await until_state(gate.port, "monday", "failed")
         assert told["reason"] == "input-lost"
+
+
+async def test_an_accepted_job_needs_nothing_of_one_who_sent_only_half(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        body = form(b"x" * 900_000)
+        async with Caller(gate.port) as caller:
+            await caller.head("POST", "/submit/monday", FORM, f"Content-Length: {len(body)}")
+            await caller.say(body[:600_000])
+            await until(lambda: gate.server.gateway.flights)
+            assert (await submit(gate.port, "monday", b"x" * 900_000, query="?async=1")).status == 202
+            await group.stop()
+            assert (await caller.heard()).code == "no-group"
+        await group.start()
+        await until_state(gate.port, "monday", "done")
+        assert [asked.body for asked in group.dispatched] == [body]
