@@ -57,6 +57,8 @@ class FakeNode:
         """What it answers to every job instead of running it."""
         self.files: Callable[[bytes], dict[str, bytes]] = lambda content: {"out": content.upper()}
         self.heads = {"Waku-Status": "OK", "Waku-Exit-Code": "0", "Waku-Run-Seconds": "0.5", "Waku-Worker": "fake"}
+        self.busy = 0
+        """How often it had to say that it is."""
         self.polls = 0
         """How often it was asked what it has free."""
         self.asked: list[Asked] = []
@@ -138,6 +140,7 @@ class FakeNode:
             if not body:
                 return _send(writer, 400, b'{"code":"bad-request"}')
             if len(self.running) + self.others >= self.limit:
+                self.busy += 1
                 return _send(writer, 503, b'{"code":"busy","detail":"no slot"}', {"Retry-After": "5"})
             form = Multipart(boundary_of(kind))
             content = b"".join(event.data for event in form.feed(body) if isinstance(event, Data))

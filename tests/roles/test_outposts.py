@@ -136,14 +136,47 @@ async def test_busy_is_no_attempt_and_the_job_goes_where_there_is_room() -> None
 
 @pytest.mark.spec("G1")
 async def test_what_others_run_at_a_node_counts() -> None:
-    async with a_node() as node, a_group(node) as (leader, grid):
+    async with a_node() as node:
         node.others = 1
         node.go.clear()
+        async with a_group(node) as (leader, grid):
+            jobs = [await hand_in(grid) for _ in range(2)]
+            await node.until(lambda node: node.running)
+            polls = node.polls
+            await node.until(lambda node: node.polls >= polls + 3)
+            await leader.until(lambda machine: machine.lanes.queued == 1)
+            assert node.busy == 0
+            node.go.set()
+            assert all([(await job).ok for job in jobs])
+
+
+async def test_one_that_has_less_than_it_says_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outposts, "backoff_s", lambda _failures, _chance: 60.0)
+    async with a_node() as liar, a_node() as other, a_group(liar) as (leader, grid), known_to(leader, other):
+        liar.limit, liar.lies, other.limit = 0, 4, 0
+        job = await hand_in(grid)
+        await liar.until(lambda node: node.busy)
+        polls = other.polls
+        await other.until(lambda node: node.polls >= polls + 5)
+        assert liar.busy == 1
+        other.limit = 1
+        assert (await job).ok
+
+
+@pytest.mark.spec("G1")
+async def test_a_node_that_is_gone_when_a_job_comes_has_not_begun_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
         await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
-        jobs = [await hand_in(grid) for _ in range(2)]
-        await leader.until(lambda machine: any(worker.rests or not worker.credit for worker in machine.roster))
-        node.go.set()
-        assert all([(await job).ok for job in jobs])
+        monkeypatch.setattr(outposts, "NODE_POLL_S", 60.0)
+        polls = node.polls
+        await node.until(lambda node: node.polls > polls)
+        await node.stop()
+        job = await hand_in(grid)
+        await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
+        await node.start()
+        assert (await job).ok
+        known = next(iter(leader.machine.jobs.values()))
+        assert [attempt.outcome for attempt in known.history] == ["ok"]
 
 
 @pytest.mark.spec("G1")
@@ -182,6 +215,7 @@ async def test_a_connection_that_is_cut_while_a_job_runs_does_not_run_it_twice()
         await node.until(lambda node: node.running)
         node.hang_up()
         await node.until(lambda node: len(node.asked) >= 3)
+        assert [bool(asked.body) for asked in node.asked[:3]] == [True, False, False]
         node.go.set()
         assert (await job).ok
         assert len(node.began) == 1
@@ -422,6 +456,7 @@ async def test_a_leader_that_is_started_anew_asks_the_same_node_for_the_same_job
         ):
             again = await hand_in(grid, "one")
             await node.until(lambda node: len(node.asked) > asked)
+            assert not node.asked[asked].body, "it is asked for what it has"
             node.go.set()
             assert (await again).ok
             known = next(iter(leader.machine.jobs.values()))

@@ -244,7 +244,6 @@ class Outpost:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._news.clear()
             try:
                 self._capacity = await self._ask_capacity()
             except (Lost, PeerError) as error:
@@ -259,6 +258,7 @@ class Outpost:
             pause_s = NODE_POLL_S
             if self._rest_until > loop.time():
                 pause_s = self._rest_until - loop.time()
+            self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._news.wait()
@@ -321,6 +321,7 @@ class Outpost:
         self._rest(why)
 
     def _rest(self, why: str) -> None:
+        self._news.set()  # It is looked at again when its time has come.
         self._rests = why
         self._told = 0
         self._post(ev.Rested(self.conn, why))
