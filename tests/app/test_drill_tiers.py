@@ -66,6 +66,14 @@ def test_a_run_whose_end_nobody_alive_knew_is_run_again_by_need() -> None:
     assert (count.again_cut, count.again_needed, count.again_without_need) == (0, 1, [])
 
 
+def test_the_death_of_one_who_had_nothing_to_do_with_it_is_no_need() -> None:
+    runs = (start(1, 7, 100), end(2, 7, 100), start(3, 7, 200), end(4, 7, 200))
+    for stranger in ("group-2.1", "node-1-2.1", "node-2-1.1"):
+        assert counted(*runs, Mark(2.5, KILL, stranger)).again_without_need == [7]
+    for witness in ("group-1.1", "node-1-1.1", "gateway.1"):
+        assert counted(*runs, Mark(2.5, KILL, witness)).again_without_need == []
+
+
 def test_a_second_run_without_any_death_is_wrong() -> None:
     count = counted(Mark(0.5, KILL, "group-1.1"), start(1, 7, 100), end(2, 7, 100), start(3, 7, 200), end(4, 7, 200))
     assert count.again_without_need == [7]

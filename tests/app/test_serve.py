@@ -1,4 +1,4 @@
-"""A leader that was asked to stop and is not done yet: what goes wrong in that time is heard, too."""
+"""A leader that was asked to stop and is not done yet: what goes wrong is heard, too. And what a try-out refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import serve
 from wakugumi.app.serve import NoJournal
 from wakugumi.core.policy import EVERYWHERE
-from wakugumi.errors import JournalError
+from wakugumi.errors import ConfigError, JournalError
 from wakugumi.limits import DRAIN_DEADLINE_S
 from wakugumi.roles.leader import Leader
 from wakugumi.wire import frame as fr
@@ -143,3 +143,14 @@ async def test_a_leader_that_has_nothing_to_wait_for_leaves_without_a_word_about
             assert await asyncio.shield(leader) == 0
     assert "still run" not in caplog.text
     assert "leader stopped" in caplog.text
+
+
+def test_what_cannot_be_tried_out_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="for --groups"):
+        serve.up(0, nodes=2)
+    with pytest.raises(ConfigError, match="--groups is 1 to"):
+        serve.up(0, groups=0, programs=str(tmp_path))
+    with pytest.raises(ConfigError, match="no program 'nosuch'"):
+        serve.up(0, groups=2, program="nosuch", programs=str(tmp_path))
+    with pytest.raises(ConfigError, match="stays on this machine"):
+        serve.up(0, groups=2, programs=str(tmp_path), host="0.0.0.0", allow_open=True)

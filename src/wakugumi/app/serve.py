@@ -98,17 +98,13 @@ HttpCap = Annotated[
     Parameter(help="Jobs in flight of one client id over HTTP; 1000 if nothing is said. [WAKU_HTTP_CAP]"),
 ]
 Groups = Annotated[
-    int,
-    Parameter(
-        show_default=False, help="A gateway at PORT and so many groups instead, each part a process, for a try-out."
-    ),
+    int | None,
+    Parameter(help="A gateway at PORT and so many groups instead, each part a process, for a try-out."),
 ]
-Nodes = Annotated[int, Parameter(help="With --groups: the nodes of each.")]
+Nodes = Annotated[int | None, Parameter(help="With --groups: the nodes of each; 2.")]
 UpProgram = Annotated[
-    str,
-    Parameter(
-        show_default=False, help="With --groups: what is run for jobs that name no program; if none, each has to."
-    ),
+    str | None,
+    Parameter(help="With --groups: what is run for jobs that name no program; if nothing is said, each has to."),
 ]
 CopyProgram = Annotated[
     bool,
@@ -192,9 +188,9 @@ def up(
     port: int = PORT,
     /,
     *,
-    groups: Groups = 0,
-    nodes: Nodes = 2,
-    program: UpProgram = "",
+    groups: Groups = None,
+    nodes: Nodes = None,
+    program: UpProgram = None,
     programs: ProgramsDir = None,
     jobs: JobsDir = None,
     slots: WorkerSlots = None,
@@ -213,8 +209,10 @@ def up(
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = binding(host, port, allow_open)
-    if groups:
+    if groups is not None:
         return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
+    if nodes is not None or program is not None:
+        raise ConfigError("--nodes and --program are for --groups", "say how many groups: --groups 2")
     keeps = keeping(cache, cache_bytes)
     settings = WorkerSettings(
         leader=where,
@@ -233,8 +231,8 @@ def up(
 
 def _up_tiers(
     groups: int,
-    nodes: int,
-    program: str,
+    nodes: int | None,
+    program: str | None,
     where: Address,
     programs: str | None,
     slots: int | None,
@@ -246,9 +244,15 @@ def _up_tiers(
 
     if not is_loopback(where.host):
         raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
+    folder = programs_folder(programs).absolute()
+    if program:
+        try:
+            Programs(folder).resolve(program)
+        except Refused as error:
+            raise ConfigError(f"in {folder}: {error.message}", "--program names one of --programs") from None
     said = config.STATE.value(state)
-    folder = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
-    tiers = Tiers(groups, nodes, config.SLOTS.value(slots), programs_folder(programs).absolute(), program, folder)
+    kept = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
+    tiers = Tiers(groups, 2 if nodes is None else nodes, config.SLOTS.value(slots), folder, program or "", kept)
     return up_tiers(tiers, where.port, logged.log_level or "warning")
 
 
