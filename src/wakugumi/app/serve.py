@@ -251,7 +251,9 @@ def _up_tiers(
         except Refused as error:
             raise ConfigError(f"in {folder}: {error.message}", "--program names one of --programs") from None
     said = config.STATE.value(state)
-    kept = Path(said).absolute() if said else config.state_folder(where.port) / "tiers"
+    if not said and where.port == 0:
+        raise ConfigError("port 0 is any port, and has no folder of its own", "name one with --state DIR")
+    kept = Path(said).absolute() if said else config.state_folder(where.port, "tiers")
     tiers = Tiers(groups, 2 if nodes is None else nodes, config.SLOTS.value(slots), folder, program or "", kept)
     return up_tiers(tiers, where.port, logged.log_level or "warning")
 
