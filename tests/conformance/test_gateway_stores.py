@@ -191,6 +191,35 @@ async def test_a_gateway_that_ends_leaves_its_jobs_at_once(opens: Opens) -> None
     assert await second.orphans(10) == [kept.job]
 
 
+async def test_who_asks_is_not_dead_however_late_it_renews_its_lease(opens: Opens, clock: Clock) -> None:
+    store = await opens()
+    for owner in ("g1", "g2"):
+        await store.hold(owner, 10.0)
+    await store.add(a_row("g1"))
+    other, _ = await store.add(a_row("g2"))
+    clock.now += 20
+    assert await store.orphans(10, but="g1") == [other.job]
+
+
+async def test_the_orphans_of_several_dead_are_told_in_one_order(opens: Opens, clock: Clock) -> None:
+    store = await opens()
+    added = []
+    for owner in ("g2", "g1", "g3", "g1", "g2"):
+        added.append((await store.add(a_row(owner)))[0].job)
+        clock.now += 1
+    assert await store.orphans(10) == added
+    assert await store.orphans(3) == added[:3]
+
+
+async def test_a_clock_that_was_set_back_hides_no_ended_job(opens: Opens, clock: Clock) -> None:
+    store = await opens()
+    kept, _ = await store.add(a_row(state=DONE))
+    clock.now -= 60
+    later, _ = await store.add(a_row(state=DONE))
+    assert [row.job for row in await store.oldest(10, 0.0)] == [later.job]
+    assert [row.job for row in await store.oldest(10)] == [later.job, kept.job]
+
+
 async def test_ended_jobs_are_counted_and_told_from_the_oldest_on(opens: Opens, clock: Clock) -> None:
     store = await opens()
     await store.hold("g1", 1000.0)

@@ -113,12 +113,14 @@ class GatewayStore(Protocol):
 
     async def is_held(self, owner: str) -> bool: ...
 
-    async def orphans(self, most: int) -> list[JobId]:
-        """Jobs that are not final and whose owner's lease does not hold, the oldest first."""
+    async def orphans(self, most: int, *, but: str = "") -> list[JobId]:
+        """Jobs that are not final and whose owner's lease does not hold, the oldest first. Those of `but` are left
+        out: who asks is not dead, however late it renews its lease."""
         ...
 
-    async def oldest(self, most: int, age_s: float) -> list[Row]:
-        """Final rows that did not change for so long, the oldest first, without the contents that are in them."""
+    async def oldest(self, most: int, age_s: float | None = None) -> list[Row]:
+        """Final rows that did not change for so long, the oldest first, without the contents that are in them. None
+        asks for any age, also of rows that a clock which was set back has not reached yet."""
         ...
 
     async def totals(self) -> Totals: ...

@@ -4,14 +4,20 @@ Calls are made in the loop itself: with a write-ahead log and no wait for the di
 way to a thread and back. Only `flush` waits for the disk, in a thread, outside of every transaction, once for all who
 ask meanwhile: the write-ahead log alone is flushed, and what was moved from it into the file was flushed there before.
 Moving is `tidy`'s, on a connection of its own, so that no commit ever does it. The clock of the store is the machine's.
+
+SQLite alone opens the file. Whoever closes a file lets go of all locks that its process has on it, and those keep a
+gateway that ends from removing the write-ahead log under the others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import math
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,22 +38,36 @@ T = TypeVar("T")
 FILE_NAME: Final = "gateway.sqlite"
 APPLICATION_ID: Final = 0x57616B47
 """`WakG`: by this the file is told from every other file of SQLite's."""
-VERSION: Final = 1
 
-_TABLES: Final = (
-    # What is looked for has a column; `told` is all else but the contents, which stand last: who looks at the state of
-    # a job does not read them.
-    """CREATE TABLE job(
-        id BLOB PRIMARY KEY, version INTEGER, state INTEGER, owner TEXT, accepted_at REAL, changed_at REAL,
-        kept_bytes INTEGER, told BLOB, body BLOB, answer BLOB)""",
-    "CREATE INDEX open_jobs ON job(owner, state) WHERE state < 2",
-    "CREATE INDEX ended_jobs ON job(changed_at, kept_bytes) WHERE state >= 2",
-    "CREATE TABLE gateway(owner TEXT PRIMARY KEY, until REAL)",
+_MIGRATIONS: Final = (
+    (
+        # What is looked for has a column; `told` is all else but the contents, which stand last: who looks at the state
+        # of a job does not read them.
+        """CREATE TABLE job(
+            id BLOB PRIMARY KEY, version INTEGER, state INTEGER, owner TEXT, accepted_at REAL, changed_at REAL,
+            kept_bytes INTEGER, told BLOB, body BLOB, answer BLOB)""",
+        "CREATE INDEX open_jobs ON job(owner, state) WHERE state < 2",
+        "CREATE INDEX ended_jobs ON job(changed_at, kept_bytes) WHERE state >= 2",
+        "CREATE TABLE gateway(owner TEXT PRIMARY KEY, until REAL)",
+    ),
+    (
+        # The oldest of an owner are found without sorting all that it has.
+        "DROP INDEX open_jobs",
+        "CREATE INDEX open_jobs ON job(owner, accepted_at, state) WHERE state < 2",
+    ),
 )
+"""What makes version n of version n - 1, in order; the version of a file is `PRAGMA user_version`."""
+VERSION: Final = len(_MIGRATIONS)
+
 _STATES: Final = {QUEUED: 0, RUNNING: 1, DONE: 2, FAILED: 3}
 _STATE_NAMES: Final = tuple(_STATES)
 _COLUMNS: Final = "id, version, state, owner, accepted_at, changed_at, told"
 _WAL_KEPT_BYTES: Final = 32 * MIB
+"""What the write-ahead log is cut to when it starts anew."""
+_WAL_MAX_BYTES: Final = 64 * MIB
+"""Where someone always writes, it never starts anew by itself. From this size on, writers wait a moment for it."""
+_RESTART_S: Final = 0.25
+"""How long to wait until nobody writes or reads: if they go on, it is tried again with the next `tidy`."""
 
 
 class _Told(msgspec.Struct, array_like=True):
@@ -78,6 +98,7 @@ class SqliteStore:
         """Raises ConfigError if the folder or the file cannot be used."""
         make_folder(folder)
         self._path = folder / FILE_NAME
+        self._log = f"{self._path}-wal"
         self._clock = clock
         self._base = _open(self._path)
         self._aside = _open(self._path)
@@ -146,25 +167,25 @@ class SqliteStore:
             found = self._base.execute("SELECT until FROM gateway WHERE owner = ?", (owner,)).fetchone()
         return found is not None and found[0] >= self._clock()
 
-    async def orphans(self, most: int) -> list[JobId]:
+    async def orphans(self, most: int, *, but: str = "") -> list[JobId]:
+        found: list[tuple[float, bytes]] = []
         with self._told():
             living = self._base.execute("SELECT owner FROM gateway WHERE until >= ?", (self._clock(),)).fetchall()
-            dead = [owner for owner in self._owners() if (owner,) not in living]
-            if not dead:
-                return []
-            marks = ", ".join("?" * len(dead))
-            found = self._base.execute(
-                f"SELECT id FROM job WHERE state < 2 AND owner IN ({marks}) ORDER BY accepted_at LIMIT ?",  # noqa: S608 - marks alone
-                (*dead, most),
-            ).fetchall()
-        return [JobId(job) for (job,) in found]
+            for owner in self._owners():
+                if owner != but and (owner,) not in living:
+                    found += self._base.execute(
+                        "SELECT accepted_at, id FROM job WHERE state < 2 AND owner = ? ORDER BY accepted_at LIMIT ?",
+                        (owner, most),
+                    ).fetchall()
+        return [JobId(job) for _, job in sorted(found)[:most]]
 
-    async def oldest(self, most: int, age_s: float) -> list[Row]:
+    async def oldest(self, most: int, age_s: float | None = None) -> list[Row]:
+        before = math.inf if age_s is None else self._clock() - age_s
         with self._told():
             found = self._base.execute(
                 f"SELECT {_COLUMNS}, NULL, NULL FROM job WHERE state >= 2 AND changed_at <= ? "  # noqa: S608 - our own words
                 "ORDER BY changed_at LIMIT ?",
-                (self._clock() - age_s, most),
+                (before, most),
             ).fetchall()
         return [_row(one) for one in found]
 
@@ -185,7 +206,7 @@ class SqliteStore:
         await asyncio.shield(self._flushed)
 
     async def tidy(self) -> None:
-        await self._do_aside(lambda: self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall())
+        await self._do_aside(self._move)
 
     async def close(self) -> None:
         if self._flushing is not None and not self._flushing.done():
@@ -206,6 +227,18 @@ class SqliteStore:
             owner = found[0]
             yield owner
 
+    def _move(self) -> None:
+        """What is in the write-ahead log goes to the file, in a thread. First what can be moved while others write, so
+        that little is left if they have to wait."""
+        self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        if os.stat(self._log).st_size <= _WAL_MAX_BYTES:
+            return
+        self._aside.execute(f"PRAGMA busy_timeout = {round(1000 * _RESTART_S)}")
+        try:
+            self._aside.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        finally:
+            self._aside.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_TIMEOUT_S)}")
+
     async def _do_aside(self, work: Callable[[], T]) -> T:
         """In a thread, on the other connection."""
 
@@ -221,14 +254,16 @@ class SqliteStore:
                 return await beside(run, "state")
             except SQL_ERRORS as error:
                 raise self._refused(error) from None
+            except OSError as error:
+                raise _disk_refused(error) from None
 
     async def _flush(self) -> None:
         while (asked := self._flushed) is not None:
             self._flushed = None
             try:
-                await beside(lambda: _sync(f"{self._path}-wal"), "flush")
+                await beside(lambda: _sync(self._log), "flush")
             except OSError as error:
-                asked.set_exception(Refused("disk-full", f"the gateway's disk takes nothing: {error.strerror}", ""))
+                asked.set_exception(_disk_refused(error))
                 asked.exception()  # Nobody may be left to hear it.
             else:
                 asked.set_result(None)
@@ -243,7 +278,7 @@ class SqliteStore:
 
     def _refused(self, error: Exception) -> Refused:
         if is_full(error, self._path.parent):
-            return Refused("disk-full", "there is no room on the gateway's disk", "free room on it (--state DIR)")
+            return _full()
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             return Refused("busy", "another process holds the gateway's state", "come again")
         return Refused("worker-error", f"the gateway's state cannot be used: {error}", "look at the gateway's disk")
@@ -252,7 +287,7 @@ class SqliteStore:
 def _open(path: Path) -> sqlite3.Connection:
     """Raises ConfigError."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        _make_file(path)
         base = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         with contextlib.ExitStack() as undo:
             undo.callback(base.close)
@@ -273,20 +308,32 @@ def _open(path: Path) -> sqlite3.Connection:
     return base
 
 
+def _make_file(path: Path) -> None:
+    """For this user alone, if it is not there. A file that is there may hold locks of this process, and is not opened.
+    Raises OSError."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise OSError(errno.EEXIST, "it is no file") from None
+
+
 def _make(base: sqlite3.Connection, path: Path) -> None:
-    """The tables, if they are not there; in one transaction, for two gateways may start at once."""
+    """The tables, as this version has them; in one transaction, for two gateways may start at once."""
     base.execute("BEGIN IMMEDIATE")
     application = base.execute("PRAGMA application_id").fetchone()[0]
     version = base.execute("PRAGMA user_version").fetchone()[0]
-    if application == 0 and base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-        for statement in _TABLES:
-            base.execute(statement)
-        base.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        base.execute(f"PRAGMA user_version = {VERSION}")
-    elif application != APPLICATION_ID or version > VERSION:
+    is_new = application == 0 and base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    if not is_new and (application != APPLICATION_ID or version > VERSION):
         raise ConfigError(
             f"{path} is not the state of a gateway of this version", "name another folder with --state DIR"
         )
+    if is_new or version < VERSION:
+        for migration in _MIGRATIONS[0 if is_new else version :]:
+            for statement in migration:
+                base.execute(statement)
+        base.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        base.execute(f"PRAGMA user_version = {VERSION}")
     base.execute("COMMIT")
 
 
@@ -343,3 +390,14 @@ def _sync(path: str) -> None:
         os.fdatasync(file)
     finally:
         os.close(file)
+
+
+def _disk_refused(error: OSError) -> Refused:
+    """Room can be made; what else a disk says is for whoever looks after it."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return _full()
+    return Refused("disk", f"the gateway's disk says no: {error.strerror or error}", "look at the gateway's disk")
+
+
+def _full() -> Refused:
+    return Refused("disk-full", "there is no room on the gateway's disk", "free room on it (--state DIR)")

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from msgspec.structs import replace
 
 from wakugumi.adapters.shared import Row, Totals
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.core.job import JobId
 from wakugumi.errors import Refused
 from wakugumi.limits import (
     GATEWAY_KEPT_BYTES,
@@ -24,9 +26,12 @@ from wakugumi.roles.gateway import Gateway
 
 log = logging.getLogger("wakugumi.gateway")
 
-_AT_ONCE: Final = 100
+_AT_ONCE: Final = 50
 """Rows that are looked at in one go: others wait meanwhile."""
 _SWEEP_S: Final = 30.0
+_TIDY_S: Final = 3.0
+_AGAIN_S: Final = 1.0
+"""When to try again what the store refused, if it is not done oftener anyway."""
 _NAMELESS_S: Final = 3_600.0
 """A file that no row names is given so long: it is named when it is whole."""
 
@@ -55,11 +60,17 @@ class Keeper:
         self.taken_over = 0
 
     async def start(self) -> None:
-        """From now on the gateway lives. Raises Refused."""
-        await self._store.hold(self._gateway.owner, self._lease_s)
-        await self._take_over()
-        self._tasks.start(self._keep(), name="keep the lease")
-        self._tasks.start(self._sweep_often(), name="sweep")
+        """From now on the gateway lives. What the dead left is taken over while it serves. Raises Refused."""
+        await self._hold()
+        often_s = self._lease_s / 3
+        for work, every_s, failed in (
+            # Each in a task of its own: the lease waits for none of the others.
+            (self._hold, often_s, "the gateway's lease is not renewed"),
+            (self._take_over, often_s, "what dead gateways had is not taken over"),
+            (self._tidy, min(often_s, _TIDY_S), "the gateway's state is not tidied"),
+            (self.sweep, _SWEEP_S, "old jobs are not dropped"),
+        ):
+            self._tasks.start(_often(work, every_s, failed), name=work.__name__.strip("_"))
 
     async def close(self) -> None:
         """What is unfinished may be taken over at once."""
@@ -69,62 +80,100 @@ class Keeper:
     async def sweep(self) -> None:
         """Drop what is old. Raises Refused."""
         while rows := await self._store.oldest(_AT_ONCE, self._kept_s):
-            await self._drop(rows)
-        while True:
-            self.totals = totals = await self._store.totals()
-            over = max(totals.ended - self._kept_max, 1 if totals.ended_bytes > self._kept_bytes else 0)
-            if over <= 0:
+            if not await self._drop(rows):
                 break
-            await self._drop(await self._store.oldest(min(over, _AT_ONCE), 0.0))
-        for name, job in self._gateway.spools.names(_NAMELESS_S):
-            row = await self._store.get(job)
-            if row is None or name not in row.files:
-                self._gateway.spools.remove(name)
-        await self._store.tidy()
+        await self._make_room()
+        await self._drop_nameless()
+        await self._tidy()
 
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(self._lease_s / 3)
-            try:
-                await self._store.hold(self._gateway.owner, self._lease_s)
-                await self._take_over()
-                await self._store.tidy()
-                self.totals = await self._store.totals()
-            except Refused as error:
-                log.warning("the gateway's lease is not renewed: %s", error)
+    async def _hold(self) -> None:
+        await self._store.hold(self._gateway.owner, self._lease_s)
 
     async def _take_over(self) -> None:
-        """What belongs to nobody who lives. Of a job that was not accepted for good, its client died or will ask
-        again: it is dropped."""
-        gateway = self._gateway
-        while len(gateway.queue) < GATEWAY_QUEUE_MAX:
-            jobs = await self._store.orphans(_AT_ONCE)
-            for job in jobs:
-                row = await self._store.get(job)
-                if row is None or row.is_final:
-                    continue
-                if not row.is_async:
-                    await self._store.remove(row)
-                elif await self._store.replace(row, replace(row, owner=gateway.owner)) is not None:
-                    log.info("job %s is taken over from %s", row.name, row.owner)
-                    self.taken_over += 1
-                    gateway.queue.append(job)
-            gateway.pump()
-            if len(jobs) < _AT_ONCE:
-                return
+        """What belongs to nobody who lives, a bite at a time, for others want the loop."""
+        before = self.taken_over
+        try:
+            while len(self._gateway.queue) < GATEWAY_QUEUE_MAX and not self._gateway.is_stopping:
+                jobs = await self._store.orphans(_AT_ONCE, but=self._gateway.owner)
+                for job in jobs:
+                    await self._take(job)
+                self._gateway.pump()
+                if len(jobs) < _AT_ONCE:
+                    break
+                await asyncio.sleep(0)
+        finally:
+            if self.taken_over > before:
+                self._gateway.pump()  # for those of a bite that the store cut short
+                log.info("%d jobs are taken over from dead gateways", self.taken_over - before)
+
+    async def _take(self, job: JobId) -> None:
+        """Of a job that was not accepted for good, its client died or will ask again: it is dropped."""
+        row = await self._store.get(job, contents=False)
+        if row is None or row.is_final:
+            return
+        if not row.is_async:
+            await self._store.remove(row)
+        elif await self._store.replace(row, replace(row, owner=self._gateway.owner)) is not None:
+            self.taken_over += 1
+            self._gateway.queue.append(job)
+
+    async def _tidy(self) -> None:
+        await self._store.tidy()
+        self.totals = await self._store.totals()
+
+    async def _make_room(self) -> None:
+        """The oldest go, whatever the clock says of them. If others drop them meanwhile, the next sweep counts anew."""
+        totals = await self._store.totals()
+        rows_over = totals.ended - self._kept_max
+        bytes_over = totals.ended_bytes - self._kept_bytes
+        while rows_over > 0 or bytes_over > 0:
+            going = []
+            for row in await self._store.oldest(_AT_ONCE):
+                if rows_over <= 0 and bytes_over <= 0:
+                    break
+                going.append(row)
+                rows_over -= 1
+                bytes_over -= 0 if row.answer is None else row.answer.size
+            if not await self._drop(going):
+                break
+
+    async def _drop_nameless(self) -> None:
+        """Files that no row names. The folder may have very many: it is read in a thread."""
+        spools = self._gateway.spools
+        found = await spools.beside(lambda: list(spools.names(_NAMELESS_S)))
+        for start in range(0, len(found), _AT_ONCE):
+            nameless = []
+            for name, job in found[start : start + _AT_ONCE]:
+                row = await self._store.get(job, contents=False)
+                if row is None or name not in row.files:
+                    nameless.append(name)
+            await self._remove(nameless)
+
+    async def _drop(self, rows: list[Row]) -> int:
+        """How many of them were there."""
+        gone = [row for row in rows if await self._store.remove(row)]
+        await self._remove([name for row in gone for name in row.files])
+        return len(gone)
+
+    async def _remove(self, names: list[str]) -> None:
+        """In a thread, for a large file takes its time; others have the loop meanwhile, and a turn at least."""
+
+        def remove() -> None:
+            for name in names:
+                self._gateway.spools.remove(name)
+
+        if names:
+            await self._gateway.spools.beside(remove)
+        else:
             await asyncio.sleep(0)
 
-    async def _sweep_often(self) -> None:
-        while True:
-            try:
-                await self.sweep()
-            except Refused as error:
-                log.warning("old jobs are not dropped: %s", error)
-            await asyncio.sleep(_SWEEP_S)
 
-    async def _drop(self, rows: list[Row]) -> None:
-        for row in rows:
-            if await self._store.remove(row):
-                for name in row.files:
-                    self._gateway.spools.remove(name)
-        await asyncio.sleep(0)
+async def _often(work: Callable[[], Awaitable[None]], every_s: float, failed: str) -> None:
+    while True:
+        pause_s = every_s
+        try:
+            await work()
+        except Refused as error:
+            log.warning("%s: %s", failed, error)
+            pause_s = min(every_s, _AGAIN_S)
+        await asyncio.sleep(pause_s)

@@ -1,0 +1,155 @@
+"""The state of the gateways of one machine: what its file and its write-ahead log must bear."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from wakugumi.adapters import shared_sqlite
+from wakugumi.adapters.shared import Content, Row
+from wakugumi.adapters.shared_sqlite import FILE_NAME, SqliteStore
+from wakugumi.core.job import JobId
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits import MIB
+
+pytestmark = pytest.mark.anyio
+
+
+def a_row(owner: str = "g1", size: int = 10) -> Row:
+    return Row(job=JobId(uuid4().bytes), name="monday", owner=owner, is_async=True, body=Content(size, bytes(size)))
+
+
+def look_and_close(path: Path) -> None:
+    """As a gateway does that ends: the last process to close the file removes its write-ahead log."""
+    code = "import sqlite3, sys; base = sqlite3.connect(sys.argv[1]); base.execute('SELECT * FROM job'); base.close()"
+    subprocess.run([sys.executable, "-c", code, path], check=True, timeout=20)
+
+
+@pytest.mark.spec("G5")
+async def test_another_process_that_closes_the_file_leaves_the_write_ahead_log_of_who_lives(tmp_path: Path) -> None:
+    store, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    await other.close()
+    log = tmp_path / f"{FILE_NAME}-wal"
+    kept, _ = await store.add(a_row())
+    before = log.stat().st_ino
+    look_and_close(tmp_path / FILE_NAME)
+    assert log.stat().st_ino == before
+    await store.flush()
+    after = SqliteStore(tmp_path)
+    assert await after.get(kept.job) == kept
+    for one in (store, after):
+        await one.close()
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+async def test_what_is_no_file_is_left_alone(tmp_path: Path, is_link: bool) -> None:
+    path, other = tmp_path / "state" / FILE_NAME, tmp_path / "other"
+    path.parent.mkdir()
+    if is_link:
+        path.symlink_to(other)
+    else:
+        path.mkdir()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        SqliteStore(path.parent)
+    assert not other.exists()
+
+
+async def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in os.listdir(tmp_path)}
+    assert modes == dict.fromkeys((FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"), 0o600)
+    await store.close()
+
+
+async def test_the_write_ahead_log_stays_bounded_while_others_never_leave_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_sqlite, "_WAL_KEPT_BYTES", MIB // 2)
+    monkeypatch.setattr(shared_sqlite, "_WAL_MAX_BYTES", MIB)
+    store = SqliteStore(tmp_path)
+    log = tmp_path / f"{FILE_NAME}-wal"
+    readers: list[sqlite3.Connection] = []
+    """One at least looks at an older state whenever something is moved; they leave when they are waited for."""
+
+    def leave(statement: str) -> None:
+        while "RESTART" in statement and readers:
+            readers.pop().close()
+
+    store._aside.set_trace_callback(leave)
+    sizes = []
+    for _ in range(60):
+        await store.add(a_row(size=100_000))
+        readers.append(_reading(tmp_path))
+        if len(readers) > 1:
+            readers.pop(0).close()
+        await store.add(a_row())
+        await store.tidy()
+        sizes.append(log.stat().st_size)
+    assert max(sizes) < 2 * MIB, sizes
+    leave("RESTART")
+    await store.close()
+
+
+def _reading(folder: Path) -> sqlite3.Connection:
+    base = sqlite3.connect(folder / FILE_NAME, isolation_level=None, check_same_thread=False)
+    base.execute("BEGIN")
+    base.execute("SELECT count(*) FROM job").fetchall()
+    return base
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOSPC, "disk-full"), (errno.EDQUOT, "disk-full"), (errno.EIO, "disk")]
+)
+async def test_a_flush_that_fails_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    store = SqliteStore(tmp_path)
+    await store.add(a_row())
+
+    def fail(_file: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(Refused) as caught:
+            await store.flush()
+    assert caught.value.code == code
+    await store.flush()
+    await store.close()
+
+
+async def test_the_oldest_of_an_owner_are_found_without_sorting_all_of_them(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    asked: list[str] = []
+    store._base.set_trace_callback(asked.append)
+    kept = [(await store.add(a_row()))[0].job for _ in range(3)]
+    assert await store.orphans(2) == kept[:2]
+    store._base.set_trace_callback(None)
+    [query] = [one for one in asked if "ORDER BY accepted_at" in one]
+    plan = str(store._base.execute(f"EXPLAIN QUERY PLAN {query}").fetchall())
+    assert "open_jobs" in plan
+    assert "TEMP B-TREE" not in plan
+    await store.close()
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(shared_sqlite, "_MIGRATIONS", shared_sqlite._MIGRATIONS[:1])
+        patch.setattr(shared_sqlite, "VERSION", 1)
+        old = SqliteStore(tmp_path)
+        kept, _ = await old.add(a_row())
+        await old.close()
+    new = SqliteStore(tmp_path)
+    assert new._base.execute("PRAGMA user_version").fetchone() == (shared_sqlite.VERSION,)
+    assert await new.get(kept.job) == kept
+    assert await new.orphans(10) == [kept.job]
+    await new.close()
