@@ -202,6 +202,7 @@ class Dispatch:
             self.callers.sweep(now)
             self._claims.sweep(self.roster.by_id, now)
             self.course.stats.turn(now)
+            self.roster.forget_turns()
             if self.durable:
                 self._shelf.tidy(now)
         return self._step(now)

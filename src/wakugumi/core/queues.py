@@ -540,6 +540,8 @@ class Lanes:
         job.state = RUNNING
         job.worker = worker
         turn.client.in_flight += 1
+        if self._roster.by_turns:
+            self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
         self._roster.assign(worker, job.id)
         if len(jobs) == turn.gone:
             self._drop(turn)
@@ -556,6 +558,8 @@ class Lanes:
         job.worker = worker
         turn.client.in_flight += 1
         lane.simple -= is_simple(job)
+        if self._roster.by_turns:
+            self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
         self._roster.assign(worker, job.id, slots_of(job))
         if choice.size(turn) == turn.gone:
             self._drop(turn)
