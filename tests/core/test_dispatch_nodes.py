@@ -10,7 +10,7 @@ from tests.core.leader_world import World, a_world
 
 from wakugumi.core.policy import POLICIES, Policies
 from wakugumi.core.wants import Wants
-from wakugumi.limits import SWEEP_S
+from wakugumi.limits import LOOK_AHEAD_MAX, SWEEP_S
 
 SIMPLE = Wants(simple=True)
 UNNAMED = Wants(simple=True, unnamed=True)
@@ -54,6 +54,22 @@ def test_a_simple_job_that_comes_later_passes_those_that_no_node_can_be_told(wor
     node.credit(1)
     node.gets(own)
     world.worker("worker", credit=3).gets(*waiting)
+
+
+@pytest.mark.spec("G1")
+@pytest.mark.parametrize("many", [Wants(), Wants(priority=1), None])
+def test_any_number_of_jobs_that_no_node_can_be_told_lets_a_simple_one_pass(world: World, many: Wants | None) -> None:
+    desk = world.client(cap=1000)
+    waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=many)
+    node = world.worker("node", credit=2, is_node=True)
+    simple = desk.submits(2, wants=SIMPLE)
+    node.gets(*simple)
+    node.credit(1)
+    others = desk.submits(2, wants=many)
+    (unnamed,) = desk.submits(1, wants=UNNAMED)
+    node.gets(unnamed)
+    able = world.worker("worker", credit=1000)
+    able.gets(*waiting, *others)
 
 
 @pytest.mark.spec("G1")
