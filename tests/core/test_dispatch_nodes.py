@@ -30,7 +30,7 @@ def test_a_node_gets_simple_jobs_and_the_others_wait_for_a_worker(world: World) 
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
     first, simple, last = desk.submits(1)[0], desk.submits(1, wants=SIMPLE)[0], desk.submits(1)[0]
     node.gets(simple)
-    assert "nodes known by address" in world.reasons(first)[0]
+    assert "known by address cannot be told it" in world.reasons(first)[0]
     worker = world.worker("worker", credit=9)
     worker.gets(first, last)
 
@@ -89,7 +89,7 @@ def test_a_job_without_a_program_goes_only_where_there_is_one_for_it(world: Worl
 def test_large_jobs_and_broadcasts_are_not_for_nodes(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
     (large,) = desk.submits(1, wants=Wants(slots=2))
-    assert "nodes known by address" in world.reasons(large)[0]
+    assert "known by address cannot be told it" in world.reasons(large)[0]
     assert world.leader.roster.audience(world.leader.jobs[large].subject) == []
     node.gets_nothing()
     desk.cancels(large)

@@ -78,12 +78,15 @@ class Dispatch:
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
         holders: Holders = nobody,
+        why_not_simple: Callable[[bytes], str] = lambda _: "",
     ) -> None:
         """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
-        would be a retry: with one worker, a timeout. `holders` tells who holds a file."""
+        would be a retry: with one worker, a timeout. `holders` tells who holds a file, and `why_not_simple` why a
+        request is none that a node could be told."""
         self._queue_jobs_max = queue_jobs_max
         self._queue_bytes_max = queue_bytes_max
         self._final = final
+        self.why_not_simple = why_not_simple
         self.started_at = now
         self.full = False
         self.stopping = False
