@@ -46,23 +46,26 @@ def test_what_a_node_could_not_be_told_is_not_simple(said: dict[str, object]) ->
     wants = Wants("key")
     assert marked(None, _job(**said)) is None
     assert marked(wants, _job(**said)) is wants
-    assert marked(None, _job(**said), by_http=True) is None
+    assert marked(None, _job(**said), by_http=True) == Wants(by_http=True)
     assert why_not_simple(_job(**said))
 
 
 def test_a_job_without_a_program_is_for_those_that_have_one_for_it() -> None:
     unnamed = Wants(simple=True, unnamed=True)
     assert marked(None, _job(exec_name="", args=[])) == unnamed
-    assert marked(None, _job(exec_name="", args=["{input}"]), by_http=True) == unnamed
+    assert marked(None, _job(exec_name="", args=["{input}"]), by_http=True) == Wants(
+        simple=True, unnamed=True, by_http=True
+    )
     many = _job(exec_name="", args=["x"] * 3_000)
     assert "bytes in a URL" in why_not_simple(many)
-    assert marked(None, many, by_http=True) == Wants(unnamed=True)
+    assert marked(None, many, by_http=True) == Wants(unnamed=True, by_http=True)
     assert marked(None, many) is None, "by frames it is an error, which whoever gets it tells"
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b'{"Args":3}', b"[" * 100_000])
 def test_what_cannot_be_read_is_left_as_it_is(payload: bytes) -> None:
-    assert marked(None, payload, by_http=True) is None
+    assert marked(None, payload) is None
+    assert marked(None, payload, by_http=True) == Wants(by_http=True)
 
 
 def test_a_query_says_what_is_to_be_run_and_nothing_in_it_ends_it_early() -> None:

@@ -168,9 +168,13 @@ class Dispatch:
             return Verdict("stopping", "the leader is shutting down")
         return self._fullness() if self.full or self._is_full() else None
 
-    def unclaimed(self, client: ClientId) -> Sequence[JobId]:
-        """Jobs of a client whose results nobody has yet."""
-        return [job.id for job in self.jobs.values() if job.client.id == client and not job.delivered]
+    def unclaimed(self, client: ClientId) -> dict[ClientId, list[JobId]]:
+        """Jobs that came by HTTP, and all of this client, whose results nobody has yet; by their clients."""
+        found: dict[ClientId, list[JobId]] = {}
+        for job in self.jobs.values():
+            if not job.delivered and (job.client.id == client or (job.wants is not None and job.wants.by_http)):
+                found.setdefault(job.client.id, []).append(job.id)
+        return found
 
     def recover(self, leaves: Iterable[Leaf], now: float) -> None:
         """Go on where the leader that wrote these leaves ended. Once, and before anything else."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
@@ -77,12 +77,15 @@ class HttpCallers:
         finally:
             counter.leave(job, answer)
 
-    def adopt(self, client: ClientId, jobs: Iterable[JobId]) -> None:
+    def adopt(self, by_client: Mapping[ClientId, Sequence[JobId]]) -> None:
         """Take these results when they come, for whoever waited for them before this leader was started."""
-        if jobs := tuple(jobs):
-            counter = self._counter(client, jobs[0])
+        for client, jobs in by_client.items():
+            try:
+                counter = self._counter(client, jobs[0])
+            except Refused:  # So many clients at once: the others ask for theirs.
+                return
             counter.left.update(dict.fromkeys(jobs, _Left(is_told=False, goes_on=False)))
-            self._leader.drive.post(ev.Claimed(counter.conn, jobs))
+            self._leader.drive.post(ev.Claimed(counter.conn, tuple(jobs)))
 
     async def ask(self, question: Question) -> Answer:
         """Raises Refused."""

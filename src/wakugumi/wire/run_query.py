@@ -50,6 +50,8 @@ _decode: Final = msgspec.json.Decoder(_Told).decode
 def marked(wants: Wants | None, payload: bytes, *, by_http: bool = False) -> Wants | None:
     """What a job asks for, and whether a node could be told all of it. One that came by HTTP and names no program is
     only for those that have one for it; by frames, it is an error that whoever gets it tells."""
+    if by_http:
+        wants = msgspec.structs.replace(wants or _NOTHING, by_http=True)
     try:
         told = _decode(payload)
     except (ValueError, RecursionError):
