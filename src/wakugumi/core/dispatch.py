@@ -426,7 +426,11 @@ class Dispatch:
             assert worker is not None
             assert worker.conn is not None
             job.attempts += 1
-            job.cell = counted(worker.patterns, job.subject, now - job.since)
+            if worker.simple_only:  # It may give it back.
+                job.cell = self.course.stats.held(worker.patterns, job.subject)
+                self.course.delays[job.id] = now - job.since
+            else:
+                job.cell = counted(worker.patterns, job.subject, now - job.since)
             job.since = now
             if out.keeps:
                 out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
