@@ -436,7 +436,8 @@ NODE_RETRY_AFTER_MAX_S: Final = 60.0
 NODE_LEFT_MAX: Final = 1_000
 """Jobs that a lost node may still run, and is told to end when it is back. Beyond it, it runs the oldest in vain."""
 RUN_QUERY_BYTES_MAX: Final = 4 * KIB
-"""Arguments of a job that a node may be given, as they stand in its URL: half of what one line of a request may be."""
+"""Program and arguments of a job that a node may be given, as they stand in its URL: half of what one line of a request
+may be."""
 CAPACITY_AGE_MAX_S: Final = 0.001
 """Those who ask for the capacity within so long share one answer: a leader looks at all of its workers for it."""
 METRIC_SERIES_MAX: Final = 50

@@ -10,6 +10,7 @@ from tests.core.leader_world import World, a_world
 
 from wakugumi.core.policy import POLICIES, Policies
 from wakugumi.core.wants import Wants
+from wakugumi.limits import LOOK_AHEAD_MAX, SWEEP_S
 
 SIMPLE = Wants(simple=True)
 UNNAMED = Wants(simple=True, unnamed=True)
@@ -29,7 +30,7 @@ def test_a_node_gets_simple_jobs_and_the_others_wait_for_a_worker(world: World) 
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
     first, simple, last = desk.submits(1)[0], desk.submits(1, wants=SIMPLE)[0], desk.submits(1)[0]
     node.gets(simple)
-    assert "nodes known by address" in world.reasons(first)[0]
+    assert "known by address cannot be told it" in world.reasons(first)[0]
     worker = world.worker("worker", credit=9)
     worker.gets(first, last)
 
@@ -56,6 +57,22 @@ def test_a_simple_job_that_comes_later_passes_those_that_no_node_can_be_told(wor
 
 
 @pytest.mark.spec("G1")
+@pytest.mark.parametrize("many", [Wants(), Wants(priority=1), None])
+def test_any_number_of_jobs_that_no_node_can_be_told_lets_a_simple_one_pass(world: World, many: Wants | None) -> None:
+    desk = world.client(cap=1000)
+    waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=many)
+    node = world.worker("node", credit=2, is_node=True)
+    simple = desk.submits(2, wants=SIMPLE)
+    node.gets(*simple)
+    node.credit(1)
+    others = desk.submits(2, wants=many)
+    (unnamed,) = desk.submits(1, wants=UNNAMED)
+    node.gets(unnamed)
+    able = world.worker("worker", credit=1000)
+    able.gets(*waiting, *others)
+
+
+@pytest.mark.spec("G1")
 def test_a_job_without_a_program_goes_only_where_there_is_one_for_it(world: World) -> None:
     desk, plain = world.client(), world.worker("plain", credit=9)
     (job,) = desk.submits(1, wants=Wants(unnamed=True))
@@ -72,7 +89,7 @@ def test_a_job_without_a_program_goes_only_where_there_is_one_for_it(world: Worl
 def test_large_jobs_and_broadcasts_are_not_for_nodes(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
     (large,) = desk.submits(1, wants=Wants(slots=2))
-    assert "nodes known by address" in world.reasons(large)[0]
+    assert "known by address cannot be told it" in world.reasons(large)[0]
     assert world.leader.roster.audience(world.leader.jobs[large].subject) == []
     node.gets_nothing()
     desk.cancels(large)
@@ -94,6 +111,58 @@ def test_where_workers_take_turns_each_has_as_many_as_its_weight_and_they_are_mi
             ends[worker.label].gets(job)
         assert Counter(order) == {"a": 30, "b": 20, "w": 10}
         assert all(abs(order[at : at + 6].count("a") - 3) <= 1 for at in range(54)), "nobody has them all at once"
+
+
+@pytest.mark.spec("G4", "L2")
+@pytest.mark.parametrize("also", ["light", "other", "third"])
+def test_weights_hold_beside_the_traffic_of_other_subjects(also: str) -> None:
+    """`also` has further jobs: one of the two, one that shares nothing with them, or one that could take theirs."""
+    with a_world(policies=Policies(POLICIES["round-robin"])) as world:
+        desk = world.client(cap=10_000)
+        patterns = {"heavy": ["calc"], "light": ["calc"]}
+        patterns[also] = ["draw"] if also == "other" else ["calc", "draw"]
+        for name, words in patterns.items():
+            mine = [f"job.assign.{word}" for word in words]
+            world.worker(name, *mine, credit=1000, weight=3 if name == "heavy" else 1)
+        ran: Counter[str] = Counter()
+        for number in range(200):
+            jobs = desk.submits(1)
+            if also != "light" or not number % 8:
+                jobs += desk.submits(1 if also == "light" else 5, "draw")
+            ran.update(world.leader.jobs[job].worker.label for job in jobs)  # type: ignore[union-attr]
+        assert abs(ran["heavy"] - 3 * ran["light"]) <= 8, ran
+        _take_all(world)
+
+
+@pytest.mark.spec("G4", "L2")
+def test_a_worker_that_had_no_credit_for_a_while_does_not_make_up_for_its_turns() -> None:
+    with a_world(policies=Policies(POLICIES["round-robin"])) as world:
+        desk = world.client(cap=10_000)
+        world.worker("a", credit=100)
+        late = world.worker("b")
+        desk.submits(50)
+        late.credit(50)
+        order = [world.leader.jobs[job].worker.label for job in desk.submits(10)]  # type: ignore[union-attr]
+        assert abs(order.count("a") - 5) <= 1, order
+        _take_all(world)
+
+
+@pytest.mark.spec("L2")
+def test_a_worker_that_did_much_elsewhere_takes_its_turns_again_soon() -> None:
+    with a_world(policies=Policies(POLICIES["round-robin"])) as world:
+        desk = world.client(cap=10_000)
+        world.worker("a", "job.assign.calc", credit=500, heartbeats=False)
+        world.worker("b", "job.assign.calc", "job.assign.draw", credit=500, heartbeats=False)
+        desk.submits(300, "draw")
+        world.wait(SWEEP_S)
+        order = [world.leader.jobs[job].worker.label for job in desk.submits(10)]  # type: ignore[union-attr]
+        assert abs(order.count("a") - 5) <= 1, order
+        _take_all(world)
+
+
+def _take_all(world: World) -> None:
+    for end in world.ends.values():
+        end.inbox.clear()
 
 
 # What they give back.

@@ -15,6 +15,7 @@ from wakugumi.core.leader_meters import LeaderMeters
 from wakugumi.core.meters import COARSE_S, Family, about_us, coarse
 from wakugumi.core.stats import BOUNDS_S, OTHERS, Stats
 from wakugumi.core.subject import worker_patterns
+from wakugumi.core.wants import Wants
 from wakugumi.limits import SWEEP_S
 
 pytestmark = pytest.mark.spec("L8", "O2")
@@ -47,6 +48,47 @@ def test_every_job_is_told_by_group_and_subject() -> None:
         finished = values(families, "wakugumi_leader_jobs_finished_total")
         assert finished == {("calc", "job.assign.calc", "ok"): 1, ("calc", "job.assign.calc", "failed"): 1}
         assert values(families, "wakugumi_leader_workers") == {(): 1}
+
+
+@pytest.mark.parametrize("name", ["(nobody)", "((nobody))"])
+def test_a_group_may_be_called_as_the_word_for_none(name: str) -> None:
+    with a_world() as world:
+        worker, client = world.worker("one", f"job.assign.{name}", credit=1), world.client()
+        first, second = client.submits(2, name)
+        worker.gets(first)
+        client.cancels(second)
+        client.gets_failure(second, "cancelled")
+        families = told(world)
+        assert values(families, "wakugumi_leader_jobs_submitted_total") == {(f"job.assign.{name}",): 2}
+        assert values(families, "wakugumi_leader_jobs_running") == {(f"({name})", f"job.assign.{name}"): 1}
+        finished = values(families, "wakugumi_leader_jobs_finished_total")
+        assert finished == {("(nobody)", f"job.assign.{name}", "failed"): 1}
+
+
+def test_a_job_that_a_node_gives_back_has_waited_once_and_is_told_as_declined() -> None:
+    with a_world() as world:
+        client, name = world.client(), "wakugumi_leader_dispatch_delay_seconds"
+        node = world.worker("node", credit=1, is_node=True)
+        (job,) = client.submits(1, wants=Wants(simple=True))
+        for _ in range(3):
+            node.gets(job)
+            node.declines(job)
+            node.rests()
+            assert values(told(world), "wakugumi_leader_workers_resting") == {(): 1}
+            node.credit(1)
+        node.gets(job)
+        families = told(world)
+        assert values(families, "wakugumi_leader_jobs_declined_total") == {(): 3}
+        assert values(families, "wakugumi_leader_rests_total") == {(): 3}
+        assert _samples(families, name) == 0
+        node.acks(job)
+        client.gets_result(job)
+        assert _samples(told(world), name) == 1
+
+
+def _samples(families: list[Family], name: str) -> int:
+    (family,) = [family for family in families if family.name == name]
+    return sum(sum(buckets.counts) for buckets in family.histograms)
 
 
 def test_a_fine_histogram_becomes_a_coarse_one_that_holds_as_many() -> None:

@@ -42,6 +42,7 @@ def take(roster: Roster, subject: Subject, number: int) -> str:
     """The name of the worker that gets this job."""
     worker = best(roster, subject)
     assert worker is not None
+    roster.take_turn(worker, roster.pools_for(subject))
     roster.assign(worker, JobId(number.to_bytes(16, "little")))
     roster.check()
     return worker.name
@@ -240,6 +241,7 @@ def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(
                 roomy = min((w for w in able if w.credit >= 2), key=lambda w: ranks[w.name], default=None)
                 assert roster.roomy(roster.pools_for(subject), order, Wants(slots=2)) is roomy
             if what == "assign" and found is not None:
+                roster.take_turn(found, roster.pools_for(subject))
                 roster.assign(found, JobId(number.to_bytes(15, "little") + subject[-1:].encode()))
                 roster.check()
 

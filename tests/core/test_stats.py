@@ -15,7 +15,7 @@ from tests.core.leader_world import World, a_world, subject
 
 from wakugumi.core import events as ev
 from wakugumi.core.broadcast import owner_of
-from wakugumi.core.job import show_job_id
+from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.questions import (
     AskRequeue,
     AskStatus,
@@ -442,6 +442,7 @@ class Oracle:
         self._storm = storm
         self.leader = storm.leader
         self.of_subject: Counter[tuple[str, str]] = Counter()
+        self._with_nodes: set[JobId] = set()
         self._judge = storm._judge
         storm._judge = self.hear  # type: ignore[method-assign]
 
@@ -449,6 +450,7 @@ class Oracle:
         if self.leader is not self._storm.leader:  # It was started anew, and counts anew.
             self.leader = self._storm.leader
             self.of_subject.clear()
+            self._with_nodes.clear()
         jobs = self.leader.jobs
         opened = set(self._storm.open)
         for effect in step.do:
@@ -462,6 +464,9 @@ class Oracle:
                 self.of_subject[_told_as(record.subject), "came"] += 1
             elif isinstance(record, ev.KeepWhole) and record.result is None and record.job not in opened:
                 self.of_subject[_told_as(record.subject), "came"] += 1  # Requeued.
+            elif isinstance(record, ev.KeepDeclined):
+                # One that a node did not keep has not waited. Any worker declines in a storm.
+                self.of_subject[_told_as(jobs[record.job].subject), "assigned"] -= record.job in self._with_nodes
             elif isinstance(record, ev.KeepOutcome):
                 self.of_subject[_told_as(jobs[record.job].subject), "lost"] += 1
             elif isinstance(record, ev.KeepResult):
@@ -470,10 +475,13 @@ class Oracle:
         self.compare()
 
     def compare(self) -> None:
-        for name, cells in self.leader.course.stats.by_subject().items():
+        course = self.leader.course
+        self._with_nodes = set(course.delays)
+        with_nodes = Counter(_told_as(course.jobs[job].subject) for job in course.delays)
+        for name, cells in course.stats.by_subject().items():
             told = {
                 "came": sum(cell.came for cell in cells),
-                "assigned": sum(cell.assigned for cell in cells),
+                "assigned": sum(cell.assigned for cell in cells) + with_nodes[name],
                 "ok": sum(cell.ok for cell in cells),
                 "failed": sum(cell.failed for cell in cells),
                 "lost": sum(cell.redelivered + cell.dead for cell in cells),

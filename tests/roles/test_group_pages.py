@@ -313,7 +313,8 @@ async def test_who_leaves_while_sending_leaves_nothing(leader: Running, content:
 
 
 @pytest.mark.spec("L7")
-async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("query", ["", "?client=desk", "?client=desk&program=pricer&arg={input}"])
+async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_once(tmp_path: Path, query: str) -> None:
     worker_id = uuid4()
 
     @asynccontextmanager
@@ -328,7 +329,7 @@ async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_on
         await caller.send("/dispatch/night")
         await worker.expect(fr.ASSIGN_JOB)
         async with Caller(leader.port) as other:
-            await other.send("/dispatch/noon")
+            await other.send("/dispatch/noon" + query)
             await is_queued(leader)
     async with a_life() as leader, Caller(leader.port) as caller:
         holds = ms.Holding(running=[NIGHT.bytes_le])
@@ -342,7 +343,7 @@ async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_on
             await leader.until(lambda machine: not machine.callers.delivery.undelivered)
             await worker.ack(NIGHT, Stdout="once", ExitCode=0)
             assert files_of(await caller.answer())["stdout.txt"] == b"once"
-        assert files_of(await post(leader, "/dispatch/noon"))["stdout.txt"] == b"unasked"
+        assert files_of(await post(leader, "/dispatch/noon" + query))["stdout.txt"] == b"unasked"
         assert leader.machine.course.counts.submitted == 0
 
 

@@ -86,6 +86,29 @@ async def test_a_result_that_comes_for_who_left_is_not_the_answer_to_another_req
         assert caught.value.code == "conflict"
 
 
+@pytest.mark.spec("L6")
+async def test_who_asks_again_takes_the_place_of_who_left(leader: Running) -> None:
+    callers = pages_of(leader).callers
+    callers._linger_s = 0.05
+    async with OldWorker(leader.port) as worker:
+        await worker.hello("job.assign.>", credit=1)
+        for _ in range(5):
+            async with Caller(leader.port) as caller:
+                await caller.send("/dispatch/one")
+                await leader.until(lambda machine: bool(callers.waiting and machine.jobs))
+                assert callers.counters == 1
+            await nothing_is_left(leader)
+            await leader.until(lambda _: all(left.is_told for it in callers._counters() for left in it.left.values()))
+        another = await post(leader, "/dispatch/one", b"another input")
+        assert another.status == 409
+        assert [list(it.left) for it in callers._counters()] == [[job_id_from_name("one")]], "it goes on all the same"
+        async with Caller(leader.port) as caller:
+            await caller.send("/dispatch/one")
+            await worker.ack(await worker.assigned())
+            assert (await caller.answer()).status == 200
+        await leader.until(lambda machine: not machine.callers.clients)
+
+
 async def test_a_worker_that_is_drained_adds_nothing_to_the_capacity(leader: Running) -> None:
     async with OldWorker(leader.port) as worker:
         await worker.hello("job.assign.>", credit=3)

@@ -1,11 +1,13 @@
 """How do those who watch read what a role counts? In the text format of Prometheus, by its own library.
 
-The role's records (`core/meters.py`) are made anew for each visit; nothing is kept here. What the system says of the
-process itself (`process_…`) is added. The library comes with this file: import it where HTTP begins to be served.
+The role's records (`core/meters.py`) are made anew for each visit; nothing is kept here. They are all of one moment,
+and are written one after the other, with others served in between. What the system says of the process itself
+(`process_…`) is added. The library comes with this file: import it where HTTP begins to be served.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Final
@@ -22,29 +24,33 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 def metrics_page(collect: Callable[[], Iterable[Family]]) -> Page:
     """A page that tells all of it."""
-    registry = CollectorRegistry(auto_describe=False)
-    ProcessCollector(registry=registry)
-    registry.register(_Told(collect))
+    process = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=process)
 
     async def page(_visit: Visit) -> Reply:
-        return Reply(200, generate_latest(registry), CONTENT_TYPE)
+        parts = [generate_latest(process)]
+        for family in list(collect()):
+            await asyncio.sleep(0)
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(_Told(family))
+            parts.append(generate_latest(registry))
+        return Reply(200, b"".join(parts), CONTENT_TYPE)
 
     return page
 
 
 class _Told(Collector):
-    """The records, as the library knows them."""
+    """A record, as the library knows it."""
 
-    def __init__(self, collect: Callable[[], Iterable[Family]]) -> None:
-        self._collect = collect
+    def __init__(self, family: Family) -> None:
+        self._family = family
 
     def describe(self) -> Iterable[Metric]:
         """Nothing before it is asked for."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        for family in self._collect():
-            yield _metric(family)
+        yield _metric(self._family)
 
 
 def _metric(family: Family) -> Metric:

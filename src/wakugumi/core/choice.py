@@ -10,7 +10,8 @@ their order, and the first that can go now goes:
                 for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
     files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
                 no worker that does not know them while one serves that does
-    unnamed     to none that has no program for such jobs; simple ones also to workers that take no others
+    unnamed     to none that has no program for such jobs; simple ones also to workers that take no others. Where many
+                stand first that nobody with room is able to run, each kind of them gets a queue of its own (`sort_out`)
 
 A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from wakugumi.core.homes import Homes
 from wakugumi.core.job import QUEUED
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 _NEVER: Final = float("inf")
 _NOTHING: Final = Wants()
 
+Row: TypeAlias = tuple[int, int, int]
+"""Priority, slots, and where that is told apart who is able to run it."""
+
 
 class Asks:
     """What the jobs of one turn ask for. A turn whose jobs ask for nothing has none."""
@@ -68,8 +72,8 @@ class Asks:
     )
 
     def __init__(self) -> None:
-        self.queues: dict[tuple[int, int], deque[Job]] = {}
-        """Jobs by priority and slots; those with neither stay in the turn's own deque."""
+        self.queues: dict[Row, deque[Job]] = {}
+        """Jobs by what they ask for; those that ask for nothing of it stay in the turn's own deque."""
         self.count = 0
         """Jobs of the turn that ask for something; also those that are gone and not yet removed."""
         self.picky = 0
@@ -163,40 +167,56 @@ def _prune(turn: Turn) -> None:
             _uncount(turn, queue.popleft())
 
 
-def in_order(turn: Turn, skip: set[tuple[int, int]] | None = None) -> Iterator[Job]:
-    """Those that are queued, the next one first. What is put into `skip` meanwhile, by priority and slots, is left out
-    from there on."""
+def sort_out(turn: Turn) -> None:
+    """From now on each kind of its jobs has a queue of its own: those that nobody is able to run are stepped over at
+    once, however many they are."""
+    assert turn.asks is not None
+    turn.sorted_out = True
+    queues = [list(queue) for queue in (turn.jobs, *turn.asks.queues.values())]
+    turn.jobs.clear()
+    turn.asks.queues.clear()
+    for jobs in queues:
+        for job in jobs:
+            _queue_of(turn, job).append(job)
+
+
+def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[Job]:
+    """Those that are queued, the next one first. Rows that are put into `skip` meanwhile are left out from there on."""
     if turn.asks is None or not turn.asks.queues:
         yield from (job for job in turn.jobs if job.state is QUEUED)
         return
     rows = [(_PLAIN, turn.jobs), *turn.asks.queues.items()]
     heap = []
-    for (priority, slots), queue in rows:
+    for (priority, slots, kind), queue in rows:
         jobs = (job for job in queue if job.state is QUEUED)
         if (job := next(jobs, None)) is not None:
-            heap.append((due_of(job), -priority, -slots, job, jobs))
+            heap.append((due_of(job), -priority, -slots, kind, job, jobs))
     heapify(heap)
     while heap:
-        _, priority, slots, job, jobs = heap[0]
+        _, priority, slots, kind, job, jobs = heap[0]
         yield job
-        following = None if skip and (-priority, -slots) in skip else next(jobs, None)
+        following = None if skip and (-priority, -slots, kind) in skip else next(jobs, None)
         if following is None:
             heappop(heap)
         else:
-            heapreplace(heap, (due_of(following), priority, slots, following, jobs))
+            heapreplace(heap, (due_of(following), priority, slots, kind, following, jobs))
 
 
-_PLAIN: Final = (0, 1)
+_PLAIN: Final = (0, 1, 0)
+
+
+def _row_of(turn: Turn, wants: Wants) -> Row:
+    return wants.priority, wants.slots, 2 * wants.unnamed + wants.simple if turn.sorted_out else 0
 
 
 def _queue_of(turn: Turn, job: Job) -> deque[Job]:
     wants = job.wants
-    if wants is None or (wants.priority, wants.slots) == _PLAIN:
+    if wants is None or (row := _row_of(turn, wants)) == _PLAIN:
         return turn.jobs
     assert turn.asks is not None
-    queue = turn.asks.queues.get((wants.priority, wants.slots))
+    queue = turn.asks.queues.get(row)
     if queue is None:
-        queue = turn.asks.queues[wants.priority, wants.slots] = deque()
+        queue = turn.asks.queues[row] = deque()
     return queue
 
 
@@ -206,9 +226,9 @@ def _uncount(turn: Turn, job: Job) -> None:
         return
     asks.count -= 1
     asks.picky -= is_picky(job, turn.lane)
-    queue = (job.wants.priority, job.wants.slots)
-    if queue in asks.queues and not asks.queues[queue]:
-        del asks.queues[queue]
+    row = _row_of(turn, job.wants)
+    if row in asks.queues and not asks.queues[row]:
+        del asks.queues[row]
     if not asks.count:
         assert asks.kept is None
         turn.asks = None
@@ -267,7 +287,7 @@ class Choice:
         """Of those that wait for theirs."""
         late: Job | None = None
         wake_at = too_large = _NEVER
-        skip: set[tuple[int, int]] = set()
+        skip: set[Row] = set()
         looked = 0
         no_blobs = False
         """Some need a worker that knows blobs, and those that do have no room."""
@@ -285,7 +305,7 @@ class Choice:
                 roomy = roster.roomy(lane.pools, lane.order, wants) if wants.slots < too_large else None
                 if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
                     return job, to
-                skip.add((wants.priority, wants.slots))
+                skip.add(_row_of(turn, wants))
                 is_first, too_large = too_large == _NEVER, min(too_large, wants.slots)
                 if is_first:
                     wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
@@ -293,10 +313,13 @@ class Choice:
                     if best is None and not lane.simple:
                         late = None
                         break
-            elif (no_blobs and wants.blobs) or (wants.unnamed, wants.simple) in unable:
-                pass
-            elif (able := self._ablest(lane, wants, best)) is None:
+            elif (wants.unnamed, wants.simple) in unable or (able := self._ablest(lane, wants, best)) is None:
                 unable.add((wants.unnamed, wants.simple))
+                if turn.sorted_out:
+                    skip.add(_row_of(turn, wants))
+                    continue
+            elif no_blobs and wants.blobs:
+                pass
             elif (to := self._to_whom(lane, job, able)) is None:
                 no_blobs = True
             elif home is None:
@@ -316,6 +339,9 @@ class Choice:
                     late = job
             looked += wants.slots == 1  # The others of that size are skipped.
             if looked >= LOOK_AHEAD_MAX:
+                if unable and not turn.sorted_out:
+                    sort_out(turn)
+                    return self._look_through(turn, asks, best)
                 break
         if late is not None and (able := self._ablest(lane, late.wants or _NOTHING, best)) is not None:
             to = self._to_whom(lane, late, able)
@@ -384,10 +410,10 @@ class Choice:
         jobs = [*turn.jobs, *(job for queue in asks.queues.values() for job in queue)]
         assert asks.count == sum(job.wants is not None for job in jobs) > 0
         assert asks.picky == sum(is_picky(job, turn.lane) for job in jobs)
-        for (priority, slots), queue in asks.queues.items():
+        for row, queue in asks.queues.items():
             assert queue
             assert all(job.wants is not None for job in queue)
-            assert all((job.wants.priority, job.wants.slots) == (priority, slots) for job in queue if job.wants)
+            assert all(_row_of(turn, job.wants) == row for job in queue if job.wants)
         order = list(in_order(turn))
         assert sorted(map(id, order)) == sorted(id(job) for job in jobs if job.state is QUEUED)
         for waiting in (asks.first, asks.large):

@@ -50,6 +50,10 @@ class Counts(msgspec.Struct):
     finished_failed: int = 0
     redelivered: int = 0
     dead: int = 0
+    declined: int = 0
+    """Jobs that a node had no room for after all."""
+    rests: int = 0
+    """Times that a worker began to rest."""
 
 
 class Course:
@@ -96,6 +100,8 @@ class Course:
         """Jobs that ran when the last leader died, and still run as far as we know."""
         self.loading: dict[JobId, ConnId] = {}
         """Running, by the books: their requests are being read from the journal, and will be sent there."""
+        self.delays: dict[JobId, float] = {}
+        """How long those had waited that are with a node: counted when it turns out that it has kept them."""
         self.unpaid: set[JobId] = set()
         """Those of them that took no credit: they are sent once more to whom they are with."""
 
@@ -263,6 +269,7 @@ class Course:
         job.history = job.history[:-1]
         job.attempts -= 1
         self.stats.given_back(cell)
+        self.counts.declined += 1
         job.cell = None
         if self._out.keeps:
             self._out.keep.append(ev.KeepDeclined(job.id))
@@ -382,7 +389,7 @@ class Course:
             backing_off += job.state is BACKOFF
         if self._out.keeps:
             self._out.leaves.check(leaves)
-        for job_id in (*self.loading, *self.inherited):
+        for job_id in (*self.loading, *self.inherited, *self.delays):
             assert self.jobs[job_id].worker is not None
         assert self.unpaid <= self.loading.keys()
         for job_id, due in self.deadlines.items():
@@ -406,6 +413,10 @@ class Course:
         attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome, output)
         job.history = (*job.history, attempt) if job.history else (attempt,)
         job.worker = None
+        if self.delays:
+            waited_s = self.delays.pop(job.id, None)
+            if waited_s is not None and outcome and job.cell is not None:
+                self.stats.waited(job.cell, waited_s)
         if self.inherited:
             self.inherited.pop(job.id, None)
         if self.loading:

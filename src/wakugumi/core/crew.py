@@ -141,6 +141,7 @@ class Crew:
         """It is out of order until it says otherwise: nobody waits for it."""
         if bool(worker.rests) != bool(why):
             self._roster.era += 1
+            self._course.counts.rests += bool(why)
         worker.rests = why
         if why:
             worker.credit = 0

@@ -78,12 +78,15 @@ class Dispatch:
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
         holders: Holders = nobody,
+        why_not_simple: Callable[[bytes], str] = lambda _: "",
     ) -> None:
         """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
-        would be a retry: with one worker, a timeout. `holders` tells who holds a file."""
+        would be a retry: with one worker, a timeout. `holders` tells who holds a file, and `why_not_simple` why a
+        request is none that a node could be told."""
         self._queue_jobs_max = queue_jobs_max
         self._queue_bytes_max = queue_bytes_max
         self._final = final
+        self.why_not_simple = why_not_simple
         self.started_at = now
         self.full = False
         self.stopping = False
@@ -165,9 +168,13 @@ class Dispatch:
             return Verdict("stopping", "the leader is shutting down")
         return self._fullness() if self.full or self._is_full() else None
 
-    def unclaimed(self, client: ClientId) -> Sequence[JobId]:
-        """Jobs of a client whose results nobody has yet."""
-        return [job.id for job in self.jobs.values() if job.client.id == client and not job.delivered]
+    def unclaimed(self, client: ClientId) -> dict[ClientId, list[JobId]]:
+        """Jobs that came by HTTP, and all of this client, whose results nobody has yet; by their clients."""
+        found: dict[ClientId, list[JobId]] = {}
+        for job in self.jobs.values():
+            if not job.delivered and (job.client.id == client or (job.wants is not None and job.wants.by_http)):
+                found.setdefault(job.client.id, []).append(job.id)
+        return found
 
     def recover(self, leaves: Iterable[Leaf], now: float) -> None:
         """Go on where the leader that wrote these leaves ended. Once, and before anything else."""
@@ -202,6 +209,7 @@ class Dispatch:
             self.callers.sweep(now)
             self._claims.sweep(self.roster.by_id, now)
             self.course.stats.turn(now)
+            self.roster.forget_turns()
             if self.durable:
                 self._shelf.tidy(now)
         return self._step(now)
@@ -418,7 +426,11 @@ class Dispatch:
             assert worker is not None
             assert worker.conn is not None
             job.attempts += 1
-            job.cell = counted(worker.patterns, job.subject, now - job.since)
+            if worker.simple_only:  # It may give it back.
+                job.cell = self.course.stats.held(worker.patterns, job.subject)
+                self.course.delays[job.id] = now - job.since
+            else:
+                job.cell = counted(worker.patterns, job.subject, now - job.since)
             job.since = now
             if out.keeps:
                 out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))

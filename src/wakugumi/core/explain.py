@@ -275,7 +275,7 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
         reasons.append(f"no worker matches {job.subject}; connected: {others}")
     elif not (able := [worker for worker in workers if can_run(worker, job.wants or _NOTHING)]):
-        reasons.append(_why_unable(workers))
+        reasons.append(_why_unable(leader, job, workers))
     elif all(worker.rests for worker in able):
         first = able[0]
         reasons.append(f"{_count(len(able), 'matching worker')}, all resting: {first.label} because {first.rests}")
@@ -303,11 +303,17 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     return reasons or ["it is next: it will be assigned at once"]
 
 
-def _why_unable(workers: list[Worker]) -> str:
-    count = _count(len(workers), "matching worker")
-    if all(worker.simple_only for worker in workers):
-        return f"{count}, all of them nodes known by address, and these take only jobs with one file and nothing more"
-    return f"it names no program, and of {count} none has one for such jobs"
+def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
+    nodes = [worker for worker in workers if worker.simple_only]
+    plain = len(workers) - len(nodes)
+    reasons = []
+    if nodes:
+        why = leader.why_not_simple(job.payload) if job.payload is not None else ""
+        why = why or "they take only jobs with one file and a program's arguments"
+        reasons.append(f"{_count(len(nodes), 'matching node')} known by address cannot be told it: {why}")
+    if plain:
+        reasons.append(f"it names no program, and of {_count(plain, 'matching worker')} none has one for such jobs")
+    return "; ".join(reasons)
 
 
 def _why_no_credit(workers: list[Worker]) -> str:

@@ -10,7 +10,7 @@ told of a cell among the others stays there (its *base*), and what was told of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from operator import add, sub
 from typing import TYPE_CHECKING, Final
@@ -33,6 +33,7 @@ _IDLE_TURNS: Final = int(3600 / SWEEP_S)
 _CAME, _OK, _FAILED, _REDELIVERED, _DEAD, _WAITED_US, _RAN_US = range(7)
 _HEAD: Final = 7
 _BUCKETS: Final = len(COARSE_S) + 1
+_Key = tuple[int, ...]
 Tally = list[int]
 """What a cell has counted: the seven above, then the buckets of delays and of run times."""
 
@@ -49,7 +50,9 @@ class LeaderMeters:
         """What was told of these among the others before."""
         self._rest: set[Cell] = set()
         """Cells that were told among the others last."""
-        self._retired = _tally(())
+        self._seen: dict[Cell, tuple[_Key, Tally]] = {}
+        """What each cell had counted when it was last looked at: of thousands only a few have changed since."""
+        self._retired = _NOTHING.copy()
         """What was told of cells that are no longer told apart."""
 
     def families(self, now: float) -> list[Family]:
@@ -59,9 +62,11 @@ class LeaderMeters:
 
     def _of_cells(self) -> Iterator[Family]:
         cells = {cell for cells in self._leader.course.stats.by_subject().values() for cell in cells}
+        self._look_at(cells)
         self._choose(cells)
         rows = {_labels(cell): tally for cell, tally in self._told.items()}
-        others = list(map(sub, _tally(cells), self._retired))
+        total = map(sum, zip(*(tally for _, tally in self._seen.values()))) if cells else _NOTHING
+        others = list(map(sub, total, self._retired))
         for tally in self._told.values():
             others = list(map(sub, others, tally))
         apart = [(_labels(cell), cell.running) for cell in self._told]
@@ -89,6 +94,13 @@ class LeaderMeters:
         text = "From assigned to the answer that became the result; the sum is an estimate."
         yield _histogram("wakugumi_leader_run_seconds", text, rows, _HEAD + _BUCKETS, _RAN_US)
 
+    def _look_at(self, cells: set[Cell]) -> None:
+        before, self._seen = self._seen, {}
+        for cell in cells:
+            key = (cell.came, cell.ok, cell.failed, cell.redelivered, cell.dead, cell.assigned)
+            seen = before.get(cell)
+            self._seen[cell] = seen if seen is not None and seen[0] == key else (key, _tally(cell))
+
     def _choose(self, cells: set[Cell]) -> None:
         """Which cells are told apart, and what is told of each."""
         for cell in self._told.keys() - cells:  # `stats` has added them to its others
@@ -97,12 +109,16 @@ class LeaderMeters:
         if len(self._told) + len(new) > self._series_max:
             for cell in [cell for cell in self._told if _is_idle(cell)]:
                 self._retire(cell)
-        for cell in nlargest(self._series_max - len(self._told), new, key=_worth):
-            self._base[cell] = _tally([cell] if cell in self._rest else ())
+        for cell in nlargest(self._series_max - len(self._told), new, key=self._worth):
+            self._base[cell] = self._seen[cell][1] if cell in self._rest else _NOTHING
             self._told[cell] = []
         for cell, base in self._base.items():
-            self._told[cell] = list(map(sub, _tally([cell]), base))
+            self._told[cell] = list(map(sub, self._seen[cell][1], base))
         self._rest = cells - self._told.keys()
+
+    def _worth(self, cell: Cell) -> tuple[bool, int]:
+        came, *_, assigned = self._seen[cell][0]
+        return not _is_idle(cell), came + assigned
 
     def _retire(self, cell: Cell) -> None:
         self._retired = list(map(add, self._retired, self._told.pop(cell)))
@@ -135,6 +151,13 @@ class LeaderMeters:
         letters = len(leader.callers.dead.letters)
         yield gauge("wakugumi_leader_dead_letters", "Dead jobs that wait for a person.", letters)
         yield gauge("wakugumi_leader_workers", "Workers that are connected, or may re-attach.", len(leader.roster))
+        resting = sum(bool(worker.rests) for worker in leader.roster)
+        yield gauge("wakugumi_leader_workers_resting", "Workers of them that are out of order or said busy.", resting)
+        counts = leader.course.counts
+        yield counter("wakugumi_leader_rests_total", "Times that a worker began to rest.", counts.rests)
+        yield counter(
+            "wakugumi_leader_jobs_declined_total", "Jobs that a node gave back: it was busy.", counts.declined
+        )
         slots = sum(slots_of(worker) for worker in leader.roster)
         yield gauge("wakugumi_leader_slots", "Places for jobs on all workers.", slots)
         free = sum(worker.usable_credit for worker in leader.roster)
@@ -149,29 +172,22 @@ def _is_idle(cell: Cell) -> bool:
     return cell.idle_turns >= _IDLE_TURNS and not cell.running
 
 
-def _worth(cell: Cell) -> tuple[bool, int]:
-    return not _is_idle(cell), cell.came + cell.assigned
+def _tally(cell: Cell) -> Tally:
+    head = [cell.came, cell.ok, cell.failed, cell.redelivered, cell.dead]
+    if not (any(cell.waited) or any(cell.ran)):  # Half of all cells: those of NOBODY.
+        return head + _NOTHING[len(head) :]
+    return [*head, about_us(cell.waited), about_us(cell.ran), *coarse(cell.waited), *coarse(cell.ran)]
 
 
-def _tally(cells: Iterable[Cell]) -> Tally:
-    cells = list(cells)
-    waited = list(map(sum, zip(*(cell.waited for cell in cells)))) or [0]
-    ran = list(map(sum, zip(*(cell.ran for cell in cells)))) or [0]
-    return [
-        sum(cell.came for cell in cells),
-        sum(cell.ok for cell in cells),
-        sum(cell.failed for cell in cells),
-        sum(cell.redelivered for cell in cells),
-        sum(cell.dead for cell in cells),
-        about_us(waited),
-        about_us(ran),
-        *(coarse(waited) if cells else [0] * _BUCKETS),
-        *(coarse(ran) if cells else [0] * _BUCKETS),
-    ]
+_NOTHING: Final = [0] * (_HEAD + 2 * _BUCKETS)
 
 
 def _labels(cell: Cell) -> tuple[str, str]:
-    return _NOBODY if cell.group == NOBODY else cell.group, cell.subject
+    if cell.group == NOBODY:
+        return _NOBODY, cell.subject
+    # A group may be called so as well, and is told with one more pair of brackets.
+    word = cell.group.strip("()")
+    return f"({cell.group})" if f"({word})" == _NOBODY and word != cell.group else cell.group, cell.subject
 
 
 def _came(rows: dict[tuple[str, str], Tally]) -> list[tuple[tuple[str, ...], int]]:

@@ -129,7 +129,7 @@ class Turn:
     """One client's jobs in one lane: in the lane's ring, or parked with its client, or aside, while any of them is
     queued."""
 
-    __slots__ = ("asks", "client", "gone", "jobs", "lane")
+    __slots__ = ("asks", "client", "gone", "jobs", "lane", "sorted_out")
 
     def __init__(self, lane: Lane, client: Client) -> None:
         self.lane = lane
@@ -139,6 +139,8 @@ class Turn:
         """Those of the jobs that are no longer queued."""
         self.asks: Asks | None = None
         """None while none of its jobs asks for anything: then it is first in, first out, to the best worker."""
+        self.sorted_out = False
+        """Those that others are able to run than the rest have queues of their own."""
 
 
 class Lane:
@@ -540,6 +542,8 @@ class Lanes:
         job.state = RUNNING
         job.worker = worker
         turn.client.in_flight += 1
+        if self._roster.by_turns:
+            self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
         self._roster.assign(worker, job.id)
         if len(jobs) == turn.gone:
             self._drop(turn)
@@ -556,6 +560,8 @@ class Lanes:
         job.worker = worker
         turn.client.in_flight += 1
         lane.simple -= is_simple(job)
+        if self._roster.by_turns:
+            self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
         self._roster.assign(worker, job.id, slots_of(job))
         if choice.size(turn) == turn.gone:
             self._drop(turn)

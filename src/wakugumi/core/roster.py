@@ -34,7 +34,7 @@ _NOTHING: Final = Wants()
 class Pool:
     """The workers that subscribe to one pattern."""
 
-    __slots__ = ("heap", "is_address", "members", "more", "parked", "pattern", "simple_only")
+    __slots__ = ("clock", "heap", "is_address", "members", "more", "parked", "pattern", "simple_only")
 
     def __init__(self, pattern: Pattern, rankings: int = 1, *, simple_only: bool = False) -> None:
         self.pattern = pattern
@@ -43,6 +43,8 @@ class Pool:
         self.is_address = False
         """It means one machine: subjects that it matches are served by no others while it is there (SPEC S4)."""
         self.members: dict[int, Worker] = {}
+        self.clock = 0
+        """Whose turn it was last, where workers take turns."""
         self.heap: list[int] = []
         self.more: list[list[int]] = [[] for _ in range(1, rankings)]
         self.parked: OrderedDict[Lane, None] = OrderedDict()
@@ -173,13 +175,13 @@ class Roster:
         self._more: list[Ranking] = others
         self.by_load = score in rankings
         """Somebody's rank depends on the CPU use that workers report."""
-        self._by_turns = round_robin in rankings
+        self.by_turns = round_robin in rankings
         self._tree: PatternTree[Pool] = PatternTree()
         self._simple_tree: PatternTree[Pool] = PatternTree()
         """Pools of those that take simple jobs only."""
         self._numbers = 0
         self._turns = 0
-        """Whose turn it was last."""
+        """The latest of all turns."""
         self._changed: dict[Worker, None] = {}
         self.by_id: dict[WorkerId, Worker] = {}
         self.by_conn: dict[ConnId, Worker] = {}
@@ -209,6 +211,8 @@ class Roster:
         worker.conn = conn
         worker.credit = 0
         worker.patterns = patterns
+        if worker.turn < self._turns:
+            worker.turn = self._turns
         self.by_conn[conn] = worker
         self.era += 1
         born = []
@@ -360,12 +364,36 @@ class Roster:
         able = [worker for worker in members_of(pools) if has_room(worker, slots) and can_run(worker, wants)]
         return min(able, key=lambda worker: rank_of(worker, order), default=None)
 
+    def take_turn(self, worker: Worker, pools: list[Pool]) -> None:
+        """It is given a job of a subject that these pools serve. Each pool has a clock of its own, which only its own
+        jobs move: who had no credit for a while does not make up for that, and what others do takes no turn away."""
+        turn = worker.turn
+        mine = pools if len(pools) == 1 else [pool for pool in pools if worker.number in pool.members]
+        for pool in mine:
+            if turn <= pool.clock:
+                turn = pool.clock + 1
+        for pool in mine:
+            pool.clock = turn
+        worker.turn = turn + worker.stride
+        if turn > self._turns:
+            self._turns = turn
+
+    def forget_turns(self) -> None:
+        """All clocks are set alike: who is ahead because of what it did elsewhere is so by one turn at most."""
+        if not self._turns:
+            return
+        for worker in self.by_conn.values():
+            clock = max(pool.clock for pool in worker.pools) if worker.pools else 0
+            worker.turn = max(0, TURN_STRIDE + min(worker.turn - clock, worker.stride))
+            self._changed[worker] = None
+        for worker in self.by_conn.values():
+            for pool in worker.pools:
+                pool.clock = TURN_STRIDE
+        self._turns = 0
+
     def assign(self, worker: Worker, job_id: JobId, slots: int = 1) -> None:
         """Take the credit for this job."""
         assert worker.credit >= slots
-        if self._by_turns:
-            self._turns = turn = max(worker.turn, self._turns + 1)
-            worker.turn = turn + worker.stride
         worker.credit -= slots
         worker.jobs[job_id] = None
         old = worker.rank

@@ -151,6 +151,10 @@ class Stats:
         cell.running += 1
         return cell
 
+    def waited(self, cell: Cell, waited_s: float) -> None:
+        """How long a job had waited that a worker has kept, where that was not known at once."""
+        cell.waited[bisect_right(BOUNDS_S, waited_s)] += 1
+
     def came_back(self, cell: Cell, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
         """The worker of a running job is here again: only now may it be known which group that is."""
         if cell.group != NOBODY:
@@ -164,7 +168,7 @@ class Stats:
         cell.redelivered += 1
 
     def given_back(self, cell: Cell) -> None:
-        """The attempt never began. That it was given out stays counted."""
+        """The attempt never began."""
         cell.running -= 1
 
     def ended(self, cell: Cell | None, subject: Subject, ok: bool, ran_s: float | None) -> None:

@@ -6,6 +6,7 @@
     files       the blobs and caches it names: to a worker that holds them, if one of those is free
     unnamed     it names no program, so only workers that have one for such jobs can run it
     simple      it is one file and one program's arguments: a node that is known by its address can run it, too
+    by_http     somebody asked for it who may not come again: its result is taken for them
 
 Most jobs ask for nothing, and have no Wants at all.
 """
@@ -34,6 +35,8 @@ class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
     unnamed: bool = False
     simple: bool = False
     """What can be told over HTTP is all that there is to it. Who says nothing of this is run by workers only."""
+    by_http: bool = False
+    """It came by HTTP, also in an earlier life of the leader."""
 
     @property
     def blobs(self) -> bool:

@@ -174,7 +174,7 @@ class GroupPages:
         """A job that would be refused anyway is not received first. Raises Refused."""
         if self._is_first:
             self._is_first = False
-            self.callers.adopt(ClientId(CLIENT), self._leader.unclaimed(ClientId(CLIENT)))
+            self.callers.adopt(self._leader.unclaimed(ClientId(CLIENT)))
         if self._leader.behind:
             self.busy.add("full")
             raise Refused("full", "the leader's disk does not keep up")

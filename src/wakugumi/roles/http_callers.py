@@ -5,15 +5,17 @@
 So a job that came by HTTP is one like any other: on disk before anything, fair, capped, explained (SPEC L5–L9). Of one
 job there is at most one visit at a counter, so that it is known whose refusal it is; the next one gets another counter.
 Whoever leaves before the answer leaves the job to go on: its result is taken for them, and kept for whoever asks again.
+Who asks again while it goes on takes the place of who left, and is answered once its own request has its receipt: what
+was on its way before may be the answer to another one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import Visit
@@ -65,7 +67,7 @@ class HttpCallers:
         before."""
         counter = self._counter(client, job)
         answer: asyncio.Future[ev.SendResult] = asyncio.get_running_loop().create_future()
-        counter.visits[job] = visit, answer
+        counter.enter(job, visit, answer)
         event = say(counter.conn)
         self._leader.drive.post(event)
         if isinstance(event, ev.Submitted) and len(event.payload) >= READ_BYTES_LARGE:
@@ -75,12 +77,15 @@ class HttpCallers:
         finally:
             counter.leave(job, answer)
 
-    def adopt(self, client: ClientId, jobs: Iterable[JobId]) -> None:
+    def adopt(self, by_client: Mapping[ClientId, Sequence[JobId]]) -> None:
         """Take these results when they come, for whoever waited for them before this leader was started."""
-        if jobs := tuple(jobs):
-            counter = self._counter(client, jobs[0])
-            counter.left.update(jobs)
-            self._leader.drive.post(ev.Claimed(counter.conn, jobs))
+        for client, jobs in by_client.items():
+            try:
+                counter = self._counter(client, jobs[0])
+            except Refused:  # So many clients at once: the others ask for theirs.
+                return
+            counter.left.update(dict.fromkeys(jobs, _Left(is_told=False, goes_on=False)))
+            self._leader.drive.post(ev.Claimed(counter.conn, tuple(jobs)))
 
     async def ask(self, question: Question) -> Answer:
         """Raises Refused."""
@@ -102,11 +107,11 @@ class HttpCallers:
         return [counter for counters in self._clients.values() for counter in counters]
 
     def _counter(self, client: ClientId, job: JobId) -> Counter:
-        """One of this client's at which nobody waits, or waited, for this job. Raises Refused."""
+        """One of this client's at which nobody waits for this job, or for word of it. Raises Refused."""
         if self._closed:
             raise Refused("stopping", "the leader is shutting down")
         for counter in self._clients.get(client, ()):
-            if job not in counter.visits and job not in counter.left:
+            if job not in counter.visits and ((left := counter.left.get(job)) is None or left.is_told):
                 return counter
         if client not in self._clients and len(self._clients) >= self._clients_max:
             raise Refused("full", f"{len(self._clients)} client ids are in use over HTTP")
@@ -135,13 +140,34 @@ class HttpCallers:
         self._looking = None
 
 
+class _Left(NamedTuple):
+    """What becomes of a job whose visit left before it was done."""
+
+    is_told: bool
+    """The leader has answered that visit's request: it has the job."""
+    goes_on: bool
+    """It has the job whatever it answers: somebody left it here before."""
+
+
+class _Waiting:
+    """Somebody waits for a job."""
+
+    __slots__ = ("answer", "goes_on", "is_told", "takes_over", "visit")
+
+    def __init__(self, visit: Visit, answer: asyncio.Future[ev.SendResult], *, takes_over: bool) -> None:
+        self.visit = visit
+        self.answer = answer
+        self.takes_over = self.goes_on = takes_over
+        self.is_told = False
+
+
 class Counter:
     """One door of one client id."""
 
     def __init__(self, leader: Leader, conn: ConnId) -> None:
         self.conn = conn
-        self.visits: dict[JobId, tuple[Visit, asyncio.Future[ev.SendResult]]] = {}
-        self.left: set[JobId] = set()
+        self.visits: dict[JobId, _Waiting] = {}
+        self.left: dict[JobId, _Left] = {}
         """Jobs whose visits left before they were done."""
         self.used_at = asyncio.get_running_loop().time()
         self._post = leader.drive.post
@@ -150,35 +176,53 @@ class Counter:
         if isinstance(effect, ev.SendResult):
             # The answer is as good as sent: if it does not arrive, the same is kept for whoever asks again.
             self._post(ev.Confirmed(self.conn, (effect.job,)))
-            self.left.discard(effect.job)
-            self._tell(effect.job, effect)
+            self.left.pop(effect.job, None)
+            waiting = self.visits.get(effect.job)
+            if waiting is not None and waiting.takes_over and not waiting.is_told:
+                waiting.goes_on = False  # This was for whoever left.
+            elif waiting is not None:
+                _settle(waiting.answer, effect)
+        elif isinstance(effect, ev.SendReceipts):
+            for job in effect.jobs:
+                if (waiting := self.visits.get(job)) is not None:
+                    waiting.is_told = True
+                elif job in self.left:
+                    self.left[job] = _GOES_ON
         elif isinstance(effect, ev.SendRefusal):
-            self.left.discard(effect.job)
-            self._tell(effect.job, Refused(effect.code, effect.text))
+            left = self.left.pop(effect.job, None)
+            if left is not None and left.goes_on and not left.is_told:
+                self.left[effect.job] = _GOES_ON
+            if effect.job in self.visits:
+                _settle(self.visits[effect.job].answer, Refused(effect.code, effect.text))
         elif isinstance(effect, ev.Complain):
             log.warning("a caller by HTTP: %s", effect.text)
 
+    def enter(self, job: JobId, visit: Visit, answer: asyncio.Future[ev.SendResult]) -> None:
+        """Its visit waits from now on."""
+        self.visits[job] = _Waiting(visit, answer, takes_over=self.left.pop(job, None) is not None)
+
     def leave(self, job: JobId, answer: asyncio.Future[ev.SendResult]) -> None:
         """Its visit does not wait any longer."""
-        del self.visits[job]
+        waiting = self.visits.pop(job)
         if not answer.done() or answer.cancelled() or isinstance(answer.exception(), Lost):
-            self.left.add(job)
+            self.left[job] = _Left(waiting.is_told, waiting.goes_on)
+        elif waiting.goes_on and not waiting.is_told and isinstance(answer.exception(), Refused):
+            self.left[job] = _GOES_ON
 
     def look(self, now: float) -> None:
         """Who is gone?"""
-        for visit, answer in list(self.visits.values()):
-            if visit.is_gone:
-                _settle(answer, Lost("it left before its job was done", "dead"))
+        for waiting in list(self.visits.values()):
+            if waiting.visit.is_gone:
+                _settle(waiting.answer, Lost("it left before its job was done", "dead"))
         if self.visits or self.left:
             self.used_at = now
 
     def refuse_all(self, code: str, text: str) -> None:
-        for _, answer in self.visits.values():
-            _settle(answer, Refused(code, text))
+        for waiting in self.visits.values():
+            _settle(waiting.answer, Refused(code, text))
 
-    def _tell(self, job: JobId, outcome: ev.SendResult | Refused) -> None:
-        if job in self.visits:
-            _settle(self.visits[job][1], outcome)
+
+_GOES_ON: Final = _Left(is_told=True, goes_on=True)
 
 
 class Desk:

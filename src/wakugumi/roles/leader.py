@@ -56,6 +56,7 @@ from wakugumi.roles.peer import Peer
 from wakugumi.roles.sayings import SAYINGS
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
+from wakugumi.wire.run_query import why_not_simple
 
 if TYPE_CHECKING:
     from wakugumi.roles.group_pages import GroupPages
@@ -116,6 +117,7 @@ class Leader:
             final=final,
             keeps=journal is not None,
             holders=self._holders_of,
+            why_not_simple=why_not_simple,
         )
         self._journal = journal
         self._roster = machine.roster
