@@ -71,10 +71,12 @@ def _broken() -> bytes:
 
 
 def _packed_otherwise(method: int) -> bytes:
-    """As BZIP2 or LZMA, it says; and it is neither."""
-    data = bytearray(_archive({"stdout.txt": bytes(range(256)) * 4}))
-    data[8] = method
-    data[data.index(b"PK\1\2") + 10] = method
+    """As BZIP2 or LZMA, and then it is broken."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        archive.writestr("stdout.txt", bytes(range(256)) * 4)
+    data = bytearray(made.getvalue())
+    data[50:90] = b"\xff" * 40
     return bytes(data)
 
 
