@@ -429,6 +429,9 @@ NODE_POLL_S: Final = 2.0
 """How often a node is asked what it has free; while it fails, with a backoff."""
 NODE_POLL_TIMEOUT_S: Final = 2.0
 """A node that takes longer to say so is out of order."""
+NODE_QUESTION_S: Final = 5.0
+"""A node that is asked for a job that it may have, without the input, and says nothing for so long, is as good as
+gone."""
 NODE_AGAIN_S: Final = 0.2
 """A node whose answer was cut off is asked for the same job again after this."""
 NODE_RETRY_AFTER_MAX_S: Final = 60.0

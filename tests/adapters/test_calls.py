@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
 from tests.adapters.http_peer import DEADLINE_S, a_door
 
+from wakugumi.adapters import calls as adapter
 from wakugumi.adapters.calls import Calls
 from wakugumi.adapters.visit import PageAt, Reply, Stream, Visit
 from wakugumi.adapters.web import page_routes
@@ -108,6 +110,13 @@ async def test_one_connection_serves_many_calls() -> None:
         assert listener.door.connections == 1
 
 
+async def test_a_machine_that_vanishes_is_found_out_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned: list[socket.socket] = []
+    monkeypatch.setattr(adapter, "tune", tuned.append)
+    async with a_role() as url, calling() as calls, calls.call("POST", f"{url}/echo", body=b"abc"):
+        assert len(tuned) == 1
+
+
 async def lost(
     calls: Calls, url: str, *, body: bytes | AsyncIterator[bytes] | None = None, silence_s: float = 5
 ) -> str:
@@ -128,6 +137,7 @@ async def test_who_is_not_there_was_never_reached() -> None:
         assert await lost(calls, url) == "refused"
         assert await lost(calls, "http://no-such-host.invalid:1/") == "refused"
         assert await lost(calls, "nonsense") == "refused"
+        assert await lost(calls, "http://a..b:80/") == "refused"
 
 
 async def test_who_hangs_up_without_an_answer_is_dead() -> None:

@@ -70,7 +70,23 @@ def _broken() -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("data", [b"", b"no ZIP at all", _archive(TEXTS)[:-30], _broken(), _huge()])
+def _packed_otherwise(method: int) -> bytes:
+    """As BZIP2 or LZMA, and then it is broken."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        archive.writestr("stdout.txt", bytes(range(256)) * 4)
+    data = bytearray(made.getvalue())
+    data[50:90] = b"\xff" * 40
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"no ZIP at all", _archive(TEXTS)[:-30], _broken(), _huge()),
+        *(_packed_otherwise(zipfile.ZIP_BZIP2), _packed_otherwise(zipfile.ZIP_LZMA)),
+    ],
+)
 def test_what_cannot_be_read_is_no_result(data: bytes) -> None:
     with pytest.raises(Refused) as refused:
         _taken(data)

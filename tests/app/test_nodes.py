@@ -31,7 +31,7 @@ def test_nodes_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         *("a:5080", "ftp://a", "http://", "http://a:0", "http://a:99999", "http://a?x=1", "http://a#b", "http://u@a"),
         *("http://a,weight=0", "http://a,weight=101", "http://a,weight=x", "http://a,weight=-1", "http://a,weight=²"),
         *("http://a,subject=a..b", "http://a,colour=red", "http://a,weight", "http://a,name=x,name=y", "http://[a"),
-        "http://a,name=" + "x" * 65,
+        *("http://a,name=" + "x" * 65, "http://a,weight=00000000199999", "http://a..b:80"),
     ],
 )
 def test_what_is_no_node_is_told_with_a_hint(word: str) -> None:

@@ -1,7 +1,8 @@
 """A node that answers as SPEC N2 says, or does not: some lines of HTTP over a plain socket, without any library.
 
 It runs no programs: a job's answer is its input in capitals, once `go` is set. What it does to the next requests
-for /run is said by `tricks`: "busy", "cut" (its connection ends), "cut-answer" (in the midst of the ZIP), "silent".
+for /run is said by `tricks`: "busy", "cut" (its connection ends), "cut-answer" (in the midst of the ZIP), "silent",
+"no-zip", "odd-head" (bytes that are no text).
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class FakeNode:
         """What it says instead."""
         self.status: tuple[int, dict[str, object]] | None = None
         """What it answers to every job instead of running it."""
+        self.deaf_to: set[str] = set()
+        """Methods of requests that it never answers."""
         self.files: Callable[[bytes], dict[str, bytes]] = lambda content: {"out": content.upper()}
         self.heads = {"Waku-Status": "OK", "Waku-Exit-Code": "0", "Waku-Run-Seconds": "0.5", "Waku-Worker": "fake"}
         self.busy = 0
@@ -107,7 +110,7 @@ class FakeNode:
         method, target, _ = head[0].split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         parts = urlsplit(target)
-        if parts.path == "/capacity":
+        if parts.path == "/capacity" and method not in self.deaf_to:
             self.polls += 1
             said = {"running": len(self.running) + self.others, "limit": self.limit + self.lies}
             return _send(writer, 200, json.dumps(said).encode() if self.capacity is None else self.capacity)
@@ -120,6 +123,8 @@ class FakeNode:
         body = await _body(reader, headers)
         name = parts.path.rpartition("/")[2]
         self.asked.append(Asked(method, name, parse_qs(parts.query), body))
+        if method in self.deaf_to:
+            await asyncio.Event().wait()
         if method == "DELETE":
             self.running.discard(name)
             return _send(writer, 202, b'{"cancelled":true}')
@@ -129,6 +134,12 @@ class FakeNode:
             await asyncio.Event().wait()
         if trick == "busy":
             return _send(writer, 503, b'{"code":"busy","detail":"no slot"}', {"Retry-After": "5"})
+        if trick == "no-zip":
+            return _send(writer, 200, b"this is no ZIP", self.heads)
+        if trick == "odd-head":
+            writer.write(b"HTTP/1.1 200 -\r\nWaku-Worker: \xff\xfe\r\n")
+            writer.write(b"Waku-Status: OK\r\nContent-Length: 22\r\n\r\n" + b"PK\5\6" + bytes(18))
+            return True
         if self.status is not None:
             return _send(writer, self.status[0], json.dumps(self.status[1]).encode())
         return await self._run(writer, name, headers.get("content-type"), body, cut=trick == "cut-answer")

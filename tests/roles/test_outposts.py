@@ -24,7 +24,7 @@ from wakugumi.core.overview import worker_row
 from wakugumi.core.policy import parse_policies
 from wakugumi.core.subject import worker_patterns
 from wakugumi.limits import MIB
-from wakugumi.roles import errand, outposts
+from wakugumi.roles import errand, node_result, outposts
 from wakugumi.roles.client import Grid, connect
 from wakugumi.roles.job import Job
 from wakugumi.roles.leader_blobs import LeaderBlobs
@@ -265,18 +265,51 @@ async def test_a_node_that_says_nothing_is_hung_up_on(monkeypatch: pytest.Monkey
         assert (await job).ok
 
 
+async def test_a_node_that_hangs_loses_its_job_however_rarely_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outposts, "SILENCE_MAX_S", 0.3)
+    monkeypatch.setattr(outposts, "NODE_POLL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(outposts, "REATTACH_GRACE_S", 0.05)
+    monkeypatch.setattr(outposts, "backoff_s", lambda _failures, _chance: 60.0)
+    monkeypatch.setattr(errand, "NODE_QUESTION_S", 0.05)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.go.clear()
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        node.deaf_to |= {"GET", "POST", "DELETE"}
+        async with a_node() as other, known_to(leader, other):
+            assert (await job).ok
+            assert other.began == [job.id]
+
+
 async def test_jobs_that_take_every_connection_do_not_make_a_node_seem_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "CALLS_MAX", 1)
+    monkeypatch.setattr(outposts, "CALLS_MAX", 1)
     monkeypatch.setattr(outposts, "NODE_POLL_TIMEOUT_S", 0.5)
-    async with a_node() as node, a_group(node) as (leader, grid):
+    async with a_node() as node, a_node() as other, a_group(node) as (leader, grid):
         node.go.clear()
         jobs = [await hand_in(grid) for _ in range(2)]
         await node.until(lambda node: node.running)
         polls = node.polls
         await node.until(lambda node: node.polls >= polls + 5)
         assert not any(worker.rests for worker in leader.machine.roster)
+        assert leader.machine.lanes.queued == 1, "it waits where another may have it"
+        async with known_to(leader, other):
+            assert (await jobs[1]).ok
         node.go.set()
-        assert all([(await job).ok for job in jobs])
+        assert (await jobs[0]).ok
+
+
+async def test_one_that_cannot_be_asked_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outposts.Outpost, "_ask_capacity", broken)
+        async with a_node() as node, a_group(node) as (leader, grid):
+            job = await hand_in(grid)
+            await leader.until(lambda machine: any("ZeroDivision" in worker.rests for worker in machine.roster))
+            patch.undo()
+            assert (await job).ok
 
 
 @pytest.mark.parametrize("said", [b"", b"[1,2]", b'{"running":-1,"limit":3}', b'{"limit":3}', b"x" * 100_000])
@@ -322,12 +355,70 @@ async def test_a_problem_that_may_pass_is_an_attempt(status: int, outcome: str) 
         assert next(iter(leader.machine.jobs.values())).history[0].outcome == outcome
 
 
-async def test_an_answer_that_is_no_zip_is_no_result() -> None:
+async def test_an_answer_that_is_no_zip_is_no_result_but_an_attempt() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.tricks.append("no-zip")
+        assert (await (await hand_in(grid))).ok
+        first, _ = next(iter(leader.machine.jobs.values())).history
+        assert first.outcome == "worker-error"
+        assert "no ZIP" in first.output
+
+
+@pytest.mark.spec("G1", "L3")
+@pytest.mark.parametrize("fault", ["500", "507", "no-zip", "cut"])
+async def test_a_sick_node_rests_and_does_not_eat_the_queue(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outposts, "backoff_s", lambda _failures, _chance: 60.0)
+    monkeypatch.setattr(outposts, "REATTACH_GRACE_S", 0.05)
+    async with a_node() as sick, a_node() as well, a_group(sick) as (leader, grid), known_to(leader, well):
+        if fault.isdigit():
+            sick.status = int(fault), {"code": "disk"} if fault == "507" else {}
+        else:
+            sick.tricks += [fault] * 1_000
+        await leader.until(lambda machine: sum(worker.credit for worker in machine.roster) == 4)
+        results = await asyncio.gather(*[await hand_in(grid) for _ in range(12)])
+        assert all(result.ok for result in results)
+        assert len({asked.job for asked in sick.asked if asked.method == "POST"}) <= sick.limit
+        assert "resting" in {worker_row(worker, 0.0).state for worker in leader.machine.roster}
+
+
+@pytest.mark.spec("G1")
+async def test_one_that_was_sick_is_tried_with_one_job_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outposts, "backoff_s", lambda _failures, _chance: 0.05)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+        node.tricks.append("no-zip")
+        node.go.clear()
+        jobs = [await hand_in(grid)]
+        await leader.until(lambda machine: any(worker.rests for worker in machine.roster))
+        jobs += [await hand_in(grid) for _ in range(3)]
+        await node.until(lambda node: node.running)
+        polls = node.polls
+        await node.until(lambda node: node.polls >= polls + 3)
+        assert len(node.running) == 1
+        node.go.set()
+        assert all(result.ok for result in await asyncio.gather(*jobs))
+
+
+async def test_an_odd_head_is_no_reason_to_lose_a_result() -> None:
     async with a_node() as node, a_group(node) as (_, grid):
-        job_id = str(uuid4())
-        node.done[job_id] = b"this is no ZIP"
-        result = await (await hand_in(grid, job_id))
-        assert (result.ok, result.reason) == (False, "bad-result")
+        node.tricks.append("odd-head")
+        result = await (await hand_in(grid))
+        assert (result.ok, result.worker) == (True, "??")
+
+
+async def test_an_errand_that_fails_by_a_bug_is_an_attempt_and_holds_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    result_of = errand.result_of
+
+    async def broken(*_: object) -> None:
+        monkeypatch.setattr(errand, "result_of", result_of)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(errand, "result_of", broken)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.limit = 1
+        assert (await (await hand_in(grid))).ok
+        known = next(iter(leader.machine.jobs.values()))
+        assert [attempt.outcome for attempt in known.history] == ["worker-error", "ok"]
 
 
 @pytest.mark.spec("L10")
@@ -343,8 +434,27 @@ async def test_a_cancelled_job_is_cancelled_at_its_node_and_its_slot_is_free() -
         assert (await (await hand_in(grid))).ok
 
 
+async def test_one_that_does_not_answer_a_cancel_is_polled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outposts, "NODE_POLL_TIMEOUT_S", 0.1)
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.deaf_to.add("DELETE")
+        node.go.clear()
+        jobs = [await hand_in(grid) for _ in range(2)]
+        await node.until(lambda node: len(node.running) == 2)
+        for job in jobs:
+            await job.cancel()
+        await node.until(lambda node: len([asked for asked in node.asked if asked.method == "DELETE"]) == 10)
+        polls = node.polls
+        await node.until(lambda node: node.polls >= polls + 10)
+        assert len([asked for asked in node.asked if asked.method == "DELETE"]) == 10, "not for ever"
+        node.running.clear()
+        node.go.set()
+        assert (await (await hand_in(grid))).ok
+
+
 @pytest.mark.spec("C5")
-async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path) -> None:
+async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_result, "tempfile", None)
     blobs = LeaderBlobs(FolderPlace(tmp_path / "blobs"), url="")
     content = random.Random(1).randbytes(6 * MIB)
     async with a_node() as node, a_group(node, blobs=blobs) as (_, grid):
@@ -356,6 +466,7 @@ async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path) -> 
         assert (tmp_path / "out" / "out").read_bytes() == content[::-1]
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["out"]
         assert await asyncio.to_thread(lambda: result.stdout) == "printed\n"
+    assert list((tmp_path / "blobs" / ".incoming").iterdir()) == []
 
 
 async def test_busy_in_the_midst_of_a_large_input_is_heard(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from typing import Final
 
 import aiohttp
 
-from wakugumi.adapters.net import why_not
+from wakugumi.adapters.net import tune, why_not
 from wakugumi.errors import Lost
 from wakugumi.limits import CALL_IDLE_S, CALLS_MAX, CONNECT_DEADLINE_S, KIB
 
@@ -64,7 +65,9 @@ class Calls:
     """Calls of one role. Make it inside a running loop, and close it."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, *, connect_s: float = CONNECT_DEADLINE_S) -> None:
-        connector = aiohttp.TCPConnector(limit=CALLS_MAX, keepalive_timeout=CALL_IDLE_S, ssl=tls or True)
+        connector = aiohttp.TCPConnector(
+            limit=CALLS_MAX, keepalive_timeout=CALL_IDLE_S, ssl=tls or True, socket_factory=_socket
+        )
         self._session = aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
@@ -95,7 +98,7 @@ class Calls:
             raise Lost(f"{url} was not reached within {self._connect_s:g} s", "refused") from None
         except aiohttp.ClientConnectorError as error:
             raise Lost(f"{url} cannot be reached: {why_not(error.os_error)}", "refused") from None
-        except aiohttp.InvalidURL as error:
+        except (aiohttp.InvalidURL, UnicodeError) as error:  # Such as the name `a..b`.
             raise Lost(f"{url} cannot be reached: {error}", "refused") from None
         except TimeoutError:
             raise Lost(f"{url} did not answer in time", "slow") from None
@@ -108,3 +111,11 @@ class Calls:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """One that finds out about a machine that vanished, also while its answer is waited for."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    tune(made)
+    return made

@@ -6,23 +6,29 @@ put them in the midst, they are only taken from the list.
 
 from __future__ import annotations
 
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
 from typing import IO, Final
 
+from wakugumi.adapters.files import refused
 from wakugumi.errors import Refused
 from wakugumi.limits import MIB, OUTPUT_BYTES_MAX
 
 _CHUNK_BYTES: Final = 1 * MIB
-_WRONG: Final = (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError, KeyError)
+_WRONG: Final = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, OSError),
+    *(ValueError, NotImplementedError, RuntimeError, EOFError, KeyError),
+)
 """What a stranger's ZIP may raise."""
 
 
 def unsplice(file: IO[bytes], texts: Mapping[str, IO[bytes]]) -> int:
     """Write each text, `stdout` or `stderr`, where it is wanted, and leave the rest in the file. Returns how many
-    entries that has. Raises Refused (`bad-result`)."""
+    entries that has. Raises Refused: `bad-result`, or `disk` if it is ours that is full."""
     try:
         with zipfile.ZipFile(file) as archive:
             taken = [info for stem, into in texts.items() if (info := _take(archive, stem, into)) is not None]
@@ -36,6 +42,11 @@ def unsplice(file: IO[bytes], texts: Mapping[str, IO[bytes]]) -> int:
             archive.NameToInfo = {info.filename: info for info in kept}
             archive.comment = b""  # It is written anew if something has changed, and this counts as such.
     except _WRONG as error:
+        if (
+            isinstance(error, OSError)
+            and (ours := refused(error, "the node's answer cannot be written")).code == "disk"
+        ):
+            raise ours from None
         raise Refused("bad-result", f"the node's answer is no ZIP that can be read: {str(error)[:200]}") from None
     return len(kept)
 

@@ -64,7 +64,7 @@ class NodeWords:
         if len(self.name) > WORKER_NAME_CHARS_MAX or not self.name.isprintable():
             raise ConfigError(f"a node's name is at most {WORKER_NAME_CHARS_MAX} printable characters", _HINT)
         weight = said.get("weight", "1")
-        if not (weight.isascii() and weight.isdigit() and 1 <= int(weight[:9]) <= NODE_WEIGHT_MAX):
+        if not (weight.isascii() and weight.isdigit() and len(weight) < 10 and 1 <= int(weight) <= NODE_WEIGHT_MAX):
             raise ConfigError(f"a node's weight is 1 to {NODE_WEIGHT_MAX}, not {weight[:80]!r}", _HINT)
         self.weight = int(weight)
         try:
@@ -138,6 +138,7 @@ def _url(text: str) -> str:
         parts = urlsplit(text)
         known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
         known = known and not (parts.query or parts.fragment or parts.username)
+        (parts.hostname or "").encode("idna")  # A name such as `a..b` is none.
     except ValueError:
         known = False
     if not known:
