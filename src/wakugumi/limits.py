@@ -402,6 +402,8 @@ LINGER_S: Final = 2.0
 LINGER_BYTES_MAX: Final = 64 * MIB
 """Who goes on sending what we did not want is heard out for so long, or so much, so that it can read our answer
 first."""
+LINE_GONE_S: Final = 5.0
+"""How often a node looks whether those are still there who closed their half and wait for a job by line."""
 LINE_BYTES_MAX: Final = 64 * KIB
 """The line that asks for a job (SPEC N1)."""
 HTTP_CLIENT_CAP: Final = 1_000

@@ -38,6 +38,7 @@ class Received(NamedTuple):
     """None if it is on disk."""
     path: Path | None
     sha256: str
+    """Empty if it is in memory: nobody needs it then."""
     size: int
 
 
@@ -156,7 +157,7 @@ class Sink:
         """All has come. Raises Refused."""
         if self._file is None and self._held <= self._inline_max:
             content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            return Received(file_name, content, None, hashlib.sha256(content).hexdigest(), self.size)
+            return Received(file_name, content, None, "", self.size)
         await self.write()
         if self._writing is not None:
             await self._writing

@@ -94,8 +94,10 @@ class Node:
     async def run(self, job: JobId, payload: bytes, received: Received) -> Finished:
         """Its result, once there is one. What was received is the station's from now on. Raises Refused."""
         bring = None if received.path is None else {received.file_name: received.path}
+        running = self.station.run(job, payload, bring, slots=1)
+        del payload, received  # They would be held for as long as it runs.
         try:
-            return await self.station.run(job, payload, bring)
+            return await running
         except Refused as error:
             raise self.come_again(error) from None
 

@@ -70,7 +70,7 @@ async def _run(node: Node, visit: Visit) -> Reply:
         reply = await answer_of(name, result, finished.parts, partial(_end, node, finished))
         if early is not None and visit.content_length != 0:
             # What it still sends, or holds back until it is told to go on, is nobody's next request.
-            reply = reply._replace(headers={**reply.headers, "Connection": "close"})
+            reply = reply._replace(headers={**reply.headers, "Connection": "close"}, hear_out=True)
         return reply
     finally:
         if is_ours:
