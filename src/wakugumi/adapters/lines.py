@@ -252,7 +252,8 @@ class _Connection(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
         both_ways = cast(asyncio.Transport, transport)
         self._writer = asyncio.StreamWriter(both_ways, self, self.reader, asyncio.get_running_loop())
-        self._writer.transport.set_write_buffer_limits(high=0)  # So `drain` means that the system has taken it.
+        # So `drain` means that the system has taken it. With 0, TLS would wait for less than nothing.
+        self._writer.transport.set_write_buffer_limits(high=1, low=0)
         if (sock := transport.get_extra_info("socket")) is not None:
             tune(sock)
         name = transport.get_extra_info("peername")

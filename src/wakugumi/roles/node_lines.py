@@ -70,9 +70,14 @@ async def _join(node: Node, call: LineCall, job: JobId) -> Finished | None:
 
 async def _run(node: Node, call: LineCall, job: JobId) -> Finished:
     line = call.line
-    with node.receive_slot():
+    async with node.receive_slot(line.size) as sender:
         received = await receive_pieces(
-            call.pieces(), line.size, line.file_name, node.folder, bytes_max=node.input_bytes_max
+            call.pieces(),
+            line.size,
+            line.file_name,
+            node.folder,
+            bytes_max=node.input_bytes_max,
+            came=sender.came,
         )
     running = node.run(job, request_of(JobForm(), job, received), received)
     del received

@@ -97,10 +97,12 @@ class Station:
         advertise: Address | None = None,
         done_ttl_s: float = DONE_TTL_S,
         interrupted_ttl_s: float = 0.0,
+        shares_folder: bool = True,
     ) -> None:
         """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
         below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`. Finished
-        jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`.
+        jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`. If another process
+        has the jobs folder, one in it is used, if it `shares_folder`: then it knows nothing of the jobs of the other.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
@@ -129,6 +131,7 @@ class Station:
             copy_in=copy_in,
             done_ttl_s=done_ttl_s,
             interrupted_ttl_s=interrupted_ttl_s,
+            shares_folder=shares_folder,
         )
         self.worker_id = self._runner.worker_id
         self._act: dict[type[object], Callable[[Any], None]] = {
