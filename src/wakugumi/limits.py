@@ -293,6 +293,9 @@ MUTE_MAX_S: Final = 60.0
 LEADERS_PER_CLIENT_MAX: Final = 64
 """Leaders of one client: each is a connection, and a look at every job that is handed in."""
 CONNECT_DEADLINE_S: Final = 10.0
+SEND_SILENCE_MAX_S: Final = 1200.0
+"""For how long `waku send` waits for a node that takes and says nothing: longer than a job may run there that names no
+timeout of its own."""
 UNFINISHED_PER_CLIENT_MAX: Final = 10_000
 """Jobs a client has submitted and not seen the end of. Further `submit` calls wait: back pressure for the caller."""
 FULL_RETRY_FIRST_S: Final = 0.1
@@ -372,6 +375,10 @@ SERVING_MAX: Final = 256
 RECEIVE_SLOTS: Final = 64
 """Inputs that a node receives at once, with some 3 MiB of memory each: apart from its run slots, so that those who send
 do not hold up what runs."""
+RECEIVE_BYTES_PER_S_MIN: Final = 32 * KIB
+"""Who sends less loses its receive slot to the next one who needs it, if all are taken."""
+RECEIVE_GRACE_S: Final = 5.0
+"""Until then nobody is slow: a connection has to warm up, and small inputs are there by then."""
 RUN_RETRY_AFTER_S: Final = 5
 """When a caller that was sent away may come again (N1)."""
 RUNNING_RETRY_AFTER_S: Final = 1
@@ -402,6 +409,8 @@ LINGER_S: Final = 2.0
 LINGER_BYTES_MAX: Final = 64 * MIB
 """Who goes on sending what we did not want is heard out for so long, or so much, so that it can read our answer
 first."""
+LINE_GONE_S: Final = 5.0
+"""How often a node looks whether those are still there who closed their half and wait for a job by line."""
 LINE_BYTES_MAX: Final = 64 * KIB
 """The line that asks for a job (SPEC N1)."""
 HTTP_CLIENT_CAP: Final = 1_000

@@ -26,6 +26,15 @@ def test_a_command_is_a_program_and_where_its_input_stands(text: str, command: C
     assert command.arguments(["own"], ["/j/in"]) == arguments
 
 
+@pytest.mark.spec("N2", "W1")
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [("pricer", ["-i", "/j/in", "x"]), ("pricer {input} -v", ["/j/in", "-v", "-i", "/j/in", "x"])],
+)
+def test_a_job_s_own_arguments_may_say_where_the_input_goes(text: str, arguments: list[str]) -> None:
+    assert parse_command(text).arguments(["-i", "{input}", "x"], ["/j/in"]) == arguments
+
+
 @pytest.mark.spec("W1")
 @pytest.mark.parametrize("text", ["", "  ", "../pricer", "/bin/sh {input}", "pricer 'open", "pricer a\0b"])
 def test_what_is_no_command_of_the_exec_directory_is_refused(text: str) -> None:

@@ -17,7 +17,7 @@ from wakugumi.adapters.lines import LineCall, LineReply, Lines, listen_lines
 from wakugumi.adapters.visit import Page, PageAt, Reply, Stream, Visit
 from wakugumi.adapters.web import listen_http, page_routes
 from wakugumi.errors import Refused
-from wakugumi.limits import LINE_BYTES_MAX, MIB
+from wakugumi.limits import CONNECTIONS_MAX, LINE_BYTES_MAX, MIB
 
 pytestmark = pytest.mark.anyio
 
@@ -51,12 +51,12 @@ async def echo(call: LineCall) -> LineReply:
 
 
 @asynccontextmanager
-async def a_port(*, with_http: bool = False) -> AsyncIterator[APort]:
+async def a_port(*, with_http: bool = False, connections_max: int = CONNECTIONS_MAX) -> AsyncIterator[APort]:
     async def hello(_visit: Visit) -> Reply:
         return Reply(body=b"hello")
 
     page: Page = hello
-    lines = Lines(echo)
+    lines = Lines(echo, connections_max=connections_max)
     if with_http:
         routes = [page_routes(lambda: [PageAt("GET", "/hello", page)])]
         http = await listen_http("127.0.0.1", 0, routes, lines=lines)
@@ -224,3 +224,19 @@ async def test_every_job_is_a_line_of_the_access_log(caplog: pytest.LogCaptureFi
         ("monday-7", "OK 5", 5),
         ("bad", "ERR bad-name: no such name", 0),
     ]
+
+
+async def test_more_connections_than_there_may_be_are_closed() -> None:
+    async with a_port(connections_max=1) as at:
+        reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
+        writer.write(b"JOB x a 2\nh")
+        async with asyncio.timeout(20):
+            while at.lines.connections < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert await say(at.port, b"", end=True) == b""
+            writer.write(b"i")
+            assert await reader.read(-1) == b"OK 2\nhi"
+            writer.close()
+            while at.lines.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert await say(at.port, b"JOB x a 2\nhi") == b"OK 2\nhi"

@@ -129,7 +129,7 @@ async def test_what_is_not_there_is_a_problem_with_a_code() -> None:
             await peer.ask("GET", "/fail"),
         )
     assert (nothing.status, nothing.code) == (404, "unknown-question")
-    assert (method.status, method.head["allow"]) == (405, "GET, POST")
+    assert (method.status, method.head["allow"]) == (405, "GET, HEAD, POST")
     assert (refused.status, refused.code, refused.head["retry-after"]) == (503, "full", "1")
     assert refused.problem["detail"] == "there is no room"
     assert refused.problem["hint"]

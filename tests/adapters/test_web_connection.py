@@ -208,10 +208,10 @@ async def test_who_reads_slowly_but_reads_is_not_cut_off(monkeypatch: pytest.Mon
     looks = 0
     look = web_connection.Connection._look
 
-    def counted(self: web_connection.Connection, transport: Any, before: int) -> None:
+    def counted(self: web_connection.Connection, transport: Any, *before: int) -> None:
         nonlocal looks
         looks += 1
-        look(self, transport, before)
+        look(self, transport, *before)
 
     monkeypatch.setattr(web_connection.Connection, "_look", counted)
     monkeypatch.setattr(web_connection, "BODY_RECEIVED_MIN_S", 0.3)

@@ -90,6 +90,15 @@ def test_the_next_address_is_tried_on_busy_on_failure_and_on_nobody(
 
 
 @pytest.mark.spec("N6")
+def test_a_node_that_says_nothing_is_left_for_the_next(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, a_node(b"OK 2\nok") as good:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert call(["send", address, good, str(file), "--timeout", "0.2"]) == 0
+        assert call(["send", address, str(file), "--timeout", "0.2"]) == 5
+    assert capsys.readouterr().err.count("took and said nothing for 0.2 s") == 2
+
+
+@pytest.mark.spec("N6")
 def test_a_busy_node_is_left_before_all_is_sent(tmp_path: Path) -> None:
     large = tmp_path / "large"
     with open(large, "wb") as sparse:
@@ -107,6 +116,7 @@ def test_a_busy_node_is_left_before_all_is_sent(tmp_path: Path) -> None:
         (["127.0.0.1:x", "FILE"], 2),
         (["127.0.0.1:1", "FILE", "--id", ".."], 2),
         (["127.0.0.1:1", "FILE", "--wait", "-1"], 2),
+        (["127.0.0.1:1", "FILE", "--timeout", "0"], 2),
         (["127.0.0.1:1", "FILE", "--ca", "missing.pem"], 2),
     ],
 )

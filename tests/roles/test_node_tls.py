@@ -10,6 +10,7 @@ import pytest
 from tests.certificates import Certificates, make_certificates
 from tests.roles.a_node import ANode, a_node, answer_from, form, post, unzipped
 
+from wakugumi.adapters import lines
 from wakugumi.adapters.line_client import send_job
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.tls import client_context, server_context
@@ -57,6 +58,19 @@ async def test_both_languages_are_spoken_over_tls(
         answer = await send_job(Address("localhost", at.lines), "y", tmp_path / "in.bin", "in.bin", to, tls)
         assert isinstance(answer, Ok)
         assert unzipped(to.read_bytes())["copied"] == content
+
+
+@pytest.mark.spec("N5")
+async def test_who_reads_to_the_end_over_tls_need_not_wait_for_it(
+    tmp_path: Path, certs: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "LINGER_S", 600.0)
+    async with a_node(tmp_path, tls=server_context(certs.server_cert, certs.server_key)) as at:
+        reader, writer = await asyncio.open_connection("localhost", at.lines, ssl=client_context(certs.ca))
+        writer.write(b"JOB x in.txt 5\nhello")
+        async with asyncio.timeout(20):
+            assert (await reader.read(-1)).startswith(b"OK ")
+        writer.transport.abort()
 
 
 @pytest.mark.spec("N5")

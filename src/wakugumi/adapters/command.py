@@ -29,13 +29,15 @@ class Command(NamedTuple):
         """For a job with these arguments of its own and these files, which has one. Raises Refused."""
         if len(inputs) != 1:
             raise Refused("bad-request", f"a job that names no program has one input file, not {len(inputs)}")
-        path = inputs[0]
-        return [*[word.replace(INPUT, path) for word in self.args[:-1]], *self._last(more, path)]
+        return [word.replace(INPUT, inputs[0]) for word in [*self.args[:-1], *self._last(more)]]
 
-    def _last(self, more: Sequence[str], path: str) -> list[str]:
-        """A job's own arguments come before an input that is last, and after everything else."""
+    def _last(self, more: Sequence[str]) -> list[str]:
+        """A job's own arguments come before an input that is last, unless they say themselves where it goes, and after
+        everything else."""
         last = self.args[-1]
-        return [*more, path] if last == INPUT else [last.replace(INPUT, path), *more]
+        if last != INPUT:
+            return [last, *more]
+        return [*more] if any(INPUT in word for word in more) else [*more, last]
 
 
 def parse_command(text: str) -> Command:

@@ -1,7 +1,8 @@
 """How does the one file of a form come from a visit? Small ones into memory, larger ones to disk as they come.
 
 Whatever goes wrong, nothing of it stays: neither a file nor a thread that writes one. A small file costs no thread; of
-a large one a piece is written and hashed in a thread while the next one comes.
+a large one a piece is written and hashed in a thread while the next one comes. What is free on the disk beyond
+DISK_FREE_MIN_BYTES is for inputs, and the rest for what the programs make that run already.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,7 +21,7 @@ from wakugumi.adapters.threads import begin, beside
 from wakugumi.adapters.visit import Refusal, Visit
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import Refused
-from wakugumi.limits import FORM_BYTES_MAX, INLINE_FILE_BYTES_MAX, MIB
+from wakugumi.limits import DISK_FREE_MIN_BYTES, FORM_BYTES_MAX, INLINE_FILE_BYTES_MAX, MIB
 from wakugumi.wire.multipart import Data, Multipart, Part, boundary_of
 
 FIELD: Final = "file"
@@ -38,13 +39,20 @@ class Received(NamedTuple):
     """None if it is on disk."""
     path: Path | None
     sha256: str
+    """Empty if it is in memory: nobody needs it then."""
     size: int
 
 
 async def receive_file(
-    visit: Visit, folder: Path, *, bytes_max: int, inline_max: int = INLINE_FILE_BYTES_MAX
+    visit: Visit,
+    folder: Path,
+    *,
+    bytes_max: int,
+    inline_max: int = INLINE_FILE_BYTES_MAX,
+    came: Callable[[int], None] | None = None,
 ) -> Received:
     """The file of a form with the field `file`, and nothing else. A larger one than `inline_max` goes into the folder.
+    `came` hears how much, as it comes.
 
     Raises Refused (too large, too slow, not such a form, no room on disk), or Lost for who is gone.
     """
@@ -52,12 +60,16 @@ async def receive_file(
     length = visit.content_length
     if length is not None and length > bytes_max + FORM_BYTES_MAX:
         raise too_large(length, bytes_max)
+    if length is not None and length > inline_max + FORM_BYTES_MAX:
+        _check_room(folder, length - FORM_BYTES_MAX)
     sink = Sink(folder, bytes_max=bytes_max, inline_max=inline_max)
     file_name: str | None = None
-    came = 0
+    total = 0
     try:
         async for piece in visit.pieces():
-            came += len(piece)
+            total += len(piece)
+            if came is not None:
+                came(len(piece))
             for event in parser.feed(piece):
                 if type(event) is Data:
                     sink.take(event.data)
@@ -65,8 +77,8 @@ async def receive_file(
                     if file_name is not None or event.name != FIELD:
                         raise _other_part(event.name, twice=event.name == FIELD)
                     file_name = check_file_name(event.file_name or FILE_NAME)
-            if came > bytes_max + FORM_BYTES_MAX:
-                raise too_large(came, bytes_max)
+            if total > bytes_max + FORM_BYTES_MAX:
+                raise too_large(total, bytes_max)
             if sink.is_due:
                 await sink.write()
         parser.finish()
@@ -89,14 +101,19 @@ async def receive_pieces(
     *,
     bytes_max: int,
     inline_max: int = INLINE_FILE_BYTES_MAX,
+    came: Callable[[int], None] | None = None,
 ) -> Received:
     """The same for a file that comes as it is. Raises what the pieces raise, and Refused."""
     if size > bytes_max:
         raise too_large(size, bytes_max)
+    if size > inline_max:
+        _check_room(folder, size)
     sink = Sink(folder, bytes_max=bytes_max, inline_max=inline_max)
     try:
         async for piece in pieces:
             sink.take(piece)
+            if came is not None:
+                came(len(piece))
             if sink.is_due:
                 await sink.write()
         return await sink.finish(file_name)
@@ -156,7 +173,7 @@ class Sink:
         """All has come. Raises Refused."""
         if self._file is None and self._held <= self._inline_max:
             content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            return Received(file_name, content, None, hashlib.sha256(content).hexdigest(), self.size)
+            return Received(file_name, content, None, "", self.size)
         await self.write()
         if self._writing is not None:
             await self._writing
@@ -193,6 +210,7 @@ class _File:
             try:
                 if self._file is None:
                     self._file = os.open(self.path, NEW, 0o600)
+                _check_room(self.path.parent, sum(map(len, pieces)))
                 for piece in pieces:
                     self._digest.update(piece)
                     written = os.write(self._file, piece)
@@ -216,6 +234,18 @@ class _File:
                 self._file = None
         with suppress(FileNotFoundError):
             self.path.unlink()
+
+
+def _check_room(folder: Path, size: int) -> None:
+    """Raises Refused if so much more would leave too little."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        raise refused(error, "the input cannot be written") from None
+    free = disk.f_bavail * disk.f_frsize
+    if free - size < DISK_FREE_MIN_BYTES:
+        text = f"{size} bytes more would leave less than {DISK_FREE_MIN_BYTES} of the {free} that are free on the disk"
+        raise Refused("disk", text)
 
 
 def _heard(writing: asyncio.Future[None]) -> None:

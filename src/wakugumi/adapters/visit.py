@@ -28,6 +28,9 @@ class Reply(NamedTuple):
     body: bytes | Stream = b""
     content_type: str = "application/octet-stream"
     headers: Mapping[str, str] = {}
+    hear_out: bool = False
+    """Its request's body is of no use any more, and all of it may come before any of this is read: it is read and
+    dropped meanwhile. The connection ends then."""
 
 
 class Visit(Protocol):

@@ -2,7 +2,8 @@
 
 head too slow, or nothing asked     the library's own timer cuts it off (`idle_s`)
 body too slow                       whoever reads it refuses (`web_server.WebVisit.pieces`)
-answer not read                     cut off here, once next to nothing was read for BODY_RECEIVED_MIN_S
+answer not read                     cut off here, once next to nothing was read for BODY_RECEIVED_MIN_S, unless as
+                                    much came of a body that is only heard out: some read when they have sent all
 not HTTP, or too much of a head     a problem is answered, and what still comes is heard out for a moment, so that
                                     the answer is not lost to a reset
 """
@@ -31,6 +32,8 @@ class Connection(web.RequestHandler):
         self._unread_watch: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
         self._is_held = False
+        self.dropped = 0
+        """Bytes of a body that came, and nobody wanted."""
 
     def hold(self) -> None:
         """Read no more from it until its first request is answered, or whoever answers that lets it come."""
@@ -82,10 +85,11 @@ class Connection(web.RequestHandler):
         if transport is not None:
             unread = transport.get_write_buffer_size()
             loop = asyncio.get_running_loop()
-            self._unread_watch = loop.call_later(BODY_RECEIVED_MIN_S, self._look, transport, unread)
+            self._unread_watch = loop.call_later(BODY_RECEIVED_MIN_S, self._look, transport, unread, self.dropped)
 
-    def _look(self, transport: asyncio.Transport, unread_before: int) -> None:
-        if transport.get_write_buffer_size() > unread_before - BODY_RECEIVED_MIN_BYTES:
+    def _look(self, transport: asyncio.Transport, unread_before: int, dropped_before: int) -> None:
+        read = unread_before - transport.get_write_buffer_size()
+        if max(read, self.dropped - dropped_before) < BODY_RECEIVED_MIN_BYTES:
             transport.abort()
         else:
             self._watch(transport)

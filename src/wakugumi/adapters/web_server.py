@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import ClientError, HttpVersion11, web
 
 from wakugumi.adapters.net import is_loopback
+from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import PageAt, Refusal, Reply, Stream
 from wakugumi.adapters.web import Route
 from wakugumi.adapters.web_connection import Connection
@@ -41,6 +42,7 @@ _GONE: Final = 499
 """The status in the log of a request whose sender did not wait for one."""
 _PATH_CHARS_LOGGED: Final = 200
 _PROBLEM: Final = "application/problem+json"
+_SEE_PAGES: Final = "GET /openapi.json tells all that is asked here"
 
 
 class Trace:
@@ -69,6 +71,10 @@ class WebServer:
         for route in routes:
             table = self._below if route.path.endswith("/") else self._exact
             table.setdefault(route.path, {})[route.method] = route
+        for table in (self._exact, self._below):
+            for methods in table.values():
+                if "GET" in methods:
+                    methods.setdefault("HEAD", methods["GET"])  # The library sends no body then.
         self._is_loopback = is_loopback
         self._server = web.Server(self._answer)
         self._options = {
@@ -133,11 +139,12 @@ class WebServer:
                     methods, rest = found, path[len(below) :]
                     break
         if methods is None:
-            raise Refusal(404, "unknown-question", f"there is nothing at {path[:100]}")
+            raise Refusal(404, "unknown-question", f"there is nothing at {path[:100]}", hint=_SEE_PAGES)
         route = methods.get(request.method)
         if route is None:
             allowed = ", ".join(sorted(methods))
-            raise Refusal(405, "unknown-question", f"{path[:100]} takes {allowed}", {"Allow": allowed})
+            text = f"{path[:100]} takes {allowed}"
+            raise Refusal(405, "unknown-question", text, {"Allow": allowed}, _SEE_PAGES)
         return route, rest
 
 
@@ -180,12 +187,18 @@ def page_route(at: PageAt) -> Route:
             if visit.is_gone:
                 raise ConnectionResetError(str(error)) from None
             raise Refused("worker-lost", str(error), hint="") from None
-        if isinstance(reply.body, bytes):
-            trace.sent_bytes = len(reply.body)
-            return web.Response(status=reply.status, body=reply.body, headers=_headers(reply))
+        body = reply.body
+        if request.method == "HEAD" and not isinstance(body, bytes):
+            return await _head_of(reply, body)
+        drops = reply.hear_out and not request.content.is_eof()
+        if isinstance(body, bytes):
+            if not drops:
+                trace.sent_bytes = len(body)
+                return web.Response(status=reply.status, body=body, headers=_headers(reply))
+            body = Stream(len(body), _once(body))
         trace.status = reply.status
         try:
-            return await _stream(request, reply, reply.body)
+            return await (_stream_and_drop if drops else _stream)(request, reply, body)
         except Lost as error:  # There is nobody to answer, or half of an answer.
             raise ConnectionResetError(str(error)) from None
 
@@ -263,33 +276,37 @@ class WebVisit:
             self._query = _parse_query(self._request.rel_url.raw_query_string)
         return self._query.get(name, [])
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        request = self._request
+    def pieces(self) -> AsyncIterator[bytes]:
         if not self._told:
             self._told = True
-            let_go_on(request)
-        clock = asyncio.get_running_loop().time
-        left_s, received = BODY_RECEIVED_MIN_S, 0
-        while True:
-            asked_at = clock()
-            try:
-                async with asyncio.timeout(left_s):
-                    piece = await request.content.readany()
-            except TimeoutError:
-                text = f"less than {BODY_RECEIVED_MIN_BYTES} bytes came in {BODY_RECEIVED_MIN_S:g} s"
-                raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
-            except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:
-                if self.is_gone:
-                    raise Lost(f"{self.peer} ended before its request did: {error}", "dead") from None
-                text = "the body is not as its head says, or its chunks are broken"
-                raise Refusal(400, "bad-request", text, {"Connection": "close"}, "") from None
-            if not piece:
-                return
-            left_s -= clock() - asked_at  # What we do with a piece is not its sender's fault.
-            received += len(piece)
-            if received >= BODY_RECEIVED_MIN_BYTES:
-                left_s, received = BODY_RECEIVED_MIN_S, 0
-            yield piece
+            let_go_on(self._request)
+        return _pieces(self._request)
+
+
+async def _pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
+    """A body as it comes. Raises Refusal, or Lost."""
+    clock = asyncio.get_running_loop().time
+    left_s, received = BODY_RECEIVED_MIN_S, 0
+    while True:
+        asked_at = clock()
+        try:
+            async with asyncio.timeout(left_s):
+                piece = await request.content.readany()
+        except TimeoutError:
+            text = f"less than {BODY_RECEIVED_MIN_BYTES} bytes came in {BODY_RECEIVED_MIN_S:g} s"
+            raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
+        except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:
+            if request.transport is None or request.transport.is_closing():
+                raise Lost(f"{request.remote} ended before its request did: {error}", "dead") from None
+            text = "the body is not as its head says, or its chunks are broken"
+            raise Refusal(400, "bad-request", text, {"Connection": "close"}, "") from None
+        if not piece:
+            return
+        left_s -= clock() - asked_at  # What we do with a piece is not its sender's fault.
+        received += len(piece)
+        if received >= BODY_RECEIVED_MIN_BYTES:
+            left_s, received = BODY_RECEIVED_MIN_S, 0
+        yield piece
 
 
 async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> web.StreamResponse:
@@ -316,6 +333,45 @@ async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> web.S
         close = getattr(body.pieces, "aclose", None)
         if close is not None:
             await close()
+    return response
+
+
+async def _stream_and_drop(request: web.BaseRequest, reply: Reply, body: Stream) -> web.StreamResponse:
+    """The same to who may read only once its own body is sent. Who waits for our word to send it need not."""
+    tasks = Tasks()
+    dropping = tasks.start(_drop(request), name="drop a body")
+    try:
+        response = await _stream(request, reply, body)
+        with contextlib.suppress(ConnectionError):
+            await response.write_eof()
+            if _EXPECT not in request.headers:
+                await asyncio.wait([dropping])
+        return response
+    finally:
+        await tasks.close()
+
+
+async def _drop(request: web.BaseRequest) -> None:
+    """Until all came, or next to nothing did, or nobody is there."""
+    connection = request.protocol
+    assert isinstance(connection, Connection)
+    connection.let_come()
+    with contextlib.suppress(Refused, Lost):
+        async for piece in _pieces(request):
+            connection.dropped += len(piece)
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def _head_of(reply: Reply, body: Stream) -> web.StreamResponse:
+    """What HEAD gets of it."""
+    close = getattr(body.pieces, "aclose", None)
+    if close is not None:
+        await close()
+    response = web.StreamResponse(status=reply.status, headers=_headers(reply))
+    response.content_length = body.size
     return response
 
 
@@ -351,8 +407,14 @@ def _check_home(request: web.BaseRequest) -> None:
     if not _is_home(f"//{host}"):
         raise Refusal(403, "denied", f"the Host {host[:100]!r} is not this machine", hint="ask for localhost")
     origin = request.headers.get("Origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and _netloc(origin) != host.lower():
         raise Refusal(403, "denied", f"a page of {origin[:100]!r} may not ask here", hint="ask from elsewhere")
+
+
+def _netloc(origin: str) -> str | None:
+    with contextlib.suppress(ValueError):
+        return urlsplit(origin).netloc.lower()
+    return None
 
 
 @lru_cache(64)  # A client says the same in each request.

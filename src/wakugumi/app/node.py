@@ -1,7 +1,8 @@
 """`waku node`: a machine that runs jobs for whoever speaks HTTP or lines, and for a leader too if it is told one.
 
-stdout gets one line once it listens: where HTTP is spoken, and where lines. The first SIGTERM or Ctrl-C lets what runs
-finish and be answered, the second ends it at once. Programs run below a guardian, so that none outlives the node.
+stdout gets one line once it listens: where HTTP is spoken, and where lines. The first SIGTERM or Ctrl-C gives what
+runs 30 s to finish and be answered, the second ends it at once. Programs run below a guardian, so that none outlives
+the node.
 """
 
 from __future__ import annotations
@@ -208,6 +209,7 @@ async def _serve(settings: _Settings) -> int:
         cache_bytes=settings.cache.bytes_max,
         done_ttl_s=settings.keep_s,
         interrupted_ttl_s=settings.interrupted_s,
+        shares_folder=False,
     )
     node = Node(
         station,

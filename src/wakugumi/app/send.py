@@ -21,7 +21,7 @@ from wakugumi.app.output import say
 from wakugumi.core.job import job_id_from_name
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
-from wakugumi.limits import JOB_TIMEOUT_MAX_S
+from wakugumi.limits import JOB_TIMEOUT_MAX_S, SEND_SILENCE_MAX_S
 from wakugumi.wire.line import Busy, Err, Ok
 
 if TYPE_CHECKING:
@@ -43,6 +43,12 @@ Wait = Annotated[
         show_default=False, help="Seconds for which busy nodes are asked again; they are not if nothing is said."
     ),
 ]
+Timeout = Annotated[
+    float,
+    Parameter(
+        help="Seconds for which a node may take and say nothing, as it does while the job runs; then the next is tried."
+    ),
+]
 TlsOn = Annotated[
     bool,
     Parameter(name="--tls", negative="", show_default=False, help="The nodes speak TLS; believe whom the system does."),
@@ -61,6 +67,7 @@ def send(
     id: JobName = None,  # noqa: A002
     out: Out = None,
     wait: Wait = 0.0,
+    timeout: Timeout = SEND_SILENCE_MAX_S,
     tls: TlsOn = False,
     ca: Ca = None,
     cert: Cert = None,
@@ -76,6 +83,8 @@ def send(
         raise ConfigError(f"{file} is no file", "the file is the last word: waku send HOST:PORT… FILE")
     if not 0 <= wait <= JOB_TIMEOUT_MAX_S:
         raise ConfigError(f"--wait is 0 to {JOB_TIMEOUT_MAX_S:g} seconds, not {wait:g}")
+    if not 0 < timeout <= JOB_TIMEOUT_MAX_S:
+        raise ConfigError(f"--timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:g} seconds, not {timeout:g}")
     job = id or str(uuid4())
     try:
         job_id_from_name(job)
@@ -83,7 +92,7 @@ def send(
         raise ConfigError(str(error)) from None
     to = Path(out) if out else file.with_name(f"{file.name}.result.zip")
     context = _context(ca, cert, key) if tls or ca or cert else None
-    stoppable.run(_Sending(addresses, job, file, to, context).go(wait))
+    stoppable.run(_Sending(addresses, job, file, to, context, timeout).go(wait))
     print(to)
     return 0
 
@@ -91,13 +100,16 @@ def send(
 class _Sending:
     """One file on its way to one of several nodes."""
 
-    def __init__(self, addresses: list[Address], job: str, file: Path, to: Path, tls: TlsContext | None) -> None:
+    def __init__(
+        self, addresses: list[Address], job: str, file: Path, to: Path, tls: TlsContext | None, timeout_s: float
+    ) -> None:
         self._addresses = addresses
         self._job = job
         self._file = file
         self._name = check_file_name(file.name)
         self._to = to
         self._tls = tls
+        self._timeout_s = timeout_s
 
     async def go(self, wait_s: float) -> None:
         """Raises what the last of them said, if it is with none of them."""
@@ -117,7 +129,9 @@ class _Sending:
         retry_s, last = math.inf, None
         for address in self._addresses:
             try:
-                answer = await send_job(address, self._job, self._file, self._name, self._to, self._tls)
+                answer = await send_job(
+                    address, self._job, self._file, self._name, self._to, self._tls, self._timeout_s
+                )
             except (Lost, PeerError) as error:
                 why: WakugumiError = error
             else:

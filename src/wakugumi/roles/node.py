@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from wakugumi.adapters.receive import Received
 from wakugumi.adapters.visit import Refusal
 from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError, PeerError, Refused
-from wakugumi.limits import INLINE_FILE_BYTES_MAX, NODE_INPUT_BYTES_MAX, RECEIVE_SLOTS, RUN_RETRY_AFTER_S
+from wakugumi.limits import (
+    INLINE_FILE_BYTES_MAX,
+    NODE_INPUT_BYTES_MAX,
+    RECEIVE_BYTES_PER_S_MIN,
+    RECEIVE_GRACE_S,
+    RECEIVE_SLOTS,
+    RUN_RETRY_AFTER_S,
+)
 from wakugumi.roles.station import Finished, Station
 from wakugumi.wire import message as ms
 
@@ -30,6 +37,46 @@ log = logging.getLogger("wakugumi.node")
 RECEIVING: Final = ".receiving"
 """In the jobs' folder: inputs on their way, which are moved from there by a link."""
 _COME_AGAIN: Final = frozenset({"busy", "stopping"})
+
+
+class Sender:
+    """Somebody whose input is on its way: a context, while that is so. Raises Refused (`too-slow`) if it has to go."""
+
+    __slots__ = ("_began_at", "_came", "_clock", "_others", "_timeout")
+
+    def __init__(self, others: dict[Sender, None]) -> None:
+        self._others = others
+        self._timeout = asyncio.timeout(None)
+        self._clock = asyncio.get_running_loop().time
+        self._began_at = self._clock()
+        self._came = 0
+        others[self] = None
+
+    def came(self, size: int) -> None:
+        self._came += size
+
+    def rate(self) -> float:
+        """Bytes a second so far. Who has just begun counts as fast."""
+        age_s = self._clock() - self._began_at
+        return self._came / age_s if age_s > RECEIVE_GRACE_S else math.inf
+
+    def send_away(self) -> None:
+        self._others.pop(self, None)
+        self._timeout.reschedule(self._clock())
+
+    async def __aenter__(self) -> Sender:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._others.pop(self, None)
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            text = f"others wait to send, and less than {RECEIVE_BYTES_PER_S_MIN} bytes came a second"
+            raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
 
 
 class Node:
@@ -48,8 +95,9 @@ class Node:
         self.receive_slots = receive_slots
         self.retry_after_s = retry_after_s
         self.input_bytes_max = input_bytes_max
-        self.receiving = 0
-        """Inputs that are on their way."""
+        self._large: dict[Sender, None] = {}
+        self._small: dict[Sender, None] = {}
+        """Inputs that are on their way. Small ones have slots of their own: they are there in no time."""
         self.receive_busy = 0
         """Callers that were sent away because too many were sending."""
         self.answering = 0
@@ -79,23 +127,31 @@ class Node:
             raise self.come_again(Refused("busy", f"all {station.limit} slots are taken"))
         return None
 
-    @contextmanager
-    def receive_slot(self) -> Iterator[None]:
-        """While an input is on its way. Raises Refused: busy."""
-        if self.receiving >= self.receive_slots:
-            self.receive_busy += 1
-            raise self.come_again(Refused("busy", f"{self.receiving} inputs are on their way already"))
-        self.receiving += 1
-        try:
-            yield
-        finally:
-            self.receiving -= 1
+    @property
+    def receiving(self) -> int:
+        """Inputs that are on their way."""
+        return len(self._large) + len(self._small)
+
+    def receive_slot(self, size: int | None) -> Sender:
+        """For an input that is to come, of this size as far as it was said. If all slots are taken, the slowest of
+        those who are too slow to hold one is sent away. Raises Refused: busy."""
+        is_small = size is not None and size <= INLINE_FILE_BYTES_MAX
+        senders = self._small if is_small else self._large
+        if len(senders) >= self.receive_slots:
+            slowest = min(senders, key=Sender.rate)
+            if slowest.rate() >= RECEIVE_BYTES_PER_S_MIN:
+                self.receive_busy += 1
+                raise self.come_again(Refused("busy", f"{len(senders)} inputs are on their way already"))
+            slowest.send_away()
+        return Sender(senders)
 
     async def run(self, job: JobId, payload: bytes, received: Received) -> Finished:
         """Its result, once there is one. What was received is the station's from now on. Raises Refused."""
         bring = None if received.path is None else {received.file_name: received.path}
+        running = self.station.run(job, payload, bring, slots=1)
+        del payload, received  # They would be held for as long as it runs.
         try:
-            return await self.station.run(job, payload, bring)
+            return await running
         except Refused as error:
             raise self.come_again(error) from None
 
@@ -132,9 +188,12 @@ def _empty(folder: Path) -> Path:
     """The folder for what is received, without what an earlier life left there. Raises ConfigError."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                os.unlink(entry.path)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)  # no link to elsewhere
+        try:
+            for name in os.listdir(opened):
+                os.unlink(name, dir_fd=opened)
+        finally:
+            os.close(opened)
     except OSError as error:
         raise ConfigError(
             f"inputs cannot be received in {folder}: {error.strerror}", "choose another folder with --jobs"

@@ -31,7 +31,8 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
     node.begin_answer()
     is_ours = True
     try:
-        finished = await node.admit(job, call.line.size) or await _run(node, call, job)
+        early = await node.admit(job, call.line.size)
+        finished = early or await _join(node, call, job) or await _run(node, call, job)
         result = node.result_of(job, finished)
         if result.status != OK:
             finished.close()
@@ -48,7 +49,7 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
         body = (await answer_of(call.line.job, result, finished.parts, end)).body
         size = len(body) if isinstance(body, bytes) else body.size
         assert size is not None
-        return LineReply(write_ok(size), body)
+        return LineReply(write_ok(size), body, hear_out=True)
     except Refused as error:
         if error.code in {"busy", "stopping"}:
             return LineReply(write_busy(node.retry_after_s))
@@ -58,10 +59,26 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
             node.end_answer()
 
 
+async def _join(node: Node, call: LineCall, job: JobId) -> Finished | None:
+    """Its input is of no use, and none of it is kept. None if it does not run."""
+    joined = node.station.join(job) if node.station.is_running(job) else None
+    if joined is None:
+        return None
+    call.drop()
+    return await call.unless_gone(joined)
+
+
 async def _run(node: Node, call: LineCall, job: JobId) -> Finished:
     line = call.line
-    with node.receive_slot():
+    async with node.receive_slot(line.size) as sender:
         received = await receive_pieces(
-            call.pieces(), line.size, line.file_name, node.folder, bytes_max=node.input_bytes_max
+            call.pieces(),
+            line.size,
+            line.file_name,
+            node.folder,
+            bytes_max=node.input_bytes_max,
+            came=sender.came,
         )
-    return await node.run(job, request_of(JobForm(), job, received), received)
+    running = node.run(job, request_of(JobForm(), job, received), received)
+    del received
+    return await call.unless_gone(running)

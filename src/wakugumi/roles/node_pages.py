@@ -70,7 +70,7 @@ async def _run(node: Node, visit: Visit) -> Reply:
         reply = await answer_of(name, result, finished.parts, partial(_end, node, finished))
         if early is not None and visit.content_length != 0:
             # What it still sends, or holds back until it is told to go on, is nobody's next request.
-            reply = reply._replace(headers={**reply.headers, "Connection": "close"})
+            reply = reply._replace(headers={**reply.headers, "Connection": "close"}, hear_out=True)
         return reply
     finally:
         if is_ours:
@@ -80,12 +80,14 @@ async def _run(node: Node, visit: Visit) -> Reply:
 async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm) -> Finished:
     if node.station.is_running(job):
         raise _running(visit.job)
-    with node.receive_slot():
-        received = await receive_file(visit, node.folder, bytes_max=node.input_bytes_max)
+    async with node.receive_slot(visit.content_length) as sender:
+        received = await receive_file(visit, node.folder, bytes_max=node.input_bytes_max, came=sender.came)
     if node.station.is_running(job):  # Somebody else was quicker.
         _drop(received)
         raise _running(visit.job)
-    return await node.run(job, request_of(form, job, received), received)
+    running = node.run(job, request_of(form, job, received), received)
+    del received  # It would be held for as long as it runs.
+    return await running
 
 
 async def _cancel(node: Node, visit: Visit) -> Reply:

@@ -32,7 +32,7 @@ from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX, age_found_s
 from wakugumi.core.names import check_file_names
 from wakugumi.core.runs import Runs
-from wakugumi.errors import PeerError, Refused
+from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits import (
     ARGS_PER_JOB_MAX,
     DISK_FREE_MIN_BYTES,
@@ -102,12 +102,14 @@ class Runner:
         done_ttl_s: float = DONE_TTL_S,
         interrupted_ttl_s: float = 0.0,
         disk_free_min_bytes: int = DISK_FREE_MIN_BYTES,
+        shares_folder: bool = True,
     ) -> None:
         """`on_end` gets the job's id, its encoded result, whether it is OK and, if not, the code.
 
         `worker_name` stands in results; without one, the beginning of the worker's id does.
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
         What interrupted jobs left is removed after `interrupted_ttl_s`: 0 is at once.
+        If another process has the jobs folder, one in it is used, if it `shares_folder`.
         Raises ConfigError if the jobs folder cannot be used.
         """
         self._loop = loop
@@ -122,6 +124,12 @@ class Runner:
         self._disk_looked_at = -math.inf
         self._disk_is_low = False
         self._folder = JobsFolder(jobs_folder)
+        if not shares_folder and self._folder.path != os.path.abspath(jobs_folder):
+            self._folder.close()
+            raise ConfigError(
+                f"another process has the jobs folder {jobs_folder}, and the finished jobs in it",
+                "end that one first, or choose another folder with --jobs",
+            )
         self.worker_id = self._folder.worker_id()
         """By it a leader knows the worker again (SPEC L4), also after a restart: it belongs to the folder."""
         self._worker_name = worker_name or self.worker_id[:4][::-1].hex()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -97,10 +97,12 @@ class Station:
         advertise: Address | None = None,
         done_ttl_s: float = DONE_TTL_S,
         interrupted_ttl_s: float = 0.0,
+        shares_folder: bool = True,
     ) -> None:
         """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
         below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`. Finished
-        jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`.
+        jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`. If another process
+        has the jobs folder, one in it is used, if it `shares_folder`: then it knows nothing of the jobs of the other.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
@@ -110,7 +112,7 @@ class Station:
         self._advertise = advertise
         self._serving: Serving | None = None
         self._stopped = asyncio.Event()
-        self._waiting: dict[JobId, list[asyncio.Future[bytes]]] = {}
+        self._waiting: dict[JobId, dict[asyncio.Future[bytes], None]] = {}
         """Callers of this machine, by what they wait for."""
         self._brought: dict[JobId, tuple[bytes, Brought]] = {}
         """Files of jobs that were not started yet, and with which request they came."""
@@ -129,6 +131,7 @@ class Station:
             copy_in=copy_in,
             done_ttl_s=done_ttl_s,
             interrupted_ttl_s=interrupted_ttl_s,
+            shares_folder=shares_folder,
         )
         self.worker_id = self._runner.worker_id
         self._act: dict[type[object], Callable[[Any], None]] = {
@@ -187,30 +190,40 @@ class Station:
         """Does it run, or is it about to?"""
         return self._slots.has(job)
 
-    async def run(self, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None) -> Finished:
+    async def run(
+        self, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None, slots: int | None = None
+    ) -> Finished:
         """The result of a job: the one it has, if that is OK; else that of the run which is under way, or of a new one.
 
         `bring` has files of this disk for those inputs that the request names without their content; they are the
-        station's from now on, whatever becomes of the job. Whoever gives up waiting does not end the job.
-        Raises Refused: busy, stopping, cancelled.
+        station's from now on, whatever becomes of the job. The request is read for its `slots` unless they are said.
+        Whoever gives up waiting does not end the job. Raises Refused: busy, stopping, cancelled.
         """
-        slots = ms.read_slots(payload)
         try:
             if self.stopping:
                 raise Refused("stopping", "this machine takes no more jobs")
             if job in self._reading and not self._slots.has(job):
                 return self._read_again(job)
-            waiting = self._waiting.setdefault(job, [])
-            if bring and not waiting and not self._slots.has(job):
+            if bring and job not in self._waiting and not self._slots.has(job):
                 self._brought[job] = payload, Brought(bring)
                 bring = None
         finally:
             if bring:
                 self._runner.discard(Brought(bring))
-        told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        waiting.append(told)
-        self._post(ev.Wanted(job, payload, slots))
-        return self._open(job, await told)
+        told = self._wait(job, payload, ms.read_slots(payload) if slots is None else slots)
+        del payload, bring  # Others may wait for long, and must not hold what only the first one's run needs.
+        return await self._told(job, told)
+
+    def join(self, job: JobId) -> Coroutine[None, None, Finished] | None:
+        """The result of the run that is under way, without a request of one's own: await it. It raises Refused, as
+        `run` does. None if it does not run."""
+        self._drive.flush()
+        self._drive.flush()  # What the first one asked the disk for.
+        if not self._slots.has(job):
+            return None
+        told = self._wait(job, b"", 1)
+        self._drive.flush()  # Now, for a job that ends before we are heard would be run with nothing.
+        return self._told(job, told)
 
     async def finished(self, job: JobId) -> Finished | None:
         """What the disk has of a job that does not run: OK or FAILED. None if nothing."""
@@ -336,6 +349,19 @@ class Station:
 
     # What callers get.
 
+    def _wait(self, job: JobId, payload: bytes, slots: int) -> asyncio.Future[bytes]:
+        told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(job, {})[told] = None
+        self._post(ev.Wanted(job, payload, slots))
+        return told
+
+    async def _told(self, job: JobId, told: asyncio.Future[bytes]) -> Finished:
+        try:
+            return self._open(job, await told)
+        finally:
+            if (waiting := self._waiting.get(job)) is not None:
+                waiting.pop(told, None)
+
     def _open(self, job: JobId, payload: bytes) -> Finished:
         """Raises Refused if what it names is gone."""
         parts = self._runner.parts(job, payload)
@@ -354,7 +380,8 @@ class Station:
         """Its result is being read by others: if it is a failure, a new run would take it away from under them."""
         payload = self._runner.load(job)
         if payload is None or ms.read_ack(payload).status != ms.OK:
-            raise Refused("busy", "others are still reading what its last run made")
+            text = "its last run failed, and others still read what that made: it runs again once they are done"
+            raise Refused("busy", text, "come again in a moment")
         return self._open(job, payload)
 
     def _drop_brought(self, job: JobId) -> None:
