@@ -477,6 +477,15 @@ GATEWAY_KEPT_MAX: Final = 200_000
 """Finished jobs that a gateway still answers for: bounded in age, bytes and number, the oldest go first."""
 GATEWAY_RETRY_AFTER_S: Final = 2.0
 """When to come again if no group takes a job: after the next poll."""
+GATEWAY_RETRY_AFTER_MAX_S: Final = 60.0
+"""The longest that a client is told to stay away, whatever its groups say: another one may be back long before."""
+GATEWAY_TRY_S: Final = 3_600.0
+"""What a job may wait at a group beyond its own time, in queues and for workers that died, before another group gets
+it."""
+GATEWAY_SILENCE_S: Final = 60.0
+"""An answer that has begun, and of which nothing came for so long, is not waited for."""
+GATEWAY_LOOK_S: Final = 1.0
+"""How often a gateway looks whose clients have left, and which of the jobs it forwards ended elsewhere."""
 GATEWAY_AGAIN_MAX_S: Final = 5.0
 """The longest pause before an asynchronous job that no group took is offered again."""
 GROUP_POLL_S: Final = 2.0

@@ -99,6 +99,14 @@ def test_a_group_that_failed_rests_longer_each_time_until_it_answers() -> None:
     some.check()
 
 
+def test_what_fails_while_a_group_rests_is_the_same_failure() -> None:
+    some = groups(a=10, b=1)
+    for _ in range(60):
+        some.failed("a", 0.0, 0.5)
+    some.failed("a", 0.9, 0.5)
+    assert some.order("x", 1.1) == ["a", "b"]
+
+
 def test_a_group_without_workers_comes_last_and_one_that_was_full_after_those_with_room() -> None:
     some = groups(a=10, b=5, c=1)
     some.polled("a", Capacity(), 0.0)
@@ -146,6 +154,7 @@ def test_every_group_is_told_with_a_word() -> None:
 
 def test_a_group_is_named_with_its_zone_and_its_weight() -> None:
     assert parse_group("a=http://h:1/") == GroupAt("a", "http://h:1")
+    assert parse_group("a=http://[::1]:5081/behind/a/proxy").url == "http://[::1]:5081/behind/a/proxy"
     assert parse_group("a=https://h:1,zone=east-1,weight=2.5") == GroupAt("a", "https://h:1", "east-1", 2.5)
 
 
@@ -156,12 +165,23 @@ a=
 a=h:1
 a b=http://h
 a=http://
-a=http://h,zone=
-a=http://h,x=1
-a=http://h,weight=0
-a=http://h,weight=-1
-a=http://h,weight=nan
-a=http://h,weight=inf
+a=http://h
+a=http://h:0
+a=http://h:99999
+a=http://h:x
+a=http://:1
+a=http://[::1
+a=ftp://h:1
+a=http://me@h:1
+a=http://h:1/x?y=1
+a=http://h:1/x?
+a=http://h:1#x
+a=http://h:1,zone=
+a=http://h:1,x=1
+a=http://h:1,weight=0
+a=http://h:1,weight=-1
+a=http://h:1,weight=nan
+a=http://h:1,weight=inf
 """
 
 

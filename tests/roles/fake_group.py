@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -18,9 +19,9 @@ BOUNDARY = "xyz"
 FORM = f"Content-Type: multipart/form-data; boundary={BOUNDARY}"
 
 
-def form(content: bytes, name: str = "file", file_name: str = "input.txt") -> bytes:
-    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"; filename="{file_name}"\r\n\r\n'
-    return head.encode() + content + f"\r\n--{BOUNDARY}--\r\n".encode()
+def form(content: bytes, name: str = "file", file_name: str = "input.txt", boundary: str = BOUNDARY) -> bytes:
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="{file_name}"\r\n\r\n'
+    return head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
 
 
 class Asked(NamedTuple):
@@ -30,6 +31,15 @@ class Asked(NamedTuple):
     path: str
     head: dict[str, str]
     body: bytes
+
+    @property
+    def content(self) -> bytes | None:
+        """The file of its form; None if head and body do not belong together."""
+        boundary = self.head["content-type"].partition("boundary=")[2]
+        start, _, rest = self.body.partition(b"\r\n\r\n")
+        end = f"\r\n--{boundary}--\r\n".encode()
+        is_form = start.startswith(f"--{boundary}\r\n".encode()) and rest.endswith(end)
+        return rest.removesuffix(end) if is_form else None
 
 
 class Said(NamedTuple):
@@ -68,6 +78,8 @@ class FakeGroup:
         self.open = asyncio.Event()
         """What `hold` waits for."""
         self.arrived = asyncio.Event()
+        self.stays_open = False
+        """After half an answer, of which nothing more comes."""
         self._server: asyncio.Server
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
@@ -115,9 +127,12 @@ class FakeGroup:
                     break
                 head = {"Content-Length": str(len(said.body))} | said.head
                 lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
-                writer.write(f"HTTP/1.1 {said.status} X\r\n{lines}\r\n".encode() + said.body)
+                told = f"HTTP/1.1 {said.status} X\r\n{lines}\r\n"
+                writer.write(told.encode(errors="surrogateescape") + said.body)
                 await writer.drain()
                 if int(head["Content-Length"]) != len(said.body):
+                    if self.stays_open:
+                        await reader.read()
                     break
         except (OSError, asyncio.IncompleteReadError):
             pass
@@ -137,6 +152,8 @@ class FakeGroup:
         assert asked.path.startswith("/dispatch/"), asked.path
         self.dispatched.append(asked)
         self.arrived.set()
+        if asked.content is None:
+            return a_problem(400, "bad-request")
         return await self.behave(asked)
 
 
@@ -224,7 +241,10 @@ async def call(port: int, method: str, path: str, body: bytes = b"", *lines: str
 
 
 async def submit(port: int, name: str, content: bytes = b"input", *lines: str, query: str = "") -> Heard:
-    return await call(port, "POST", f"/submit/{name}{query}", form(content), FORM, *lines)
+    """With a boundary of its own, as every client has one."""
+    boundary = secrets.token_hex(8)
+    head = f"Content-Type: multipart/form-data; boundary={boundary}"
+    return await call(port, "POST", f"/submit/{name}{query}", form(content, boundary=boundary), head, *lines)
 
 
 @asynccontextmanager

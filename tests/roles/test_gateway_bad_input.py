@@ -163,7 +163,7 @@ async def test_who_waits_for_the_same_job_goes_on_when_the_first_sends_only_half
         second = asyncio.get_running_loop().create_task(submit(gate.port, "monday", b"whole"))
         await until(lambda: gate.server.pages.submits == 2)
     assert (await second).body == b"PK by a"
-    assert [asked.body for asked in group.dispatched] == [form(b"whole")]
+    assert [asked.content for asked in group.dispatched] == [b"whole"]
 
 
 async def test_what_is_not_there_is_told(gate: GatewayHere) -> None:

@@ -59,6 +59,14 @@ class Spools:
         """What a row names. The pieces raise Lost if the file is gone."""
         return content.data if content.data is not None else Reader(_Stored(self, content))
 
+    def open(self, content: Content) -> bytes | Reader:
+        """The same for who says first that it is there. Raises Lost if it is not."""
+        if content.data is not None:
+            return content.data
+        stored = _Stored(self, content)
+        stored.open()
+        return Reader(stored)
+
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(self.folder / name)
@@ -154,9 +162,10 @@ class Spool:
         self._tell()
 
     def pieces(self) -> Reader:
-        """From the beginning to the end, as it comes. Raises Lost if nobody fills it and nobody reads it any more."""
-        if self._users == 0:
-            raise Lost("what was to be passed on is closed")
+        """From the beginning to the end, as it comes. Raises Lost if nobody fills it and nobody reads it any more, or
+        it is known that it ends in the midst."""
+        if self._users == 0 or self._failure is not None:
+            raise Lost(f"what was to be passed on ended: {self._failure or 'it is closed'}")
         self._users += 1
         return Reader(self)
 
@@ -302,13 +311,17 @@ class _Stored:
         self._content = content
         self._file = -1
 
-    async def next_piece(self, at: int) -> bytes:
+    def open(self) -> None:
         """Raises Lost."""
         if self._file < 0:
             try:
                 self._file = os.open(self._spools.folder / self._content.file, READ)
             except OSError as error:
                 raise Lost(f"a stored content is gone: {error.strerror}") from None
+
+    async def next_piece(self, at: int) -> bytes:
+        """Raises Lost."""
+        self.open()
         piece = await self._spools.beside(lambda: os.pread(self._file, _READ_BYTES, at))
         if not piece and at < self._content.size:
             raise Lost("a stored content is shorter than it was")

@@ -32,6 +32,7 @@ from wakugumi.limits import (
     GATEWAY_KEPT_BYTES,
     GATEWAY_KEPT_S,
     GATEWAY_LEASE_S,
+    GATEWAY_TRY_S,
     HTTP_CLIENT_CAP,
     JOB_TIMEOUT_MAX_S,
     JOB_TIMEOUT_S,
@@ -173,6 +174,8 @@ KEEP_HOURS: Final = Setting("keep-hours", GATEWAY_KEPT_S / 3600, least=0.0, most
 KEEP_BYTES: Final = Setting("keep-bytes", f"{GATEWAY_KEPT_BYTES // 10**9}GB")
 BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB")
 LEASE_S: Final = Setting("lease", GATEWAY_LEASE_S, least=0.1, most=3600.0)
+TRY_TIMEOUT_S: Final = Setting("try-timeout", GATEWAY_TRY_S, least=0.1, most=JOB_TIMEOUT_MAX_S)
+"""What a job may take at a group beyond its own time."""
 NAME: Final = Setting("name", "")
 HOST: Final = Setting("host", "127.0.0.1")
 HTTP: Final = Setting("http", "5080")
@@ -231,6 +234,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     KEEP_BYTES,
     BODY_BYTES,
     LEASE_S,
+    TRY_TIMEOUT_S,
     NAME,
     HOST,
     HTTP,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
+from wakugumi.adapters.journal_file import sync_folder
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.tasks import Tasks
@@ -24,7 +26,7 @@ from wakugumi.app import config, logs
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.serve import AllowOpen, Host, Stops, binding
-from wakugumi.core.groups import GroupAt, parse_group
+from wakugumi.core.groups import NEAR, GroupAt, parse_group
 from wakugumi.errors import ConfigError
 from wakugumi.limits import DRAIN_DEADLINE_S, GROUPS_MAX
 from wakugumi.roles.gateway_server import GatewayServer, GatewaySettings
@@ -76,6 +78,14 @@ Lease = Annotated[
         help="Seconds after which the others take over the jobs of a gateway that died; 10. [WAKU_LEASE]",
     ),
 ]
+TryTimeout = Annotated[
+    float | None,
+    Parameter(
+        name="--try-timeout",
+        help="Seconds that a job may wait at a group beyond its own timeout, before it is cancelled there and the next "
+        "group gets it; 3600. [WAKU_TRY_TIMEOUT]",
+    ),
+]
 BodyBytes = Annotated[
     str | None,
     Parameter(name="--body-bytes", help="The largest body that is taken; 64GiB. [WAKU_BODY_BYTES]"),
@@ -94,22 +104,29 @@ def gateway(
     keep_bytes: KeepBytes = None,
     body_bytes: BodyBytes = None,
     lease: Lease = None,
+    try_timeout: TryTimeout = None,
     host: Host = None,
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
     where = binding(host, port, allow_open)
+    how, at_home = config.GROUP_CHOICE.value(choice), config.ZONE.value(zone)
+    groups = _groups(config.GROUP.value(" ".join(group) or None))
+    if how == NEAR and not any(one.zone == at_home for one in groups if at_home):
+        why = f"no group is in the zone {at_home}" if at_home else "nobody said where this gateway is"
+        raise ConfigError(f"--choice near has nothing to go by: {why}", "say --zone WORD, and ,zone=WORD of groups")
     with _folder(config.STATE.value(state), port) as folder:
         settings = GatewaySettings(
-            groups=_groups(config.GROUP.value(" ".join(group) or None)),
+            groups=groups,
             state=folder,
-            choice=config.GROUP_CHOICE.value(choice),
-            zone=config.ZONE.value(zone),
+            choice=how,
+            zone=at_home,
             body_bytes_max=parse_bytes(config.BODY_BYTES.value(body_bytes), "--body-bytes"),
             kept_s=3600 * config.KEEP_HOURS.value(keep_hours),
             kept_bytes=parse_bytes(config.KEEP_BYTES.value(keep_bytes), "--keep-bytes"),
             lease_s=config.LEASE_S.value(lease),
+            try_s=config.TRY_TIMEOUT_S.value(try_timeout),
         )
         return run(_serve(where, settings))
 
@@ -147,12 +164,26 @@ def _groups(text: str) -> list[GroupAt]:
 def _folder(said: str, port: int) -> Iterator[Path]:
     """Where it keeps what it knows. A gateway on any port, with no folder, keeps it for as long as it lives."""
     if said:
-        yield Path(said).absolute()
+        yield _usable(Path(said).absolute())
     elif port:
-        yield config.state_folder(port, "gateway")
+        yield _usable(config.state_folder(port, "gateway"))
     else:
         folder = Path(mkdtemp(prefix="waku-gateway-"))
         try:
             yield folder
         finally:
             rmtree(folder, ignore_errors=True)
+
+
+def _usable(folder: Path) -> Path:
+    """Made, for this user alone, if need be. Raises ConfigError."""
+    hint = "name a folder of its own with --state DIR"
+    try:
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True)
+            sync_folder(folder.parent)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be used for the gateway's state: {error.strerror}", hint) from None
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigError(f"this user may not read and write {folder}", hint)
+    return folder

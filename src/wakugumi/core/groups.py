@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -27,6 +28,10 @@ HASH: Final = "hash"
 CHOICES: Final = (LEAST_LOADED, NEAR, HASH)
 
 _HASHES: Final = 1 << 64
+_URL: Final = re.compile(
+    r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,9}))?(/[A-Za-z0-9._~!$&'()*+;=:@%/-]*)?"
+)
+_AS_IN: Final = "write --group NAME=http://HOST:PORT, with ,zone=… and ,weight=…"
 
 
 class GroupAt(NamedTuple):
@@ -91,8 +96,11 @@ class Groups:
         self._health[name].full_until = now + again_s
 
     def failed(self, name: str, now: float, chance: float) -> None:
-        """It broke off, was not to be reached, or said 5xx: others go first for a while, longer each time."""
+        """It broke off, was not to be reached, or said 5xx: others go first for a while, longer each time. All that
+        fails while it rests is the same failure: a hundred jobs that were there when it broke say it once."""
         health = self._health[name]
+        if now < health.rests_until:
+            return
         health.failures += 1
         health.rests_until = now + backoff_s(health.failures, chance)
 
@@ -182,8 +190,9 @@ def parse_group(text: str) -> GroupAt:
     """`name=URL[,zone=Z][,weight=N]`. Raises ConfigError."""
     first, *options = text.split(",")
     name, is_there, url = first.partition("=")
-    if not is_there or not _is_word(name) or not url.startswith(("http://", "https://")) or len(url) < 9:
-        raise ConfigError(f"{text!r} names no group", "write --group NAME=http://HOST:PORT, with ,zone=… and ,weight=…")
+    if not is_there or not _is_word(name):
+        raise ConfigError(f"{text!r} names no group", _AS_IN)
+    _check_url(name, url)
     zone, weight = "", 1.0
     for option in options:
         what, _, value = option.partition("=")
@@ -194,6 +203,17 @@ def parse_group(text: str) -> GroupAt:
         else:
             raise ConfigError(f"{option!r} of the group {name} means nothing", "write zone=WORD or weight=NUMBER")
     return GroupAt(name, url.rstrip("/"), zone, weight)
+
+
+def _check_url(name: str, url: str) -> None:
+    """Raises ConfigError for what no leader can be reached at."""
+    what = f"{url!r} of the group {name}"
+    if (parts := _URL.fullmatch(url)) is None:
+        raise ConfigError(f"{what} is not http or https with a host, a port and perhaps a path", _AS_IN)
+    if parts["port"] is None:
+        raise ConfigError(f"{what} has no port", "a leader's is 5081 if nothing else was said")
+    if not 1 <= int(parts["port"]) <= 65_535:
+        raise ConfigError(f"{what} has the port {parts['port']}, which cannot be", "a port is 1 to 65535")
 
 
 def _is_word(text: str) -> bool:

@@ -16,7 +16,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,11 +27,9 @@ from wakugumi.core.job import JobId
 from wakugumi.core.meters import Counter, Timing
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits import FULL_RETRY_FIRST_S, GATEWAY_AGAIN_MAX_S, GATEWAY_FORWARDS_MAX, RESULT_BYTES_MAX
+from wakugumi.roles.gateway_form import job_s_of
 from wakugumi.roles.gateway_forward import Forwarder, NoBody, NoGroup, Parcel, Problem
-from wakugumi.roles.gateway_groups import GroupCalls
-
-if TYPE_CHECKING:
-    from wakugumi.adapters.calls import Answer
+from wakugumi.roles.gateway_groups import GroupAnswer, GroupCalls
 
 log = logging.getLogger("wakugumi.gateway")
 
@@ -71,13 +69,12 @@ class Flight:
         """What is received just now; None if it comes out of the row."""
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
+        self.is_ending = False
+        """Its outcome is being written down."""
 
     @property
     def told(self) -> asyncio.Future[Outcome]:
         return self._outcome
-
-    async def outcome(self) -> Outcome:
-        return await asyncio.shield(self._outcome)
 
     def tell(self, outcome: Outcome) -> None:
         """Only the first time counts."""
@@ -111,6 +108,9 @@ class Gateway:
         self._entering: set[JobId] = set()
         """Jobs whose rows are being claimed here, and whose flights have not begun."""
         self._tasks = Tasks()
+
+    def start(self, look_s: float) -> None:
+        self._tasks.start(self._look_often(look_s), name="look for jobs that ended elsewhere")
 
     async def enter(self, new: Row, body: Spool, size: int | None) -> Flight | Row:
         """A synchronous job, whose body may still be on its way: a flight of ours, or the row of who forwards it."""
@@ -147,12 +147,15 @@ class Gateway:
                 self._drop(row.files if kept is not None else set())
                 is_new = kept is not None
             else:  # It runs for one who waits: from now on it runs for good.
-                kept = await self.store.replace(row, replace(row, is_async=True, body=new.body))
+                for_good = replace(row, is_async=True, key=new.key, query=new.query, headers=new.headers, body=new.body)
+                kept = await self.store.replace(row, for_good)
             if kept is not None:
-                await self.store.flush()
-                if is_new:
-                    self.queue.append(new.job)
-                    self.pump()
+                try:
+                    await self.store.flush()
+                finally:  # Whether its client hears of it or not, the row is there, and is ours.
+                    if is_new:
+                        self.queue.append(new.job)
+                        self.pump()
                 return kept
 
     async def cancel(self, row: Row) -> bool:
@@ -160,8 +163,9 @@ class Gateway:
         while not row.is_final:
             told = {"code": "cancelled", "detail": "someone cancelled the job", "hint": ""}
             ended = replace(row, state=FAILED, status=410, head=told, body=None)
-            if (await self.store.replace(row, ended)) is not None:
+            if (kept := await self.store.replace(row, ended)) is not None:
                 self._drop_later(row.files)
+                self._ended_elsewhere(kept)
                 if row.state == RUNNING and row.group in self.calls.groups.by_name:
                     await self.calls.cancel(row.group, row.name)
                 return True
@@ -186,6 +190,27 @@ class Gateway:
     async def close(self) -> None:
         self.is_stopping = True
         await self._tasks.close()
+
+    async def _look_often(self, look_s: float) -> None:
+        while True:
+            await asyncio.sleep(look_s)
+            for flight in list(self.flights.values()):
+                try:
+                    row = await self.store.get(flight.row.job, contents=False)
+                    if row is not None and row.is_final and not flight.is_ending:
+                        whole = await self.store.get(flight.row.job)
+                        self._ended_elsewhere(row if whole is None else whole)
+                except Refused as error:
+                    log.debug("it is not seen what ended elsewhere: %s", error)
+                await asyncio.sleep(0)
+
+    def _ended_elsewhere(self, row: Row) -> None:
+        """Someone cancelled it, or another gateway had its answer first: nobody need wait for ours."""
+        flight = self.flights.get(row.job)
+        if flight is not None and not flight.is_ending and row.is_final and flight.task is not None:
+            flight.take_back()
+            flight.tell(outcome_of(row))
+            flight.task.cancel()
 
     async def _claim(self, new: Row, is_first: bool) -> tuple[Row, bool]:
         """The row of this job, and whether it is ours to forward: it is new, failed before, or its gateway died and
@@ -257,12 +282,13 @@ class Gateway:
         async def went(group: str) -> bool:
             return await self._change(flight, lambda row: replace(row, state=RUNNING, group=group, tries=row.tries + 1))
 
-        async def take(group: str, answer: Answer) -> Answered:
+        async def take(group: str, answer: GroupAnswer) -> Answered:
             return await self._take(flight, group, answer)
 
         pause_s = FULL_RETRY_FIRST_S
         while True:
             outcome = await self.forwarder.forward(flight.parcel, flight.row.group, went, take)
+            flight.is_ending = isinstance(outcome, Answered | Problem)
             if isinstance(outcome, Answered):
                 return await self._keep(flight, outcome)
             if isinstance(outcome, Problem):
@@ -301,7 +327,7 @@ class Gateway:
                 return False
             flight.row = row
 
-    async def _take(self, flight: Flight, group: str, answer: Answer) -> Answered:
+    async def _take(self, flight: Flight, group: str, answer: GroupAnswer) -> Answered:
         """Read an answer. A large one is passed on while it comes. Raises Lost."""
         head = {name: value for name in ANSWER_HEADERS if (value := answer.header(name)) is not None}
         head["Waku-Group"] = group
@@ -371,9 +397,11 @@ class Gateway:
             row = await self.store.get(flight.row.job)
         except Refused as error:
             log.warning("job %s is left as it is: %s", flight.row.name, error)
-            return
-        if row is not None and row.is_async and not row.is_final and not self.is_stopping:
-            self.queue.append(row.job)
+            is_open = True  # perhaps: that is seen when the store can be read again
+        else:
+            is_open = row is not None and row.is_async and not row.is_final
+        if is_open and not self.is_stopping:
+            self.queue.append(flight.row.job)
             asyncio.get_running_loop().call_soon(self.pump)
 
     def _drop(self, files: set[str]) -> None:
@@ -401,7 +429,7 @@ def outcome_of(row: Row) -> Outcome:
 
 
 def _parcel(row: Row, size: int | None, body: Callable[[], bytes | AsyncIterator[bytes]]) -> Parcel:
-    return Parcel(row.name, row.key or row.name, row.query, row.headers, size, body)
+    return Parcel(row.name, row.key or row.name, row.query, row.headers, job_s_of(row.query), size, body)
 
 
 def _word(outcome: Outcome) -> str:

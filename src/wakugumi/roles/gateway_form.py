@@ -13,6 +13,7 @@ from wakugumi.adapters.receive import FIELD, FILE_NAME, too_large
 from wakugumi.adapters.visit import Visit
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import Refused
+from wakugumi.limits import JOB_TIMEOUT_S
 from wakugumi.roles.http_job import CLIENT_HEADER
 from wakugumi.wire.multipart import Multipart, Part, boundary_of
 from wakugumi.wire.percent import percent_decoded
@@ -43,7 +44,26 @@ def query_for_group(visit: Visit) -> str:
 
 
 def headers_for_group(visit: Visit) -> dict[str, str]:
-    return {name: value for name in PASSED_ON if (value := visit.header(name)) is not None}
+    """Raises Refused for what is no text."""
+    headers = {name: value for name in PASSED_ON if (value := visit.header(name)) is not None}
+    for name, value in headers.items():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Refused("bad-request", f"the header {name} is not UTF-8", "") from None
+    return headers
+
+
+def job_s_of(query: str) -> float:
+    """What a job with this query may take, once it runs, however often it is tried."""
+    if not query:
+        return JOB_TIMEOUT_S
+    said = {percent_decoded(name): value for name, _, value in (pair.partition("=") for pair in query.split("&"))}
+    try:
+        timeout_s = float(percent_decoded(said.get("timeout", "")) or JOB_TIMEOUT_S)
+        return timeout_s * (1 + int(percent_decoded(said.get("retries", "")) or 0))
+    except ValueError:  # A group says what it thinks of that.
+        return JOB_TIMEOUT_S
 
 
 async def form_pieces(visit: Visit, bytes_max: int) -> AsyncIterator[bytes]:

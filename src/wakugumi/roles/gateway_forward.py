@@ -5,7 +5,7 @@
     423                            it runs there already: the same group is asked again
     503, 507                       the group is full: the next one
     other 5xx, refused, silent     the group failed: the next one. One that ended in the midst is asked once more first
-    no workers for long            the job is taken back, and goes to the next one
+    no workers for long, late      the job is taken back, and goes to the next one
 
 Each try reads the body from its beginning; whoever sent it sent it once.
 """
@@ -13,18 +13,16 @@ Each try reads the body from its beginning; whoever sent it sent it once.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from wakugumi.core.meters import Counter
 from wakugumi.errors import CODES, Lost, Refused, hint_for
-from wakugumi.limits import GATEWAY_RETRY_AFTER_S, KIB
-from wakugumi.roles.gateway_groups import GroupCalls
-
-if TYPE_CHECKING:
-    from wakugumi.adapters.calls import Answer
+from wakugumi.limits import GATEWAY_RETRY_AFTER_MAX_S, GATEWAY_RETRY_AFTER_S, KIB
+from wakugumi.roles.gateway_groups import GroupAnswer, GroupCalls
 
 T = TypeVar("T")
 
@@ -42,6 +40,8 @@ class Parcel(NamedTuple):
     """By which a group is chosen, where the choice is by hash."""
     query: str
     headers: Mapping[str, str]
+    job_s: float
+    """What it may take, once it runs."""
     size: int | None
     body: Callable[[], bytes | AsyncIterator[bytes]]
     """From its beginning, once per try."""
@@ -60,6 +60,8 @@ class NoGroup(NamedTuple):
     """Every group is full or gone."""
 
     detail: str
+    again_s: float = GATEWAY_RETRY_AFTER_S
+    """When to come again: the soonest that any of them named."""
 
 
 class NoBody(NamedTuple):
@@ -88,13 +90,14 @@ class Forwarder:
         parcel: Parcel,
         first: str,
         went: Callable[[str], Awaitable[bool]],
-        take: Callable[[str, Answer], Awaitable[T]],
+        take: Callable[[str, GroupAnswer], Awaitable[T]],
     ) -> T | Problem | NoGroup | NoBody | None:
         """`first` is the group to begin with, if it is there. `went` is told of each try, and may say that nobody wants
         it any more: that is None. `take` gets an answer to read; if it raises Lost, that try failed."""
         why: dict[str, str] = {}
         """The groups that were tried, and what each said."""
         last: Problem | None = None
+        named_s: list[float] = []
         asked_again: set[str] = set()
         groups = self._calls.groups
         while (name := self._next(parcel, first, why)) is not None:
@@ -105,14 +108,14 @@ class Forwarder:
             if parcel.size is not None:
                 headers["Content-Length"] = str(parcel.size)
             body = _Body(parcel.body())
-            refused: tuple[Problem, float] | None = None
+            refused: tuple[Problem, float | None] | None = None
             try:
-                async with self._calls.dispatch(name, path, headers, body.data or aiter(body)) as answer:
+                async with self._calls.dispatch(name, path, headers, body.data or aiter(body), parcel.job_s) as answer:
                     if answer.status == 200:
                         taken = await take(name, answer)
-                        groups.answered(name)
+                        self._calls.answered(name)
                         return taken
-                    refused = _problem(answer.status, await answer.read(_PROBLEM_BYTES_MAX)), _again_s(answer)
+                    refused = _problem(answer.status, await answer.read(_PROBLEM_BYTES_MAX)), _named_s(answer)
             except Lost as error:
                 if body.failure is not None:
                     return NoBody(str(body.failure))
@@ -125,21 +128,25 @@ class Forwarder:
                     first = name
                     continue
                 else:
+                    if error.why == "late":
+                        await self._calls.cancel(name, parcel.name)
                     self._calls.failed(name, error)
                     why[name] = error.why or "lost"
             finally:
                 await body.aclose()
             if refused is not None:
-                problem, again_s = refused
+                problem, said_s = refused
+                again_s = min(max(GATEWAY_RETRY_AFTER_S if said_s is None else said_s, 0.05), _AGAIN_MAX_S)
                 if problem.status == 423:
                     first = name
                     await asyncio.sleep(again_s)
                     continue
                 if problem.status < 500 or problem.code == "timeout":
-                    groups.answered(name)
+                    self._calls.answered(name)
                     return problem
                 why[name] = problem.code
                 if problem.status in _FULL:
+                    named_s += [] if said_s is None else [said_s]
                     self._calls.was_full(name, again_s)
                 else:
                     self._calls.failed(name, f"{problem.status} {problem.detail}")
@@ -148,7 +155,8 @@ class Forwarder:
         if last is not None and all(group in why for group in groups.by_name) and not _is_hopeful(why):
             return last
         tried = ", ".join(f"{group}: {what}" for group, what in why.items())
-        return NoGroup(f"no group took the job ({tried or 'all are gone'})")
+        again_s = min(max(min(named_s, default=GATEWAY_RETRY_AFTER_S), 1.0), GATEWAY_RETRY_AFTER_MAX_S)
+        return NoGroup(f"no group took the job ({tried or 'all are gone'})", again_s)
 
     def _next(self, parcel: Parcel, first: str, tried: Mapping[str, str]) -> str | None:
         names = [name for name in self._calls.order(parcel.key) if name not in tried]
@@ -189,11 +197,13 @@ def _problem(status: int, data: bytes) -> Problem:
     return Problem(status, told.code, told.detail or f"the group says {status}", told.hint or hint_for(told.code))
 
 
-def _again_s(answer: Answer) -> float:
+def _named_s(answer: GroupAnswer) -> float | None:
+    """When it says to come again."""
     try:
-        return min(max(float(answer.header("Retry-After") or GATEWAY_RETRY_AFTER_S), 0.05), _AGAIN_MAX_S)
+        seconds = float(answer.header("Retry-After") or "nan")
     except ValueError:
-        return GATEWAY_RETRY_AFTER_S
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def _is_hopeful(why: Mapping[str, str]) -> bool:

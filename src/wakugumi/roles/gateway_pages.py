@@ -12,6 +12,8 @@ What is known is answered at once, and its body is not asked for.
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -38,6 +40,8 @@ from wakugumi.roles.gateway_form import ASYNC, form_pieces, headers_for_group, q
 from wakugumi.roles.gateway_forward import NoGroup, Problem
 from wakugumi.roles.http_job import JobForm, job_of
 
+log = logging.getLogger("wakugumi.gateway")
+
 _JSON: Final = "application/json"
 _LOOK_FIRST_S: Final = 0.01
 _LOOK_MAX_S: Final = 0.25
@@ -61,6 +65,8 @@ class GatewayPages:
         self._submits_max = submits_max
         self._heartbeat_s = heartbeat_s
         self._tasks = Tasks()
+        self._waiting: dict[asyncio.Future[Outcome], Visit] = {}
+        """Who waits for an outcome."""
         self.submits = 0
         """Under way."""
         self.idle = asyncio.Event()
@@ -79,6 +85,9 @@ class GatewayPages:
             PageAt("DELETE", "/jobs/", self.cancel),
         ]
 
+    def start(self, look_s: float) -> None:
+        self._tasks.start(self._look_often(look_s), name="look who left")
+
     async def close(self) -> None:
         await self._tasks.close()
 
@@ -87,7 +96,10 @@ class GatewayPages:
         form = JobForm.of(visit, also=(ASYNC,))
         is_async = wants_async(visit)
         if (row := await self._gateway.store.get(job)) is not None and row.state == DONE:
-            return _accepted(row) if is_async else self._kept(row)
+            if is_async:
+                return _accepted(row)
+            if (kept := await self._kept(row)) is not None:
+                return kept
         new = Row(
             job=job,
             name=name,
@@ -127,7 +139,9 @@ class GatewayPages:
         if row.answer is None:
             why = f"failed: {row.head.get('detail', '')}" if row.is_final else f"is {row.state}"
             raise Refused("no-result", f"the job {row.name} {why}")
-        return self._kept(row)
+        if (kept := await self._kept(row)) is None:
+            raise Refused("no-result", f"the answer of the job {row.name} is gone from the disk", "send it again")
+        return kept
 
     async def watch(self, visit: Visit) -> Reply:
         row = await self._known(visit)
@@ -160,41 +174,69 @@ class GatewayPages:
                 self.idle.set()
 
     async def _wait(self, visit: Visit, new: Row, spool: Spool, coming: AsyncIterator[bytes] | None) -> Reply:
-        """For the outcome of whoever forwards the job, which may be us. `coming` is what is still to be received."""
+        """For the outcome of whoever forwards the job, which may be us. `coming` is what is still to be received: that
+        goes on until there is a reply, from one flight to the next."""
         gateway = self._gateway
-        while True:
-            if (flight := gateway.flights.get(new.job)) is None:
-                order = gateway.calls.order(new.key or new.name)
-                if not order:
-                    self.busy.add("no-group")
-                    raise Refusal(503, "no-group", "every group is gone", _RETRY_AFTER)
-                first = msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1)
-                size = spool.size if coming is None else visit.content_length
-                entered = await gateway.enter(first, spool, size)
-                if isinstance(entered, Row):
-                    outcome = outcome_of(entered) if entered.is_final else await self._settled(visit, entered)
-                elif coming is None:
-                    outcome = await entered.outcome()
-                else:
-                    outcome = await self._received(entered, spool, coming)
-            else:
-                outcome = await flight.outcome()
-            if (reply := await self._reply(new.job, outcome)) is not None:
-                return reply
-
-    async def _received(self, flight: Flight, spool: Spool, coming: AsyncIterator[bytes]) -> Outcome:
-        """The outcome of a flight whose body is still on its way. It may come first; then the rest is not wanted."""
-        filling = self._tasks.start(spool.fill(coming), name="receive", quiet=True)
+        filling: asyncio.Task[None] | None = None
+        pause_s = 0.0
         try:
-            await asyncio.wait([filling, flight.told], return_when=asyncio.FIRST_COMPLETED)
+            while True:
+                if (flight := gateway.flights.get(new.job)) is None:
+                    order = gateway.calls.order(new.key or new.name)
+                    if not order:
+                        self.busy.add("no-group")
+                        raise Refusal(503, "no-group", "every group is gone", _RETRY_AFTER)
+                    first = msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1)
+                    size = spool.size if spool.is_whole else visit.content_length
+                    entered = await gateway.enter(first, spool, size)
+                    if isinstance(entered, Row):
+                        outcome = outcome_of(entered) if entered.is_final else await self._settled(visit, entered)
+                    else:
+                        if filling is None and coming is not None:
+                            filling = self._tasks.start(spool.fill(coming), name="receive", quiet=True)
+                        outcome = await self._flown(visit, entered, filling)
+                else:
+                    outcome = await self._told(visit, flight)
+                if (reply := await self._reply(new.job, outcome)) is not None:
+                    return reply
+                await asyncio.sleep(pause_s)
+                pause_s = min(max(2 * pause_s, _LOOK_FIRST_S), _LOOK_MAX_S)
+        finally:
+            if filling is not None:
+                filling.cancel()
+                await asyncio.gather(filling, return_exceptions=True)
+
+    async def _flown(self, visit: Visit, flight: Flight, filling: asyncio.Task[None] | None) -> Outcome:
+        """The outcome of a flight whose body may still be on its way. It may come first; then the rest is not
+        wanted."""
+        if filling is not None:
+            either: list[asyncio.Future[Any]] = [filling, flight.told]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if filling.done() and filling.exception() is not None:
                 await self._gateway.give_up(flight)
                 filling.result()
-            return await flight.outcome()
+        return await self._told(visit, flight)
+
+    async def _told(self, visit: Visit, flight: Flight) -> Outcome:
+        """Raises Lost when its client has left: its seat is free, and the flight goes on."""
+        waiter = asyncio.shield(flight.told)
+        self._waiting[waiter] = visit
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if waiter.cancelled() and task is not None and not task.cancelling():
+                raise Lost("nobody waits any more", "dead") from None
+            raise
         finally:
-            if not filling.done():
-                filling.cancel()
-                await asyncio.wait([filling])
+            del self._waiting[waiter]
+
+    async def _look_often(self, look_s: float) -> None:
+        while True:
+            await asyncio.sleep(look_s)
+            for waiter, visit in list(self._waiting.items()):
+                if visit.is_gone:
+                    waiter.cancel()
 
     async def _settled(self, visit: Visit, row: Row) -> Outcome:
         """What becomes of a job of another gateway, or of one that waits here for its turn."""
@@ -202,7 +244,7 @@ class GatewayPages:
         gateway = self._gateway
         while True:
             if (flight := gateway.flights.get(row.job)) is not None:
-                return await flight.outcome()
+                return await self._told(visit, flight)
             found = await gateway.store.get(row.job, contents=False)
             if found is None or found.is_final or await gateway.is_forsaken(found):
                 whole = await gateway.store.get(row.job)
@@ -216,25 +258,31 @@ class GatewayPages:
         """None: who still wants it asks anew. Raises Refusal."""
         match outcome:
             case Answered(status, head, size, body):
-                if isinstance(body, Content):
-                    return _answer(status, head, self._gateway.spools.read(body), body.size)
                 try:
+                    if isinstance(body, Content):
+                        return _answer(status, head, self._gateway.spools.open(body), body.size)
                     return _answer(status, head, body.pieces(), size)
-                except Lost:  # It was on its way, and is kept now, or broke off before we came.
+                except Lost:  # It was on its way, and is kept now, or broke off before we came; or its file is gone.
                     row = await self._gateway.store.get(job)
-                    return None if row is None or row.answer is None else self._kept(row)
+                    return None if row is None or row.answer is None else await self._kept(row)
             case Problem(status, code, detail, hint):
                 headers = _RETRY_AFTER if status == 503 else {}
                 raise Refusal(status, code, detail, dict(headers), hint)
-            case NoGroup(detail):
+            case NoGroup(detail, again_s):
                 self.busy.add("no-group")
-                raise Refusal(503, "no-group", detail, _RETRY_AFTER)
+                raise Refusal(503, "no-group", detail, {"Retry-After": f"{math.ceil(again_s)}"})
             case Gone():
                 return None
 
-    def _kept(self, row: Row) -> Reply:
+    async def _kept(self, row: Row) -> Reply | None:
+        """None if its file is gone. Then nobody knows the answer, and the row goes as well."""
         assert row.answer is not None
-        return _answer(row.status, row.head, self._gateway.spools.read(row.answer), row.answer.size)
+        try:
+            return _answer(row.status, row.head, self._gateway.spools.open(row.answer), row.answer.size)
+        except Lost as error:
+            log.warning("job %s is forgotten: %s", row.name, error)
+            await self._gateway.store.remove(row)
+            return None
 
     async def _known(self, visit: Visit, *, contents: bool = False) -> Row:
         name, job = job_of(visit)

@@ -29,6 +29,9 @@ from wakugumi.limits import (
     GATEWAY_KEPT_BYTES,
     GATEWAY_KEPT_S,
     GATEWAY_LEASE_S,
+    GATEWAY_LOOK_S,
+    GATEWAY_SILENCE_S,
+    GATEWAY_TRY_S,
     GROUP_ANSWER_S,
     GROUP_POLL_S,
     HEARTBEAT_S,
@@ -57,6 +60,9 @@ class GatewaySettings(NamedTuple):
     kept_s: float = GATEWAY_KEPT_S
     kept_bytes: int = GATEWAY_KEPT_BYTES
     lease_s: float = GATEWAY_LEASE_S
+    try_s: float = GATEWAY_TRY_S
+    silence_s: float = GATEWAY_SILENCE_S
+    look_s: float = GATEWAY_LOOK_S
     poll_s: float = GROUP_POLL_S
     answer_s: float = GROUP_ANSWER_S
     heartbeat_s: float = HEARTBEAT_S
@@ -83,7 +89,13 @@ class GatewayServer:
             parts.push_async_callback(store.close)
             spools = Spools(settings.state / "contents")
             parts.callback(spools.close)
-            calls = GroupCalls(self._groups, poll_s=settings.poll_s, answer_s=settings.answer_s)
+            calls = GroupCalls(
+                self._groups,
+                poll_s=settings.poll_s,
+                answer_s=settings.answer_s,
+                try_s=settings.try_s,
+                silence_s=settings.silence_s,
+            )
             parts.push_async_callback(calls.close)
             owner = f"{os.getpid()}-{secrets.token_hex(8)}"
             self.gateway = Gateway(owner, store, spools, calls)
@@ -97,7 +109,9 @@ class GatewayServer:
             parts.push_async_callback(self.keeper.close)
             parts.push_async_callback(self.gateway.close)
             await self.keeper.start()
+            self.gateway.start(settings.look_s)
             parts.push_async_callback(self.pages.close)
+            self.pages.start(settings.look_s)
             self._parts = parts.pop_all()
         return self
 
