@@ -190,7 +190,7 @@ class Errand:
         if status == 423 or (code == "stopping" and self._may_know):
             return _Running(_retry_after_s(answer))
         text = problem.detail or f"the node answered with status {status}"
-        if status in {401, 403, 503}:
+        if status in {401, 403, 429, 503}:
             return GivenBack(text, unreached=False)
         if asked and 400 <= status < 500:
             return None
