@@ -112,7 +112,8 @@ class Spool:
         """Who fills it, and those who read: the file is closed with the last of them."""
         self._has_ended = False
         self._failure: Exception | None = None
-        self._more = asyncio.Event()
+        self._more: asyncio.Event | None = None
+        """Set when more has come, for those who wait for that."""
         self.size = 0
         """What has come so far."""
 
@@ -208,7 +209,8 @@ class Spool:
         """For a reader: what follows there, once it has come; empty at the end. Raises Lost if it ends before it is
         whole."""
         while True:
-            more = self._more
+            if (more := self._more) is None:
+                more = self._more = asyncio.Event()
             if piece := await self._read(at):
                 return piece
             if self._failure is not None:
@@ -253,8 +255,9 @@ class Spool:
         self._tell()
 
     def _tell(self) -> None:
-        self._more.set()
-        self._more = asyncio.Event()
+        if self._more is not None:
+            self._more.set()
+            self._more = None
 
 
 class _Source(Protocol):

@@ -68,6 +68,8 @@ class Flight:
         self.body = body
         """What is received just now; None if it comes out of the row."""
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.waiters: set[asyncio.Future[Outcome]] = set()
+        """Of each who waits, one of its own, which it may cancel."""
         self.task: asyncio.Task[None] | None = None
         self.is_ending = False
         """Its outcome is being written down."""
@@ -78,8 +80,13 @@ class Flight:
 
     def tell(self, outcome: Outcome) -> None:
         """Only the first time counts."""
-        if not self._outcome.done():
-            self._outcome.set_result(outcome)
+        if self._outcome.done():
+            return
+        self._outcome.set_result(outcome)
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(outcome)
+        self.waiters.clear()
 
     def take_back(self) -> None:
         """What was told will not be whole. Who has begun to read it is cut off; who comes from now on waits."""
@@ -209,7 +216,8 @@ class Gateway:
         flight = self.flights.get(row.job)
         if flight is not None and not flight.is_ending and row.is_final and flight.task is not None:
             flight.take_back()
-            flight.tell(outcome_of(row))
+            flight.tell(outcome := outcome_of(row))
+            self.outcomes.add(_word(outcome))
             flight.task.cancel()
 
     async def _claim(self, new: Row, is_first: bool) -> tuple[Row, bool]:

@@ -179,8 +179,10 @@ class GroupCalls:
             self._waiting[name].discard(wait)
 
     def _more_time(self, until: asyncio.Timeout, seconds: float) -> None:
-        if not until.expired():
-            until.reschedule(self._clock() + seconds)
+        """A timer that is nearly right is left alone: one for each piece would cost as much as the piece."""
+        when, now = until.when(), self._clock()
+        if not until.expired() and (when is None or not 0.9 * seconds <= when - now <= seconds):
+            until.reschedule(now + seconds)
 
     async def _timed(self, pieces: AsyncIterator[bytes], more_time: Callable[[], None]) -> AsyncIterator[bytes]:
         """What is still sent is not waited for."""

@@ -219,7 +219,10 @@ class GatewayPages:
 
     async def _told(self, visit: Visit, flight: Flight) -> Outcome:
         """Raises Lost when its client has left: its seat is free, and the flight goes on."""
-        waiter = asyncio.shield(flight.told)
+        if flight.told.done():
+            return flight.told.result()
+        waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        flight.waiters.add(waiter)
         self._waiting[waiter] = visit
         try:
             return await waiter
@@ -230,6 +233,7 @@ class GatewayPages:
             raise
         finally:
             del self._waiting[waiter]
+            flight.waiters.discard(waiter)
 
     async def _look_often(self, look_s: float) -> None:
         while True:
