@@ -77,7 +77,7 @@ async def test_who_leaves_while_its_job_runs_is_not_remembered(
 ) -> None:
     monkeypatch.setattr(lines, "LINE_GONE_S", 0.05)
     async with a_node(tmp_path, "wait") as at:
-        for number in range(3):
+        for _ in range(3):
             _, writer = await asyncio.open_connection("127.0.0.1", at.lines)
             writer.write(line("x"))
             await at.until("node.answering == 1 and station.running == 1")
@@ -91,7 +91,7 @@ async def test_who_leaves_while_its_job_runs_is_not_remembered(
             with suppress(OSError):
                 await writer.wait_closed()
             await at.until("node.answering == 0")
-            assert not any(at.node.station._waiting.values()), number
+            await at.until("not any(station._waiting.values())")
         assert at.runs == 1
 
 
