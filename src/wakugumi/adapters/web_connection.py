@@ -31,21 +31,21 @@ class Connection(web.RequestHandler):
         self._refuse: Final = refuse
         self._unread_watch: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
-        self._is_held = False
+        self.is_held = False
         self.dropped = 0
         """Bytes of a body that came, and nobody wanted."""
 
     def hold(self) -> None:
         """Read no more from it until its first request is answered, or whoever answers that lets it come."""
         if self.transport is not None:
-            self._is_held = True
+            self.is_held = True
             self.transport.pause_reading()
 
     def let_come(self) -> None:
         """Read on. If the library has its own reason to wait, it does that: it would not pause again, and keep all that
         comes."""
-        if self._is_held:
-            self._is_held = False
+        if self.is_held:
+            self.is_held = False
             transport = self.transport
             if transport is not None and not (transport.is_closing() or self._reading_paused or self._buffer_paused):
                 transport.resume_reading()

@@ -91,7 +91,7 @@ class WebServer:
 
     @property
     def connections(self) -> int:
-        return len(self._server.connections)
+        return len(self._server._connections)  # The public one copies them, for each connection that comes.
 
     def new_connection(self) -> Connection:
         return Connection(self._server, _refuse_broken, **self._options)
@@ -128,7 +128,9 @@ class WebServer:
             return _traced(trace, problem(Refused("worker-error", text, hint="")))
         finally:
             let_come(request)
-            _log_access(request, trace, began_at)
+            level = logging.DEBUG if trace.quiet else logging.INFO
+            if access.isEnabledFor(level):
+                _log_access(request, trace, began_at, level)
 
     def _find(self, request: web.BaseRequest) -> tuple[Route, str]:
         path = request.rel_url.raw_path
@@ -152,7 +154,8 @@ def let_come(request: web.BaseRequest) -> None:
     """Go on reading its body, if that was not done yet."""
     connection = request.protocol
     assert isinstance(connection, Connection)
-    connection.let_come()
+    if connection.is_held:
+        connection.let_come()
 
 
 def let_go_on(request: web.BaseRequest) -> None:
@@ -194,7 +197,8 @@ def page_route(at: PageAt) -> Route:
         if isinstance(body, bytes):
             if not drops:
                 trace.sent_bytes = len(body)
-                return web.Response(status=reply.status, body=body, headers=_headers(reply))
+                headers = _headers(reply) if reply.headers else {"Content-Type": reply.content_type}
+                return web.Response(status=reply.status, body=body, headers=headers)
             body = Stream(len(body), _once(body))
         trace.status = reply.status
         try:
@@ -205,20 +209,18 @@ def page_route(at: PageAt) -> Route:
     return Route(at.method, at.path, answer, waits=True, quiet=at.quiet)
 
 
-def _log_access(request: web.BaseRequest, trace: Trace, began_at: float) -> None:
-    level = logging.DEBUG if trace.quiet else logging.INFO
-    if access.isEnabledFor(level):
-        path = request.rel_url.raw_path[:_PATH_CHARS_LOGGED]
-        fields = {
-            "method": request.method,
-            "path": path,
-            "status": trace.status,
-            "job": "" if trace.visit is None else trace.visit.job,
-            "peer": request.remote or "a local process",
-            "sent": trace.sent_bytes,
-            "ms": round(1000 * (time.perf_counter() - began_at), 1),
-        }
-        access.log(level, "%s %s %d", request.method, path, trace.status, extra={"fields": fields})
+def _log_access(request: web.BaseRequest, trace: Trace, began_at: float, level: int) -> None:
+    path = request.rel_url.raw_path[:_PATH_CHARS_LOGGED]
+    fields = {
+        "method": request.method,
+        "path": path,
+        "status": trace.status,
+        "job": "" if trace.visit is None else trace.visit.job,
+        "peer": request.remote or "a local process",
+        "sent": trace.sent_bytes,
+        "ms": round(1000 * (time.perf_counter() - began_at), 1),
+    }
+    access.log(level, "%s %s %d", request.method, path, trace.status, extra={"fields": fields})
 
 
 def _traced(trace: Trace, response: web.Response) -> web.Response:
