@@ -15,6 +15,7 @@ from tests.roles.a_node import a_node, answer_from, ask, form, post, say, unzipp
 
 from wakugumi.adapters import lines, receive, web_connection, web_server
 from wakugumi.adapters.process import Programs
+from wakugumi.adapters.web import HttpListener
 from wakugumi.errors import ConfigError
 from wakugumi.limits import MIB
 from wakugumi.roles import node as node_module
@@ -239,7 +240,17 @@ async def test_two_who_send_the_same_job_run_it_once(tmp_path: Path) -> None:
         assert at.runs == 1
 
 
-async def test_a_stop_waits_for_answers_unless_somebody_is_in_a_hurry(tmp_path: Path) -> None:
+async def test_a_stop_waits_for_answers_unless_somebody_is_in_a_hurry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[HttpListener] = []
+    close = HttpListener.close
+
+    async def noted(self: HttpListener) -> None:
+        closed.append(self)
+        await close(self)
+
+    monkeypatch.setattr(HttpListener, "close", noted)
     for hurry in (False, True):
         (tmp_path / "gate").unlink(missing_ok=True)
         async with a_node(tmp_path, "wait") as at, asyncio.TaskGroup() as group:
@@ -248,6 +259,7 @@ async def test_a_stop_waits_for_answers_unless_somebody_is_in_a_hurry(tmp_path: 
             closing = group.create_task(at.ports.close())
             done, _ = await asyncio.wait([closing], timeout=0.1)
             assert not done
+            assert len(closed) == 2 * hurry  # The first round's, by itself and in the end.
             if hurry:
                 at.ports.hurry()
                 await closing
