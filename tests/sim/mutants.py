@@ -237,7 +237,7 @@ MUTANTS: Final = (
         "    job.leaf = out.leaves.hold(",
         "    out.leaves.hold(",
         "a job that was moved is still looked for in its old leaf",
-        2,
+        0,
     ),
     Mutant(
         "leaves-dropped-too-early",
@@ -245,7 +245,7 @@ MUTANTS: Final = (
         "            if sheaf.live or sheaf is self._open:",
         "            if sheaf.live > 1 or sheaf is self._open:",
         "the journal drops a leaf in which one job still stands",
-        2,
+        6,
     ),
     Mutant(
         "owed-not-sent-again",
@@ -313,7 +313,7 @@ MUTANTS: Final = (
         '        elif code == "unknown-job" and leader.no in record.may:\n',
         '        elif code == "unknown-job" and leader.no in record.may and record.stage is _ACCEPTED:\n',
         "a submit that a cut connection swallowed is given up as unknown",
-        2,
+        3,
     ),
     Mutant(
         "kept-free-for-ever",
