@@ -205,7 +205,7 @@ MUTANTS: Final = (
         "            if job.leaf != event.leaf:",
         "            if job.leaf < event.leaf:",
         "a job that was moved while its old leaf was read gets the request that was not found there",
-        435,
+        1332,
     ),
     Mutant(
         "running-queued-on-recovery",
