@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Each test that starts a process would compile all of it again where this is set.
 export PYTHONDONTWRITEBYTECODE :=
-TOOLS := prometheus wrk netcat-openbsd curl
+TOOLS := prometheus wrk netcat-openbsd curl unzip
 .DEFAULT_GOAL := help
 .PHONY: help setup tools demo test check sim sim-mutants fix bench bench-durable bench-files bench-http lock clean
 

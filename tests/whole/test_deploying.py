@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.tools import tool
 from tests.whole.test_readme import TOP, blocks, run
 
 from wakugumi.app.ports import free_ports
@@ -15,6 +16,8 @@ _PORTS = ("5000", "5081", "5082", "5091", "5092", "5093", "5094")
 
 @pytest.mark.spec("N1", "N2", "N6", "G1", "G2", "G3")
 def test_the_commands_of_the_three_tiers_run(home: Path) -> None:
+    for name in ("curl", "unzip"):
+        tool(name)
     script = "\n".join(blocks(TOP / "docs" / "DEPLOYING.md"))
     assert script.count("waku ") >= 5
     # The page's ports may be taken where this runs.
