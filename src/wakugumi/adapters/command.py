@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from wakugumi.core.names import check_exec_name
+from wakugumi.core.names import INPUT, check_exec_name
 from wakugumi.errors import ConfigError, Refused
-
-INPUT: Final = "{input}"
 
 
 class Command(NamedTuple):

@@ -20,6 +20,8 @@ from wakugumi.limits import (
     FILE_NAME_PART_BYTES_MAX,
 )
 
+INPUT: Final = "{input}"
+"""Where an argument holds this, the job's one input is put: its name, or in a node's own command its path."""
 CONTROL_FILES: Final = frozenset({".done", ".stdout", ".stderr"})
 """What the runner itself writes at the top of a job's directory while it must tell it from the job's own files.
 

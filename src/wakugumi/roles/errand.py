@@ -38,8 +38,9 @@ from wakugumi.limits import (
     NODE_RETRY_AFTER_MAX_S,
     OUTPUT_TAIL_CHARS_MAX,
 )
+from wakugumi.roles.http_job import seconds_in
 from wakugumi.roles.leader_blobs import LeaderBlobs
-from wakugumi.roles.node_result import readable, result_of, seconds
+from wakugumi.roles.node_result import readable, result_of
 from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, JobRequest, JobResult
 from wakugumi.wire.multipart import FORM_DATA, encode_head, encode_tail
@@ -283,5 +284,5 @@ def _problem_of(body: bytes) -> _Problem:
 
 
 def _retry_after_s(answer: Answer) -> float:
-    said = seconds(answer.header("Retry-After"))
+    said = seconds_in(answer.header("Retry-After"))
     return _RETRY_AFTER_S if said is None else min(max(said, NODE_AGAIN_S), NODE_RETRY_AFTER_MAX_S)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from wakugumi.adapters.receive import Received
 from wakugumi.adapters.visit import Visit
 from wakugumi.core.job import ClientId, JobId, job_id_from_name, show_job_id
-from wakugumi.core.names import check_exec_name
+from wakugumi.core.names import INPUT, check_exec_name
 from wakugumi.core.subject import SubjectError, route
 from wakugumi.core.wants import check_wants
 from wakugumi.errors import Refused
@@ -26,8 +26,6 @@ from wakugumi.wire.percent import percent_decoded
 CLIENT: Final = "http"
 """Whose jobs they are that name no client."""
 CLIENT_HEADER: Final = "Waku-Client"
-INPUT: Final = "{input}"
-"""Where an argument holds this, the input's name is put."""
 PARAMETERS: Final = ("program", "arg", "subject", "timeout", "client", "priority", "key", "retries")
 
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
@@ -151,10 +149,15 @@ def _client(text: str) -> ClientId:
     return ClientId(text)
 
 
+def seconds_in(text: str | None) -> float | None:
+    """What a stranger says, if that is a number of any use."""
+    return float(text) if text is not None and _SECONDS.fullmatch(text) else None
+
+
 def _timeout_s(text: str) -> float | None:
     if not text:
         return None
-    seconds = float(text) if _SECONDS.fullmatch(text) else 0.0
+    seconds = seconds_in(text) or 0.0
     if not 0 < seconds <= JOB_TIMEOUT_MAX_S:
         raise _bad(f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds, not {text[:80]!r}")
     return seconds

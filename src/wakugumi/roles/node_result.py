@@ -28,6 +28,7 @@ from wakugumi.adapters.files import refused
 from wakugumi.adapters.unspliced import unsplice
 from wakugumi.errors import CODES, Lost, Refused
 from wakugumi.limits import KIB, MIB, PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX
+from wakugumi.roles.http_job import seconds_in
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, JobRequest, JobResult
@@ -40,7 +41,6 @@ _AT_ONCE_BYTES: Final = 16 * KIB
 times does not hold up the loop for long."""
 _TAIL_BYTES: Final = 64 * KIB
 """What a result tells of stdout and stderr where it cannot tell all."""
-_SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _EXIT_CODE: Final = re.compile(r"-?[0-9]{1,9}")
 
 
@@ -58,7 +58,7 @@ async def result_of(
         ms.OK if ok else ms.FAILED,
         exit_code=_exit_code(answer.header("Waku-Exit-Code")),
         reason=reason if reason is None or reason in CODES else "worker-error",
-        run_s=seconds(answer.header("Waku-Run-Seconds")),
+        run_s=seconds_in(answer.header("Waku-Run-Seconds")),
         worker=_word(answer, "Waku-Worker") or None,
     )
     with _Scratch(blobs) as scratch:
@@ -66,11 +66,6 @@ async def result_of(
         if isinstance(file, BytesIO) and len(file.getbuffer()) <= _AT_ONCE_BYTES:
             return scratch.result(bare, file)
         return await asyncio.to_thread(scratch.result, bare, file)
-
-
-def seconds(text: str | None) -> float | None:
-    """What a stranger's head says, if that is a number of any use."""
-    return float(text) if text is not None and _SECONDS.fullmatch(text) else None
 
 
 def readable(text: str) -> str:

@@ -16,13 +16,12 @@ from typing import Final
 
 import msgspec
 
+from wakugumi.core.names import INPUT
 from wakugumi.core.wants import Wants
 from wakugumi.limits import RUN_QUERY_BYTES_MAX
 from wakugumi.wire.message import JobRequest
 from wakugumi.wire.percent import percent_encoded
 
-INPUT: Final = "{input}"
-"""Where an argument holds this, a node puts the input's name."""
 _NOTHING: Final = Wants()
 _SIMPLE: Final = Wants(simple=True)
 _NULL: Final = (b"", b"null")
