@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--story", action="store_true", help="with --seed: tell it even if nothing went wrong")
     parser.add_argument("--lines", type=int, default=60, help="how long a story is at most (60)")
     parser.add_argument("--mutants", nargs="*", default=None, metavar="NAME", help="search for planted bugs")
+    parser.add_argument("--pin", action="store_true", help="with --mutants: write the seeds that find them to a file")
     parser.add_argument("--share", default=None, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.share is not None:
@@ -37,9 +38,9 @@ def main() -> int:
         sys.stdout.write(msgspec.json.encode(done).decode())
         return 0
     if asked.mutants is not None:
-        if asked.processes > 1:
+        if asked.processes > 1 and not asked.pin:
             return 1 if search_in_parallel(asked.mutants, asked.processes) else 0
-        return 1 if search_for_mutants(asked.mutants) else 0
+        return 1 if search_for_mutants(asked.mutants, pin=asked.pin) else 0
     began_s = time.monotonic()
     if asked.seed is not None:
         told = tell(asked.seed, asked.jobs_per_world, asked.lines, always=asked.story)

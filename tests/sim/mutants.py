@@ -1,8 +1,9 @@
 """Is the simulator worth anything? Bugs planted on purpose, as data: each must be found, and by a seed that we know.
 
 A mutant is a text of the core that stands there exactly once, and what stands there instead. `world_of` compiles the
-changed file into fresh modules: the real ones stay as they are. The pinned seed finds the mutant, and is a good world
-without it; `python -m tests.sim --mutants` searches anew, from seed 1.
+changed file into fresh modules: the real ones stay as they are. `mutant_seeds.txt` names a seed that finds each mutant,
+and is a good world without it. A change of the core may change that world, so the search begins there and goes on from
+seed 1; `python -m tests.sim --mutants --pin` writes the file anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 SEEDS_MAX: Final = 1_000
 _CORE: Final = Path(__file__).parents[2] / "src" / "wakugumi" / "core"
+_SEEDS: Final = Path(__file__).with_name("mutant_seeds.txt")
 
 
 class Mutant(NamedTuple):
@@ -30,8 +32,6 @@ class Mutant(NamedTuple):
     old: str
     new: str
     breaks: str
-    seed: int
-    """Which finds it."""
 
 
 def world_of(mutant: Mutant) -> type[World]:
@@ -55,6 +55,21 @@ def world_of(mutant: Mutant) -> type[World]:
                 setattr(parent, attribute, roots[name])
     assert finder.used, f"nothing imports {mutant.file}"
     return world
+
+
+def pinned_seeds() -> dict[str, int]:
+    """By the mutant's name."""
+    lines = _SEEDS.read_text(encoding="utf-8").splitlines()
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    return {name: int(seed) for name, seed in rows}
+
+
+def pin_seeds(found: dict[str, int]) -> None:
+    """Those of other mutants stay as they are."""
+    title = _SEEDS.read_text(encoding="utf-8").splitlines()[0]
+    seeds = pinned_seeds() | found
+    rows = [f"{mutant.name} {seeds[mutant.name]}" for mutant in MUTANTS if mutant.name in seeds]
+    _SEEDS.write_text("\n".join([title, *rows, ""]), encoding="utf-8")
 
 
 def source_of(mutant: Mutant) -> str:
@@ -107,7 +122,6 @@ MUTANTS: Final = (
         "            self._out.keep.append(\n                ev.KeepJob(",
         "            (self._out.keep.append if client.open_jobs > 1 else repr)(\n                ev.KeepJob(",
         "a client's only job gets its receipt and is on no disk: it dies with the leader",
-        1,
     ),
     Mutant(
         "lost-attempt-not-queued",
@@ -116,7 +130,6 @@ MUTANTS: Final = (
         "            job.since = now\n            first = job.attempts > 1\n            if first:\n"
         "                self._lanes.push(job, first=True)",
         "a job whose first worker is lost says that it is queued, and stands in no queue",
-        1,
     ),
     Mutant(
         "failure-not-kept",
@@ -124,7 +137,6 @@ MUTANTS: Final = (
         "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))",
         "            if ok:\n                out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "a FAILED result is told and confirmed, and the disk does not have it",
-        1,
     ),
     Mutant(
         "others-not-called-off",
@@ -132,7 +144,6 @@ MUTANTS: Final = (
         "        if job.also or job.worker is not by:\n            self._call_off(job)",
         "        if job.also:\n            self._call_off(job)",
         "a program whose job was cancelled is not told to stop",
-        15,
     ),
     Mutant(
         "holding-ignored",
@@ -140,7 +151,6 @@ MUTANTS: Final = (
         "        held = running | dict.fromkeys(event.finished) | fetched",
         "        held = fetched",
         "a worker comes back and says what it runs, and it is given to others all the same",
-        12,
     ),
     Mutant(
         "credit-counted-twice",
@@ -148,7 +158,6 @@ MUTANTS: Final = (
         "        worker.credit += event.amount",
         "        worker.credit += event.amount + (event.amount > 1)",
         "a worker is given more than it offered",
-        1,
     ),
     Mutant(
         "done-is-unknown",
@@ -156,7 +165,6 @@ MUTANTS: Final = (
         "            if job is None or (job.delivered and _is_cancelled(job)):",
         "            if job is None or job.state is DONE:",
         "who claims a job that finished meanwhile hears that it is unknown",
-        5,
     ),
     Mutant(
         "sent-is-delivered",
@@ -165,7 +173,6 @@ MUTANTS: Final = (
         "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))\n"
         "        if not job.delivered:\n            self._delivered(job, job.since)",
         "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
-        29,
     ),
     Mutant(
         "bystander-settles",
@@ -173,7 +180,6 @@ MUTANTS: Final = (
         "            if job is None or job.state is not DONE or job.delivered or job.client is not client:",
         "            if job is None or job.state is not DONE or job.delivered:",
         "whoever else waited for a result and has it settles it: it may be gone when its own client comes back",
-        388,
     ),
     Mutant(
         "pending-dropped",
@@ -181,7 +187,6 @@ MUTANTS: Final = (
         "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
         "            elif job.state is DONE:\n                pass\n            else:",
         "results that came while a client did not read are never sent",
-        61,
     ),
     Mutant(
         "undelivered-forgotten",
@@ -189,7 +194,6 @@ MUTANTS: Final = (
         "            if job.since + UNDELIVERED_TTL_S > now:",
         "            if job.since + 20.0 > now:",
         "a result that nobody has fetched yet is forgotten after 20 s",
-        5,
     ),
     Mutant(
         "late-ack-wins",
@@ -197,7 +201,6 @@ MUTANTS: Final = (
         "        elif job.state is DONE:\n            return\n        elif event.ok:",
         "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
         "an OK that comes after a FAILED result was told replaces it",
-        20,
     ),
     Mutant(
         "payload-of-another-leaf",
@@ -205,7 +208,6 @@ MUTANTS: Final = (
         "            if job.leaf != event.leaf:",
         "            if job.leaf < event.leaf:",
         "a job that was moved while its old leaf was read gets the request that was not found there",
-        1332,
     ),
     Mutant(
         "running-queued-on-recovery",
@@ -213,7 +215,6 @@ MUTANTS: Final = (
         "        if attempt is not None:\n            _expect_back(leader, job, attempt, now)",
         "        if attempt is not None and attempt.number > 1:\n            _expect_back(leader, job, attempt, now)",
         "what ran when the leader died is given to others at once",
-        1,
     ),
     Mutant(
         "no-grace-on-recovery",
@@ -221,7 +222,6 @@ MUTANTS: Final = (
         "        leader.crew.expect(worker, now + RECOVERY_GRACE_S)",
         "        leader.crew.expect(worker, now + 0.5)",
         "workers that need more than half a second to find the new leader lose what they run",
-        15,
     ),
     Mutant(
         "forgotten-come-back",
@@ -229,7 +229,6 @@ MUTANTS: Final = (
         "            case ev.ForgetJob():\n                self._forget(job)",
         "            case ev.ForgetJob():\n                pass",
         "forgotten jobs come back from the journal, whose leaves they stood in are gone",
-        4,
     ),
     Mutant(
         "moved-job-keeps-its-leaf",
@@ -237,7 +236,6 @@ MUTANTS: Final = (
         "    job.leaf = out.leaves.hold(",
         "    out.leaves.hold(",
         "a job that was moved is still looked for in its old leaf",
-        0,
     ),
     Mutant(
         "leaves-dropped-too-early",
@@ -245,7 +243,6 @@ MUTANTS: Final = (
         "            if sheaf.live or sheaf is self._open:",
         "            if sheaf.live > 1 or sheaf is self._open:",
         "the journal drops a leaf in which one job still stands",
-        6,
     ),
     Mutant(
         "owed-not-sent-again",
@@ -253,7 +250,6 @@ MUTANTS: Final = (
         "        self._owed.extend(self._kept.owed)\n",
         "",
         "a result that could not be told over a lost connection is never told",
-        2,
     ),
     Mutant(
         "finished-not-told",
@@ -261,7 +257,6 @@ MUTANTS: Final = (
         "theirs, tuple(self._kept.owed), tuple(self._kept.earlier)",
         "theirs, (), tuple(self._kept.earlier)",
         "a worker comes back with a result, and the leader gives the job to others before it hears of it",
-        42,
     ),
     Mutant(
         "found-results-not-offered",
@@ -270,7 +265,6 @@ MUTANTS: Final = (
         "            self._remember(job, now - age_found_s(age_s, self._done_ttl_s))",
         "            self._earlier[job] = None",
         "what an earlier life finished is offered to the leader, and not known when it is assigned",
-        1,
     ),
     Mutant(
         "cancel-not-repeated",
@@ -278,7 +272,6 @@ MUTANTS: Final = (
         "                if record.cancelled:\n                    self._call_off(job, record.may)\n",
         "                if record.cancelled:\n",
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
-        38,
     ),
     Mutant(
         "cancel-repeated-once",
@@ -287,7 +280,6 @@ MUTANTS: Final = (
         "                do.append(ev.SendCancels(conn.id, cancels))\n                leader.cancels.clear()\n"
         "            # An id",
         "a cancel that was said again to a leader which died before it had kept it is not said to the next one",
-        42,
     ),
     Mutant(
         "unsent-cancel-not-told",
@@ -296,7 +288,6 @@ MUTANTS: Final = (
         "            self._call_off(job, self._rows)\n",
         "            self._call_off(job, [no for no, leader in self._rows.items() if leader.serves])\n",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
-        22,
     ),
     Mutant(
         "second-result-delivered",
@@ -305,7 +296,6 @@ MUTANTS: Final = (
         "                record = jobs.pop(event.job, None)\n"
         "                if record is None and not conn.blocked:\n                    results.append(event)\n",
         "a client hands out the result of a job that has ended for its user",
-        1,
     ),
     Mutant(
         "lost-submit-not-sent-again",
@@ -313,7 +303,6 @@ MUTANTS: Final = (
         '        elif code == "unknown-job" and leader.no in record.may:\n',
         '        elif code == "unknown-job" and leader.no in record.may and record.stage is _ACCEPTED:\n',
         "a submit that a cut connection swallowed is given up as unknown",
-        3,
     ),
     Mutant(
         "kept-free-for-ever",
@@ -321,7 +310,6 @@ MUTANTS: Final = (
         "            if asks.large is job:\n                self.let_go(turn)",
         "            if asks.large is job and job.worker is not None:\n                self.let_go(turn)",
         "a worker that was kept free for a large job stays so when that job is cancelled or goes elsewhere",
-        6,
     ),
     Mutant(
         "one-credit-for-a-large-job",
@@ -329,7 +317,6 @@ MUTANTS: Final = (
         "        self._roster.assign(worker, job.id, slots_of(job))",
         "        self._roster.assign(worker, job.id)",
         "a job that takes several slots is paid for with one credit, and its worker has less room than it seems",
-        6,
     ),
     Mutant(
         "home-without-end",
@@ -337,7 +324,6 @@ MUTANTS: Final = (
         "                    if asks.first_at + STICKY_PATIENCE_S <= now:\n                        return job, to\n",
         "",
         "the first job that waits for its home waits for as long as others of its client have theirs free",
-        240,
     ),
     Mutant(
         "wants-not-kept",
@@ -345,7 +331,6 @@ MUTANTS: Final = (
         "            job.requeued,\n            job.wants,\n",
         "            job.requeued,\n            None,\n",
         "a job that was moved in the journal has forgotten what it asks for",
-        6,
     ),
     Mutant(
         "slots-of-a-late-end",
@@ -353,7 +338,6 @@ MUTANTS: Final = (
         "        slots = self._running.pop(job)",
         "        slots = min(1, self._running.pop(job))",
         "a worker gives back one slot for a job that took several",
-        6,
     ),
     Mutant(
         "adopted-too-early",
@@ -361,7 +345,6 @@ MUTANTS: Final = (
         "        return now < leader.lost_at + self._grace_s or",
         "        return now < leader.lost_at + 0.7 * self._grace_s or",
         "jobs are given to others before the grace is over",
-        15,
     ),
     Mutant(
         "sent-elsewhere-while-connected",
@@ -371,7 +354,6 @@ MUTANTS: Final = (
         "                if record.leader == conn.leader.no and record.stage is _SENT:\n"
         "                    self._find_place(job, record, now)\n            return",
         "what a leader that does not read was sent is sent to others as well, while its connection lives",
-        74,
     ),
     Mutant(
         "losers-result-delivered",
@@ -381,7 +363,6 @@ MUTANTS: Final = (
         "                if record is None and event.job in conn.leader.cancels:\n"
         "                    results.append(event)\n",
         "a result that comes from a second leader is delivered as well",
-        15,
     ),
     Mutant(
         "loser-not-told",
@@ -389,7 +370,6 @@ MUTANTS: Final = (
         "            self._call_off(job, [no])\n            leader = self._rows[no]",
         "            leader = self._rows[no]",
         "a leader goes on with a job that another one has done",
-        15,
     ),
     Mutant(
         "loser-told-only-if-there",
@@ -397,7 +377,6 @@ MUTANTS: Final = (
         "            leader.remember_cancel(job)\n            if (line := leader.line) is not None:",
         "            if (line := leader.line) is not None:\n                leader.remember_cancel(job)",
         "a leader that is away when another one has done its job is not told when it comes back",
-        6,
     ),
     Mutant(
         "loser-not-confirmed",
@@ -405,7 +384,6 @@ MUTANTS: Final = (
         "                leader.confirmed.append(job)",
         "                pass",
         "a leader that comes back with a result which another one has brought keeps it for a day",
-        15,
     ),
     Mutant(
         "inputs-held-after-cancel",
@@ -413,7 +391,6 @@ MUTANTS: Final = (
         "        if job.wants is not None and not dead:\n            self.holds.end(job)\n",
         "        if job.wants is not None and not dead and by is not None:\n            self.holds.end(job)\n",
         "what a cancelled job named is held for ever",
-        4,
     ),
     Mutant(
         "requeued-inputs-not-held",
@@ -421,7 +398,6 @@ MUTANTS: Final = (
         "        self.jobs[dead.id] = job\n        self.holds.begin(job)\n",
         "        self.jobs[dead.id] = job\n",
         "a dead job is requeued, and its inputs may be removed",
-        241,
     ),
     Mutant(
         "result-blobs-not-recovered",
@@ -429,7 +405,6 @@ MUTANTS: Final = (
         "        if blobs:\n            self.blobs[job.id] = blobs\n",
         "",
         "after a restart, the blobs of results that wait for their clients may be removed",
-        7,
     ),
     Mutant(
         "released-too-early",
@@ -437,7 +412,6 @@ MUTANTS: Final = (
         "            left = self._counts[file] - 1\n            if left:\n",
         "            left = self._counts.get(file, 1) - 1\n            if left > 1:\n",
         "a blob that two jobs name is freed when one of them is done",
-        6,
     ),
     Mutant(
         "two-never-adopt",
@@ -445,7 +419,6 @@ MUTANTS: Final = (
         " + self._grace_s or len(self._rows) == 1",
         " + self._grace_s or len(self._rows) <= 2",
         "of two leaders, the one that is left does not adopt what the other one had",
-        15,
     ),
     Mutant(
         "adopted-too-late",
@@ -453,7 +426,6 @@ MUTANTS: Final = (
         "            if leader.has_stranded and len(self.rows) > 1:",
         "            if leader.has_stranded and len(self.rows) > 9:",
         "the end of the grace wakes nobody: jobs are adopted when something else happens",
-        6,
     ),
     Mutant(
         "returned-leader-not-claimed-from",
@@ -462,7 +434,6 @@ MUTANTS: Final = (
         "                if conn.own and len(self._rows) > 1:\n                    pass\n"
         "                elif conn.own:\n                    conn.claims.append(job)",
         "a leader is back in time, and is not asked for what it has",
-        2,
     ),
     Mutant(
         "smaller-cap-not-told",
@@ -470,7 +441,6 @@ MUTANTS: Final = (
         "leader.share and leader.share != conn.told_cap:",
         "leader.share and leader.share > conn.told_cap:",
         "when a leader returns, the others are not told that their share is smaller: the cap is exceeded",
-        2,
     ),
     Mutant(
         "cap-not-divided-anew",
@@ -478,7 +448,6 @@ MUTANTS: Final = (
         "                leader.lost_at = now\n                self.divide(do)",
         "                leader.lost_at = now",
         "the share of a leader that is lost goes to nobody",
-        1,
     ),
     Mutant(
         "removed-leaders-jobs-forgotten",
@@ -488,7 +457,6 @@ MUTANTS: Final = (
         "            if record.leader == leader.no:\n                record.leader = ANY_LEADER\n"
         "        self._no_answer",
         "what a removed leader had when it was lost is given to nobody",
-        20,
     ),
     Mutant(
         "removed-leader-left-at-once",
@@ -496,6 +464,5 @@ MUTANTS: Final = (
         "        if not leader.serves:\n            self._part(leader, now, do)",
         "        if not leader.serves or leader.in_flight < 3:\n            self._part(leader, now, do)",
         "a removed leader is left while it has jobs",
-        9,
     ),
 )

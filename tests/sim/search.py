@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 from tests.sim.checker import Broken, Counts
-from tests.sim.mutants import MUTANTS, SEEDS_MAX, Mutant, world_of
+from tests.sim.mutants import MUTANTS, SEEDS_MAX, Mutant, pin_seeds, pinned_seeds, world_of
 from tests.sim.story import Story, show
 from tests.sim.world import World
 
@@ -97,9 +97,10 @@ def replay_command(seed: int, jobs: int | None = None) -> str:
 
 
 def first_seed_that_finds(mutant: Mutant, seeds_max: int = SEEDS_MAX) -> tuple[int, str] | None:
-    """The first seed whose world breaks on this mutant and not without it."""
+    """A seed whose world breaks on this mutant and not without it: the pinned one, or the first."""
     world_type = world_of(mutant)
-    for seed in range(1, seeds_max + 1):
+    pinned = pinned_seeds().get(mutant.name, 1)
+    for seed in (pinned, *range(1, seeds_max + 1)):
         found = breaks(world_type, seed)
         if found and not breaks(World, seed):
             return seed, found
@@ -116,9 +117,10 @@ def breaks(world_type: type[World], seed: int) -> str:
     return ""
 
 
-def search_for_mutants(names: list[str]) -> int:
+def search_for_mutants(names: list[str], *, pin: bool = False) -> int:
     """Prints one line for each. Returns how many were not found."""
     missed = 0
+    seeds = {}
     print(f"{'mutant':<34} {'seed':>5}  found as")
     for mutant in MUTANTS:
         if names and mutant.name not in names:
@@ -127,6 +129,10 @@ def search_for_mutants(names: list[str]) -> int:
         missed += found is None
         seed, what = found or ("-", f"NOT FOUND within {SEEDS_MAX} seeds")
         print(f"{mutant.name:<34} {seed:>5}  {what[:110]}", flush=True)
+        if found is not None:
+            seeds[mutant.name] = found[0]
+    if pin:
+        pin_seeds(seeds)
     return missed
 
 
