@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 TOOLS := prometheus wrk netcat-openbsd curl unzip
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test check sim sim-mutants fix bench bench-durable bench-files bench-http lock clean
+.PHONY: help setup tools demo test check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ bench: setup ## measure against rivals, in their own environment; writes docs/BE
 
 bench-durable: setup ## measure what the journal costs, on this disk; writes docs/BENCHMARKS_DURABLE.md
 	$(BIN)/python bench/run.py --durable
+
+bench-before: setup ## measure this checkout against another one, BEFORE=FOLDER, in turns: is a change slower?
+	$(BIN)/python bench/run.py --before $(BEFORE)
 
 bench-files: setup ## measure how large files travel, on this disk; writes docs/BENCHMARKS_FILES.md
 	$(BIN)/python bench/files.py --write

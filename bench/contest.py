@@ -51,6 +51,8 @@ class Entry:
     arguments: tuple[str, ...] = ()
     """For the module: one script may take part in several ways."""
     ours: bool = False
+    python: Path | None = None
+    """The interpreter of another checkout, if not that of this one."""
     tells_figures: bool = False
     """Asked for figures when the rounds are over."""
 

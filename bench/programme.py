@@ -1,7 +1,8 @@
-"""What a contest consists of: who takes part, in what, for which goals. Two of them, as data.
+"""What a contest consists of: who takes part, in what, for which goals. Three of them, as data.
 
 `RIVALS` is `make bench`: Wakugumi with its queue in memory, against other grids. `DURABLE` is `make bench-durable`:
 what the leader's journal costs, against the same grid without one and against a queue that has its messages on disk.
+`before` is `make bench-before`: this checkout against another one.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ class Programme:
     command: str
     title: str
     introduction: str
-    document: Path
+    document: Path | None
+    """None: a run is printed only."""
     folder: Path
     """Where the contestants' own directories are made."""
     on_disk: bool
@@ -265,3 +267,65 @@ How it is measured, and how to read it: [bench/README.md](../bench/README.md).""
         Figure("next_job_median_s", "the same, median", "s"),
     ),
 )
+
+
+def before(root: Path) -> Programme:
+    """This checkout against another one, with the benchmark scripts of this one. The other one has its own `.venv`."""
+    python = root / ".venv" / "bin" / "python"
+    what = {"ours": "Whole jobs", "leader": "The leader alone, with no-op jobs"}
+    kept = {"memory": "queue in memory", "durable": "with a journal"}
+    entries = tuple(
+        Entry(
+            f"{module}-{keeping}-{when}",
+            f"{module}, {keeping}, {when}",
+            module,
+            f"{what[module]}, {kept[keeping]}: {'this checkout' if when == 'now' else 'the other checkout'}.",
+            arguments=(keeping,),
+            ours=True,
+            python=python if when == "before" else None,
+        )
+        for module in what
+        for keeping in kept
+        for when in ("before", "now")
+    )
+    turns = (("jobs", "ours", "throughput", 1500, 200), ("noop", "leader", "throughput", 40_000, 5_000))
+    turns += (("single", "ours", "latency", 300, 30),)
+    return Programme(
+        command=f"make bench-before BEFORE={root.name}",
+        title="Before and after",
+        introduction="This checkout against another one, in turns.",
+        document=None,
+        folder=ROOT / ".bench",
+        on_disk=True,
+        figures_limit_s=0.0,
+        entries=entries,
+        events=tuple(
+            Event(
+                f"{name}-{keeping}",
+                f"{name}, {keeping}",
+                turn,
+                jobs,
+                quick,
+                (f"{module}-{keeping}-before", f"{module}-{keeping}-now"),
+            )
+            for keeping in kept
+            for name, module, turn, jobs, quick in turns
+        ),
+        ratios=tuple(
+            Ratio(
+                f"{name}, {keeping}: {measure}",
+                f"{name}-{keeping}",
+                measure,
+                f"{module}-{keeping}-now",
+                (f"{module}-{keeping}-before",),
+            )
+            for keeping in kept
+            for name, module, measure in (
+                ("jobs", "ours", "per_s"),
+                ("noop", "leader", "per_s"),
+                ("noop", "leader", "leader_cpu_us"),
+                ("single", "ours", "p50_ms"),
+            )
+        ),
+        figures=(),
+    )

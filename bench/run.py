@@ -1,4 +1,4 @@
-"""`make bench` and `make bench-durable`: the rounds of a contest, whose programme is data (`programme.py`).
+"""`make bench`, `make bench-durable`, `make bench-before`: the rounds of a contest. `programme.py` has each as data.
 
 Every contestant is started once and stays up; a round gives each its turns one after the other (A B C A B C …), so that
 whatever else the machine does hits all of them alike. The run is bounded in time: a contestant that hangs is ended, a
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from contest import START_LIMIT_S, Entry, Failed, Player, adopt_orphans, end_orphans, warm
 from environment import ROOT, NoRivals, NotOnDisk, disk, machine, pin_to_two_cpus, rivals_python
-from programme import DURABLE, RIVALS, Programme
+from programme import DURABLE, RIVALS, Programme, before
 from report import Contender, Event, Report, Results, number, read
 
 RUN_LIMIT_S = 570.0  # all of it, installation included: ten minutes with half a minute to end everyone
@@ -52,6 +52,8 @@ def main() -> None:
         notes=contest.notes,
     )
     print(report.for_terminal())
+    if programme.document is None:
+        return
     document = programme.document.relative_to(ROOT)
     if options.quick or options.only:
         _say(f"{document} stays as it was: only a full run writes it")
@@ -142,7 +144,8 @@ def _players(entries: list[Entry], folder: Path, results: Results) -> Iterator[d
     try:
         for entry in entries:
             try:
-                _start(entry, Path(sys.executable) if entry.ours else rivals, folder, players, results)
+                python = entry.python or (Path(sys.executable) if entry.ours else rivals)
+                _start(entry, python, folder, players, results)
             except (Failed, NoRivals) as failure:
                 results.missing[entry.name] = str(failure)
                 _say(f"{entry.title} does not take part: {failure}")
@@ -181,12 +184,18 @@ def _options() -> tuple[Programme, argparse.Namespace]:
     parser.add_argument(
         "--durable", action="store_true", help="what the journal costs, instead of the rivals in memory"
     )
+    help_text = "this checkout against another one, whose `make setup` was run"
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help=help_text)
     parser.add_argument("--quick", action="store_true", help="one round with few jobs: does everything work?")
     parser.add_argument("--rounds", type=_positive, default=5, metavar="N", help="rounds to hold (default: 5)")
     help_text = "let only this contestant take part; may be given again"
     parser.add_argument("--only", action="append", metavar="NAME", help=help_text)
     options = parser.parse_args()
     programme = DURABLE if options.durable else RIVALS
+    if options.before is not None:
+        programme = before(options.before.resolve())
+        if not (options.before / ".venv" / "bin" / "python").exists():
+            parser.error(f"--before {options.before}: no .venv/bin/python there\nhint: run `make setup` in that folder")
     names = [entry.name for entry in programme.entries]
     if unknown := [name for name in options.only or () if name not in names]:
         parser.error(f"--only {unknown[0]}: not in this contest, whose contestants are {', '.join(names)}")

@@ -9,9 +9,11 @@ import pytest
 import environment
 import report
 from environment import NotOnDisk
-from programme import DURABLE, RIVALS, Programme
+from programme import DURABLE, RIVALS, Programme, before
 
-PROGRAMMES = pytest.mark.parametrize("programme", [RIVALS, DURABLE], ids=lambda programme: programme.command)
+PROGRAMMES = pytest.mark.parametrize(
+    "programme", [RIVALS, DURABLE, before(Path("other"))], ids=lambda programme: programme.command
+)
 
 
 @PROGRAMMES
@@ -74,3 +76,13 @@ def test_the_disk_is_told_with_the_time_it_takes_to_keep_something(
     monkeypatch.setattr(environment, "SYNCS", 3)
     assert "fsync of 4 KiB more takes" in environment.disk(tmp_path / "new")["Disk"]
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_before_and_now_differ_in_their_interpreter_alone() -> None:
+    programme = before(Path("other"))
+    entries = {entry.name: entry for entry in programme.entries}
+    for ratio in programme.ratios:
+        now, other = entries[ratio.ours], entries[ratio.rivals[0]]
+        assert (now.module, now.arguments) == (other.module, other.arguments)
+        assert now.python is None
+        assert other.python == Path("other/.venv/bin/python")
