@@ -25,7 +25,9 @@ PACK_SHARE_MAX: Final = 0.9
 HELLO_DEADLINE_S: Final = 10.0
 """A connection that says nothing is a held file descriptor and nothing else."""
 CONNECTIONS_MAX: Final = 10_000
-"""Connections one leader holds: some 50 KiB each, and below the usual limit of file descriptors."""
+"""Connections one process holds: some 50 KiB each. Fewer where it may not open so many files."""
+CONNECTION_FILES_SHARE: Final = 0.75
+"""Of the files a process may open, so many may be connections: journal, contents and programs need the others."""
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 """Beyond it a peer counts as not reading: its results wait in the core, where they are counted."""
 WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB

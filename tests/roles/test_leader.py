@@ -23,7 +23,6 @@ from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError
 from wakugumi.limits import CLOSE_DEADLINE_S, MIB
 from wakugumi.roles import leader as leader_module
-from wakugumi.roles import peer
 from wakugumi.roles.leader import Leader
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -312,7 +311,7 @@ async def test_a_port_that_is_taken_is_a_config_error(leader: Running) -> None:
 async def test_connections_beyond_the_limit_are_turned_away(
     leader: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(peer, "CONNECTIONS_MAX", 2)
+    leader.leader.connections_max = 2
     async with OldClient(leader.port) as one, Stranger(leader.port):
         await one.hello("desk-1")
         await leader.until(lambda machine: len(leader.leader.peers) == 2 and machine.callers.clients)

@@ -20,7 +20,6 @@ from wakugumi.adapters.blobs import BlobStore, Incoming, ref_of_bytes
 from wakugumi.adapters.places import FolderPlace, OnBytes, open_place
 from wakugumi.errors import Lost
 from wakugumi.limits import BLOB_ABANDONED_S, BLOB_UNUSED_S
-from wakugumi.roles import peer
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
@@ -239,8 +238,8 @@ async def test_a_leader_whose_blobs_are_elsewhere_says_where_and_serves_none(tmp
 async def test_http_connections_count_and_frames_beyond_the_maximum_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "CONNECTIONS_MAX", 2)
     async with leading(LeaderBlobs(FolderPlace(tmp_path), url="")) as leader:
+        leader.leader.connections_max = 2
         async with HttpPeer(leader.port) as one, HttpPeer(leader.port) as two:
             assert (await one.ask("HEAD", f"/blobs/{A.sha256}")).status == 404
             assert (await two.ask("HEAD", f"/blobs/{A.sha256}")).status == 404

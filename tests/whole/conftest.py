@@ -63,9 +63,11 @@ def waku(home: Path) -> Waku:
 class Running:
     """A command that runs beside the test."""
 
+    command: Path = WAKU
+
     def __init__(self, words: Sequence[str | Path], cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [WAKU, *words],
+            [self.command, *words],
             cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,

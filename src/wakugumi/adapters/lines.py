@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
+from wakugumi.adapters.linux import connections_max as connections_of_process
 from wakugumi.adapters.net import Address, accept, bound_port, tune
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import Stream
@@ -26,7 +27,6 @@ from wakugumi.limits import (
     BODY_RECEIVED_MIN_BYTES,
     BODY_RECEIVED_MIN_S,
     CLOSE_DEADLINE_S,
-    CONNECTIONS_MAX,
     HELLO_DEADLINE_S,
     JOB_NAME_CHARS_MAX,
     KIB,
@@ -145,9 +145,9 @@ LinePage: TypeAlias = Callable[[LineCall], Awaitable[LineReply]]
 class Lines:
     """Serves connections that speak lines. Make it inside a running loop, and close it."""
 
-    def __init__(self, page: LinePage, *, connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(self, page: LinePage, *, connections_max: int | None = None) -> None:
         self._page = page
-        self._connections_max = connections_max
+        self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._tasks = Tasks()
         self._open: set[_Connection] = set()
         self._quiet = asyncio.Event()

@@ -3,6 +3,7 @@
     /proc        who is whose child, which job it belongs to, what it uses     missing: nobody is known
     prctl        orphans come to us; we learn of our parent's death            missing: False
     posix_spawn  starts a program for 60 µs less of our time than `Popen`      missing: `Popen`
+    rlimits      how many files we may open                                    missing: as many as we like
 
 A process id may be used anew as soon as its parent has taken note of its death. So only two kinds of ids are ever
 signalled here: children of our own, which nobody but us can reap, and what is below a process that was stopped first.
@@ -12,11 +13,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
+
+from wakugumi.limits import CONNECTION_FILES_SHARE, CONNECTIONS_MAX
+
+log = logging.getLogger("wakugumi.process")
 
 JOB_VARIABLE: Final = "WAKU_JOB_ID"
 """In the environment of every program of a job: programs may want it, and strays are found by it."""
@@ -29,6 +35,10 @@ _ENVIRON_BYTES_MAX: Final = 4 * 1024 * 1024
 """The kernel takes no larger environment with its arguments."""
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+_open_files_of_programs: tuple[int, int] | None = None
+"""RLIMIT_NOFILE as it was before we raised our own: programs start with that, for some expect a low one."""
 
 
 class Usage(NamedTuple):
@@ -53,6 +63,41 @@ def stop_being_subreaper() -> bool:
 def ask_for_parent_death(number: int) -> bool:
     """This signal comes to us when our parent dies."""
     return _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def raise_open_files() -> int:
+    """Let this process open as many files as the hard limit allows. Returns how many that are, and logs it.
+
+    The usual soft limit is 1 024: the connections of a larger fleet, or the programs of many slots, would reach it.
+    """
+    global _open_files_of_programs
+    before = open_files_max()
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != hard:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            if _open_files_of_programs is None:
+                _open_files_of_programs = (soft, hard)
+    now = open_files_max()
+    log.info("open files: at most %d (%d before), so at most %d connections", now, before, connections_max())
+    return now
+
+
+def open_files_max() -> int:
+    """How many files this process may have open at once."""
+    try:
+        import resource
+    except ImportError:
+        return 1 << 30
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 30 if soft == resource.RLIM_INFINITY else soft
+
+
+def connections_max(parts: int = 1) -> int:
+    """How many connections a port may hold, if so many parts of this process share what it may open."""
+    return max(1, min(CONNECTIONS_MAX, int(open_files_max() * CONNECTION_FILES_SHARE) // parts))
 
 
 class OwnChildren:
@@ -201,6 +246,7 @@ class Spawner:
         strings = [name + b"=" + value for name, value in environment.items()]
         self._job_at = len(strings)
         self._strings = (ctypes.c_char_p * (len(strings) + 2))(*strings, None, None)
+        self._lower = _lower_open_files()
 
     def start(self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str) -> int:
         """The new process's id. Raises OSError as exec does, and ValueError for arguments no program can get."""
@@ -210,7 +256,10 @@ class Spawner:
             if b"\0" in argument:
                 raise ValueError("an argument has a NUL")
         self._strings[self._job_at] = f"{JOB_VARIABLE}={job}".encode()
-        return self._libc.spawn(argv, self._strings, cwd, (self._null, stdout, stderr))
+        pid = self._libc.spawn(argv, self._strings, cwd, (self._null, stdout, stderr))
+        if self._lower is not None:
+            self._lower(pid)
+        return pid
 
     def start_with(
         self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str, pass_fds: Sequence[int] = ()
@@ -227,6 +276,8 @@ class Spawner:
             pass_fds=pass_fds,
         )
         program.returncode = 0  # we reap it ourselves, for its resource usage; Popen must not wait for it too
+        if self._lower is not None:
+            self._lower(program.pid)
         return program.pid
 
     def close(self) -> None:
@@ -313,6 +364,23 @@ class _Libc:
         if failed:
             raise OSError(failed, os.strerror(failed))
         return self._pid.value
+
+
+def _lower_open_files() -> Callable[[int], None] | None:
+    """Gives a program the limit of open files that we had before we raised ours; None if we did not.
+
+    After its start, because posix_spawn cannot do it before: a program that looks within microseconds sees ours.
+    """
+    limits = _open_files_of_programs
+    if limits is None:
+        return None
+    from resource import RLIMIT_NOFILE, prlimit
+
+    def lower(pid: int) -> None:
+        with contextlib.suppress(OSError):  # It became another user's, or has ended.
+            prlimit(pid, RLIMIT_NOFILE, limits)
+
+    return lower
 
 
 def _prctl(option: int, value: int) -> bool:

@@ -14,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from wakugumi.adapters.blobs import BlobStore
+from wakugumi.adapters.linux import connections_max as connections_of_process
 from wakugumi.adapters.net import Address, Link, accept, is_loopback
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import Pages
 from wakugumi.limits import (
     BLOB_BYTES_MAX,
     CLOSE_DEADLINE_S,
-    CONNECTIONS_MAX,
     FIRST_FRAME_BYTES_MAX,
     HELLO_DEADLINE_S,
     HTTP_IDLE_S,
@@ -105,13 +105,14 @@ class Door:
         host: str,
         routes: Sequence[Routes],
         *,
-        connections_max: int = CONNECTIONS_MAX,
+        connections_max: int | None = None,
         idle_s: float = HTTP_IDLE_S,
     ) -> None:
-        """`host` is what it is bound to: on loopback, foreign Host and Origin headers are refused (SPEC O1)."""
+        """`host` is what it is bound to: on loopback, foreign Host and Origin headers are refused (SPEC O1). Without
+        `connections_max`, as many come in as this process may hold."""
         self._is_loopback = is_loopback(host)
         self._routes = routes
-        self._connections_max = connections_max
+        self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
         self._waiting: set[Doorstep] = set()
         """Connections that speak HTTP, for which the server is still being imported."""
@@ -297,10 +298,16 @@ class Doorstep(asyncio.BufferedProtocol):
 
 
 async def listen_http(
-    host: str, port: int, routes: Sequence[Routes], *, tls: SSLContext | None = None, lines: Lines | None = None
+    host: str,
+    port: int,
+    routes: Sequence[Routes],
+    *,
+    tls: SSLContext | None = None,
+    lines: Lines | None = None,
+    connections_max: int | None = None,
 ) -> HttpListener:
     """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
-    door = Door(host, routes)
+    door = Door(host, routes, connections_max=connections_max)
     return HttpListener(await accept(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
 
 

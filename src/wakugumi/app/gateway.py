@@ -19,6 +19,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 
 from wakugumi.adapters.journal_file import sync_folder
+from wakugumi.adapters.linux import raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.tasks import Tasks
@@ -128,6 +129,7 @@ def gateway(
             lease_s=config.LEASE_S.value(lease),
             try_s=config.TRY_TIMEOUT_S.value(try_timeout),
         )
+        raise_open_files()
         return run(_serve(where, settings))
 
 

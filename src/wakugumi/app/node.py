@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 from cyclopts import Parameter
 
 from wakugumi.adapters.command import Command, parse_command
+from wakugumi.adapters.linux import raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address, check_binding, parse_address
 from wakugumi.adapters.process import Programs
@@ -192,6 +193,7 @@ def node(
         keep_s=config.KEEP_DAYS.value(bounds.keep_days) * _DAY_S,
         interrupted_s=config.INTERRUPTED_HOURS.value(bounds.interrupted_hours) * _HOUR_S,
     )
+    raise_open_files()
     return guarded(lambda: run(_serve(settings)))
 
 

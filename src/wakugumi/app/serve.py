@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple
 from cyclopts import Parameter
 
 from wakugumi.adapters.journal import Journal
+from wakugumi.adapters.linux import raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address, check_binding, is_loopback
 from wakugumi.adapters.process import Programs
@@ -142,6 +143,7 @@ def leader(
     kept, policies = _state(state, memory, port), _policies(policy)
     nodes = node_settings(node, node_ca, node_cert, node_key)
     http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
+    raise_open_files()
     return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
 
 
@@ -181,6 +183,7 @@ def worker(
         advertise=kept.advertise,
         metrics=metrics_at(metrics),
     )
+    raise_open_files()
     return guarded(lambda: main_worker(settings))
 
 
@@ -226,6 +229,7 @@ def up(
     )
     kept, policies = _state(state, memory, port), _policies(policy)
     place = blob_settings(blobs, blob_bytes)
+    raise_open_files()
     return guarded(lambda: run(_up(where, settings, kept, policies, place)))
 
 

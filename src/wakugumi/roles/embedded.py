@@ -14,6 +14,7 @@ import msgspec
 
 from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.guardian import guard
+from wakugumi.adapters.linux import raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Link, Owner, adopt
 from wakugumi.adapters.places import FolderPlace
@@ -64,6 +65,7 @@ def main(text: str) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     for file in (settings.socket, settings.lifeline):
         os.set_inheritable(file, False)  # The programs of jobs have no business with them.
+    raise_open_files()
     code = guard(lambda: _serve(settings))
     if settings.is_temporary:
         with contextlib.suppress(OSError):  # What cannot be removed is the system's to clean up.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.journal import Journal
+from wakugumi.adapters.linux import connections_max
 from wakugumi.adapters.manifests import Manifests
 from wakugumi.adapters.net import adopt, bound_port, listen
 from wakugumi.adapters.visit import PageAt
@@ -153,6 +154,7 @@ class Leader:
         self.has_nodes = False
         """Some of them are nodes: jobs are looked at for whether a node can be told them."""
         self.hello_deadline_s = hello_deadline_s
+        self.connections_max = connections_max()
         self._conns = 0
         self._server: asyncio.Server | None = None
         self.door: Door | None = None

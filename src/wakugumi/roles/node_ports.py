@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakugumi.adapters.lines import LineListener, Lines, listen_lines
+from wakugumi.adapters.linux import connections_max
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import PageAt
@@ -22,6 +23,10 @@ from wakugumi.roles.node_lines import line_page
 
 if TYPE_CHECKING:
     from wakugumi.adapters.tls import TlsContext
+
+
+_PARTS: Final = 3
+"""Those who speak HTTP, those who speak lines, and the programs: each with a third of what may be open."""
 
 
 class NodePorts:
@@ -74,12 +79,13 @@ async def listen(
 ) -> NodePorts:
     """With `one_port` that of HTTP speaks lines too. Raises ConfigError if one cannot be had."""
     ports = NodePorts(node, "http" if tls is None else "https")
-    by_line = None if lines is None else Lines(line_page(node))
+    each_max = connections_max(_PARTS)
+    by_line = None if lines is None else Lines(line_page(node), connections_max=each_max)
     try:
         if http is not None:
             routes = [page_routes(partial(_pages, node))]
             both = by_line if one_port else None
-            listener = await listen_http(http.host, http.port, routes, tls=tls, lines=both)
+            listener = await listen_http(http.host, http.port, routes, tls=tls, lines=both, connections_max=each_max)
             ports.add(listener)
             ports.http = Address(http.host, listener.port)
             if both is not None:

@@ -19,7 +19,7 @@ from wakugumi.core.job import ClientId, ConnId, JobId, WorkerId, show_job_id
 from wakugumi.core.questions import CACHE_QUESTIONS
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.errors import PeerError, Refused
-from wakugumi.limits import CONNECTIONS_MAX, READ_BYTES_LARGE
+from wakugumi.limits import READ_BYTES_LARGE
 from wakugumi.roles.ingress import digest_of_packed, plain
 from wakugumi.roles.sayings import send_no
 from wakugumi.wire import frame as fr
@@ -62,8 +62,8 @@ class Peer:
 
     def on_open(self, link: Link) -> None:
         self.link = link
-        if self.leader.connections >= CONNECTIONS_MAX:
-            link.close(f"more than {CONNECTIONS_MAX} connections")
+        if self.leader.connections >= self.leader.connections_max:
+            link.close(f"more than {self.leader.connections_max} connections")
             return
         self.leader.came(self)
         self.set_reading()

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Final
 
 from wakugumi.adapters.blobs import BlobStore
+from wakugumi.adapters.linux import connections_max
 from wakugumi.adapters.net import Address, is_loopback
 from wakugumi.adapters.web import HttpListener, blob_routes, listen_http
 from wakugumi.errors import ConfigError
 
 log = logging.getLogger("wakugumi.serving")
 
+PARTS_OF_WORKER: Final = 4
+"""What a worker may open is for programs above all; its two ports have a quarter each of what may be connections."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::", ""})  # noqa: S104
 
 
@@ -50,7 +54,8 @@ def where_to_serve(leader: Address | None, said: Address | None, advertised: Add
 async def serve(store: BlobStore, where: Address, advertised: Address | None) -> Serving:
     """Raises ConfigError if the port cannot be had."""
     key = os.urandom(32).hex()
-    listener = await listen_http(where.host, where.port, [blob_routes(store, writable=False, key=key)])
+    routes = [blob_routes(store, writable=False, key=key)]
+    listener = await listen_http(where.host, where.port, routes, connections_max=connections_max(PARTS_OF_WORKER))
     there = advertised or Address(where.host, listener.port)
     log.info("other workers may fetch from http://%s", there)
     return Serving(listener, f"http://{there}", key)

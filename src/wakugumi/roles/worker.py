@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from wakugumi import __version__
+from wakugumi.adapters.linux import connections_max
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.process import Programs
@@ -20,6 +21,7 @@ from wakugumi.core.run_meters import run_families
 from wakugumi.limits import CPU_CAP, WORKER_SLOTS
 from wakugumi.roles.leader_link import Dial
 from wakugumi.roles.openapi import WORKER, document
+from wakugumi.roles.serving import PARTS_OF_WORKER
 from wakugumi.roles.station import Station
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 
@@ -126,7 +128,8 @@ class Worker:
         """Serve until `request_stop` has had its effect. Raises ConfigError, else only for our own bugs."""
         async with AsyncExitStack() as ends:
             if self._metrics_at is not None:
-                listener = await listen_http(*self._metrics_at, [page_routes(self.pages)])
+                most = connections_max(PARTS_OF_WORKER)
+                listener = await listen_http(*self._metrics_at, [page_routes(self.pages)], connections_max=most)
                 ends.push_async_callback(listener.close)
                 self.metrics_port = listener.port
                 log.info("metrics at http://%s/metrics", Address(self._metrics_at.host, listener.port))
