@@ -83,7 +83,7 @@ CODES: Final[dict[str, Code]] = {
     "blob-busy": Code(True, 409, EXIT_JOB_FAILED, "someone else is sending the same content: it will be there soon"),
     "input-changed": Code(True, 500, EXIT_JOB_FAILED, "a program beside it wrote to an input that both had"),
     "exit": Code(False, 200, EXIT_JOB_FAILED, "the program's own exit code: read its stderr"),
-    "timeout": Code(True, 504, EXIT_TIMED_OUT, "give the job more time (--timeout), or find out what it waits for"),
+    "timeout": Code(False, 504, EXIT_TIMED_OUT, "give the job more time (--timeout), or find out what it waits for"),
     "output-limit": Code(False, 422, EXIT_JOB_FAILED, "write less to stdout and stderr, or write to a file"),
     "memory-limit": Code(False, 422, EXIT_JOB_FAILED, "raise the job's memory limit, or give it less to hold"),
     "cpu-limit": Code(False, 422, EXIT_JOB_FAILED, "raise the job's CPU time limit"),

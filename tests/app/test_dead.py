@@ -20,7 +20,7 @@ def id_of(name: str) -> str:
     return show_job_id(job_id_from_name(name))
 
 
-def row(name: str, reason: str = "timeout") -> qu.DeadRow:
+def row(name: str, reason: str = "ack-late") -> qu.DeadRow:
     return qu.DeadRow(id_of(name), "desk-1", "calcA", "job.assign.calca", 5, reason, "rack1-7", 90.0)
 
 
@@ -43,7 +43,7 @@ def test_the_dead_are_listed_in_three_forms(leader: ScriptedLeader, said: Said) 
     assert (code, err) == (0, "")
     title, first, second = out.splitlines()
     assert title.split() == ["job", "reason", "program", "client", "tries", "worker", "died"]
-    assert first.split() == [id_of("a"), "timeout", "calcA", "desk-1", "5", "rack1-7", "1", "min", "30", "s", "ago"]
+    assert first.split() == [id_of("a"), "ack-late", "calcA", "desk-1", "5", "rack1-7", "1", "min", "30", "s", "ago"]
     assert "worker-lost" in second
     assert said("list", "-o", "quiet") == (0, f"{id_of('a')}\n{id_of('b')}\n", "")
     code, out, err = said("list", "-o", "json")
@@ -56,10 +56,10 @@ def test_the_filters_of_a_list_reach_the_leader_and_more_than_is_shown_is_told(
     leader: ScriptedLeader, said: Said
 ) -> None:
     leader.answer = qu.DeadAnswer([row("a")], 12)
-    code, _, err = said("list", "--pattern", "job.assign.>", "--reason", "timeout", "--limit", "1")
+    code, _, err = said("list", "--pattern", "job.assign.>", "--reason", "ack-late", "--limit", "1")
     assert code == 0
     assert "the newest 1 of 12 dead jobs: --limit shows more" in err
-    assert leader.asked == [qu.AskDead([], "job.assign.>", "timeout", 1)]
+    assert leader.asked == [qu.AskDead([], "job.assign.>", "ack-late", 1)]
 
 
 def test_an_id_that_is_not_among_the_listed_is_exit_code_3(leader: ScriptedLeader, said: Said) -> None:
@@ -109,9 +109,9 @@ def test_the_dead_are_requeued_or_dropped_by_id_pattern_or_reason_or_all(
     leader.answer = qu.DeadDoneAnswer(3, [])
     assert said(command, "a") == (0, f"3 jobs {done}\n", "")
     assert said(command, "--pattern", "job.assign.>", "-o", "quiet") == (0, "3\n", "")
-    assert json.loads(said(command, "--reason", "timeout", "-o", "json")[1]) == {"done": 3, "unknown": [], "left": 0}
+    assert json.loads(said(command, "--reason", "ack-late", "-o", "json")[1]) == {"done": 3, "unknown": [], "left": 0}
     assert said(command, "--all") == (0, f"3 jobs {done}\n", "")
-    assert leader.asked == [kind([id_of("a")]), kind(pattern="job.assign.>"), kind(reason="timeout"), kind()]
+    assert leader.asked == [kind([id_of("a")]), kind(pattern="job.assign.>"), kind(reason="ack-late"), kind()]
 
 
 @pytest.mark.parametrize(("command", "done"), [("requeue", "requeued"), ("drop", "dropped")])

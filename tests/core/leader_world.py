@@ -61,7 +61,6 @@ class Options(TypedDict, total=False):
     queue_jobs_max: int
     queue_bytes_max: int
     attempts_max: int
-    final: frozenset[str]
     keeps: bool
     payload_memory_bytes: int
     holders: Holders

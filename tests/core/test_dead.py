@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.core.leader_world import ClientEnd, WorkerEnd, World, a_world
+from tests.core.leader_world import TIMEOUT_S, ClientEnd, WorkerEnd, World, a_world
 
 from wakugumi.core import dead as module
 from wakugumi.core import dispatch
@@ -20,7 +20,7 @@ from wakugumi.core.questions import (
     LetterAnswer,
     Question,
 )
-from wakugumi.limits import BACKOFF_MAX_S, KEPT_RESULT_TTL_S
+from wakugumi.limits import ACK_MARGIN_S, BACKOFF_MAX_S, HEARTBEAT_S, KEPT_RESULT_TTL_S
 
 pytestmark = pytest.mark.spec("L3")
 
@@ -33,14 +33,14 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def test_a_dead_job_is_a_letter_with_every_attempt_and_what_it_printed_last(world: World) -> None:
     desk, worker = world.client(), world.worker("w", credit=1)
-    job = _dies(desk, worker, "timeout")
-    assert desk.gets_failure(job, "dead") == "dead: 2 attempts failed, the last one on w by timeout"
+    job = _dies(desk, worker, "disk")
+    assert desk.gets_failure(job, "dead") == "dead: 2 attempts failed, the last one on w by disk"
     answer = world.ask(AskLetter(show_job_id(job)))
     assert isinstance(answer, LetterAnswer)
-    assert (answer.letter.reason, answer.letter.attempts, answer.letter.client) == ("timeout", 2, "desk")
+    assert (answer.letter.reason, answer.letter.attempts, answer.letter.client) == ("disk", 2, "desk")
     assert [(row.attempt, row.worker, row.outcome, row.output) for row in answer.attempts] == [
-        (1, "w", "timeout", "said 1"),
-        (2, "w", "timeout", "said 2"),
+        (1, "w", "disk", "said 1"),
+        (2, "w", "disk", "said 2"),
     ]
     assert answer.attempts[0].began_s > answer.attempts[0].ended_s > answer.attempts[1].ended_s >= 0
     assert world.status().letters == 1
@@ -66,7 +66,7 @@ def test_a_letter_that_is_requeued_is_run_again_with_its_own_request_and_all_its
     desk.gets_receipt(job)
     worker.credit(1)
     worker.gets(job)
-    worker.fails(job, "timeout")
+    worker.fails(job, "disk")
     world.wait(BACKOFF_MAX_S)
     worker.credit(1)
     worker.gets(job)
@@ -99,14 +99,14 @@ def test_a_dead_job_that_is_submitted_again_is_no_letter_any_more(world: World) 
 
 def test_letters_are_chosen_by_id_subject_and_reason(world: World) -> None:
     desk, worker = world.client(), world.worker("w", credit=1)
-    late, lost = _dies(desk, worker, "timeout", word="calc.a"), _dies(desk, worker, "worker-error", word="calc.b")
+    late, lost = _dies(desk, worker, "disk", word="calc.a"), _dies(desk, worker, "worker-error", word="calc.b")
     desk.gets_failure(late, "dead")
     desk.gets_failure(lost, "dead")
     assert _listed(world, AskDead()) == [late, lost]
-    assert _listed(world, AskDead(reason="timeout")) == [late]
+    assert _listed(world, AskDead(reason="disk")) == [late]
     assert _listed(world, AskDead(pattern="job.assign.*.b")) == [lost]
     assert _listed(world, AskDead(limit=1)) == [lost]
-    assert _listed(world, AskDead(jobs=[show_job_id(lost)], reason="timeout")) == []
+    assert _listed(world, AskDead(jobs=[show_job_id(lost)], reason="disk")) == []
     answer = world.ask(AskRequeue(jobs=["nonsense", show_job_id(world.new_job()), show_job_id(late)]))
     assert isinstance(answer, DeadDoneAnswer)
     assert (answer.done, len(answer.unknown)) == (1, 2)
@@ -201,15 +201,21 @@ def test_letters_survive_their_leader_and_so_does_what_was_done_about_them(reque
 # A program's own failure.
 
 
-def test_a_programs_own_failure_is_its_answer(world: World) -> None:
-    desk, worker = world.client(), world.worker("w", credit=1)
+@pytest.mark.spec("W6")
+@pytest.mark.parametrize("reason", ["exit", "timeout", ""])
+def test_a_programs_own_failure_is_its_answer(world: World, reason: str) -> None:
+    desk, worker = world.client(), world.worker("w", credit=2)
     (job,) = desk.submits(1)
     worker.gets(job)
-    worker.fails(job, "exit", b"as it failed")
+    worker.fails(job, reason, b"as it failed")
     desk.gets_result(job, b"as it failed")
+    world.wait(BACKOFF_MAX_S)
+    worker.gets_nothing()
+    assert [attempt.outcome for attempt in world.leader.jobs[job].history] == [reason or "exit"]
 
 
-@pytest.mark.parametrize("reason", ["exit", ""])
+@pytest.mark.spec("W6")
+@pytest.mark.parametrize("reason", ["exit", "timeout", ""])
 def test_with_retries_it_is_tried_again_and_the_last_failure_is_its_answer(world: World, reason: str) -> None:
     desk, worker = world.client(), world.worker("w", credit=1)
     job = desk.submit(retries=3)
@@ -227,6 +233,29 @@ def test_with_retries_it_is_tried_again_and_the_last_failure_is_its_answer(world
     assert world.status().letters == 0
 
 
+@pytest.mark.spec("W6")
+def test_exits_and_timeouts_count_against_the_same_retries(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=3)
+    job = desk.submit(retries=2)
+    desk.gets_receipt(job)
+    for reason in ("timeout", "exit", "timeout"):
+        worker.gets(job)
+        worker.fails(job, reason, reason.encode())
+        world.wait(BACKOFF_MAX_S)
+    desk.gets_result(job, b"timeout")
+
+
+@pytest.mark.spec("W6", "L3")
+def test_an_old_worker_that_does_not_answer_in_time_is_another_attempt(world: World) -> None:
+    """Nobody knows whether the program took that long: the worker may be gone."""
+    desk, worker = world.client(), world.worker("w", credit=2, old=True)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    world.wait(TIMEOUT_S + ACK_MARGIN_S + 2 * HEARTBEAT_S)
+    worker.gets(job)
+    assert [attempt.outcome for attempt in world.leader.jobs[job].history] == ["ack-late"]
+
+
 def test_a_limit_that_was_broken_is_an_answer_with_retries_too(world: World) -> None:
     desk, worker = world.client(), world.worker("w", credit=1)
     job = desk.submit(retries=3)
@@ -240,7 +269,7 @@ def test_attempts_that_the_grid_lost_are_counted_apart_from_retries(world: World
     desk, worker = world.client(), world.worker("w", credit=1)
     job = desk.submit(retries=2)
     desk.gets_receipt(job)
-    for reason in ("exit", "timeout", "exit", "timeout"):
+    for reason in ("exit", "disk", "timeout", "disk"):
         worker.gets(job)
         worker.fails(job, reason)
         worker.credit(1)
@@ -249,7 +278,7 @@ def test_attempts_that_the_grid_lost_are_counted_apart_from_retries(world: World
 
 
 def _dies(
-    desk: ClientEnd, worker: WorkerEnd, reason: str = "timeout", *, word: str = "calc", payload: bytes = b"request"
+    desk: ClientEnd, worker: WorkerEnd, reason: str = "disk", *, word: str = "calc", payload: bytes = b"request"
 ) -> JobId:
     """A job that fails twice; the worker has credit again afterwards, the client still has to take its result."""
     job = desk.submit(word, payload=payload)

@@ -421,17 +421,6 @@ def test_results_that_nobody_fetches_hold_everyone_back_in_the_end(
     worker.gets(waiting)
 
 
-@pytest.mark.spec("W6")
-def test_a_timeout_is_the_answer_where_the_leader_was_told_so() -> None:
-    with a_world(final=frozenset({"timeout"})) as world:
-        worker, desk = world.worker("w"), world.client()
-        (job,) = desk.submits(1)
-        worker.credit(1)
-        worker.gets(job)
-        worker.fails(job, "timeout")
-        desk.gets_result(job)
-
-
 def test_no_records_are_made_where_nobody_keeps_them() -> None:
     with a_world(keeps=False) as world:
         worker, desk = world.worker("w"), world.client()

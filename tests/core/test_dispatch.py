@@ -276,14 +276,14 @@ def test_failed_attempts_wait_ever_longer_and_the_fifth_is_the_last(world: World
         worker.gets_nothing()
         world.wait(0.02)
     worker.gets(job)
-    worker.fails(job, "timeout")
+    worker.fails(job, "disk")
     text = desk.gets_failure(job, "dead")
     assert "5 attempts" in text
-    assert "timeout" in text
+    assert "disk" in text
     assert (world.status().dead, world.status().redelivered) == (1, 4)
     assert [line for line in world.story(job) if "ended" in line] == [
         *(f"attempt {number} ended: worker-error" for number in range(1, ATTEMPTS_MAX)),
-        f"attempt {ATTEMPTS_MAX} ended: timeout",
+        f"attempt {ATTEMPTS_MAX} ended: disk",
     ]
 
 

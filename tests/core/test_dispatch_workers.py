@@ -272,7 +272,7 @@ def test_a_result_that_a_worker_already_has_answers_the_submit(world: World, ok:
 
 
 @pytest.mark.spec("L3", "L4")
-@pytest.mark.parametrize("reason", ["worker-error", "timeout", "cancelled"])
+@pytest.mark.parametrize("reason", ["worker-error", "disk", "cancelled"])
 def test_a_claimed_attempt_that_failed_is_made_again(world: World, reason: str) -> None:
     job = job_id(77)
     worker = world.worker("w", holds=False)

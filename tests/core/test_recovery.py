@@ -466,8 +466,8 @@ def test_what_attempts_printed_has_a_budget(world: World, monkeypatch: pytest.Mo
     desk, worker = world.client(), world.worker("w", credit=2)
     one, two = desk.submits(2)
     worker.gets(one, two)
-    worker.fails(one, "timeout", printed="a" * 8)
-    worker.fails(two, "timeout", printed="b" * 8)
+    worker.fails(one, "disk", printed="a" * 8)
+    worker.fails(two, "disk", printed="b" * 8)
     assert [world.leader.jobs[job].history[0].output for job in (one, two)] == ["a" * 8, ""]
 
 

@@ -354,10 +354,20 @@ async def test_a_problem_that_no_other_node_would_solve_is_the_answer(status: in
         assert "why it is so" in result.stderr
 
 
-@pytest.mark.parametrize(("status", "outcome"), [(504, "timeout"), (418, "worker-error")])
+@pytest.mark.spec("W6")
+async def test_a_timeout_is_the_answer_and_the_node_is_asked_once() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.status = 504, {"code": "timeout", "detail": "it took too long"}
+        result = await (await hand_in(grid))
+        assert (result.ok, result.reason) == (False, "timeout")
+        assert [asked.method for asked in node.asked].count("POST") == 1
+        assert [attempt.outcome for attempt in next(iter(leader.machine.jobs.values())).history] == ["timeout"]
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(507, "disk"), (418, "worker-error")])
 async def test_a_problem_that_may_pass_is_an_attempt(status: int, outcome: str) -> None:
     async with a_node() as node, a_group(node) as (leader, grid):
-        node.status = status, {"code": outcome if status == 504 else "?"}
+        node.status = status, {"code": outcome if status == 507 else "?"}
         job = await hand_in(grid)
         await leader.until(lambda machine: machine.course.backing_off)
         node.status = None

@@ -32,6 +32,8 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     endless: bool
     """It would run for ever, and its user will cancel it."""
     wants: Wants | None = None
+    hangs: bool = False
+    """It does nothing until its timeout ends it."""
 
     @property
     def frame(self) -> bytes:

@@ -203,6 +203,13 @@ MUTANTS: Final = (
         "an OK that comes after a FAILED result was told replaces it",
     ),
     Mutant(
+        "timeout-is-a-retry",
+        "dispatch",
+        "        elif _is_final(event):\n            self.course.finish",
+        '        elif _is_final(event) and event.reason != "timeout":\n            self.course.finish',
+        "a program that hangs is run again and again, and its job is dead in the end",
+    ),
+    Mutant(
         "payload-of-another-leaf",
         "shelf",
         "            if job.leaf != event.leaf:",

@@ -41,6 +41,8 @@ class Plan(msgspec.Struct, frozen=True):
     endless_share: float
     """Not where old workers are, which nobody can tell to stop."""
     watch_share: float
+    hang_share: float
+    """Of the jobs whose programs hang until their timeout."""
     asking_share: float
     """Of the jobs that ask for a key, a priority or slots."""
     slots_max: int
@@ -77,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True):
         return parse_subject(f"job.assign.{word}")
 
 
-def draw_plan(random: Random, jobs: int | None) -> Plan:
+def draw_plan(random: Random, jobs: int | None, seed: int) -> Plan:
     small = random.random() < 0.4
     leader_only = random.random() < 0.15
     calm = not leader_only and random.random() < 0.03
@@ -115,6 +117,7 @@ def draw_plan(random: Random, jobs: int | None) -> Plan:
         cancel_share=random.choice([0.0, 0.05, 0.15]),
         endless_share=0.0 if any(worker.old for worker in workers) else random.choice([0.0, 0.03, 0.03 * several]),
         watch_share=random.choice([0.0, 0.1, 0.5]),
+        hang_share=Random(f"{seed}-hang").choice([0.0, 0.0, 0.05]),
         asking_share=random.choice([0.0, 0.3, 1.0]),
         slots_max=1 if any(worker.old for worker in workers[:several]) else least,
         looks=random.choice([0, 2, 4]),

@@ -34,6 +34,8 @@ from wakugumi.core.queues import Job
 DRAIN_S: Final = 900.0
 """Five attempts with their backoff, two silences, the recovery's grace and a late ack's, and then some."""
 SETTLE_S: Final = 8.0
+HANG_S: Final = 5.0
+"""The timeout of a job whose program hangs: with its retries, and submitted again, it must come to an end."""
 
 
 class World:
@@ -44,8 +46,9 @@ class World:
         self.story = story
         self.random = random = Random(seed)
         self.clock = Clock()
-        self.plan: Plan = draw_plan(random, jobs)
+        self.plan: Plan = draw_plan(random, jobs, seed)
         plan = self.plan
+        self._hanging = Random(f"{seed}-hanging")
         self.turn_s = plan.turn_s
         self.failures = plan.failures
         self.net = Net(self.clock, random, plan.delay_max_s)
@@ -155,6 +158,7 @@ class World:
         random, plan = self.random, self.plan
         client = random.choice(self.clients)
         endless = not client.settings.old and random.random() < plan.endless_share
+        hangs = not endless and self._hanging.random() < plan.hang_share
         word = random.choice(plan.words)
         job = JobId(number.to_bytes(16, "big"))
         wants = plan.wants(random)
@@ -167,13 +171,14 @@ class World:
             client.name,
             plan.subject(word),
             word,
-            10_000.0 if endless else plan.timeout_s,
+            10_000.0 if endless else HANG_S if hangs else plan.timeout_s,
             2 if random.random() < 0.1 else 0,
             payload,
             # The work of a world is the same, however many slots its jobs take.
             min(plan.takes_s * random.expovariate(1.0), 0.6 * plan.timeout_s) / (1 if wants is None else wants.slots),
             endless,
             wants,
+            hangs,
         )
         client.want(request, resubmits=random.randrange(3))
         if endless or random.random() < plan.cancel_share:

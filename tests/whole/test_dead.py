@@ -64,7 +64,7 @@ def test_a_dead_job_is_listed_shown_requeued_and_then_done(grid, waku) -> None:
     assert "    at all" in waku("dead", "show", job).stdout
 
     waku("workers", "resume", "w1")
-    assert waku("dead", "requeue", "--reason", "timeout", "-o", "quiet").stdout == "0\n"
+    assert waku("dead", "requeue", "--reason", "ack-late", "-o", "quiet").stdout == "0\n"
     requeued = waku("dead", "requeue", job)
     assert (requeued.returncode, requeued.stdout) == (0, "1 job requeued\n"), requeued.stderr
     done = waku("jobs", "wait", job, "-o", "json")
@@ -86,7 +86,7 @@ def test_dead_jobs_are_chosen_by_pattern_and_reason_and_dropped(grid, waku) -> N
     assert any(len(dead(waku)) == 2 for _ in range(PATIENCE))
     assert set(dead(waku).values()) == {"worker-lost"}
     assert waku("dead", "list", "--pattern", "job.assign.eu.>", "-o", "quiet").stdout == f"{eu}\n"
-    assert waku("dead", "drop", "--pattern", "job.assign.eu.>", "--reason", "timeout").stdout == "0 jobs dropped\n"
+    assert waku("dead", "drop", "--pattern", "job.assign.eu.>", "--reason", "ack-late").stdout == "0 jobs dropped\n"
     assert waku("dead", "drop", "--pattern", "job.assign.eu.>").stdout == "1 job dropped\n"
     assert dead(waku).keys() == {us}
     gone = waku("dead", "drop", eu, us)

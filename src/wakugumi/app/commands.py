@@ -47,7 +47,7 @@ FAMILIES: Final = {
     ),
     "dead": (
         "Jobs that used up their attempts: list, show, requeue, drop.",
-        "Examples:\n  waku dead list\n  waku dead show monday-run\n  waku dead requeue --reason timeout",
+        "Examples:\n  waku dead list\n  waku dead show monday-run\n  waku dead requeue --reason disk",
     ),
     "caches": (
         "Files that workers have beforehand: put, list, show, pin, drop.",
@@ -102,7 +102,8 @@ One job: its output is the output, its exit code the exit code.
 
 The job runs in a directory of its own, with the files you name in it and an empty standard input. What it makes there \
 is written to --out DIR; without --out nothing is written, and you are told how many files there were. Its output is \
-text in UTF-8: what is binary belongs in a file. Files may be of any size.""",
+text in UTF-8: what is binary belongs in a file. Files may be of any size. Exit code 6 if it took longer than \
+--timeout.""",
             """\
 Examples:
   waku run /bin/echo -- hello
@@ -414,9 +415,9 @@ Examples:
             """\
 Which jobs used up their attempts and wait for a person, the newest last.
 
-A job dies when its worker is lost, does not answer or fails it time after time; a program's own non-zero exit is an \
-answer, and no death. The leader keeps 10,000 dead jobs or 256 MiB of them; then the oldest go. Exit code 3 if an ID \
-is not among the dead.""",
+A job dies when its worker is lost, does not answer or fails it time after time; a program's own non-zero exit is \
+an answer, and no death, and so is a timeout. The leader keeps 10,000 dead jobs or 256 MiB of them; then the oldest \
+go. Exit code 3 if an ID is not among the dead.""",
             """\
 Examples:
   waku dead list
@@ -457,7 +458,7 @@ Forget dead jobs, chosen as in `waku dead requeue`.""",
             """\
 Examples:
   waku dead drop monday-run
-  waku dead drop --pattern 'job.assign.calcA.>' --reason timeout""",
+  waku dead drop --pattern 'job.assign.calcA.>' --reason disk""",
         ),
         Command(
             "caches put",

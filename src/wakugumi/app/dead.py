@@ -20,7 +20,7 @@ from wakugumi.limits import LIST_ROWS_DEFAULT
 
 Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose subject matches, as job.assign.calcA.>")]
 Reason = Annotated[
-    str, Parameter(show_default=False, help="Only those whose last attempt ended so: timeout, worker-lost, disk …")
+    str, Parameter(show_default=False, help="Only those whose last attempt ended so: worker-lost, worker-error, disk …")
 ]
 All = Annotated[bool, Parameter(name="--all", negative="", show_default=False, help="Every dead job.")]
 

@@ -39,7 +39,11 @@ CachedFiles = Annotated[
 ]
 Timeout = Annotated[
     float | None,
-    Parameter(name="--timeout", help="Seconds a job may run; 15 minutes if nothing is said. [WAKU_TIMEOUT]"),
+    Parameter(
+        name="--timeout",
+        help="Seconds a job may run; 15 minutes if nothing is said. A job that takes longer has failed, by the reason "
+        "timeout. [WAKU_TIMEOUT]",
+    ),
 ]
 Retries = Annotated[
     int,
@@ -47,7 +51,8 @@ Retries = Annotated[
         name="--retries",
         validator=validators.Number(gte=0, lte=RETRIES_MAX),
         show_default=False,
-        help="How often a program that ends with a non-zero exit is run again; never if nothing is said.",
+        help="How often a program that ends with a non-zero exit or takes too long is run again; never if nothing is "
+        "said.",
     ),
 ]
 Key = Annotated[

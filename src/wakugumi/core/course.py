@@ -38,6 +38,9 @@ never have heard of it."""
 LEADER_LOST_PER_ATTEMPT: Final = 4
 """So many of them count as one attempt: a leader that dies again and again does not kill what it holds, and a job that
 takes leader and worker with it each time is dead in the end."""
+EXIT: Final = "exit"
+PROGRAM_ENDS: Final = frozenset({EXIT, "timeout"})
+"""Ends of an attempt that are the program's own doing: the job's answer, or one of its `retries` (SPEC W6)."""
 OUTPUTS_KEPT: Final = 3
 """Attempts of a job whose output is kept, the last ones."""
 
@@ -298,7 +301,7 @@ class Course:
         """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
         before, job.state = job.state, DONE
         ran_s = None
-        outcome = "ok" if ok else why if why in CODES else "exit"
+        outcome = "ok" if ok else why if why in CODES else EXIT
         if job.also or job.worker is not by:
             self._call_off(job)
         if before is RUNNING:
@@ -450,7 +453,7 @@ class Course:
 def attempts_used(job: Job) -> int:
     """Attempts that the grid lost. Those that the program ended itself are counted by its `retries`."""
     with_leader = sum(attempt.outcome == LEADER_LOST for attempt in job.history)
-    return len(job.history) - exits(job) - with_leader + with_leader // LEADER_LOST_PER_ATTEMPT
+    return len(job.history) - retries_used(job) - with_leader + with_leader // LEADER_LOST_PER_ATTEMPT
 
 
 def outputs_of(job: Job) -> int:
@@ -458,8 +461,9 @@ def outputs_of(job: Job) -> int:
     return sum(len(attempt.output) for attempt in job.history)
 
 
-def exits(job: Job) -> int:
-    return sum(attempt.outcome == "exit" for attempt in job.history)
+def retries_used(job: Job) -> int:
+    """Attempts that the program ended by itself, or that took too long."""
+    return sum(attempt.outcome in PROGRAM_ENDS for attempt in job.history)
 
 
 def strip_old_output(job: Job) -> int:

@@ -10,7 +10,7 @@ answered in `explain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from wakugumi.core import explain, overview
 from wakugumi.core.broadcast import Part, list_of, own_subject, owner_of, part_id
 from wakugumi.core.callers import Callers
 from wakugumi.core.claims import Claim, Claims
-from wakugumi.core.course import Course, exits
+from wakugumi.core.course import EXIT, PROGRAM_ENDS, Course, retries_used
 from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
@@ -74,18 +74,15 @@ class Dispatch:
         queue_jobs_max: int = QUEUE_JOBS_MAX,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         attempts_max: int = ATTEMPTS_MAX,
-        final: Container[str] = (),
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
         holders: Holders = nobody,
         why_not_simple: Callable[[bytes], str] = lambda _: "",
     ) -> None:
-        """`keeps` says whether someone keeps what a step wants kept. `final` are reasons that end a job where others
-        would be a retry: with one worker, a timeout. `holders` tells who holds a file, and `why_not_simple` why a
-        request is none that a node could be told."""
+        """`keeps` says whether someone keeps what a step wants kept. `holders` tells who holds a file, and
+        `why_not_simple` why a request is none that a node could be told."""
         self._queue_jobs_max = queue_jobs_max
         self._queue_bytes_max = queue_bytes_max
-        self._final = final
         self.why_not_simple = why_not_simple
         self.started_at = now
         self.full = False
@@ -374,7 +371,7 @@ class Dispatch:
         """A worker that was there before this leader runs the job already, or has its result."""
         worker = self.roster.by_id.get(claim.worker)
         answer = claim.answer
-        if answer is not None and self._is_final(answer):
+        if answer is not None and _is_final(answer):
             self.course.finish(job, answer.ok, answer.payload, now, blobs=answer.blobs)
         elif answer is None and worker is not None and claim.since >= worker.joined_at:
             self.course.run_on(job, worker, now)
@@ -489,22 +486,14 @@ class Dispatch:
             self.course.finish(job, True, event.payload, now, by=worker, blobs=event.blobs)
         elif _is_retried(job, event):
             if job.worker is worker:
-                self.course.attempt_lost(job, "exit", now, at_once=False, output=event.output)
-        elif self._is_final(event):
+                self.course.attempt_lost(job, event.reason or EXIT, now, at_once=False, output=event.output)
+        elif _is_final(event):
             self.course.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
         elif job.worker is worker:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
             # And who says that a worker is lost stands for that worker (SPEC L4).
             at_once = event.reason in {"cancelled", "worker-lost"}
             self.course.attempt_lost(job, event.reason, now, at_once=at_once, output=event.output)
-
-    def _is_final(self, event: ev.Acked) -> bool:
-        """Is it the job's answer, or does it only end this attempt? An old worker gives no reason: its FAILED is an
-        answer (SPEC W6). A worker that was told to cancel says so, and that was answered when it was told."""
-        if event.ok or event.reason in self._final:
-            return True
-        code = CODES.get(event.reason)
-        return event.reason != "cancelled" and (code is None or not code.retry)
 
     # Cancel, drain, and whatever else is asked.
 
@@ -651,5 +640,14 @@ def _same_request(job: Job, event: ev.Submitted) -> bool:
 
 
 def _is_retried(job: Job, event: ev.Acked) -> bool:
-    """The program failed by itself, and the job asked for that not to be its answer yet."""
-    return event.reason in {"exit", ""} and exits(job) < job.retries
+    """The program failed by itself or took too long, and the job asked for that not to be its answer yet."""
+    return (event.reason or EXIT) in PROGRAM_ENDS and retries_used(job) < job.retries
+
+
+def _is_final(event: ev.Acked) -> bool:
+    """Is it the job's answer, or does it only end this attempt? An old worker gives no reason: its FAILED is an
+    answer, and so is a timeout (SPEC W6). A worker that was told to cancel says so, and that was answered then."""
+    if event.ok:
+        return True
+    code = CODES.get(event.reason)
+    return event.reason != "cancelled" and (code is None or not code.retry)

@@ -112,7 +112,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     timeout_s: float
     payload: bytes
     retries: int = 0
-    """How often a program that ends with a non-zero exit is run again before that is its answer."""
+    """How often a program that ends with a non-zero exit or takes too long is run again before that is its answer."""
     wants: Wants | None = None
     broadcast_s: float = 0.0
     """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""

@@ -97,7 +97,7 @@ class Job(msgspec.Struct, gc=False, eq=False):
     leaf: int = 0
     """Where the journal has its request; 0 if there is no journal."""
     retries: int = 0
-    """How often a non-zero exit is not yet its answer."""
+    """How often a non-zero exit or a timeout is not yet its answer."""
     requeued: bool = False
     """It was dead before."""
     wants: Wants | None = None

@@ -188,10 +188,11 @@ class Grid:
 
         The program runs with `files` in its directory (bytes, text, or the Path of a file to send along) and `args` as
         its arguments. An id of your own makes it idempotent: handed in again with the same request, it is the same
-        job. A program that ends with a non-zero exit has given its answer, unless `retries` says how often it is run
-        again first. Jobs with the same `key` go to the same worker if the leader's policy for them is sticky; a higher
-        `priority` (-100 to 100) goes before your other jobs for the same subject; `slots` is how many of one worker's
-        slots it takes. `await` the Job for its Result.
+        job. A program that ends with a non-zero exit or takes longer than `timeout_s` has given its answer, with the
+        reason `exit` or `timeout`, unless `retries` says how often it is run again first. Jobs with the same `key` go
+        to the same worker if the leader's policy for them is sticky; a higher `priority` (-100 to 100) goes before your
+        other jobs for the same subject; `slots` is how many of one worker's slots it takes. `await` the Job for its
+        Result.
         """
         loaded = await self._load(files) if files else NO_FILES
         request = self._requests.make(

@@ -84,8 +84,7 @@ def _serve(settings: Settings) -> int:
 
 async def _live(settings: Settings) -> int:
     place = FolderPlace(Path(settings.jobs) / ".blobs")  # Client and worker use the same folder.
-    # On the same machine again a timeout would only take as long again.
-    leader = Leader(final={"timeout"}, blobs=LeaderBlobs(place, url=place.url, sweeps=True))
+    leader = Leader(blobs=LeaderBlobs(place, url=place.url, sweeps=True))
 
     async def dial(owner: Owner) -> Link:
         ours, theirs = socket.socketpair()

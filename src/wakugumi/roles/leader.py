@@ -13,7 +13,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -99,7 +99,6 @@ class Leader:
         queue_jobs_max: int = QUEUE_JOBS_MAX,
         queue_bytes_max: int | None = None,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
-        final: Container[str] = (),
         hello_deadline_s: float = HELLO_DEADLINE_S,
         blobs: LeaderBlobs | None = None,
         http: HttpSettings = HTTP,
@@ -115,7 +114,6 @@ class Leader:
             queue_jobs_max=queue_jobs_max,
             queue_bytes_max=queue_bytes_max,
             payload_memory_bytes=payload_memory_bytes,
-            final=final,
             keeps=journal is not None,
             holders=self._holders_of,
             why_not_simple=why_not_simple,

@@ -98,7 +98,7 @@ JOB_PARAMETERS: Final = (
     ),
     _query(
         "retries",
-        "How often it is run again when its program fails.",
+        "How often it is run again when its program fails or takes too long.",
         {"type": "integer", "minimum": 0, "maximum": RETRIES_MAX},
     ),
     _header("Waku-Client", "Whose job it is, if the query does not say.", {"type": "string", "pattern": "^[ -~]+$"}),
