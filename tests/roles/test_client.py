@@ -236,6 +236,25 @@ def test_new_ids_are_random_uuids_and_their_text_is_the_same_id() -> None:
         assert json.loads(request.frame[43:])["JobId"] == request.id
 
 
+@pytest.mark.spec("K1")
+async def test_an_id_may_be_a_uuid_and_anything_else_is_refused() -> None:
+    given = uuid.uuid4()
+    async with grid_and_peer() as (grid, peer):
+        job = await grid.submit("p", job_id=given)
+        assert await peer.submits(1) == [given.bytes_le]
+        assert job.id == str(given)
+        peer.result(JobId(given.bytes_le), stdout="42")
+        assert (await grid.wait(given)).stdout == "42"
+        for wrong in (7, b"x", ["a"], object()):
+            with pytest.raises(Refused, match="a job id is text or a UUID, not ") as caught:
+                await grid.submit("p", job_id=wrong)  # type: ignore[arg-type]
+            assert caught.value.code == "bad-request"
+            with pytest.raises(Refused, match="a job id is text or a UUID"):
+                await grid.wait(wrong)  # type: ignore[arg-type]
+            results = [result async for result in grid.map("p", [{"job_id": wrong}])]
+            assert [result.reason for result in results] == ["bad-request"]
+
+
 async def test_what_a_job_asks_for_is_part_of_the_request_and_left_out_if_it_asks_for_nothing() -> None:
     async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
         await grid.submit("p", job_id="one", key="k", priority=-7, slots=3)

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
+from uuid import UUID
 
 import pytest
+
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
 
 PATIENCE = 200
 """Looks at something that takes a moment; each costs a process, so this is far more than enough."""
@@ -21,6 +27,33 @@ def test_the_old_forms_run_three_samples(grid, waku) -> None:
     assert [line.split()[-2:] for line in done.stdout.splitlines()[1:]] == [["calcA", str(n)] for n in (1, 2, 3)]
     assert "client desk-1 joined" in grid.leader.until(lambda text: "desk-1" in text)
     assert "cap 8" in grid.leader.until(lambda text: "cap" in text)
+
+
+@pytest.mark.spec("K7", "F8")
+@pytest.mark.parametrize(("program", "subject"), [("calcA", "job.submit.calcA"), ("calc.v2", "job.submit.calc_v2")])
+def test_the_old_forms_say_the_subject_as_old_clients_do(waku, program: str, subject: str) -> None:
+    submits = []
+
+    def old_leader() -> None:
+        """Reads the hello and one submit, and answers it."""
+        connection, _ = listener.accept()
+        decoder = fr.Decoder()
+        with connection:
+            while not submits and (data := connection.recv(65_536)):
+                submits.extend(frame for frame in decoder.feed(data) if frame.type == fr.SUBMIT_JOB)
+            job = submits[0].msg_id
+            result = ms.JobResult(str(UUID(bytes_le=job)), exec_name=program, exit_code=0)
+            connection.sendall(fr.encode(fr.RESULT, job, job, payload=ms.encode(result)))
+            connection.recv(65_536)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        leader = Thread(target=old_leader)
+        leader.start()
+        done = waku("client", *map(str, listener.getsockname()), "me", "--program", program, "--count", "1")
+        leader.join()
+    assert done.returncode == 0, done.stderr
+    assert [frame.subject for frame in submits] == [subject]
 
 
 @pytest.mark.spec("K7")

@@ -14,6 +14,7 @@ from wakugumi.app.one import named_files
 from wakugumi.app.options import LOGGING, Files, Logging, Output, ProgramArgs, Subject, Timeout
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
+from wakugumi.core.subject import submit_subject
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 from wakugumi.roles.request import Task
 from wakugumi.roles.result import Result
@@ -84,6 +85,7 @@ def _run(
     cap = config.DESIRED.value(desired)
     how = config.OUTPUT.value(output)
     timeout_s = config.TIMEOUT_S.value(timeout)
+    subject = subject or submit_subject(program)  # An old leader reads an empty one as `default`.
     turn = {id(task): number for number, task in enumerate(tasks)}
 
     async def work() -> list[Result]:

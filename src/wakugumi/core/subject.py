@@ -73,16 +73,21 @@ def overlaps(a: str, b: str) -> bool:
     return len(tokens_a) == len(tokens_b)
 
 
-def route(submit_subject: str, exec_name: str) -> Subject:
+def route(asked: str, exec_name: str) -> Subject:
     """Where a submitted job is queued (F8): always a subject under `job.assign`."""
-    if not submit_subject:
+    if not asked:
         return Subject(_under_assign(_as_token(exec_name) or "default"))
-    subject = parse_subject(submit_subject)
+    subject = parse_subject(asked)
     if subject.startswith("job.assign."):
         return subject
     if subject in ("job.submit", "job.assign"):
-        raise SubjectError(f"bad subject {_quote(submit_subject)}: a token must follow, as in {subject}.calcA")
+        raise SubjectError(f"bad subject {_quote(asked)}: a token must follow, as in {subject}.calcA")
     return Subject(_under_assign(subject.removeprefix("job.submit.")))
+
+
+def submit_subject(exec_name: str) -> str:
+    """What the clients of the founding documents say for a program: the same as nothing, to a leader that knows F8."""
+    return f"job.submit.{_NOT_IN_A_NAME.sub('_', exec_name)}"
 
 
 def worker_patterns(text: str, name: str = "") -> tuple[Pattern, ...]:

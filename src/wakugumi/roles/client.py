@@ -22,7 +22,7 @@ import msgspec
 from wakugumi.adapters.net import Address, dial, parse_address, parse_addresses
 from wakugumi.adapters.threads import beside
 from wakugumi.core import questions as qu
-from wakugumi.core.job import JobId, job_id_from_name, show_job_id
+from wakugumi.core.job import show_job_id
 from wakugumi.core.leaders import Choice
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import ConfigError, PeerError, Refused
@@ -46,7 +46,7 @@ from wakugumi.roles.contents import NO_FILES, Content, Contents, Loaded, must_wa
 from wakugumi.roles.endpoints import Endpoint, Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.puts import ALL_WORKERS, CacheFiles, CachePut, CacheSummary, rows_of
-from wakugumi.roles.request import Arg, Plan, Requests
+from wakugumi.roles.request import Arg, JobName, Plan, Requests, given_id
 from wakugumi.roles.result import Result
 from wakugumi.roles.session import Session
 from wakugumi.roles.uploads import Transfer
@@ -175,7 +175,7 @@ class Grid:
         *,
         args: Sequence[Arg] = (),
         files: Mapping[str, Content] | None = None,
-        job_id: str | None = None,
+        job_id: JobName | None = None,
         subject: str = "",
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
@@ -187,12 +187,12 @@ class Grid:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job.
 
         The program runs with `files` in its directory (bytes, text, or the Path of a file to send along) and `args` as
-        its arguments. An id of your own makes it idempotent: handed in again with the same request, it is the same
-        job. A program that ends with a non-zero exit or takes longer than `timeout_s` has given its answer, with the
-        reason `exit` or `timeout`, unless `retries` says how often it is run again first. Jobs with the same `key` go
-        to the same worker if the leader's policy for them is sticky; a higher `priority` (-100 to 100) goes before your
-        other jobs for the same subject; `slots` is how many of one worker's slots it takes. `await` the Job for its
-        Result.
+        its arguments. An id of your own (a UUID or a name) makes it idempotent: handed in again with the same request,
+        it is the same job. A program that ends with a non-zero exit or takes longer than `timeout_s` has given its
+        answer, with the reason `exit` or `timeout`, unless `retries` says how often it is run again first. Jobs with
+        the same `key` go to the same worker if the leader's policy for them is sticky; a higher `priority` (-100 to
+        100) goes before your other jobs for the same subject; `slots` is how many of one worker's slots it takes.
+        `await` the Job for its Result.
         """
         loaded = await self._load(files) if files else NO_FILES
         request = self._requests.make(
@@ -212,7 +212,7 @@ class Grid:
         *,
         args: Sequence[Arg] = (),
         files: Mapping[str, Content] | None = None,
-        job_id: str | None = None,
+        job_id: JobName | None = None,
         subject: str = "",
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
@@ -293,7 +293,7 @@ class Grid:
         *,
         args: Sequence[Arg] = (),
         files: Mapping[str, Content] | None = None,
-        job_id: str | None = None,
+        job_id: JobName | None = None,
         subject: str = "",
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
@@ -316,7 +316,7 @@ class Grid:
             leaders = self._session.serving()
             if not leaders:
                 raise Refused("not-supported", "the leader is an old one and knows no broadcast")
-            base = job_id or str(uuid4())
+            base = given_id(job_id)[1] if job_id is not None else str(uuid4())
             asked = []
             for name, number in leaders:
                 one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
@@ -385,13 +385,13 @@ class Grid:
         """Forget it, at every leader that has it and on all their workers. Raises Refused("no-cache")."""
         return rows_of(await self.ask_each(qu.AskDropCache(check_cache_id(cache))))
 
-    async def wait(self, job_id: str) -> Result:
+    async def wait(self, job_id: JobName) -> Result:
         """The result of a job that someone submitted before. Raises Refused("unknown-job")."""
-        return await self._session.claim(_key(job_id), job_id)
+        return await self._session.claim(*given_id(job_id))
 
-    async def cancel(self, *job_ids: str) -> qu.CancelAnswer:
+    async def cancel(self, *job_ids: JobName) -> qu.CancelAnswer:
         """Cancel jobs, whoever submitted them, and tell what became of them."""
-        keys = [_key(job_id) for job_id in job_ids]
+        keys = [given_id(job_id)[0] for job_id in job_ids]
         own = [job for key in keys if (job := self._session.find(key)) is not None]
         others = [show_job_id(key) for key in keys if self._session.find(key) is None]
         self._session.cancel(own)
@@ -441,9 +441,9 @@ class Grid:
 
     async def _ask(self, question: qu.Question, leader: str) -> qu.Answer:
         if isinstance(question, qu.AskJob | qu.AskStory | qu.AskExplain | qu.AskLetter):
-            question = msgspec.structs.replace(question, job=show_job_id(_key(question.job)))
+            question = msgspec.structs.replace(question, job=show_job_id(given_id(question.job)[0]))
         elif isinstance(question, qu.AskDead | qu.AskRequeue | qu.AskDrop):
-            question = msgspec.structs.replace(question, jobs=[show_job_id(_key(job)) for job in question.jobs])
+            question = msgspec.structs.replace(question, jobs=[show_job_id(given_id(job)[0]) for job in question.jobs])
         ask = os.urandom(16)
         answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=ms.encode(question)), leader)
         if answer.refused:
@@ -548,11 +548,4 @@ def _check(client_id: str, cap: int, choice: str, grace_s: float) -> None:
 
 def _broadcast_id(job_id: str, leader: str) -> str:
     """Each leader has its own part of a broadcast, under an id that is the same each time."""
-    return str(uuid5(UUID(bytes_le=_key(job_id)), leader))
-
-
-def _key(job_id: str) -> JobId:
-    try:
-        return job_id_from_name(job_id)
-    except ValueError as error:
-        raise Refused("bad-request", str(error), hint="") from None
+    return str(uuid5(UUID(bytes_le=given_id(job_id)[0]), leader))

@@ -35,7 +35,7 @@ from wakugumi.roles.contents import NO_FILES, Content
 from wakugumi.roles.endpoints import Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.puts import ALL_WORKERS, CacheFiles, CacheSummary
-from wakugumi.roles.request import Arg, Plan, Requests
+from wakugumi.roles.request import Arg, JobName, Plan, Requests
 from wakugumi.roles.result import Result
 from wakugumi.roles.uploads import Transfer
 from wakugumi.roles.window import FILL_S, Entry, Window, entry_for
@@ -126,7 +126,7 @@ class Client:
         *,
         args: Sequence[Arg] = (),
         files: Mapping[str, Content] | None = None,
-        job_id: str | None = None,
+        job_id: JobName | None = None,
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
@@ -157,7 +157,7 @@ class Client:
         *,
         args: Sequence[Arg] = (),
         files: Mapping[str, Content] | None = None,
-        job_id: str | None = None,
+        job_id: JobName | None = None,
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
@@ -214,7 +214,7 @@ class Client:
         *,
         args: Sequence[Arg] = (),
         files: Mapping[str, Content] | None = None,
-        job_id: str | None = None,
+        job_id: JobName | None = None,
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
@@ -281,11 +281,11 @@ class Client:
         """The files that are just being read, or sent to a leader."""
         return self.call(_transfers(self.grid))
 
-    def wait(self, job_id: str, timeout_s: float | None = None) -> Result:
+    def wait(self, job_id: JobName, timeout_s: float | None = None) -> Result:
         """The result of a job that someone submitted before. Raises Refused: "unknown-job", "timed-out"."""
         return self.call(_within(lambda: self.grid.wait(job_id), timeout_s))
 
-    def cancel(self, *job_ids: str) -> CancelAnswer:
+    def cancel(self, *job_ids: JobName) -> CancelAnswer:
         """Cancel jobs, whoever submitted them, and tell what became of them."""
         return self.call(self.grid.cancel(*job_ids))
 

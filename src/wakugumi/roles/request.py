@@ -35,6 +35,9 @@ from wakugumi.wire.message import JobLimits, JobRequest, encode
 Arg: TypeAlias = str | int | float | os.PathLike[str]
 """One argument of a program; a number or a path stands for its text."""
 
+JobName: TypeAlias = str | UUID
+"""A job's id as users give it: a UUID, its text, or another name (SPEC section 1)."""
+
 _ASKS_NOTHING: Final = (None, 0, 1)
 
 
@@ -46,7 +49,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Added to the arguments that `map` was given."""
     files: Mapping[str, Content] | None = None
     """Added to the files that `map` was given."""
-    job_id: str | None = None
+    job_id: JobName | None = None
     subject: str = ""
     timeout_s: float | None = None
     limits: JobLimits | None = None
@@ -81,7 +84,7 @@ class Requests:
         program: str,
         args: Sequence[Arg] = (),
         files: Loaded = NO_FILES,
-        job_id: str | None = None,
+        job_id: JobName | None = None,
         subject: str = "",
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
@@ -100,7 +103,7 @@ class Requests:
             job, name = self.next_id()
             text = name
         else:
-            job, name = _given_id(job_id), job_id
+            job, name = given_id(job_id)
             text = show_job_id(job)
         texts = [arg if type(arg) is str and "\0" not in arg else _arg_text(arg) for arg in args]
         if len(texts) > ARGS_PER_JOB_MAX:
@@ -221,6 +224,17 @@ def check_asked(key: object, priority: object, slots: object) -> None:
     check_wants(key or "", priority, slots)
 
 
+def given_id(name: object) -> tuple[JobId, str]:
+    """The id that a user gave a job, and its text. Raises Refused."""
+    if not isinstance(name, str | UUID):
+        raise _bad(f"a job id is text or a UUID, not {type(name).__name__}: {name!r}"[:300])
+    text = str(name)
+    try:
+        return job_id_from_name(text), text
+    except ValueError as error:
+        raise _bad(str(error)) from None
+
+
 def too_big(size: int) -> Refused:
     return Refused(
         "too-big",
@@ -301,13 +315,6 @@ def _encoded(record: JobRequest) -> bytes:
         return encode(record)
     except UnicodeEncodeError as error:
         raise _bad(f"an argument or a name is not text that UTF-8 can hold: {error.object!r}"[:300]) from None
-
-
-def _given_id(text: str) -> JobId:
-    try:
-        return job_id_from_name(text)
-    except ValueError as error:
-        raise _bad(str(error)) from None
 
 
 def _check_args(args: object) -> None:

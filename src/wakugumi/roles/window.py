@@ -65,7 +65,7 @@ async def entry_beside(plan: Plan, item: object) -> Entry:
     try:
         loaded = await beside(lambda: plan.contents.load(files), "wakugumi files")
     except Refused as no:
-        return Entry(item, refused_result(no, task.job_id or "", task.program or plan.program, item))
+        return Entry(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))
     return _entry(plan, item, task, loaded)
 
 
@@ -336,4 +336,4 @@ def _entry(plan: Plan, item: object, task: Task, loaded: Loaded | None = None) -
     try:
         return Entry(item, plan.request(task, loaded))
     except Refused as no:
-        return Entry(item, refused_result(no, task.job_id or "", task.program or plan.program, item))
+        return Entry(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))
