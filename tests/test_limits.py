@@ -43,7 +43,10 @@ def test_the_protocol_tells_the_limit_as_it_is(name: str, number: str, unit: str
 
 def test_the_protocol_tells_what_a_peer_can_run_into() -> None:
     told = {name for name, _, _ in TOLD}
-    assert told >= {"FRAME_BYTES_MAX", "FIRST_FRAME_BYTES_MAX", "CREDIT_MAX", "ATTEMPTS_MAX", "QUEUE_JOBS_MAX"}
+    assert told >= {"FRAME_BYTES_MAX", "FIRST_FRAME_BYTES_MAX", "CREDIT_MAX", "ATTEMPTS_MAX"}
+    assert told >= {name for name in LIMITS if re.fullmatch("(JOURNAL_)?QUEUE_.*_MAX", name)}, (
+        "each makes a leader full"
+    )
 
 
 @pytest.mark.spec("F3", "F5", "F7", "L3", "L4", "W2", "W3", "W4", "K6")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -133,13 +134,61 @@ async def test_an_old_client_gets_an_archive_that_fits_a_frame_in_the_frame(
         await client.hello("old")
         job = await client.submit()
         await worker.expect(fr.ASSIGN_JOB)
-        printed = put(place, LARGE)
-        await worker.ack(job, Stdout="its end", Stderr="", ArchiveBlob=put(place, SMALL), StdoutBlob=printed)
+        await worker.ack(job, Stdout="all", Stderr="", ArchiveBlob=put(place, SMALL))
         found, result = await client.result()
-        assert (found, result["Status"], result["Stdout"]) == (job, "OK", "its end")
+        assert (found, result["Status"], result["Stdout"], result["Stderr"]) == (job, "OK", "all", "")
         assert base64.b64decode(result["OutputArchive"]) == SMALL
         assert not [name for name in result if name.endswith("Blob")]
         await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+
+
+@pytest.mark.spec("F10", "F11")
+@pytest.mark.parametrize(
+    ("said", "cut", "status", "reason"),
+    [
+        ({"Status": "OK", "ExitCode": 0}, ["Stdout"], "FAILED", "too-big"),
+        ({"Status": "OK", "ExitCode": 0}, ["Stderr"], "OK", None),
+        ({"Status": "OK", "ExitCode": 0}, ["Stdout", "Stderr"], "FAILED", "too-big"),
+        ({"Status": "FAILED", "ExitCode": 3, "Reason": "exit"}, ["Stdout"], "FAILED", "exit"),
+    ],
+)
+async def test_an_old_client_is_told_what_was_cut_of_the_output_and_where_all_of_it_is(
+    leader: Running, place: FolderPlace, said: dict[str, object], cut: list[str], status: str, reason: str | None
+) -> None:
+    async with OldClient(leader.port) as client, own_worker(leader) as worker:
+        await client.hello("old")
+        job = await client.submit()
+        await worker.expect(fr.ASSIGN_JOB)
+        blobs = {f"{name}Blob": put(place, LARGE) for name in cut}
+        await worker.ack(job, **said, Stdout="end of out", Stderr="end of err", ArchiveBlob=put(place, SMALL), **blobs)
+        found, result = await client.result()
+        assert (found, result["Status"], result.get("Reason")) == (job, status, reason)
+        assert (result["Stdout"], result["ExitCode"]) == ("end of out", said["ExitCode"])
+        assert base64.b64decode(result["OutputArchive"]) == SMALL
+        assert not [name for name in result if name.endswith("Blob")]
+        assert "end of err" in result["Stderr"]
+        for name in cut:
+            assert f"{len(LARGE)} bytes of {name.lower()} do not fit a frame" in result["Stderr"]
+        assert f"waku jobs wait {job}" in result["Stderr"]
+        async with own_client(leader) as other:
+            await other.say_ids(fr.CLAIM, job)
+            assert set(blobs) <= set(json.loads((await other.expect(fr.RESULT)).payload)), "all of it is kept"
+
+
+async def test_a_result_with_no_room_for_a_word_about_its_blobs_is_cut_further(
+    leader: Running, place: FolderPlace
+) -> None:
+    async with OldClient(leader.port) as client, own_worker(leader) as worker:
+        await client.hello("old")
+        job = await client.submit()
+        await worker.expect(fr.ASSIGN_JOB)
+        ref = put(place, LARGE)
+        room = fr.payload_max("") - 500
+        await worker.ack(job, Stdout="x" * room, Stderr="", StdoutBlob=ref)
+        found, result = await client.result()
+        assert (found, result["Status"], result["Reason"]) == (job, "FAILED", "too-big")
+        assert result["Stdout"].strip("x") == ""
+        assert f"{len(LARGE)} bytes of stdout" in result["Stderr"]
 
 
 @pytest.mark.spec("F11", "C7")

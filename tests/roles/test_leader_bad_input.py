@@ -466,7 +466,13 @@ async def test_an_ack_of_what_it_was_never_given_changes_nothing(
         assert (await client.result())[1]["Stdout"] == "truth"
 
 
-@pytest.mark.parametrize("payload", [b"done", b"{}", b"[]", b'{"Status":7}', DEEP, b"\x00" * 1_000_000])
+@pytest.mark.parametrize(
+    "payload",
+    [
+        *(b"done", b"{}", b"[]", b'{"Status":7}', DEEP, b"\x00" * 1_000_000),
+        *(b'{"Status":"WEIRD"}', b'{"Status":"FAILED","ExitCode":%d}' % 10**30),
+    ],
+)
 async def test_an_ack_that_is_no_result_fails_that_job_alone(
     leader: Running, caplog: pytest.LogCaptureFixture, payload: bytes
 ) -> None:

@@ -235,14 +235,34 @@ def test_an_empty_ack_means_ok_without_output() -> None:
     assert ms.read_result(JOB_ID, b"") == ms.JobResult(str(JOB), exit_code=0)
 
 
-@pytest.mark.parametrize("payload", [b"{}", b"done", b'{"Status":null}', DEEP])
+NO_RESULTS = [
+    b'{"Status":"WEIRD"}',
+    b'{"Status":"ok"}',
+    *(b'{"Status":"OK","ExitCode":%d}' % n for n in (10**30, 2**32, -(2**31) - 1)),
+]
+
+
+@pytest.mark.spec("W6")
+@pytest.mark.parametrize("payload", [b"{}", b"done", b'{"Status":null}', DEEP, *NO_RESULTS])
 def test_an_ack_that_is_no_result_is_refused(payload: bytes) -> None:
     with pytest.raises(Refused) as caught:
         ms.read_ack(payload)
     assert caught.value.code == "bad-result"
 
 
-@pytest.mark.parametrize("payload", [b"{}", b"done", b'{"JobId":"x","Status":"OK","Stdout":null}', DEEP])
+@pytest.mark.spec("W6")
+@pytest.mark.parametrize("code", [0, 1, -1, 255, -(2**31), 2**32 - 1])
+def test_an_exit_code_of_32_bits_is_one(code: int) -> None:
+    payload = b'{"JobId":"x","Status":"FAILED","ExitCode":%d}' % code
+    assert ms.read_ack(payload).exit_code == code
+    assert ms.read_result(JOB_ID, payload).exit_code == code
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"{}", b"done", b'{"JobId":"x","Status":"OK","Stdout":null}', DEEP]
+    + [payload.replace(b"{", b'{"JobId":"x",') for payload in NO_RESULTS],
+)
 def test_a_result_that_cannot_be_read_is_said_to_be_none(payload: bytes) -> None:
     with pytest.raises(PeerError, match="the payload of Result is not a result"):
         ms.read_result(JOB_ID, payload)

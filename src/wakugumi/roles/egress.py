@@ -4,7 +4,8 @@
     blobs, and it does not know them        their content in the frame, if all of it fits; else FAILED, and why
 
 An old worker is never given a job that it could not run: the leader answers for it, and gives it its credit back. An
-old client gets the archive of a result, and of what was printed the end, which stands in the result anyway.
+old client gets the archive of a result, and of what was printed the end. A cut stdout makes a result FAILED, for a
+client that takes the end for the whole has a wrong answer; a cut stderr does not. `Stderr` tells of both.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.core import events as ev
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.errors import Lost, PeerError, Refused
+from wakugumi.limits import KEPT_RESULT_TTL_S, OUTPUT_TAIL_CHARS_MAX
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, InputFile, JobRequest, JobResult
@@ -103,15 +105,13 @@ class Egress:
             failed = JobResult(show_job_id(job), peer.client_id, status=ms.FAILED, stderr=str(error))
             record = msgspec.structs.replace(failed, reason="bad-result")
         archive = record.archive_blob
-        unset = msgspec.UNSET
-        record = msgspec.structs.replace(record, archive_blob=unset, stdout_blob=unset, stderr_blob=unset)
+        record = _without_large_texts(record, job)
         if isinstance(archive, BlobRef):
             try:
                 contents = await self._read([archive], fr.payload_max("") - len(ms.encode(record)))
                 record = msgspec.structs.replace(record, output_archive=contents[archive.sha256])
             except Refused as no:
-                stderr = f"{record.stderr}\n{no.message}".lstrip("\n")
-                record = msgspec.structs.replace(record, status=ms.FAILED, stderr=stderr, reason=no.code)
+                record = _failed(record, no, _kept(job))
         if self._is_here(peer):
             self._send_result(peer, job, ms.encode(record))
 
@@ -145,6 +145,32 @@ def _too_big(size: int) -> Refused:
     return Refused(
         "too-big", f"{size} bytes of files do not fit a frame, and the other side is an old one that takes no others"
     )
+
+
+def _without_large_texts(record: JobResult, job: JobId) -> JobResult:
+    """The result without its blobs. Raises nothing: it says what was cut."""
+    cut = {name: ref for name in ("stdout", "stderr") if isinstance(ref := getattr(record, f"{name}_blob"), BlobRef)}
+    unset = msgspec.UNSET
+    record = msgspec.structs.replace(record, archive_blob=unset, stdout_blob=unset, stderr_blob=unset)
+    for name, ref in cut.items():
+        text = f"{ref.size} bytes of {name} do not fit a frame: {name.capitalize()} holds their end"
+        if name == "stdout" and record.status == ms.OK:
+            record = _failed(record, Refused("too-big", text), _kept(job))
+        else:
+            record = msgspec.structs.replace(record, stderr=f"wakugumi: {text}. {_kept(job)}\n{record.stderr}")
+    if len(ms.encode(record)) > fr.payload_max(""):  # No worker of ours: it left no room for a word.
+        end = OUTPUT_TAIL_CHARS_MAX
+        record = msgspec.structs.replace(record, stdout=record.stdout[-end:], stderr=record.stderr[-end:])
+    return record
+
+
+def _failed(record: JobResult, no: Refused, where: str) -> JobResult:
+    stderr = f"{record.stderr}\nwakugumi: {no.message}. {where}\n".lstrip("\n")
+    return msgspec.structs.replace(record, status=ms.FAILED, stderr=stderr, reason=no.code)
+
+
+def _kept(job: JobId) -> str:
+    return f"All of it is kept for {KEPT_RESULT_TTL_S:.0f} s: waku jobs wait {show_job_id(job)}"
 
 
 def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:

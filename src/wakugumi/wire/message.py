@@ -9,7 +9,7 @@ is said about it is cut, however much of it a stranger wrote.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -38,6 +38,11 @@ SKIPPED: Final = "SKIPPED"
 """Of a CachePut: all of it was there already."""
 PROGRESS: Final = "PROGRESS"
 """Of a CachePut that is under way."""
+
+Status: TypeAlias = Literal["OK", "FAILED"]
+"""Of a job's result. A worker that says anything else has sent no result."""
+ExitCode: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**32 - 1)]
+"""32 bits, signed or not: Windows has exit codes such as 0xC0000005."""
 
 RECEIPTS: Final = "receipts"
 HEARTBEATS: Final = "heartbeats"
@@ -106,11 +111,11 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     job_id: str
     client_id: str = ""
     exec_name: str = ""
-    status: str = OK
+    status: Status = OK
     stdout: str = ""
     stderr: str = ""
     output_archive: bytes | None = None
-    exit_code: int | None = None
+    exit_code: ExitCode | None = None
     reason: str | None = None
     """Why it FAILED: a code of the error table. Old workers give none."""
     run_s: float | None = None
@@ -152,10 +157,12 @@ class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The fields of a JobResult that a leader needs."""
+    """The fields of a JobResult that a leader needs, or must not pass on if they cannot be."""
 
-    status: str
+    status: Status
     reason: str | None = None
+    exit_code: ExitCode | str | None = None
+    """Some old workers write it as text, which some old clients read."""
     archive_blob: BlobRef | None = None
     stdout_blob: BlobRef | None = None
     stderr_blob: BlobRef | None = None
