@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+from typing import Final
+
 import pytest
 from tests.tools import MISSING
+
+_OFTEN_IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""By `nohup`, and in the background of a script."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A signal that is ignored here would be ignored in all that the tests start. One that is handled is not handed on,
+    and we are as deaf to it as before. The process that only hands out tests to others leaves this to them."""
+    hands_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")
+    for number in _OFTEN_IGNORED:
+        if not hands_out and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda _number, _frame: None)
 
 
 @pytest.fixture
