@@ -471,6 +471,15 @@ def test_workers_that_share_a_folder_do_not_meet(tmp_path: Path, job: str) -> No
     third.close()
 
 
+def test_a_folder_in_use_stays_so_if_a_cleaner_removes_its_lock_file(tmp_path: Path) -> None:
+    first = JobsFolder(tmp_path)
+    (tmp_path / ".lock").unlink()
+    second = JobsFolder(tmp_path)
+    assert second.path == f"{first.path}/worker-2"
+    second.close()
+    first.close()
+
+
 @pytest.mark.spec("L4")
 def test_a_worker_keeps_its_id_as_long_as_it_has_the_same_folder(tmp_path: Path) -> None:
     ids = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import logging
 import os
 import shutil
@@ -26,6 +27,7 @@ from tests.adapters.a_journal import DEADLINE_S, WORKER, World, job_id, kept, le
 from wakugumi.adapters import journal, journal_file, journal_reader, journal_writer, room
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.journal_file import VERSION
+from wakugumi.adapters.store import check
 from wakugumi.core import events as ev
 from wakugumi.core.job import JobId, Verdict
 from wakugumi.errors import ConfigError, JournalError
@@ -853,6 +855,25 @@ async def test_the_second_leader_on_a_folder_is_refused_and_told_who_has_it(tmp_
         assert str(told) == f"another leader (process {os.getpid()}) uses the state folder {tmp_path}"
         await world.commit(kept(1))
     assert len(records_in(tmp_path)) == 1
+
+
+async def test_also_if_a_cleaner_removed_what_tells_who_has_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        (tmp_path / "lock").unlink()
+        assert check(tmp_path).leader == -1
+        assert str(refusal(tmp_path)) == f"another leader (process unknown) uses the state folder {tmp_path}"
+        await world.commit(kept(1))
+    assert check(tmp_path).leader == 0
+    assert len(records_in(tmp_path)) == 1
+
+
+async def test_a_leader_of_an_earlier_version_that_locks_the_file_alone_is_seen(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        print(4711, file=file, flush=True)
+        assert "(process 4711)" in str(refusal(tmp_path))
+    async with opened(tmp_path) as world:
+        await world.commit(kept(1))
 
 
 def test_a_leader_in_another_process_is_seen_as_well(tmp_path: Path) -> None:

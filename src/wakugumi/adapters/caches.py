@@ -289,10 +289,9 @@ class CacheFolder:
             os.unlink(self._manifest(cache_id))
 
     def close(self) -> None:
-        if self._lock >= 0:
+        if self._lock.is_held:
             self.empty_trash()
-            os.close(self._lock)
-            self._lock = -1
+            self._lock.release()
 
     # Room.
 

@@ -220,9 +220,7 @@ class JobsFolder:
     def close(self) -> None:
         self.captures.close()
         self._ledger.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
     def _reuse(self, path: str) -> bool:
         """Its `.done` leaves first: at no time does a directory seem to hold another job's result."""

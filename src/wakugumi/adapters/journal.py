@@ -21,15 +21,16 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
 
+from wakugumi.adapters.folder_lock import FolderLock
 from wakugumi.adapters.journal_file import (
     FILE_NAME,
     PAGE_BYTES,
     SQL_ERRORS,
     Leaf,
-    Lock,
     encode_records,
     file_unusable,
     file_use,
+    lock,
     make_folder,
     open_beside,
     open_to_write,
@@ -73,8 +74,8 @@ class Journal:
         """Make the folder if need be, and take it for this process. Raises ConfigError."""
         make_folder(folder)
         with ExitStack() as undo:
-            lock = Lock(folder)
-            undo.callback(lock.release)
+            held = lock(folder)
+            undo.callback(held.release)
             path = folder / FILE_NAME
             room = Room(folder, free_bytes)
             room.make_way()
@@ -86,12 +87,12 @@ class Journal:
             except SQL_ERRORS as error:
                 raise file_unusable(path, error) from None
             undo.pop_all()
-        return cls(path, lock, base, reader_factory, room, last + 1)
+        return cls(path, held, base, reader_factory, room, last + 1)
 
     def __init__(
         self,
         path: Path,
-        lock: Lock,
+        lock: FolderLock,
         base: sqlite3.Connection,
         reader_factory: type[sqlite3.Connection],
         room: Room,

@@ -4,7 +4,7 @@ A folder with four things in it, the leader's alone:
 
     journal.sqlite          one table, `log`: a row is a leaf, which is all that one step of the leader had to keep
     journal.sqlite-wal      what was committed and is not in the former yet; it belongs to it, and so does `-shm`
-    lock                    held by the leader that uses the folder; its process id stands in it
+    lock                    held, as is the folder itself, by the leader that uses it; its process id stands in it
     reserve                 room for the day when the disk is full (`adapters/room.py`)
 
 Leaves are numbered without gaps, and each has a checksum over its number, its time and its content: SQLite finds a page
@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from struct import Struct
@@ -26,6 +24,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from wakugumi.adapters.folder_lock import FolderLock, Held
+from wakugumi.adapters.folder_lock import holder as holder_of
 from wakugumi.core.events import KeepJob, KeepWhole, LeaderKeep
 from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError
@@ -58,7 +58,6 @@ BUSY_TIMEOUT_S: Final = 5.0
 SQL_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 """What the module `sqlite3` raises: the latter for an error message that quotes what is damaged."""
 
-_LOOK_S: Final = 0.1
 _WAL_KEPT_BYTES: Final = 32 * MIB
 """The write-ahead log grows while someone looks at the file for long; afterwards it is cut to this."""
 _PROBE_NAME: Final = "probe"
@@ -98,53 +97,23 @@ class Damaged(ConfigError):
         self.leaf = leaf
 
 
-class Lock:
-    """A state folder is used by one leader. The system lets go of it when that process ends, however it ends."""
-
-    def __init__(self, folder: Path) -> None:
-        """Takes it. Raises ConfigError."""
-        path = folder / LOCK_NAME
-        try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise folder_unusable(folder, error) from None
-        try:
-            self._take()
-        except OSError as error:
-            pid = os.read(self._file, 20).decode(errors="replace").strip()
-            os.close(self._file)
-            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                raise folder_unusable(folder, error) from None
-            raise ConfigError(
-                f"another leader (process {pid or 'unknown'}) uses the state folder {folder}",
-                "stop that one, or give this one a folder of its own with --state DIR",
-            ) from None
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without it
-            os.ftruncate(self._file, 0)
-            os.write(self._file, b"%d\n" % os.getpid())
-
-    def _take(self) -> None:
-        """Twice, with a pause: someone may just be looking who holds it (`holder`)."""
-        with contextlib.suppress(OSError):
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        time.sleep(_LOOK_S)
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def release(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+def lock(folder: Path) -> FolderLock:
+    """A state folder is used by one leader. Raises ConfigError."""
+    try:
+        return FolderLock(str(folder), LOCK_NAME, patient=True)
+    except Held as held:
+        raise ConfigError(
+            f"another leader (process {held.pid or 'unknown'}) uses the state folder {folder}",
+            "stop that one, or give this one a folder of its own with --state DIR",
+        ) from None
+    except OSError as error:
+        raise folder_unusable(folder, error) from None
 
 
 def holder(folder: Path) -> int:
-    """The process that uses this folder; 0 if there is none."""
-    with contextlib.suppress(OSError, ValueError), open(folder / LOCK_NAME, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return int(file.read(20))
-    return 0
+    """The process that uses this folder: 0 if there is none, -1 if it is not known which."""
+    pid = holder_of(str(folder), LOCK_NAME)
+    return 0 if pid is None else pid or -1
 
 
 def make_folder(folder: Path) -> None:

@@ -25,13 +25,13 @@ from wakugumi.adapters.journal_file import (
     NEW_NAME,
     SQL_ERRORS,
     Leaf,
-    Lock,
     checksum,
     encode_records,
     file_unusable,
     file_use,
     folder_unusable,
     holder,
+    lock,
     open_to_read,
     open_to_write,
     structure_damage,
@@ -65,7 +65,7 @@ class Report(msgspec.Struct):
 
     path: str
     leader: int
-    """The process that uses it now; 0 if there is none."""
+    """The process that uses it now: 0 if there is none, -1 if it is not known which."""
     leaves: int
     """That can be read."""
     lost_leaves: list[int]
@@ -131,7 +131,7 @@ def repair(folder: Path) -> Repair:
     path, part, new = (folder / name for name in (FILE_NAME, _PART_NAME, NEW_NAME))
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}", "name the folder that the leader was given with --state DIR")
-    lock = Lock(folder)
+    held = lock(folder)
     try:
         if new.exists() and not path.exists():
             return Repair(_look(new), _exchange(folder))
@@ -151,7 +151,7 @@ def repair(folder: Path) -> Repair:
     except OSError as error:
         raise folder_unusable(path, error) from None
     finally:
-        lock.release()
+        held.release()
 
 
 class _Fold:

@@ -74,7 +74,7 @@ def _show(report: store.Report) -> None:
     rows = [
         ("file", report.path),
         ("size", f"{size(report.file_bytes)}, of which {size(report.free_bytes)} free"),
-        ("leader", f"process {report.leader}" if report.leader else "none runs"),
+        ("leader", _leader(report.leader)),
         ("leaves", f"{report.leaves:,}"),
         ("lost leaves", f"{len(report.lost_leaves):,}"),
         ("emptied by a repair", f"{report.emptied_leaves:,}"),
@@ -85,6 +85,10 @@ def _show(report: store.Report) -> None:
         ("dead", f"{jobs.dead:,}"),
     ]
     table_out(("what", "found"), rows)
+
+
+def _leader(pid: int) -> str:
+    return f"process {pid}" if pid > 0 else "an unknown process" if pid else "none runs"
 
 
 def _tell(done: store.Repair) -> None:
