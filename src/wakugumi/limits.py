@@ -431,6 +431,10 @@ CALLS_MAX: Final = 1_000
 CALL_IDLE_S: Final = 10.0
 """A connection to another role that was idle for so long is not used again: that role may be about to close it, and
 what is sent into a closing connection is lost without a word. Well below HTTP_IDLE_S."""
+LOOP_PAUSE_FIRST_S: Final = 0.5
+LOOP_PAUSE_MAX_S: Final = 5.0
+"""After an unforeseen exception, a loop that must live begins anew after so long; the pause doubles up to the second.
+It is shorter than any lease."""
 
 # Nodes that a leader knows by address (SPEC G1, G4)
 NODES_MAX: Final = 1_000
@@ -467,7 +471,11 @@ GATEWAY_SUBMITS_MAX: Final = 512
 GATEWAY_FORWARDS_MAX: Final = 256
 """Asynchronous jobs that a gateway has with groups at once; with the former, fewer than the calls it may make."""
 GATEWAY_QUEUE_MAX: Final = 1_000_000
-"""Asynchronous jobs that wait in one gateway: some 100 bytes each."""
+"""Asynchronous jobs that wait in one gateway: some 200 bytes each."""
+GATEWAY_CRASHES_MAX: Final = 5
+"""A job that made the gateway itself fail so often, in ways that nobody foresaw, is given up as FAILED."""
+GATEWAY_STRANDED_S: Final = 10.0
+"""An open job that nobody here has seen to for so long is queued again."""
 GATEWAY_EVENTS_MAX: Final = 1_000
 """Clients at once that are told of a job's states as they change."""
 GATEWAY_LEASE_S: Final = 10.0

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.adapters.http_peer import DEADLINE_S, a_door
+from tests.roles.hostile import BODIES
 
 from wakugumi.adapters import places_http, web_blobs
 from wakugumi.adapters.blobs import BlobStore, Incoming, ref_of_bytes
@@ -307,6 +308,17 @@ def test_one_that_sends_next_to_nothing_for_long_is_slow(
             fetched(url, here.begin(REF))
         done.set()
     assert caught.value.why == "slow"
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_one_that_refuses_with_nonsense_is_dead(here: BlobStore, name: str) -> None:
+    body = BODIES[name]
+    with (
+        scripted(says(f"HTTP/1.1 500 No\nContent-Length: {len(body)}", body)) as url,
+        pytest.raises(Lost) as caught,
+    ):
+        fetched(url, here.begin(REF))
+    assert caught.value.why == "dead"
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 422, 500, 503, 507])

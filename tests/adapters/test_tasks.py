@@ -76,3 +76,50 @@ async def test_a_task_may_close_its_owner() -> None:
     async with asyncio.timeout(DEADLINE_S):
         await tasks.start(tasks.close(), name="closer")
     assert other_ended.is_set()
+
+
+async def test_a_loop_that_must_live_goes_on_after_whatever_it_raises(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = list[float]()
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    tasks, failures = Tasks(), [LookupError("why"), RecursionError(), OSError(24, "too many"), *[ValueError()] * 4]
+    begun = 0
+
+    async def loop() -> None:
+        nonlocal begun
+        begun += 1
+        if failures:
+            raise failures.pop(0)
+
+    async with asyncio.timeout(DEADLINE_S):
+        await tasks.start_loop(loop, name="poll a")
+    assert begun == 8
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+    assert [record.getMessage() for record in caplog.records][:2] == [
+        "task poll a failed, and goes on in 0.5 s",
+        "task poll a failed, and goes on in 1 s",
+    ]
+    assert "LookupError: why" in caplog.text
+
+
+async def test_a_loop_that_must_live_ends_with_its_owner(caplog: pytest.LogCaptureFixture) -> None:
+    tasks, begun = Tasks(), asyncio.Event()
+
+    async def loop() -> None:
+        begun.set()
+        raise LookupError("why")
+
+    running, waiting = tasks.start_loop(loop, name="a"), tasks.start_loop(asyncio.Event().wait, name="b")  # type: ignore[arg-type]
+    async with asyncio.timeout(DEADLINE_S):
+        await begun.wait()
+        await tasks.close()
+    assert running.cancelled()
+    assert waiting.cancelled()
+    assert len(caplog.records) == 1

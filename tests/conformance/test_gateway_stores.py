@@ -262,3 +262,20 @@ async def test_times_are_the_stores(opens: Opens, clock: Clock) -> None:
     later = await store.replace(kept, changed(kept, tries=1))
     assert later is not None
     assert (later.accepted_at, later.changed_at) == (clock.now - 5, clock.now)
+
+
+async def test_the_open_jobs_of_a_gateway_are_told_in_bites_the_oldest_first(opens: Opens, clock: Clock) -> None:
+    store = await opens()
+    rows = []
+    for number in range(9):
+        rows.append((await store.add(a_row(state=RUNNING if number % 2 else QUEUED)))[0])
+        clock.now += number % 3 == 2  # some are of the same moment
+        await store.add(a_row("g2"))
+        await store.add(a_row(state=DONE))
+    told, after = [], None
+    while bite := await store.open_jobs("g1", 2, after):
+        assert len(bite) <= 2
+        told += [one.job for one in bite]
+        after = bite[-1]
+    assert told == [row.job for row in sorted(rows, key=lambda row: (row.accepted_at, row.job))]
+    assert await store.open_jobs("nobody", 2) == []

@@ -13,7 +13,6 @@ from wakugumi.core.broadcast import PARTS, own_subject, owner_of, part_id, read_
 from wakugumi.core.job import JobId, JobState, Verdict
 from wakugumi.core.questions import AskDrain, AskRequeue
 from wakugumi.core.wants import Wants
-from wakugumi.errors import PeerError
 from wakugumi.limits import BROADCAST_DEADLINE_S, REATTACH_GRACE_S, RECOVERY_GRACE_S
 
 pytestmark = pytest.mark.spec("S5")
@@ -245,9 +244,3 @@ def test_a_worker_has_a_subject_that_nobody_else_has() -> None:
     assert {owner_of(subject) for subject in subjects} == {worker_id("a"), worker_id("b")}
     assert owner_of(subject("calc")) is None
     assert part_id(JobId(bytes(16)), worker_id("a")) != part_id(JobId(bytes(16)), worker_id("b"))
-
-
-@pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", '[["00"]]'])
-def test_a_list_that_is_none_is_the_peers_fault(text: str) -> None:
-    with pytest.raises(PeerError, match="parts"):
-        read_list(text)

@@ -50,9 +50,15 @@ class Said(NamedTuple):
     head: dict[str, str] = {}  # noqa: RUF012
 
 
+class Raw(NamedTuple):
+    """An answer as bytes of its own, be it HTTP or not. The connection ends after it."""
+
+    data: bytes
+
+
 OK = {"Content-Type": "application/zip", "Waku-Status": "OK", "Waku-Exit-Code": "0"}
 FAILED = {"Content-Type": "application/zip", "Waku-Status": "FAILED", "Waku-Exit-Code": "3", "Waku-Reason": "exit"}
-Behaviour = Callable[[Asked], Awaitable[Said | None]]
+Behaviour = Callable[[Asked], Awaitable[Said | Raw | None]]
 """None: the connection ends without an answer."""
 
 
@@ -73,6 +79,8 @@ class FakeGroup:
         self.dispatched: list[Asked] = []
         self.cancelled: list[str] = []
         self.capacity: dict[str, int] | None = {"running": 0, "limit": 8, "queued": 0, "free": 8}
+        self.raw_capacity: bytes | None = None
+        """What is answered to a poll instead, as it stands."""
         self.polls = 0
         self.behave: Behaviour = self.result
         self.open = asyncio.Event()
@@ -91,11 +99,11 @@ class FakeGroup:
         await self.open.wait()
         return await self.result(asked)
 
-    def say(self, *said: Said | None) -> None:
+    def say(self, *said: Said | Raw | None) -> None:
         """These in turn, and the last one for ever."""
         left = list(said)
 
-        async def behave(_asked: Asked) -> Said | None:
+        async def behave(_asked: Asked) -> Said | Raw | None:
             return left.pop(0) if len(left) > 1 else left[0]
 
         self.behave = behave
@@ -125,6 +133,12 @@ class FakeGroup:
                 said = await self._answer(asked)
                 if said is None:
                     break
+                if isinstance(said, Raw):
+                    writer.write(said.data)
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+                    break
                 head = {"Content-Length": str(len(said.body))} | said.head
                 lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
                 told = f"HTTP/1.1 {said.status} X\r\n{lines}\r\n"
@@ -140,9 +154,11 @@ class FakeGroup:
             self._writers.discard(writer)
             writer.transport.abort()
 
-    async def _answer(self, asked: Asked) -> Said | None:
+    async def _answer(self, asked: Asked) -> Said | Raw | None:
         if asked.path == "/capacity":
             self.polls += 1
+            if self.raw_capacity is not None:
+                return Raw(self.raw_capacity)
             if self.capacity is None:
                 await asyncio.Event().wait()
             return Said(200, json.dumps(self.capacity).encode(), {"Content-Type": "application/json"})

@@ -54,6 +54,10 @@ class FakeNode:
         self.tricks: list[str] = []
         self.capacity: bytes | None = None
         """What it says instead."""
+        self.raw_capacity: bytes | None = None
+        """The same, as a whole answer; the connection ends after it."""
+        self.raw: list[bytes] = []
+        """Whole answers to the next jobs, in turn; the connection ends after each."""
         self.status: tuple[int, dict[str, object]] | None = None
         """What it answers to every job instead of running it."""
         self.deaf_to: set[str] = set()
@@ -112,6 +116,8 @@ class FakeNode:
         parts = urlsplit(target)
         if parts.path == "/capacity" and method not in self.deaf_to:
             self.polls += 1
+            if self.raw_capacity is not None:
+                return await _send_raw(writer, self.raw_capacity)
             said = {"running": len(self.running) + self.others, "limit": self.limit + self.lies}
             return _send(writer, 200, json.dumps(said).encode() if self.capacity is None else self.capacity)
         trick = self.tricks.pop(0) if self.tricks and method == "POST" else ""
@@ -128,6 +134,8 @@ class FakeNode:
         if method == "DELETE":
             self.running.discard(name)
             return _send(writer, 202, b'{"cancelled":true}')
+        if self.raw and method == "POST":
+            return await _send_raw(writer, self.raw.pop(0))
         if trick == "cut":
             return False
         if trick == "silent":
@@ -175,6 +183,14 @@ def _send(writer: asyncio.StreamWriter, status: int, body: bytes, headers: dict[
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     writer.write(f"HTTP/1.1 {status} -\r\n{lines}\r\n".encode() + body)
     return True
+
+
+async def _send_raw(writer: asyncio.StreamWriter, data: bytes) -> bool:
+    writer.write(data)
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    return False
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:

@@ -12,14 +12,16 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from tests.roles.fake_group import until
 
-from wakugumi.adapters.shared import DONE, Content, Row, Totals
+from wakugumi.adapters.shared import DONE, RUNNING, Content, Row, Totals
 from wakugumi.adapters.shared_sqlite import SqliteStore
 from wakugumi.adapters.spool import Spools
 from wakugumi.core.groups import GroupAt, Groups
 from wakugumi.core.job import JobId
-from wakugumi.roles.gateway import Gateway
+from wakugumi.roles import gateway_keeper
+from wakugumi.roles.gateway import Flight, Gateway
 from wakugumi.roles.gateway_groups import GroupCalls
 from wakugumi.roles.gateway_keeper import Keeper
 
@@ -76,7 +78,8 @@ async def a_gateway(folder: Path) -> AsyncIterator[tuple[Gateway, Store]]:
 
 
 async def add(store: Store, count: int, **more: object) -> list[Row]:
-    rows = [Row(job=JobId(uuid4().bytes), name="monday", owner="dead", **more) for _ in range(count)]  # type: ignore[arg-type]
+    more = {"owner": "dead"} | more
+    rows = [Row(job=JobId(uuid4().bytes), name="monday", **more) for _ in range(count)]  # type: ignore[arg-type]
     return [(await store.add(row))[0] for row in rows]
 
 
@@ -133,6 +136,67 @@ async def test_the_lease_is_renewed_whatever_else_takes_its_time(
         await hangs.wait()
         before = store.held
         await until(lambda: store.held > before + 3)
+        await keeper.close()
+
+
+@pytest.mark.spec("G3")
+async def test_an_open_job_that_nobody_sees_to_is_queued_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_gateway(tmp_path) as (gateway, store):
+        mine = {"owner": "me", "is_async": True, "body": Content(1, b"x")}
+        lost = await add(store, 60, **mine, state=RUNNING, group="a")
+        queued, flying, ended, others = [(await add(store, 1, **mine))[0] for _ in range(4)]
+        gateway.queue.append(queued.job)
+        gateway.flights[flying.job] = Flight(flying, None, None)  # type: ignore[arg-type]
+        assert await store.replace(ended, replace(ended, state=DONE)) is not None
+        assert await store.replace(others, replace(others, owner="other")) is not None
+        (waited_for,) = await add(store, 1, owner="me", state=RUNNING)
+        keeper = Keeper(gateway, stranded_s=10.0)
+        await keeper.find_stranded(100.0)
+        await keeper.find_stranded(109.9)
+        assert (keeper.stranded, len(gateway.queue)) == (0, 1)
+        await keeper.find_stranded(110.0)
+        assert keeper.stranded == 60
+        assert [gateway.queue.popleft() for _ in range(61)] == [queued.job, *sorted(row.job for row in lost)]
+        assert await store.get(waited_for.job) is None, "its client has left, or asks anew"
+        assert len([line for line in caplog.messages if "nobody saw to job monday" in line]) == 60
+
+
+async def test_a_job_that_somebody_sees_to_again_is_not_stranded(tmp_path: Path) -> None:
+    async with a_gateway(tmp_path) as (gateway, store):
+        (row,) = await add(store, 1, owner="me", is_async=True, body=Content(1, b"x"))
+        keeper = Keeper(gateway, stranded_s=10.0)
+        await keeper.find_stranded(100.0)
+        gateway.queue.append(row.job)
+        await keeper.find_stranded(106.0)
+        gateway.queue.popleft()
+        await keeper.find_stranded(112.0)
+        assert keeper.stranded == 0
+        await keeper.find_stranded(122.0)
+        assert keeper.stranded == 1
+
+
+@pytest.mark.parametrize("what", ["hold", "orphans", "open_jobs", "tidy", "oldest"])
+async def test_the_keeper_goes_on_after_a_failure_that_nobody_foresaw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    calls = 0
+    async with a_gateway(tmp_path) as (gateway, store):
+        work = getattr(store, what)
+
+        async def fails(*args: object, **more: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                raise RecursionError("nobody thought of this")
+            return await work(*args, **more)
+
+        monkeypatch.setattr(store, what, fails)
+        monkeypatch.setattr(gateway_keeper, "_SWEEP_S", 0.02)
+        keeper = Keeper(gateway, lease_s=0.06, stranded_s=0.04)
+        await keeper.start()
+        await until(lambda: calls > 4)
         await keeper.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.certificates import make_certificates
 from tests.roles.a_leader import DEADLINE_S, Running, a_leader
 from tests.roles.fake_node import FakeNode, a_node
+from tests.roles.hostile import ODD, answers
 
 from wakugumi.adapters import calls
 from wakugumi.adapters.journal import Journal
@@ -662,3 +663,45 @@ async def test_whatever_nodes_do_every_job_has_its_answer_and_nothing_is_left(se
         assert not any(worker.jobs for worker in leader.machine.roster)
         for node in nodes:
             node.go.set()
+
+
+@pytest.mark.spec("G1")
+@pytest.mark.parametrize("status", ["200", "423", "500"])
+async def test_whatever_a_node_answers_to_a_job_the_job_ends(caplog: pytest.LogCaptureFixture, status: str) -> None:
+    """Every node is hostile once, and honest from then on."""
+    hostile = [*answers(f"{status} X".encode()).values(), *(ODD.values() if status == "200" else ())]
+    nodes = [FakeNode() for _ in hostile]
+    for node, answer in zip(nodes, hostile, strict=True):
+        node.limit = 1
+        node.raw = [answer]
+        await node.start()
+    try:
+        async with a_group(*nodes) as (leader, grid):
+            await leader.until(lambda machine: len(machine.roster.by_id) == len(nodes))
+            jobs = [await hand_in(grid, retries=3) for _ in hostile]
+            async with asyncio.timeout(60):
+                results = [await job for job in jobs]
+            assert all(result.ok for result in results)
+            asked = [node.polls for node in nodes]
+            for node, polls in zip(nodes, asked, strict=True):
+                await node.until(lambda node, polls=polls: node.polls > polls)  # type: ignore[misc]
+    finally:
+        for node in nodes:
+            await node.stop()
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.spec("G1")
+async def test_whatever_a_node_answers_to_a_poll_it_is_asked_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outposts, "backoff_s", lambda *_: 0.002)
+    async with a_node() as node, a_group(node) as (_, grid):
+        for answer in [*answers(b"200 X").values(), *answers(b"500 X").values(), *ODD.values()]:
+            node.raw_capacity = answer
+            seen = node.polls
+            await node.until(lambda node, seen=seen: node.polls > seen + 1)  # type: ignore[misc]
+        node.raw_capacity = None
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await (await hand_in(grid))).ok
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []

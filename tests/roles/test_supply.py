@@ -40,6 +40,7 @@ from wakugumi.adapters.jobdir import JobDir
 from wakugumi.adapters.places import FolderPlace, OnBytes, open_place
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits import KIB
+from wakugumi.roles import supply
 from wakugumi.roles.worker import Worker
 from wakugumi.wire.message import BlobRef
 
@@ -960,3 +961,21 @@ async def test_a_disk_that_is_full_half_way_fails_the_job_and_leaves_nothing(
     put = world.put("models", a=b"small")
     await world.served(b"small")
     assert (await world.put_ended(put))[0] == "OK", "others are not harmed"
+
+
+async def test_the_cache_goes_on_being_swept_after_a_failure_that_nobody_foresaw(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supply, "_SWEEP_S", 0.01)
+    worker = (await world.worker()).station
+    assert worker.supply is not None
+    swept = 0
+
+    def fails(_now: float) -> None:
+        nonlocal swept
+        swept += 1
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(worker.supply.folder, "sweep", fails)
+    await until(lambda: swept > 2)
+    assert "the cache could not be swept" in caplog.text

@@ -19,6 +19,7 @@ from wakugumi.adapters.files import read_all, write_new
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.errors import Refused
 from wakugumi.wire.message import BlobRef, CacheEntry, encode
+from wakugumi.wire.untrusted import Unreadable, read_json
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="pascal"):
@@ -49,9 +50,9 @@ def write(path: str, cache: Cache) -> None:
 def read(path: str) -> Cache | None:
     """None if it cannot be read."""
     try:
-        manifest = msgspec.json.decode(read_all(path), type=Manifest)
+        manifest = read_json(read_all(path), Manifest)
         return Cache(manifest.version, manifest.pinned, refs_of(manifest.entries))
-    except (OSError, ValueError, Refused):
+    except (OSError, Unreadable, Refused):
         return None
 
 

@@ -37,6 +37,7 @@ from wakugumi.core.job import JobId, WorkerId, parse_job_id
 from wakugumi.errors import Refused
 from wakugumi.limits import KIB, MIB
 from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
+from wakugumi.wire.untrusted import JsonReader, Unreadable, read_json
 
 DONE: Final = ".done"
 WORKER: Final = ".worker"
@@ -67,7 +68,7 @@ class Owner(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
-_done: Final = msgspec.json.Decoder(Done)
+_done: Final = JsonReader(Done)
 
 
 class JobsFolder:
@@ -87,8 +88,8 @@ class JobsFolder:
         """The id of the worker whose folder this is: as in its earlier lives here, or a new one."""
         node, inode = os.uname().nodename, os.stat(self.path).st_ino
         path = f"{self.path}/{WORKER}"
-        with contextlib.suppress(OSError, ValueError):
-            owner = msgspec.json.decode(read_all(path), type=Owner)
+        with contextlib.suppress(OSError, Unreadable):
+            owner = read_json(read_all(path), Owner)
             if (owner.node, owner.inode) == (node, inode) and owner.worker_id.int:
                 return WorkerId(owner.worker_id.bytes_le)
         owner = Owner(uuid4(), node, inode)
@@ -141,7 +142,7 @@ class JobsFolder:
             data = read_entry(job, f"{path}/{DONE}")
             if data is None:
                 return None
-            done = _done.decode(data)
+            done = _done.read(data)
             parts = parts_of(done, path)
             if done.archive_bytes is None:
                 return Whole(data, parts)

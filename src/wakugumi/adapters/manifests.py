@@ -27,6 +27,7 @@ from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.spread_events import CacheFile, DropCache, KeepCache, SpreadKeep
 from wakugumi.core.subject import parse_pattern
 from wakugumi.errors import ConfigError, WakugumiError
+from wakugumi.wire.untrusted import read_json
 
 log = logging.getLogger("wakugumi.caches")
 
@@ -154,7 +155,7 @@ class Manifests:
 def _read(path: str, cache_id: str, now: float) -> KeepCache:
     """Raises OSError, ValueError or Refused."""
     with open(path, "rb") as file:
-        manifest = msgspec.json.decode(file.read(), type=Manifest)
+        manifest = read_json(file.read(), Manifest)
     if manifest.cache != check_cache_id(cache_id):
         raise ValueError(f"it is about {manifest.cache[:80]!r}")
     check_file_names(file.name for file in manifest.files)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from wakugumi.errors import Refused
 from wakugumi.limits import PACK_FROM_BYTES, PACK_SHARE_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.wire.frame import ACK_JOB, SUBMIT_JOB, Decoder, Frame, encode
 from wakugumi.wire.message import ZSTD
+from wakugumi.wire.untrusted import read_json
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -97,7 +98,7 @@ def ask_for_packing(hello: bytes) -> bytes:
     decoder = Decoder()
     decoder.trust()
     frame = next(iter(decoder.feed(hello)))
-    fields = msgspec.json.decode(frame.payload)
+    fields = read_json(frame.payload, dict[str, Any])
     fields["Wants"] = [*fields.get("Wants", ()), ZSTD]
     return encode(frame.type, frame.msg_id, frame.corr_id, frame.subject, msgspec.json.encode(fields))
 

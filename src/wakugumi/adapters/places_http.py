@@ -41,6 +41,7 @@ from wakugumi.limits import (
     UPLOAD_PATIENCE_S,
 )
 from wakugumi.wire.message import BlobRef
+from wakugumi.wire.untrusted import Unreadable, read_json
 
 if TYPE_CHECKING:
     from wakugumi.adapters.places import OnBytes
@@ -394,8 +395,8 @@ def _check(answer: http.client.HTTPResponse) -> None:
     if 200 <= answer.status < 300:
         return
     code, text = _STATUSES.get(answer.status, ""), f"{answer.status} {answer.reason}"
-    with contextlib.suppress(msgspec.MsgspecError, OSError, http.client.HTTPException):
-        problem = msgspec.json.decode(answer.read(_HEAD_BYTES * 8), type=_Problem)
+    with contextlib.suppress(Unreadable, OSError, http.client.HTTPException):
+        problem = read_json(answer.read(_HEAD_BYTES * 8), _Problem)
         text = problem.detail or text
         code = problem.code if problem.code in CODES else code
     if answer.status in {409, 503}:

@@ -84,6 +84,13 @@ class Totals(NamedTuple):
     """Answers of ended jobs, in rows and in files."""
 
 
+class OpenJob(NamedTuple):
+    """A job that is not final, and where it stands among all of them."""
+
+    accepted_at: float
+    job: JobId
+
+
 class GatewayStore(Protocol):
     """All calls may raise Refused, and have then changed nothing."""
 
@@ -116,6 +123,10 @@ class GatewayStore(Protocol):
     async def orphans(self, most: int, *, but: str = "") -> list[JobId]:
         """Jobs that are not final and whose owner's lease does not hold, the oldest first. Those of `but` are left
         out: who asks is not dead, however late it renews its lease."""
+        ...
+
+    async def open_jobs(self, owner: str, most: int, after: OpenJob | None = None) -> list[OpenJob]:
+        """Jobs of this gateway that are not final, the oldest first; only those after `after`, to go on from there."""
         ...
 
     async def oldest(self, most: int, age_s: float | None = None) -> list[Row]:

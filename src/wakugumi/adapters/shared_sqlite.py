@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.journal_file import BUSY_TIMEOUT_S, SQL_ERRORS, is_full, make_folder, sync_folder
-from wakugumi.adapters.shared import DONE, FAILED, QUEUED, RUNNING, Content, Row, Totals
+from wakugumi.adapters.shared import DONE, FAILED, QUEUED, RUNNING, Content, OpenJob, Row, Totals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.threads import beside
 from wakugumi.core.job import JobId
@@ -178,6 +178,15 @@ class SqliteStore:
                         (owner, most),
                     ).fetchall()
         return [JobId(job) for _, job in sorted(found)[:most]]
+
+    async def open_jobs(self, owner: str, most: int, after: OpenJob | None = None) -> list[OpenJob]:
+        with self._told():
+            found = self._base.execute(
+                "SELECT accepted_at, id FROM job WHERE state < 2 AND owner = ? AND (accepted_at, id) > (?, ?) "
+                "ORDER BY accepted_at, id LIMIT ?",
+                (owner, *(after or (-math.inf, b"")), most),
+            ).fetchall()
+        return [OpenJob(accepted_at, JobId(job)) for accepted_at, job in found]
 
     async def oldest(self, most: int, age_s: float | None = None) -> list[Row]:
         before = math.inf if age_s is None else self._clock() - age_s

@@ -27,6 +27,7 @@ from wakugumi.app.options import LOGGING, LocalSlots, Logging
 from wakugumi.app.outfolder import OutFolder
 from wakugumi.app.output import colour, say, table_out
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
+from wakugumi.wire.untrusted import JsonReader
 
 OUT: Final = "demo-out"
 STANDARD_ERRORS: Final = 4.0
@@ -117,8 +118,8 @@ def _example() -> Path:
 
 
 def _check(prices: Path) -> int:
-    decoder = msgspec.json.Decoder(Priced)
-    priced = [decoder.decode(path.read_bytes()) for path in sorted(prices.glob("*/result.json"))]
+    priced_in = JsonReader(Priced)
+    priced = [priced_in.read(path.read_bytes()) for path in sorted(prices.glob("*/result.json"))]
     wrong = [one for one in priced if abs(one.deviation) > STANDARD_ERRORS]
     # Prime to the sizes of the grid, so that the few that are shown differ in everything.
     step = len(priced) // _SHOWN + 1

@@ -33,6 +33,7 @@ from wakugumi.errors import Refused
 from wakugumi.roles.client import Grid, connect
 from wakugumi.roles.job import Job
 from wakugumi.roles.result import Result
+from wakugumi.wire.untrusted import read_json
 
 CLIENT_ID: Final = "drill"
 HELD_AT_ONCE: Final = 200
@@ -61,7 +62,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 def main() -> None:
     logs.start("info")
-    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    orders = read_json(sys.argv[1], Orders)
     run(Client(orders, os.environ[dm.LIFE]).run())
 
 
@@ -90,7 +91,7 @@ class Client:
         held = deque(number for number in new if number % every)
         left = deque(number for number in new if not number % every)
         async with self._connect() as grid:
-            watching = self._tasks.start(self._watch(), name="what is allowed")
+            watching = self._tasks.start_loop(self._watch, name="what is allowed")
             await self._all(
                 *[self._claim(grid, number) for number in accepted],
                 *[self._hold(grid, held) for _ in range(HELD_AT_ONCE)],

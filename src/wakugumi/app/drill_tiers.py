@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,6 +31,7 @@ from wakugumi.app.progress import Tally, progress
 from wakugumi.app.tiers import GATEWAY, GROUP, NODE, Part, Tiers, parts_of
 from wakugumi.errors import ConfigError, Lost
 from wakugumi.limits import MIB
+from wakugumi.wire.untrusted import read_json
 
 if TYPE_CHECKING:
     from wakugumi.adapters.calls import Calls
@@ -211,7 +212,7 @@ class TierDrill:
         """Asked for until it is there. Raises Lost."""
         while True:
             status, body = await self._call(calls, "GET", f"/status/{name}")
-            if status == 200 and msgspec.json.decode(body).get("state") in {"done", "failed"}:
+            if status == 200 and read_json(body, dict[str, Any]).get("state") in {"done", "failed"}:
                 return await self._call(calls, "GET", f"/result/{name}")
             if status >= 400:
                 return status, body

@@ -192,7 +192,7 @@ class Map:
         try:
             async with open_grid(self._place) as grid:
                 grid.contents = self._contents
-                watching.start(self._watch(grid, tally, drawn), name="progress of a map")
+                watching.start_loop(partial(self._watch, grid, tally, drawn), name="progress of a map")
                 jobs = grid.map(
                     self._place.program,
                     self._tasks(done, grid.client_id),

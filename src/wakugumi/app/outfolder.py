@@ -19,6 +19,7 @@ from wakugumi.errors import ConfigError, Lost, PeerError, Refused
 from wakugumi.roles.downloads import no_news
 from wakugumi.roles.result import Result
 from wakugumi.wire.message import FAILED, OK
+from wakugumi.wire.untrusted import JsonReader, Unreadable
 
 if TYPE_CHECKING:
     from wakugumi.adapters.places import OnBytes
@@ -47,7 +48,7 @@ class _Head(msgspec.Struct, frozen=True, gc=False):
     status: str
 
 
-_head: Final = msgspec.json.Decoder(_Head)
+_head: Final = JsonReader(_Head)
 
 
 class OutFolder:
@@ -87,8 +88,8 @@ class OutFolder:
         """Is the result with this key there, and OK?"""
         try:
             with open(os.path.join(self.path, out, RECORD), "rb") as file:
-                head = _head.decode(file.read())
-        except (OSError, ValueError):
+                head = _head.read(file.read())
+        except (OSError, Unreadable):
             return False
         return head.status == OK and head.key == key
 

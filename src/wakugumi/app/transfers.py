@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,7 @@ async def shown(grid: Grid, files: object, more: Callable[[], str] = str) -> Asy
         return
     tasks = Tasks()
     view = Bars() if is_drawable(sys.stderr) else Lines(monotonic(), more)
-    tasks.start(_watch(grid, view), name="progress of transfers")
+    tasks.start_loop(partial(_watch, grid, view), name="progress of transfers")
     try:
         yield
     finally:

@@ -20,7 +20,6 @@ import msgspec
 
 from wakugumi.core.job import JobId, Verdict, WorkerId
 from wakugumi.core.subject import Pattern, Subject
-from wakugumi.errors import PeerError
 
 PARTS: Final = "parts"
 """The code of the verdict that is a broadcast's result: it is OK, and its text is the list."""
@@ -58,8 +57,5 @@ def list_of(parts: Sequence[Part]) -> Verdict:
 
 
 def read_list(text: str) -> list[Part]:
-    """Raises PeerError."""
-    try:
-        return msgspec.json.decode(text, type=list[Part])
-    except msgspec.MsgspecError as error:
-        raise PeerError(f"the list of a broadcast's parts cannot be read: {error}") from None
+    """What `list_of` wrote. A list that came over a connection is read by `wire/message.py`."""
+    return msgspec.json.decode(text, type=list[Part])

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from wakugumi.core.broadcast import SILENT, Part, read_list
+from wakugumi.core.broadcast import SILENT, Part
 from wakugumi.core.failover_events import LeaderNo
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.errors import PeerError, Refused
 from wakugumi.roles.job import Job
 from wakugumi.roles.result import Result, refused_result
+from wakugumi.wire import message as ms
 
 if TYPE_CHECKING:
     from wakugumi.roles.session import Session
@@ -136,7 +137,7 @@ class Broadcast:
 
 
 async def _list_of(one: Asked) -> list[Part]:
-    return read_list((await one.job).check().stdout)
+    return ms.read_parts((await one.job).check().stdout)
 
 
 def _key(part: Part) -> JobId:

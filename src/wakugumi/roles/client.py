@@ -53,6 +53,7 @@ from wakugumi.roles.uploads import Transfer
 from wakugumi.roles.window import Results, Window
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
+from wakugumi.wire.untrusted import Unreadable, read_json
 
 LEADER_PORT: Final = 5000
 _TURN_AFTER_BYTES: Final = 256 * KIB
@@ -450,8 +451,8 @@ class Grid:
             no = ms.read_refusal(answer.payload)
             raise Refused(no.code, no.message)
         try:
-            return msgspec.json.decode(answer.payload, type=_ANSWERS[type(question)])
-        except msgspec.MsgspecError as error:
+            return read_json(answer.payload, _ANSWERS[type(question)])
+        except Unreadable as error:
             raise PeerError(f"the leader's answer cannot be read: {error}") from None
 
     def status(self) -> Status:

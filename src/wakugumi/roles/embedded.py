@@ -26,6 +26,7 @@ from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker
+from wakugumi.wire.untrusted import read_json
 
 log = logging.getLogger("wakugumi.embedded")
 
@@ -61,7 +62,7 @@ class ProgramsOfPath(Programs):
 
 def main(text: str) -> None:
     """The whole life of the child."""
-    settings = msgspec.json.decode(text, type=Settings)
+    settings = read_json(text, Settings)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     for file in (settings.socket, settings.lifeline):
         os.set_inheritable(file, False)  # The programs of jobs have no business with them.

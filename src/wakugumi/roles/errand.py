@@ -45,6 +45,7 @@ from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, JobRequest, JobResult
 from wakugumi.wire.multipart import FORM_DATA, encode_head, encode_tail
 from wakugumi.wire.run_query import run_query
+from wakugumi.wire.untrusted import Unreadable, read_json
 
 log = logging.getLogger("wakugumi.nodes")
 
@@ -278,8 +279,8 @@ def _open(blobs: LeaderBlobs, ref: BlobRef) -> int:
 
 def _problem_of(body: bytes) -> _Problem:
     try:
-        return msgspec.json.decode(body, type=_Problem)
-    except (ValueError, RecursionError):
+        return read_json(body, _Problem)
+    except Unreadable:
         return _Problem()
 
 

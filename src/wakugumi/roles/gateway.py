@@ -6,7 +6,8 @@
 
 Whoever holds a row forwards it, and the first accepted result stays. A synchronous job that finds no group leaves no
 row; an asynchronous one was accepted for good, and is offered until a group takes it. What a dead gateway had is taken
-over by another (`roles/gateway_keeper.py`).
+over by another (`roles/gateway_keeper.py`). What fails here in a way that nobody foresaw is logged, and the job is
+forwarded anew, a few times; a job that nobody sees to all the same is found by the keeper, and queued again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import logging
 import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -26,7 +28,13 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.job import JobId
 from wakugumi.core.meters import Counter, Timing
 from wakugumi.errors import Lost, Refused
-from wakugumi.limits import FULL_RETRY_FIRST_S, GATEWAY_AGAIN_MAX_S, GATEWAY_FORWARDS_MAX, RESULT_BYTES_MAX
+from wakugumi.limits import (
+    FULL_RETRY_FIRST_S,
+    GATEWAY_AGAIN_MAX_S,
+    GATEWAY_CRASHES_MAX,
+    GATEWAY_FORWARDS_MAX,
+    RESULT_BYTES_MAX,
+)
 from wakugumi.roles.gateway_form import job_s_of
 from wakugumi.roles.gateway_forward import Forwarder, NoBody, NoGroup, Parcel, Problem
 from wakugumi.roles.gateway_groups import GroupAnswer, GroupCalls
@@ -94,6 +102,30 @@ class Flight:
             self._outcome = asyncio.get_running_loop().create_future()
 
 
+class JobQueue:
+    """Jobs in line, each once. Whether one is in it is known at once, however many there are."""
+
+    def __init__(self) -> None:
+        self._line: deque[JobId] = deque()
+        self._members: set[JobId] = set()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._members
+
+    def append(self, job: JobId) -> None:
+        if job not in self._members:
+            self._members.add(job)
+            self._line.append(job)
+
+    def popleft(self) -> JobId:
+        job = self._line.popleft()
+        self._members.remove(job)
+        return job
+
+
 class Gateway:
     """One of the gateways of a store."""
 
@@ -103,7 +135,7 @@ class Gateway:
         self.spools = spools
         self.calls = calls
         self.flights: dict[JobId, Flight] = {}
-        self.queue: deque[JobId] = deque()
+        self.queue = JobQueue()
         """Asynchronous jobs of ours that no flight has yet."""
         self.is_stopping = False
         self.forwarder = Forwarder(calls)
@@ -111,13 +143,20 @@ class Gateway:
             "wakugumi_gateway_jobs_total", "Jobs that this gateway forwarded, by outcome.", "outcome"
         )
         self.took = Timing("wakugumi_gateway_job_seconds", "From the first group to the outcome.")
-        self._async_flights = 0
+        self._forwarding: dict[JobId, int] = {}
+        """Asynchronous jobs that were taken out of the queue and have not ended, be it well or not."""
+        self._crashes: dict[JobId, int] = {}
+        """How often forwarding a job failed in a way that nobody foresaw."""
         self._entering: set[JobId] = set()
         """Jobs whose rows are being claimed here, and whose flights have not begun."""
         self._tasks = Tasks()
 
     def start(self, look_s: float) -> None:
-        self._tasks.start(self._look_often(look_s), name="look for jobs that ended elsewhere")
+        self._tasks.start_loop(partial(self._look_often, look_s), name="look for jobs that ended elsewhere")
+
+    def sees_to(self, job: JobId) -> bool:
+        """Somebody here is about to forward it, or does."""
+        return job in self.flights or job in self.queue or job in self._forwarding or job in self._entering
 
     async def enter(self, new: Row, body: Spool, size: int | None) -> Flight | Row:
         """A synchronous job, whose body may still be on its way: a flight of ours, or the row of who forwards it."""
@@ -184,9 +223,10 @@ class Gateway:
 
     def pump(self) -> None:
         """Forward asynchronous ones, as many as may be at once."""
-        while self.queue and self._async_flights < GATEWAY_FORWARDS_MAX and not self.is_stopping:
-            self._async_flights += 1
-            self._tasks.start(self._forward_queued(self.queue.popleft()), name="forward")
+        while self.queue and len(self._forwarding) < GATEWAY_FORWARDS_MAX and not self.is_stopping:
+            job = self.queue.popleft()
+            self._forwarding[job] = self._forwarding.get(job, 0) + 1
+            self._tasks.start(self._forward_queued(job), name="forward")
 
     async def give_up(self, flight: Flight) -> None:
         """Its body will never be whole."""
@@ -244,7 +284,13 @@ class Gateway:
     async def _forward_queued(self, job: JobId) -> None:
         try:
             row = await self.store.get(job)
-            if row is None or row.is_final or row.owner != self.owner or row.body is None or job in self.flights:
+            if row is None or row.is_final or row.owner != self.owner:
+                self._crashes.pop(job, None)
+                return
+            if job in self.flights:
+                return
+            if row.body is None:
+                await self._end(row, lambda row: _failed(row, Problem(500, "input-lost", "the row has no body")))
                 return
             flight = self._start(Flight(row, self._parcel_of(row, row.body), None))
             assert flight.task is not None
@@ -254,7 +300,10 @@ class Gateway:
             await asyncio.sleep(GATEWAY_AGAIN_MAX_S)
             self.queue.append(job)
         finally:
-            self._async_flights -= 1
+            if self._forwarding[job] > 1:
+                self._forwarding[job] -= 1
+            else:
+                del self._forwarding[job]
             self.pump()
 
     def _parcel_of(self, row: Row, body: Content) -> Parcel:
@@ -278,11 +327,29 @@ class Gateway:
             if flight.row.is_async:
                 await asyncio.sleep(GATEWAY_AGAIN_MAX_S)
             await self._abandon(flight)
+        except Exception as error:
+            await self._crashed(flight, error)
         finally:
             del self.flights[flight.row.job]
             flight.tell(GONE)
             if flight.body is not None:
                 flight.body.close()
+
+    async def _crashed(self, flight: Flight, error: Exception) -> None:
+        """Nobody foresaw this. The job may still be done: it is forwarded anew, but not for ever."""
+        job = flight.row.job
+        log.error("job %s could not be forwarded", flight.row.name, exc_info=error)
+        problem = Problem(500, "worker-error", f"the gateway failed: {error!r}"[:500], "the gateway's log has more")
+        flight.take_back()
+        flight.tell(problem)
+        crashes = self._crashes.pop(job, 0) + 1
+        if flight.row.is_async and crashes >= GATEWAY_CRASHES_MAX:
+            await self._fail(flight, problem)
+            return
+        if flight.row.is_async:
+            self._crashes[job] = crashes
+            await asyncio.sleep(min(FULL_RETRY_FIRST_S * 2**crashes, GATEWAY_AGAIN_MAX_S))
+        await self._abandon(flight)
 
     async def _carry(self, flight: Flight) -> Outcome:
         """Until there is an outcome. An asynchronous job waits for a group as long as it takes."""
@@ -363,24 +430,22 @@ class Gateway:
             answered.body.close()
         state = FAILED if answered.head.get("Waku-Status") == "FAILED" else DONE
         kept = await self._end(
-            flight, lambda row: replace(row, state=state, status=200, head=answered.head, answer=content, body=None)
+            flight.row,
+            lambda row: replace(row, state=state, status=200, head=answered.head, answer=content, body=None),
         )
         if kept is None or kept.answer is not content:
             self._drop({content.file})
         return answered._replace(body=content) if kept is None else outcome_of(kept)
 
     async def _fail(self, flight: Flight, problem: Problem) -> Outcome:
-        told = {"code": problem.code, "detail": problem.detail, "hint": problem.hint}
         if not flight.row.is_async and problem.code in NOT_A_JOB and await self.store.remove(flight.row):
             return problem
-        kept = await self._end(
-            flight, lambda row: replace(row, state=FAILED, status=problem.status, head=told, body=None)
-        )
+        kept = await self._end(flight.row, lambda row: _failed(row, problem))
         return problem if kept is None else outcome_of(kept)
 
-    async def _end(self, flight: Flight, end: Callable[[Row], Row]) -> Row | None:
+    async def _end(self, row: Row, end: Callable[[Row], Row]) -> Row | None:
         """The row as it has ended; None if there is none any more."""
-        row = flight.row
+        self._crashes.pop(row.job, None)
         while True:
             try:
                 if (kept := await self.store.replace(row, end(row))) is not None:
@@ -434,6 +499,11 @@ def outcome_of(row: Row) -> Outcome:
     if row.answer is None:
         return Problem(row.status, row.head.get("code", ""), row.head.get("detail", ""), row.head.get("hint", ""))
     return Answered(row.status, row.head, row.answer.size, row.answer)
+
+
+def _failed(row: Row, problem: Problem) -> Row:
+    told = {"code": problem.code, "detail": problem.detail, "hint": problem.hint}
+    return replace(row, state=FAILED, status=problem.status, head=told, body=None)
 
 
 def _parcel(row: Row, size: int | None, body: Callable[[], bytes | AsyncIterator[bytes]]) -> Parcel:

@@ -23,6 +23,7 @@ from wakugumi.core.meters import Counter
 from wakugumi.errors import CODES, Lost, Refused, hint_for
 from wakugumi.limits import GATEWAY_RETRY_AFTER_MAX_S, GATEWAY_RETRY_AFTER_S, KIB
 from wakugumi.roles.gateway_groups import GroupAnswer, GroupCalls
+from wakugumi.wire.untrusted import Unreadable, read_json
 
 T = TypeVar("T")
 
@@ -189,8 +190,8 @@ def _problem(status: int, data: bytes) -> Problem:
     if status < 400:
         return Problem(502, "bad-result", f"the group says {status}, which is no answer to a job")
     try:
-        told = msgspec.json.decode(data, type=_Problem)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        told = read_json(data, _Problem)
+    except Unreadable:
         told = _Problem()
     if told.code not in CODES:
         told.code = "bad-request" if status < 500 else "worker-error"

@@ -14,14 +14,16 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.groups import Capacity, Groups
-from wakugumi.errors import Lost
+from wakugumi.errors import Lost, PeerError
 from wakugumi.limits import GATEWAY_SILENCE_S, GATEWAY_TRY_S, GROUP_ANSWER_S, GROUP_POLL_S, KIB
+from wakugumi.wire.untrusted import JsonReader
 
 if TYPE_CHECKING:
     from wakugumi.adapters.calls import Answer
@@ -78,7 +80,7 @@ class _Wait:
         self.is_sent_away = False
 
 
-_decode: Final = msgspec.json.Decoder(_Said).decode
+_said: Final = JsonReader(_Said)
 
 
 class GroupCalls:
@@ -112,7 +114,7 @@ class GroupCalls:
 
     def start(self) -> None:
         for name in self.groups.by_name:
-            self._tasks.start(self._poll(name), name=f"poll {name}")
+            self._tasks.start_loop(partial(self._poll, name), name=f"poll {name}")
 
     def order(self, key: str) -> list[str]:
         return self.groups.order(key, self._clock())
@@ -199,10 +201,14 @@ class GroupCalls:
                 async with asyncio.timeout(self._answer_s):
                     said = await self._ask(name)
                 self.groups.polled(name, said, self._clock())
-            except (Lost, TimeoutError, msgspec.MsgspecError) as error:
+            except (Lost, TimeoutError, PeerError) as error:
                 self.groups.missed(name)
                 why = f"no answer within {self._answer_s:g} s" if isinstance(error, TimeoutError) else str(error)
                 log.debug("the group %s does not answer: %s", name, why)
+            except Exception as error:
+                self.groups.missed(name)  # Whatever it was, there is no answer.
+                why = repr(error)
+                log.exception("the group %s cannot be asked", name)
             if self.groups.is_gone(name) != was_gone:
                 log.warning("the group %s is %s", name, "back" if was_gone else f"gone: {why}")
             self._send_away(name)
@@ -213,7 +219,7 @@ class GroupCalls:
             data = await answer.read(_SAID_BYTES_MAX)
             if answer.status != 200:
                 raise Lost(f"it says {answer.status}")
-        said = _decode(data)
+        said = _said.read(data)
         free = max(0, said.limit - said.running) if said.free is None else said.free
         return Capacity(said.running, said.limit, said.queued, free)
 

@@ -1,5 +1,5 @@
-"""What does a gateway do while nobody asks? It renews its lease, takes over what a dead gateway had, and drops what is
-old: rows and their files, the oldest first, and files that no row names.
+"""What does a gateway do while nobody asks? It renews its lease, takes over what a dead gateway had, finds jobs of its
+own that nobody sees to, and drops what is old: rows and their files, the oldest first, and files that no row names.
 """
 
 from __future__ import annotations
@@ -7,11 +7,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
-from wakugumi.adapters.shared import Row, Totals
+from wakugumi.adapters.shared import OpenJob, Row, Totals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.job import JobId
 from wakugumi.errors import Refused
@@ -21,11 +22,14 @@ from wakugumi.limits import (
     GATEWAY_KEPT_S,
     GATEWAY_LEASE_S,
     GATEWAY_QUEUE_MAX,
+    GATEWAY_STRANDED_S,
 )
 from wakugumi.roles.gateway import Gateway
 
 log = logging.getLogger("wakugumi.gateway")
 
+_WATCHED_SHARE: Final = 0.02
+"""Of the loop's time, for looking at all open jobs again and again."""
 _AT_ONCE: Final = 50
 """Rows that are looked at in one go: others wait meanwhile."""
 _SWEEP_S: Final = 30.0
@@ -47,6 +51,7 @@ class Keeper:
         kept_s: float = GATEWAY_KEPT_S,
         kept_bytes: int = GATEWAY_KEPT_BYTES,
         kept_max: int = GATEWAY_KEPT_MAX,
+        stranded_s: float = GATEWAY_STRANDED_S,
     ) -> None:
         self._gateway = gateway
         self._store = gateway.store
@@ -54,10 +59,15 @@ class Keeper:
         self._kept_s = kept_s
         self._kept_bytes = kept_bytes
         self._kept_max = kept_max
+        self._stranded_s = stranded_s
         self._tasks = Tasks()
         self.totals = Totals()
         """As last counted."""
         self.taken_over = 0
+        self.stranded = 0
+        """Jobs of ours that nobody saw to, and that were queued again."""
+        self._unseen: dict[JobId, float] = {}
+        """Open jobs of ours that nobody sees to, and since when."""
 
     async def start(self) -> None:
         """From now on the gateway lives. What the dead left is taken over while it serves. Raises Refused."""
@@ -70,7 +80,8 @@ class Keeper:
             (self._tidy, min(often_s, _TIDY_S), "the gateway's state is not tidied"),
             (self.sweep, _SWEEP_S, "old jobs are not dropped"),
         ):
-            self._tasks.start(_often(work, every_s, failed), name=work.__name__.strip("_"))
+            self._tasks.start_loop(partial(_often, work, every_s, failed), name=work.__name__.strip("_"))
+        self._tasks.start_loop(self._watch, name="watch open jobs")
 
     async def close(self) -> None:
         """What is unfinished may be taken over at once."""
@@ -116,6 +127,54 @@ class Keeper:
         elif await self._store.replace(row, replace(row, owner=self._gateway.owner)) is not None:
             self.taken_over += 1
             self._gateway.queue.append(job)
+
+    async def _watch(self) -> None:
+        """Every open job of ours is seen to by somebody, or will be. With very many, a look takes longer: then there
+        are fewer of them."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            took_s = 0.0
+            try:
+                took_s = await self.find_stranded(clock())
+            except Refused as error:
+                log.warning("jobs that nobody sees to are not looked for: %s", error)
+            await asyncio.sleep(max(self._stranded_s / 2, took_s / _WATCHED_SHARE))
+
+    async def find_stranded(self, now: float) -> float:
+        """Queue again what nobody has seen to for long. The time it took, without that of others. Raises Refused."""
+        gateway, clock = self._gateway, asyncio.get_running_loop().time
+        unseen: dict[JobId, float] = {}
+        after: OpenJob | None = None
+        took_s = 0.0
+        while True:
+            began_at = clock()
+            found = await self._store.open_jobs(gateway.owner, _AT_ONCE, after)
+            for one in found:
+                if gateway.sees_to(one.job):
+                    continue
+                unseen[one.job] = since = self._unseen.get(one.job, now)
+                if now - since >= self._stranded_s:
+                    del unseen[one.job]
+                    await self._see_to(one.job)
+            took_s += clock() - began_at
+            if len(found) < _AT_ONCE:
+                break
+            after = found[-1]
+            await asyncio.sleep(0)
+        self._unseen = unseen
+        gateway.pump()
+        return took_s
+
+    async def _see_to(self, job: JobId) -> None:
+        row = await self._store.get(job, contents=False)
+        if row is None or row.is_final or row.owner != self._gateway.owner or self._gateway.sees_to(job):
+            return
+        if not row.is_async:  # Its client has left, or asks anew.
+            await self._store.remove(row)
+            return
+        log.error("nobody saw to job %s for %g s: it is forwarded anew", row.name, self._stranded_s)
+        self.stranded += 1
+        self._gateway.queue.append(job)
 
     async def _tidy(self) -> None:
         await self._store.tidy()

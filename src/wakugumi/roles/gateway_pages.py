@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -43,6 +45,7 @@ from wakugumi.roles.http_job import JobForm, job_of
 log = logging.getLogger("wakugumi.gateway")
 
 _JSON: Final = "application/json"
+_EXIT_CODE: Final = re.compile("-?[0-9]{1,9}")
 _LOOK_FIRST_S: Final = 0.01
 _LOOK_MAX_S: Final = 0.25
 """How often a row of another gateway is looked at by who waits for it: at first often, then less."""
@@ -86,7 +89,7 @@ class GatewayPages:
         ]
 
     def start(self, look_s: float) -> None:
-        self._tasks.start(self._look_often(look_s), name="look who left")
+        self._tasks.start_loop(partial(self._look_often, look_s), name="look who left")
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -338,7 +341,7 @@ def told(row: Row) -> dict[str, Any]:
         if (reason := row.head.get("Waku-Reason")) is not None:
             said["reason"] = reason
         if (code := row.head.get("Waku-Exit-Code")) is not None:
-            said["exit_code"] = int(code) if code.lstrip("-").isdigit() else code
+            said["exit_code"] = int(code) if _EXIT_CODE.fullmatch(code) else code
         said["result"] = f"/result/{row.name}"
     return said
 

@@ -148,6 +148,7 @@ class GatewayServer:
         yield counter(
             "wakugumi_gateway_taken_over_total", "Jobs taken over from dead gateways.", self.keeper.taken_over
         )
+        yield counter("wakugumi_gateway_stranded_total", "Jobs that nobody saw to, queued again.", self.keeper.stranded)
         yield self.gateway.outcomes.family()
         yield self.gateway.took.family()
         yield self.gateway.forwarder.failovers.family()

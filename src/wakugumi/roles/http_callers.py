@@ -120,7 +120,7 @@ class HttpCallers:
         self._leader.insiders[counter.conn] = counter
         self._leader.drive.post(ev.ClientJoined(counter.conn, client, self._cap, receipts=True, heartbeats=False))
         if self._looking is None:
-            self._looking = self._tasks.start(self._look_after(), name="callers by HTTP")
+            self._looking = self._tasks.start_loop(self._look_after, name="callers by HTTP")
         return counter
 
     async def _look_after(self) -> None:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from wakugumi.adapters.blobs import BlobStore
@@ -95,7 +96,7 @@ class LeaderBlobs:
     def begin(self) -> None:
         """Look after the place from now on, inside a running loop."""
         if self.store is not None and self._sweeps:
-            self._tasks.start(self._sweep_for_ever(self.store), name="sweep blobs")
+            self._tasks.start_loop(partial(self._sweep_for_ever, self.store), name="sweep blobs")
 
     async def close(self) -> None:
         await self._tasks.close()

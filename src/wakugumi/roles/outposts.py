@@ -46,6 +46,7 @@ from wakugumi.limits import (
 from wakugumi.roles.errand import Ended, Errand, GivenBack, Outcome
 from wakugumi.roles.node_result import readable
 from wakugumi.wire import message as ms
+from wakugumi.wire.untrusted import Unreadable, read_json
 
 if TYPE_CHECKING:
     import ssl
@@ -132,8 +133,8 @@ class Outpost:
         """What it was given in an earlier life of the leader."""
         self.conn = ConnId(0)
         self._join(leader.jobs_of(self.id))
-        self._tasks.start(self._watch(), name=f"node {node.url}")
-        self._tasks.start(self._listen(), name=f"silence of node {node.url}")
+        self._tasks.start_loop(self._watch, name=f"node {node.url}")
+        self._tasks.start_loop(self._listen, name=f"silence of node {node.url}")
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -335,8 +336,8 @@ class Outpost:
         if answer.status != 200:
             raise PeerError(f"{url} answered with status {answer.status}")
         try:
-            capacity = msgspec.json.decode(body, type=_Capacity)
-        except (ValueError, RecursionError):
+            capacity = read_json(body, _Capacity)
+        except Unreadable:
             raise PeerError(f"{url} answered with something that is no capacity") from None
         if capacity.running < 0 or capacity.limit < 0:
             raise PeerError(f"{url} answered with numbers below zero")

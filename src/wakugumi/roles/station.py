@@ -248,7 +248,7 @@ class Station:
         ends: set[asyncio.Future[Any]] = {self._drive.failed}
         ends.add(tasks.start(self._stopped.wait(), name="worker stopped"))
         if self.link is not None:
-            ends.add(tasks.start(self.link.stay_linked(), name="worker's connection"))
+            ends.add(tasks.start_loop(self.link.stay_linked, name="worker's connection"))
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in done:

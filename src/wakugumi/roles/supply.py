@@ -206,9 +206,12 @@ class Supply:
             self.folder.let_go(ref.sha256, held)
 
     def _sweep(self) -> None:
-        self.folder.sweep(time.time())
-        if self.folder.has_trash:
-            self._threads.submit(self.folder.empty_trash)
+        try:
+            self.folder.sweep(time.time())
+            if self.folder.has_trash:
+                self._threads.submit(self.folder.empty_trash)
+        except Exception:
+            log.exception("the cache could not be swept")
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     # What the leader is told.

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from wakugumi.core.broadcast import Part
 from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.questions import Question
 from wakugumi.errors import PeerError, Refused
@@ -26,6 +27,7 @@ from wakugumi.limits import (
     WORKER_NAME_CHARS_MAX,
 )
 from wakugumi.wire.frame import NO_ID, Frame
+from wakugumi.wire.untrusted import JsonReader, Unreadable, read_json
 
 T = TypeVar("T")
 
@@ -340,27 +342,25 @@ _encoder: Final = msgspec.json.Encoder()
 encode: Final = _encoder.encode
 """Any of the records above, or an answer to a question, as JSON."""
 
-_submit_head: Final = msgspec.json.Decoder(SubmitHead)
-_assign_head: Final = msgspec.json.Decoder(AssignHead)
-_ack_head: Final = msgspec.json.Decoder(AckHead)
-_printed: Final = msgspec.json.Decoder(Printed)
-_request: Final = msgspec.json.Decoder(JobRequest)
-_result: Final = msgspec.json.Decoder(JobResult)
-_question: Final[msgspec.json.Decoder[Question]] = msgspec.json.Decoder(Question)
+_submit_head: Final = JsonReader(SubmitHead)
+_assign_head: Final = JsonReader(AssignHead)
+_ack_head: Final = JsonReader(AckHead)
+_printed: Final = JsonReader(Printed)
+_request: Final = JsonReader(JobRequest)
+_result: Final = JsonReader(JobResult)
+_question: Final[JsonReader[Question]] = JsonReader(Question)  # type: ignore[arg-type]
+_parts: Final = JsonReader(list[Part])
 
 _ACK_OF_NOTHING: Final = AckHead(OK)
-
-_UNREADABLE: Final = (ValueError, RecursionError)
-"""What decoding raises: msgspec's errors are ValueErrors, and JSON may be nested deeper than anyone can follow."""
 
 
 def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
     """The job's id and routing fields. The payload's id wins over the frame's (F9). Raises Refused."""
     try:
-        head = _submit_head.decode(frame.payload)
+        head = _submit_head.read(frame.payload)
         job_id = parse_job_id(head.job_id) if head.job_id else JobId(frame.msg_id)
-    except _UNREADABLE as error:
-        raise Refused("bad-request", f"the payload is not a job request: {_brief(error)}") from None
+    except ValueError as error:
+        raise Refused("bad-request", f"the payload is not a job request: {error}") from None
     if job_id == NO_ID:
         raise Refused("bad-request", "the job has no id")
     return job_id, head
@@ -372,8 +372,8 @@ def read_slots(payload: bytes) -> int:
     if b"Slots" not in payload and rb"\u00" not in payload:
         return 1
     try:
-        return min(max(_assign_head.decode(payload).slots, 1), CREDIT_MAX)
-    except _UNREADABLE:
+        return min(max(_assign_head.read(payload).slots, 1), CREDIT_MAX)
+    except Unreadable:
         return 1  # It will fail as what it is, a request that cannot be read.
 
 
@@ -382,16 +382,16 @@ def read_ack(payload: bytes) -> AckHead:
     if not payload:
         return _ACK_OF_NOTHING
     try:
-        return _ack_head.decode(payload)
-    except _UNREADABLE as error:
-        raise Refused("bad-result", f"the worker's answer is not a result: {_brief(error)}") from None
+        return _ack_head.read(payload)
+    except Unreadable as error:
+        raise Refused("bad-result", f"the worker's answer is not a result: {error}") from None
 
 
 def output_tail(payload: bytes) -> str:
     """The end of what a FAILED result printed: its stderr or, without any, its stdout. Empty if it cannot be read."""
     try:
-        printed = _printed.decode(payload)
-    except _UNREADABLE:
+        printed = _printed.read(payload)
+    except Unreadable:
         return ""
     return (printed.stderr or printed.stdout)[-OUTPUT_TAIL_CHARS_MAX:]
 
@@ -399,9 +399,9 @@ def output_tail(payload: bytes) -> str:
 def read_request(payload: bytes) -> JobRequest:
     """A whole job, as a worker needs it. Raises Refused."""
     try:
-        return _request.decode(payload)
-    except _UNREADABLE as error:
-        raise Refused("bad-request", f"the payload is not a job request: {_brief(error)}") from None
+        return _request.read(payload)
+    except Unreadable as error:
+        raise Refused("bad-request", f"the payload is not a job request: {error}") from None
 
 
 def read_result(job_id: JobId, payload: bytes) -> JobResult:
@@ -409,16 +409,16 @@ def read_result(job_id: JobId, payload: bytes) -> JobResult:
     if not payload:
         return JobResult(show_job_id(job_id), exit_code=0)
     try:
-        return _result.decode(payload)
-    except _UNREADABLE as error:
-        raise PeerError(f"the payload of Result is not a result: {_brief(error)}") from None
+        return _result.read(payload)
+    except Unreadable as error:
+        raise PeerError(f"the payload of Result is not a result: {error}") from None
 
 
 def job_has_blobs(payload: bytes) -> bool:
     """Does a job name blobs? Only its head is read: the rest may be anything, and is none of a leader's business."""
     try:
-        return _says_blobs(payload) and any(file.sha256 for file in _submit_head.decode(payload).files or ())
-    except _UNREADABLE:
+        return _says_blobs(payload) and any(file.sha256 for file in _submit_head.read(payload).files or ())
+    except Unreadable:
         return False
 
 
@@ -427,8 +427,8 @@ def result_has_blobs(payload: bytes) -> bool:
     if not _says_blobs(payload):
         return False
     try:
-        head = _ack_head.decode(payload)
-    except _UNREADABLE:
+        head = _ack_head.read(payload)
+    except Unreadable:
         return False
     return any((head.archive_blob, head.stdout_blob, head.stderr_blob))
 
@@ -513,8 +513,8 @@ def read_missing(payload: bytes) -> list[str]:
 def read_cache_put(payload: bytes) -> str:
     """The cache id of a CachePut, cut to what an answer can quote. Empty if it cannot be read."""
     try:
-        return msgspec.json.decode(payload, type=CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
-    except _UNREADABLE:
+        return read_json(payload, CachePutHead).cache_id[:CACHE_ID_CHARS_MAX]
+    except Unreadable:
         return ""
 
 
@@ -525,9 +525,9 @@ def read_cache_result(payload: bytes) -> CachePutResult:
 def read_put(payload: bytes) -> CachePutRequest:
     """A whole CachePut, as a worker needs it. Raises Refused."""
     try:
-        return msgspec.json.decode(payload, type=CachePutRequest)
-    except _UNREADABLE as error:
-        raise Refused("bad-request", f"the payload is no cache: {_brief(error)}") from None
+        return read_json(payload, CachePutRequest)
+    except Unreadable as error:
+        raise Refused("bad-request", f"the payload is no cache: {error}") from None
 
 
 def read_source(payload: bytes) -> Source:
@@ -553,9 +553,17 @@ def read_want(payload: bytes) -> Want:
 def read_question(payload: bytes) -> Question:
     """Raises Refused: a question of another version hurts only the one who asked."""
     try:
-        return _question.decode(payload)
-    except _UNREADABLE as error:
-        raise Refused("unknown-question", f"the leader does not know this question: {_brief(error)}") from None
+        return _question.read(payload)
+    except Unreadable as error:
+        raise Refused("unknown-question", f"the leader does not know this question: {error}") from None
+
+
+def read_parts(text: str) -> list[Part]:
+    """The parts of a broadcast, which are its result. Raises PeerError."""
+    try:
+        return _parts.read(text)
+    except Unreadable as error:
+        raise PeerError(f"the list of a broadcast's parts cannot be read: {error}") from None
 
 
 def write_refusal(code: str, text: str) -> bytes:
@@ -578,12 +586,6 @@ def unpack_ids(payload: bytes) -> Sequence[JobId]:
 
 def _read(record: type[T], payload: bytes, name: str) -> T:
     try:
-        return msgspec.json.decode(payload, type=record)
-    except _UNREADABLE as error:
-        raise PeerError(f"the payload of {name} cannot be read: {_brief(error)}") from None
-
-
-def _brief(error: ValueError | RecursionError) -> str:
-    """Some errors quote what they did not like, at whatever length it came."""
-    text = str(error)
-    return text if len(text) <= 200 else f"{text[:200]}…"
+        return read_json(payload, record)
+    except Unreadable as error:
+        raise PeerError(f"the payload of {name} cannot be read: {error}") from None

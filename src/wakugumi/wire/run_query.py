@@ -21,6 +21,7 @@ from wakugumi.core.wants import Wants
 from wakugumi.limits import RUN_QUERY_BYTES_MAX
 from wakugumi.wire.message import JobRequest
 from wakugumi.wire.percent import percent_encoded
+from wakugumi.wire.untrusted import JsonReader, Unreadable
 
 _NOTHING: Final = Wants()
 _SIMPLE: Final = Wants(simple=True)
@@ -43,7 +44,7 @@ class _Told(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     broadcast_s: float | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Told).decode
+_told: Final = JsonReader(_Told)
 
 
 def marked(wants: Wants | None, payload: bytes, *, by_http: bool = False) -> Wants | None:
@@ -52,8 +53,8 @@ def marked(wants: Wants | None, payload: bytes, *, by_http: bool = False) -> Wan
     if by_http:
         wants = msgspec.structs.replace(wants or _NOTHING, by_http=True)
     try:
-        told = _decode(payload)
-    except (ValueError, RecursionError):
+        told = _told.read(payload)
+    except Unreadable:
         return wants  # It will fail as what it is, a request that cannot be read.
     simple = not _why_not(told)
     unnamed = not told.exec_name and (simple or by_http)
@@ -67,8 +68,8 @@ def marked(wants: Wants | None, payload: bytes, *, by_http: bool = False) -> Wan
 def why_not_simple(payload: bytes) -> str:
     """Why no node could be told this job; empty if one could, or if it cannot be read."""
     try:
-        return _why_not(_decode(payload))
-    except (ValueError, RecursionError):
+        return _why_not(_told.read(payload))
+    except Unreadable:
         return ""
 
 
