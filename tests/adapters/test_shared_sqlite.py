@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -153,3 +157,141 @@ async def test_a_file_of_the_first_version_is_brought_up_to_this_one(
     assert await new.get(kept.job) == kept
     assert await new.orphans(10) == [kept.job]
     await new.close()
+
+
+@pytest.mark.spec("G5")
+async def test_a_step_of_the_machines_clock_ends_no_lease_and_keeps_none(tmp_path: Path) -> None:
+    clocks = {"now": 1_000_000.0, "up": 50.0}
+    store = SqliteStore(tmp_path, lambda: clocks["now"], uptime=lambda: clocks["up"])
+    await store.hold("g1", 10.0)
+    row, _ = await store.add(a_row())
+    for step in (3_600.0, -7_200.0):
+        clocks["now"] += step
+        assert await store.is_held("g1")
+        assert await store.orphans(10) == []
+    clocks["up"] += 10.1
+    assert not await store.is_held("g1")
+    assert await store.orphans(10) == [row.job]
+    await store.close()
+
+
+@pytest.mark.spec("G5")
+async def test_after_the_machine_was_started_anew_no_lease_of_before_holds(tmp_path: Path) -> None:
+    before = SqliteStore(tmp_path, uptime=lambda: 1_000.0, boot="monday")
+    await before.hold("g1", 1_000.0)
+    row, _ = await before.add(a_row())
+    await before.close()
+    after = SqliteStore(tmp_path, uptime=lambda: 5.0, boot="tuesday")
+    assert not await after.is_held("g1")
+    assert await after.orphans(10) == [row.job]
+    await after.hold("g2", 10.0)
+    assert after._base.execute("SELECT owner FROM lease").fetchall() == [("g2",)]
+    await after.close()
+
+
+async def test_the_real_clock_is_the_same_in_another_process_and_is_not_the_walls(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.hold("g1", 60.0)
+    code = (
+        "import asyncio, pathlib, sys\nfrom wakugumi.adapters.shared_sqlite import SqliteStore\n"
+        "async def main():\n    store = SqliteStore(pathlib.Path(sys.argv[1]), lambda: 0.0)\n"
+        "    print(await store.is_held('g1'), await store.is_held('g2'))\n    await store.close()\nasyncio.run(main())"
+    )
+    ask = partial(subprocess.run, [sys.executable, "-c", code, tmp_path], check=True, timeout=60, capture_output=True)
+    assert (await asyncio.to_thread(ask)).stdout.split() == [b"True", b"False"]
+    await store.close()
+
+
+@pytest.mark.parametrize("fails", [RuntimeError("can't start new thread"), MemoryError(), RecursionError()])
+async def test_a_flush_that_fails_in_an_unforeseen_way_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Exception
+) -> None:
+    store = SqliteStore(tmp_path)
+    await store.add(a_row())
+
+    def start(_thread: threading.Thread) -> None:
+        raise fails
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        async with asyncio.timeout(20):
+            told = await asyncio.gather(*(store.flush() for _ in range(3)), return_exceptions=True)
+    assert [getattr(one, "code", one) for one in told] == ["worker-error"] * 3
+    await store.flush()
+    await store.close()
+
+
+async def test_a_flush_that_is_cut_off_by_the_end_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(tmp_path)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def sync(_path: str) -> None:
+        begun.set()
+        go_on.wait(20)
+
+    monkeypatch.setattr(shared_sqlite, "_sync", sync)
+    waiting = asyncio.get_running_loop().create_task(store.flush())
+    await asyncio.to_thread(begun.wait, 20)
+    await store._tasks.close()
+    with pytest.raises(Refused, match="closed"):
+        await waiting
+    go_on.set()
+    await store.close()
+
+
+async def test_who_ends_while_a_thread_counts_leaves_no_connection_open(tmp_path: Path) -> None:
+    """The thread may use it, may be about to, or may have ended: it is closed once, and never under the thread."""
+    for turn in range(20):
+        store = SqliteStore(tmp_path)
+        begun, go_on = threading.Event(), threading.Event()
+
+        def slow(begun: threading.Event = begun, go_on: threading.Event = go_on) -> None:
+            begun.set()
+            go_on.wait(20)
+
+        counting = asyncio.get_running_loop().create_task(store._do_aside(slow))
+        await asyncio.sleep(0)
+        if turn % 2:
+            await asyncio.to_thread(begun.wait, 20)
+        counting.cancel()
+        with suppress(asyncio.CancelledError):
+            await counting
+        await store.close()
+        go_on.set()
+        for thread in threading.enumerate():
+            if thread.name == "state":
+                await asyncio.to_thread(thread.join, 20)
+        assert _is_closed(store._aside)
+        assert _is_closed(store._base)
+
+
+async def test_a_store_that_cannot_be_opened_leaves_no_connection_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def noted(*args: object, **more: object) -> sqlite3.Connection:
+        made.append(connect(*args, **more))  # type: ignore[call-overload]
+        return made[-1]
+
+    def fails(_folder: Path) -> None:
+        if len(made) > 1:
+            raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    monkeypatch.setattr(shared_sqlite, "sync_folder", fails)
+    with pytest.raises(ConfigError):
+        SqliteStore(tmp_path)
+    assert len(made) == 2
+    assert all(_is_closed(one) for one in made)
+
+
+def _is_closed(base: sqlite3.Connection) -> bool:
+    try:
+        base.execute("SELECT 1")
+    except sqlite3.ProgrammingError:
+        return True
+    return False

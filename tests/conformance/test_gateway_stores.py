@@ -31,7 +31,7 @@ Opens = Callable[[], Awaitable[GatewayStore]]
 
 
 async def sqlite(folder: Path, clock: Clock) -> GatewayStore:
-    return SqliteStore(folder, clock)
+    return SqliteStore(folder, clock, uptime=clock)
 
 
 STORES: dict[str, Callable[[Path, Clock], Awaitable[GatewayStore]]] = {"sqlite": sqlite}

@@ -36,7 +36,7 @@ class Store(SqliteStore):
         self.held = self.counted = self.looked = self.got = 0
         self.step_s = 0.0
         """What passes with each look for orphans."""
-        super().__init__(folder, lambda: self.now)
+        super().__init__(folder, lambda: self.now, uptime=lambda: self.now)
 
     async def get(self, job: JobId, *, contents: bool = True) -> Row | None:
         self.got += 1

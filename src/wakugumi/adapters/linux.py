@@ -3,6 +3,7 @@
     /proc        who is whose child, which job it belongs to, what it uses     missing: nobody is known
     prctl        orphans come to us; we learn of our parent's death            missing: False
     posix_spawn  starts a program for 60 µs less of our time than `Popen`      missing: `Popen`
+    boot_id      which start of the machine this is                            missing: empty
     rlimits      how many files we may open                                    missing: as many as we like
 
 A process id may be used anew as soon as its parent has taken note of its death. So only two kinds of ids are ever
@@ -18,6 +19,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from wakugumi.limits import CONNECTION_FILES_SHARE, CONNECTIONS_MAX
@@ -63,6 +65,14 @@ def stop_being_subreaper() -> bool:
 def ask_for_parent_death(number: int) -> bool:
     """This signal comes to us when our parent dies."""
     return _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def boot_id() -> str:
+    """Of this start of the machine, the same to all of its processes and never again; empty if nobody knows."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def raise_open_files() -> int:

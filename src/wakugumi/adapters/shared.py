@@ -3,8 +3,8 @@
     queued ──► running(group) ──► done | failed          a failed job that is submitted again gets a new row
 
 Three rules make a store, whatever it is built on. A row is changed only by who knows its version (compare-and-set), so
-the first accepted result wins. A row belongs to its owner as long as that gateway's lease holds, by the clock of the
-store and no other. What is written is seen by all at once, and survives power loss after `flush`.
+the first accepted result wins. A row belongs to its owner as long as that gateway's lease holds, by a clock of the
+store that nobody sets. What is written is seen by all at once, and survives power loss after `flush`.
 
 Contents of more than SPOOL_MEMORY_BYTES are files of a folder that all gateways see (`adapters/spool.py`); a row names
 them. `tests/conformance/test_gateway_stores.py` is what every store must pass.

@@ -3,7 +3,11 @@
 Calls are made in the loop itself: with a write-ahead log and no wait for the disk one takes some 50 µs, less than the
 way to a thread and back. Only `flush` waits for the disk, in a thread, outside of every transaction, once for all who
 ask meanwhile: the write-ahead log alone is flushed, and what was moved from it into the file was flushed there before.
-Moving is `tidy`'s, on a connection of its own, so that no commit ever does it. The clock of the store is the machine's.
+Moving is `tidy`'s, on a connection of its own, so that no commit ever does it.
+
+Leases are told by the time since the machine was started, and are good for that start alone: whoever sets the machine's
+clock ends no lease, and after a restart all of them are over. What people read and what ages for days has the machine's
+clock.
 
 SQLite alone opens the file. Whoever closes a file lets go of all locks that its process has on it, and those keep a
 gateway that ends from removing the write-ahead log under the others.
@@ -18,6 +22,7 @@ import math
 import os
 import sqlite3
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +31,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.journal_file import BUSY_TIMEOUT_S, SQL_ERRORS, is_full, make_folder, sync_folder
+from wakugumi.adapters.linux import boot_id
 from wakugumi.adapters.shared import DONE, FAILED, QUEUED, RUNNING, Content, OpenJob, Row, Totals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.threads import beside
@@ -54,6 +60,11 @@ _MIGRATIONS: Final = (
         # The oldest of an owner are found without sorting all that it has.
         "DROP INDEX open_jobs",
         "CREATE INDEX open_jobs ON job(owner, accepted_at, state) WHERE state < 2",
+    ),
+    (
+        # A gateway of an earlier version that still runs on this file renews no lease and takes over nothing.
+        "DROP TABLE gateway",
+        "CREATE TABLE lease(owner TEXT PRIMARY KEY, boot TEXT, until REAL)",
     ),
 )
 """What makes version n of version n - 1, in order; the version of a file is `PRAGMA user_version`."""
@@ -94,18 +105,36 @@ _decode: Final = msgspec.msgpack.Decoder(_Told).decode
 class SqliteStore:
     """A GatewayStore. Make it inside a running loop, and close it."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Raises ConfigError if the folder or the file cannot be used."""
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.time,
+        *,
+        uptime: Callable[[], float] | None = None,
+        boot: str | None = None,
+    ) -> None:
+        """`uptime` is a clock that nobody sets, the same in all processes of this machine until it is started anew,
+        and `boot` names that start. Raises ConfigError if the folder or the file cannot be used."""
         make_folder(folder)
         self._path = folder / FILE_NAME
         self._log = f"{self._path}-wal"
         self._clock = clock
-        self._base = _open(self._path)
-        self._aside = _open(self._path)
-        """Another connection, for what takes long: moving what is in the write-ahead log, and counting. It hinders
-        nobody."""
+        self._boot = boot_id() if boot is None else boot
+        # It stands still while the machine sleeps, as all of its gateways do: none of them is dead after that.
+        self._uptime = uptime or (time.monotonic if self._boot else time.time)
+        with contextlib.ExitStack() as undo:
+            self._base = _open(self._path)
+            undo.callback(self._base.close)
+            self._aside = _open(self._path)
+            """Another connection, for what takes long: moving what is in the write-ahead log, and counting. It hinders
+            nobody."""
+            undo.pop_all()
         self._aside_lock = asyncio.Lock()
-        self._aside_idle = True
+        self._aside_guard = threading.Lock()
+        """Held for a moment to look at the next two, and to change them."""
+        self._aside_users = 0
+        """Threads that use the other connection: one, or none. Its caller may be gone meanwhile."""
+        self._aside_over = False
         self._tasks = Tasks()
         self._flushed: asyncio.Future[None] | None = None
         """The next flush, for who wrote something since the last one began."""
@@ -153,24 +182,26 @@ class SqliteStore:
         return gone == 1
 
     async def hold(self, owner: str, lease_s: float) -> None:
-        now = self._clock()
+        now = self._uptime()
         with self._told():
-            self._base.execute("INSERT OR REPLACE INTO gateway VALUES(?, ?)", (owner, now + lease_s))
-            self._base.execute("DELETE FROM gateway WHERE until < ?", (now,))
+            self._base.execute("INSERT OR REPLACE INTO lease VALUES(?, ?, ?)", (owner, self._boot, now + lease_s))
+            self._base.execute("DELETE FROM lease WHERE boot <> ? OR until < ?", (self._boot, now))
 
     async def release(self, owner: str) -> None:
         with self._told():
-            self._base.execute("DELETE FROM gateway WHERE owner = ?", (owner,))
+            self._base.execute("DELETE FROM lease WHERE owner = ?", (owner,))
 
     async def is_held(self, owner: str) -> bool:
         with self._told():
-            found = self._base.execute("SELECT until FROM gateway WHERE owner = ?", (owner,)).fetchone()
-        return found is not None and found[0] >= self._clock()
+            found = self._base.execute("SELECT boot, until FROM lease WHERE owner = ?", (owner,)).fetchone()
+        return found is not None and found[0] == self._boot and found[1] >= self._uptime()
 
     async def orphans(self, most: int, *, but: str = "") -> list[JobId]:
         found: list[tuple[float, bytes]] = []
         with self._told():
-            living = self._base.execute("SELECT owner FROM gateway WHERE until >= ?", (self._clock(),)).fetchall()
+            living = self._base.execute(
+                "SELECT owner FROM lease WHERE boot = ? AND until >= ?", (self._boot, self._uptime())
+            ).fetchall()
             for owner in self._owners():
                 if owner != but and (owner,) not in living:
                     found += self._base.execute(
@@ -222,8 +253,9 @@ class SqliteStore:
             await asyncio.wait([self._flushing])
         await self._tasks.close()
         self._base.close()
-        async with self._aside_lock:
-            if self._aside_idle:  # otherwise a thread uses it whose caller is gone, and it ends with the process
+        with self._aside_guard:
+            self._aside_over = True
+            if not self._aside_users:
                 self._aside.close()
 
     def _owners(self) -> Iterator[str]:
@@ -252,30 +284,45 @@ class SqliteStore:
         """In a thread, on the other connection."""
 
         def run() -> T:
-            self._aside_idle = False
+            with self._aside_guard:
+                if self._aside_over:
+                    raise Refused("stopping", "the gateway's state is closed")
+                self._aside_users += 1
             try:
                 return work()
             finally:
-                self._aside_idle = True
+                self._aside_used()
 
         async with self._aside_lock:
             try:
                 return await beside(run, "state")
             except SQL_ERRORS as error:
                 raise self._refused(error) from None
-            except OSError as error:
+            except (OSError, RuntimeError) as error:
                 raise _disk_refused(error) from None
+
+    def _aside_used(self) -> None:
+        """A thread is done with it, and is perhaps the last one."""
+        with self._aside_guard:
+            self._aside_users -= 1
+            if self._aside_over and not self._aside_users:
+                self._aside.close()
 
     async def _flush(self) -> None:
         while (asked := self._flushed) is not None:
             self._flushed = None
+            failed: Refused | None = Refused("stopping", "the gateway's state is closed")
             try:
                 await beside(lambda: _sync(self._log), "flush")
-            except OSError as error:
-                asked.set_exception(_disk_refused(error))
-                asked.exception()  # Nobody may be left to hear it.
-            else:
-                asked.set_result(None)
+                failed = None
+            except Exception as error:
+                failed = _disk_refused(error)
+            finally:  # Whatever happened, nobody waits for it any longer.
+                if failed is None:
+                    asked.set_result(None)
+                else:
+                    asked.set_exception(failed)
+                    asked.exception()  # Nobody may be left to hear it.
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -306,8 +353,8 @@ def _open(path: Path) -> sqlite3.Connection:
             base.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
             base.execute("PRAGMA secure_delete = OFF")
             _make(base, path)
+            sync_folder(path.parent)
             undo.pop_all()
-        sync_folder(path.parent)
     except OSError as error:
         raise ConfigError(f"{path} cannot be used for the gateway's state: {error.strerror or error}") from None
     except SQL_ERRORS as error:
@@ -401,8 +448,10 @@ def _sync(path: str) -> None:
         os.close(file)
 
 
-def _disk_refused(error: OSError) -> Refused:
-    """Room can be made; what else a disk says is for whoever looks after it."""
+def _disk_refused(error: Exception) -> Refused:
+    """Room can be made; what else a disk says is for whoever looks after it. A machine may have no thread to spare."""
+    if not isinstance(error, OSError):
+        return Refused("worker-error", f"the gateway's state cannot be used: {error}", "the gateway's log has more")
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return _full()
     return Refused("disk", f"the gateway's disk says no: {error.strerror or error}", "look at the gateway's disk")
