@@ -472,6 +472,9 @@ GATEWAY_FORWARDS_MAX: Final = 256
 """Asynchronous jobs that a gateway has with groups at once; with the former, fewer than the calls it may make."""
 GATEWAY_QUEUE_MAX: Final = 1_000_000
 """Asynchronous jobs that wait in one gateway: some 200 bytes each."""
+GATEWAY_QUEUE_BYTES: Final = 64 * 1024 * MIB
+"""Bodies of asynchronous jobs that have not ended, of all gateways on one state together: one of the largest, or many
+small ones. `--queue-bytes` changes it. It may be exceeded by what several gateways accept within three seconds."""
 GATEWAY_CRASHES_MAX: Final = 5
 """A job that made the gateway itself fail so often, in ways that nobody foresaw, is given up as FAILED."""
 GATEWAY_STRANDED_S: Final = 10.0

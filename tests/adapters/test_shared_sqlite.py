@@ -68,7 +68,7 @@ async def test_what_is_no_file_is_left_alone(tmp_path: Path, is_link: bool) -> N
 async def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in os.listdir(tmp_path)}
-    assert modes == dict.fromkeys((FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal"), 0o600)
+    assert modes == dict.fromkeys((FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal", "reserve"), 0o600)
     await store.close()
 
 
@@ -295,3 +295,66 @@ def _is_closed(base: sqlite3.Connection) -> bool:
     except sqlite3.ProgrammingError:
         return True
     return False
+
+
+FULL_DISK = """
+import asyncio, os, pathlib, sys
+from uuid import uuid4
+from msgspec.structs import replace
+from wakugumi.adapters.shared import DONE, Content, Row
+from wakugumi.adapters.shared_sqlite import SqliteStore
+from wakugumi.core.job import JobId
+
+folder = pathlib.Path(sys.argv[1])
+
+async def until_room(store, short):
+    async with asyncio.timeout(20):
+        while store.is_short != short:
+            await store.tidy()
+            await asyncio.sleep(0.01)
+
+async def main():
+    store = SqliteStore(folder)
+    body = Content(10, bytes(10))
+    rows = [
+        (await store.add(Row(job=JobId(uuid4().bytes), name="monday", owner="g1", is_async=True, body=body)))[0]
+        for _ in range(20)
+    ]
+    print("before", store.is_short, (folder / "reserve").exists())
+    filler = os.open(folder / "filler", os.O_WRONLY | os.O_CREAT)
+    for size in (1 << 20, 1 << 12, 1):
+        try:
+            while True:
+                os.write(filler, os.urandom(size))
+        except OSError:
+            pass
+    for row in rows:
+        ended = replace(row, state=DONE, status=200, body=None, answer=Content(100_000, os.urandom(100_000)))
+        assert await store.replace(row, ended) is not None
+    await store.hold("g1", 10.0)
+    totals = await store.totals()
+    print("full", store.is_short, (folder / "reserve").exists(), totals.ended, totals.open_bytes)
+    os.unlink(folder / "filler")
+    os.close(filler)
+    await until_room(store, False)
+    print("after", store.is_short, (folder / "reserve").exists())
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.spec("G3")
+def test_on_a_full_disk_it_is_still_written_down_how_accepted_jobs_end(tmp_path: Path) -> None:
+    mount = f"mount -t tmpfs -o size=192m none {tmp_path}"
+    private = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*private, "sh", "-c", mount], capture_output=True).returncode != 0:
+        pytest.skip("no private mounts allowed here: a full disk cannot be had")
+    done = subprocess.run(
+        [*private, "sh", "-c", f'{mount} && exec "$0" "$@"', sys.executable, "-c", FULL_DISK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    said = ["before False True", "full True False 20 0", "after False True"]
+    assert done.stdout.splitlines() == said, done.stderr

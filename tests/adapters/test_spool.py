@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -156,3 +157,31 @@ async def test_a_full_disk_is_told(spools: Spools, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Refused) as caught:
         await filled(spools, b"x" * 5000)
     assert caught.value.code == "disk-full"
+
+
+async def test_a_body_stops_coming_when_the_disk_has_hardly_any_room_left(tmp_path: Path) -> None:
+    free = 1 << 40
+    spools = Spools(tmp_path / "spool", memory_max=1000, free_bytes=lambda: free)
+    source, spool = Source(), spools.new()
+    coming = aiter(source)
+    source.say(bytes(2_000))
+    assert not await spool.begin(coming)
+    free = module.DISK_FREE_MIN_BYTES - 1
+    source.say(bytes(3_000_000), None)
+    with pytest.raises(Refused) as caught:
+        await spool.fill(coming)
+    assert caught.value.code == "disk-full"
+    spool.close()
+    spools.close()
+
+
+async def test_a_machine_without_a_thread_to_spare_is_a_refusal(
+    spools: Spools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(Refused) as caught:
+        await spools.beside(lambda: None)
+    assert caught.value.code == "worker-error"

@@ -27,6 +27,7 @@ from wakugumi.app.cli import call
         (["--group", "a=http://h:1", "--choice", "near", "--zone", "east"], "no group is in the zone east"),
         (["--group", "a=http://h:1", "--try-timeout", "0"], "--try-timeout"),
         (["--group", "a=http://h:1", "--keep-bytes", "much"], "--keep-bytes"),
+        (["--group", "a=http://h:1", "--queue-bytes", "much"], "--queue-bytes"),
     ],
 )
 @pytest.mark.spec("O1")

@@ -279,3 +279,19 @@ async def test_the_open_jobs_of_a_gateway_are_told_in_bites_the_oldest_first(ope
         after = bite[-1]
     assert told == [row.job for row in sorted(rows, key=lambda row: (row.accepted_at, row.job))]
     assert await store.open_jobs("nobody", 2) == []
+
+
+async def test_the_bodies_of_open_jobs_are_counted_until_they_have_ended(opens: Opens) -> None:
+    first, second = await opens(), await opens()
+    small, _ = await first.add(a_row(body=Content(30, bytes(30))))
+    large, _ = await first.add(a_row(body=Content(5_000_000_000, None, "a-file")))
+    await first.add(a_row())
+    assert (await second.totals()).open_bytes == 5_000_000_030
+    running = await first.replace(large, changed(large, state=RUNNING))
+    assert running is not None
+    assert (await second.totals()).open_bytes == 5_000_000_030
+    await first.replace(running, changed(running, state=DONE, body=None, answer=Content(7, bytes(7))))
+    assert await first.remove(small)
+    totals = await second.totals()
+    assert (totals.open_bytes, totals.ended_bytes) == (0, 7)
+    assert not second.is_short

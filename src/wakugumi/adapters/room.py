@@ -1,7 +1,7 @@
 """Is there room for what must be kept, and what if there is not?
 
-A leader whose disk is full must still write down how the jobs end that it has accepted. So it owns a file of nothing,
-the reserve, which it gives up on that day; and it says that room is short well before.
+A leader or gateway whose disk is full must still write down how the jobs end that it has accepted. So it owns a file of
+nothing, the reserve, which it gives up on that day; and it says that room is short well before.
 
 Room is what is free on the disk, and what is free inside the journal's file: removed leaves leave their pages there. So
 a disk that the journal itself has filled is not short any more once its jobs are gone. But a commit goes to the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,9 +34,8 @@ class Room:
     """The room on one folder's disk. Used by one thread at a time."""
 
     def __init__(self, folder: Path, free_bytes: Callable[[], int] | None = None) -> None:
-        self._folder = folder
         self._path = folder / _RESERVE_NAME
-        self._free_bytes = free_bytes or self._ask_system
+        self._free_bytes = free_bytes or partial(free_on_disk, folder)
         self._look_at = 0.0
         self.low = False
 
@@ -90,7 +90,7 @@ class Room:
             pass
         filler = os.urandom(MIB)
         try:
-            with open(self._path, "wb", buffering=0) as file:
+            with open(self._path, "wb", buffering=0, opener=_open_own) as file:
                 for _ in range(JOURNAL_RESERVE_BYTES // MIB):
                     if file.write(filler) < MIB:
                         raise OSError("cut short")
@@ -99,6 +99,12 @@ class Room:
             return False
         return True
 
-    def _ask_system(self) -> int:
-        found = os.statvfs(self._folder)
-        return found.f_bavail * found.f_frsize
+
+def free_on_disk(folder: Path) -> int:
+    """What this user may still write there, in bytes. Raises OSError."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

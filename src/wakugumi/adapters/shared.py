@@ -82,6 +82,8 @@ class Totals(NamedTuple):
     ended: int = 0
     ended_bytes: int = 0
     """Answers of ended jobs, in rows and in files."""
+    open_bytes: int = 0
+    """Bodies of the others, in rows and in files."""
 
 
 class OpenJob(NamedTuple):
@@ -135,6 +137,12 @@ class GatewayStore(Protocol):
         ...
 
     async def totals(self) -> Totals: ...
+
+    @property
+    def is_short(self) -> bool:
+        """Room is short where the rows are: what is there is for how accepted jobs end, and nothing new should be
+        added."""
+        ...
 
     async def flush(self) -> None:
         """What was written before this call survives power loss."""

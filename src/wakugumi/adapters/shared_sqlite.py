@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import math
 import os
 import sqlite3
@@ -30,14 +31,17 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from wakugumi.adapters.journal_file import BUSY_TIMEOUT_S, SQL_ERRORS, is_full, make_folder, sync_folder
+from wakugumi.adapters.journal_file import BUSY_TIMEOUT_S, SQL_ERRORS, file_use, is_full, make_folder, sync_folder
 from wakugumi.adapters.linux import boot_id
+from wakugumi.adapters.room import Room
 from wakugumi.adapters.shared import DONE, FAILED, QUEUED, RUNNING, Content, OpenJob, Row, Totals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.threads import beside
 from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import MIB
+
+log = logging.getLogger("wakugumi.gateway")
 
 T = TypeVar("T")
 
@@ -65,6 +69,13 @@ _MIGRATIONS: Final = (
         # A gateway of an earlier version that still runs on this file renews no lease and takes over nothing.
         "DROP TABLE gateway",
         "CREATE TABLE lease(owner TEXT PRIMARY KEY, boot TEXT, until REAL)",
+    ),
+    (
+        # Bodies of open jobs are counted without reading their rows. Those that an earlier version put into files are
+        # counted from the next change of their rows on.
+        "UPDATE job SET kept_bytes = coalesce(length(body), 0) WHERE state < 2",
+        "DROP INDEX open_jobs",
+        "CREATE INDEX open_jobs ON job(owner, accepted_at, state, kept_bytes) WHERE state < 2",
     ),
 )
 """What makes version n of version n - 1, in order; the version of a file is `PRAGMA user_version`."""
@@ -111,11 +122,15 @@ class SqliteStore:
         clock: Callable[[], float] = time.time,
         *,
         uptime: Callable[[], float] | None = None,
+        free_bytes: Callable[[], int] | None = None,
         boot: str | None = None,
     ) -> None:
         """`uptime` is a clock that nobody sets, the same in all processes of this machine until it is started anew,
-        and `boot` names that start. Raises ConfigError if the folder or the file cannot be used."""
+        and `boot` names that start. `free_bytes` tells what is free on the disk. Raises ConfigError if the folder or
+        the file cannot be used."""
         make_folder(folder)
+        self._room = Room(folder, free_bytes)
+        self._room.make_way()
         self._path = folder / FILE_NAME
         self._log = f"{self._path}-wal"
         self._clock = clock
@@ -128,6 +143,8 @@ class SqliteStore:
             self._aside = _open(self._path)
             """Another connection, for what takes long: moving what is in the write-ahead log, and counting. It hinders
             nobody."""
+            undo.callback(self._aside.close)
+            self._room.prepare(file_use(self._aside))
             undo.pop_all()
         self._aside_lock = asyncio.Lock()
         self._aside_guard = threading.Lock()
@@ -170,7 +187,7 @@ class SqliteStore:
                 sets += f", {column} = ?"
                 values.append(_data(after))
         with self._told():
-            changed = self._base.execute(
+            changed = self._execute(
                 f"UPDATE job SET {sets} WHERE id = ? AND version = ?",  # noqa: S608 - our own words
                 (version, *values, job, old.version),
             ).rowcount
@@ -178,14 +195,14 @@ class SqliteStore:
 
     async def remove(self, row: Row) -> bool:
         with self._told():
-            gone = self._base.execute("DELETE FROM job WHERE id = ? AND version = ?", (row.job, row.version)).rowcount
+            gone = self._execute("DELETE FROM job WHERE id = ? AND version = ?", (row.job, row.version)).rowcount
         return gone == 1
 
     async def hold(self, owner: str, lease_s: float) -> None:
         now = self._uptime()
         with self._told():
-            self._base.execute("INSERT OR REPLACE INTO lease VALUES(?, ?, ?)", (owner, self._boot, now + lease_s))
-            self._base.execute("DELETE FROM lease WHERE boot <> ? OR until < ?", (self._boot, now))
+            self._execute("INSERT OR REPLACE INTO lease VALUES(?, ?, ?)", (owner, self._boot, now + lease_s))
+            self._execute("DELETE FROM lease WHERE boot <> ? OR until < ?", (self._boot, now))
 
     async def release(self, owner: str) -> None:
         with self._told():
@@ -231,10 +248,13 @@ class SqliteStore:
 
     async def totals(self) -> Totals:
         def count() -> Totals:
-            by_state = self._aside.execute("SELECT state, count(*) FROM job WHERE state < 2 GROUP BY state").fetchall()
+            by_state = self._aside.execute(
+                "SELECT state, count(*), sum(kept_bytes) FROM job WHERE state < 2 GROUP BY state"
+            ).fetchall()
             ended = self._aside.execute("SELECT count(*), sum(kept_bytes) FROM job WHERE state >= 2").fetchone()
-            counts = dict(by_state)
-            return Totals(counts.get(0, 0), counts.get(1, 0), ended[0], ended[1] or 0)
+            counts = {state: count for state, count, _ in by_state}
+            open_bytes = sum(size for *_, size in by_state)
+            return Totals(counts.get(0, 0), counts.get(1, 0), ended[0], ended[1] or 0, open_bytes)
 
         return await self._do_aside(count)
 
@@ -245,8 +265,15 @@ class SqliteStore:
                 self._flushing = self._tasks.start(self._flush(), name="flush", quiet=True)
         await asyncio.shield(self._flushed)
 
+    @property
+    def is_short(self) -> bool:
+        return self._room.low
+
     async def tidy(self) -> None:
+        was_low = self._room.low
         await self._do_aside(self._move)
+        if self._room.low != was_low:
+            log.warning("the disk of %s has %s", self._path, "room again" if was_low else "hardly any room left")
 
     async def close(self) -> None:
         if self._flushing is not None and not self._flushing.done():
@@ -271,6 +298,9 @@ class SqliteStore:
     def _move(self) -> None:
         """What is in the write-ahead log goes to the file, in a thread. First what can be moved while others write, so
         that little is left if they have to wait."""
+        now = time.monotonic()
+        if self._room.is_time(now):
+            self._room.look(now, file_use(self._aside))
         self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         if os.stat(self._log).st_size <= _WAL_MAX_BYTES:
             return
@@ -323,6 +353,18 @@ class SqliteStore:
                 else:
                     asked.set_exception(failed)
                     asked.exception()  # Nobody may be left to hear it.
+
+    def _execute(self, statement: str, values: tuple[object, ...]) -> sqlite3.Cursor:
+        """What has to be written although the disk is full: for that there is a reserve. Raises SQL_ERRORS."""
+        try:
+            return self._base.execute(statement, values)
+        except SQL_ERRORS as error:
+            if not is_full(error, self._path.parent):
+                raise
+            if not self._room.low:
+                log.error("the disk of %s is full: nothing new is accepted until there is room", self._path)
+            self._room.give_up_reserve()
+            return self._base.execute(statement, values)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -407,7 +449,8 @@ def _values(row: Row) -> tuple[object, ...]:
         None if row.body is None else (row.body.size, row.body.file),
         None if row.answer is None else (row.answer.size, row.answer.file),
     )
-    kept_bytes = 0 if row.answer is None else row.answer.size
+    content = row.answer if row.is_final else row.body
+    kept_bytes = 0 if content is None else content.size
     state = _STATES[row.state]
     return row.job, row.version, state, row.owner, row.accepted_at, row.changed_at, kept_bytes, _encode(told)
 

@@ -18,10 +18,12 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from wakugumi.adapters.files import READ
+from wakugumi.adapters.room import free_on_disk
 from wakugumi.adapters.shared import Content
 from wakugumi.core.job import JobId
 from wakugumi.errors import ConfigError, Lost, Refused
@@ -42,14 +44,17 @@ _TEMPORARY_S: Final = 86_400.0
 class Spools:
     """The folder, and the threads that write and read there. Close it."""
 
-    def __init__(self, folder: Path, *, memory_max: int = SPOOL_MEMORY_BYTES) -> None:
-        """Raises ConfigError."""
+    def __init__(
+        self, folder: Path, *, memory_max: int = SPOOL_MEMORY_BYTES, free_bytes: Callable[[], int] | None = None
+    ) -> None:
+        """`free_bytes` tells what is free on the disk. Raises ConfigError."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"the folder {folder} cannot be used: {error.strerror}", "name another") from None
         self.folder = folder
         self.memory_max = memory_max
+        self._free_bytes = free_bytes or partial(free_on_disk, folder)
         self._pool = ThreadPoolExecutor(_THREADS, "spool")
 
     def new(self, bytes_max: int = GATEWAY_BODY_BYTES_MAX) -> Spool:
@@ -66,6 +71,11 @@ class Spools:
         stored = _Stored(self, content)
         stored.open()
         return Reader(stored)
+
+    def check_room(self) -> None:
+        """Rows and the answers of accepted jobs need the rest of the disk. Raises OSError."""
+        if self._free_bytes() < DISK_FREE_MIN_BYTES:
+            raise OSError(errno.ENOSPC, "no room")
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(OSError):
@@ -86,7 +96,10 @@ class Spools:
     async def beside(self, work: Callable[[], T]) -> T:
         """In a thread. Cancelled, it ends with the work: a file must not be closed while a thread is at it. Raises
         Refused for what the disk does not do."""
-        working = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        try:
+            working = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except RuntimeError as error:  # The machine has no thread to spare.
+            raise Refused("worker-error", f"the gateway cannot use its disk: {error}", "come again") from None
         try:
             return await asyncio.shield(working)
         except OSError as error:
@@ -228,9 +241,7 @@ class Spool:
         """From the memory to the disk. In a thread."""
         folder = self._spools.folder
         assert self._memory is not None
-        room = os.statvfs(folder)
-        if room.f_bavail * room.f_frsize < DISK_FREE_MIN_BYTES:
-            raise OSError(errno.ENOSPC, "no room")
+        self._spools.check_room()
         try:
             self._file = os.open(folder, os.O_RDWR | _NAMELESS | os.O_CLOEXEC, 0o600)
         except OSError:
@@ -241,8 +252,12 @@ class Spool:
 
     async def _write(self, data: bytearray) -> None:
         if data:
-            await self._spools.beside(lambda: _write_all(self._file, data))
+            await self._spools.beside(lambda: self._append(data))
             self._tell()
+
+    def _append(self, data: bytearray) -> None:
+        self._spools.check_room()
+        _write_all(self._file, data)
 
     async def _read(self, at: int) -> bytes:
         if self._memory is not None:

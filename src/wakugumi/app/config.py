@@ -32,6 +32,7 @@ from wakugumi.limits import (
     GATEWAY_KEPT_BYTES,
     GATEWAY_KEPT_S,
     GATEWAY_LEASE_S,
+    GATEWAY_QUEUE_BYTES,
     GATEWAY_TRY_S,
     HTTP_CLIENT_CAP,
     JOB_TIMEOUT_MAX_S,
@@ -172,6 +173,7 @@ GROUP_CHOICE: Final = Setting("group-choice", LEAST_LOADED, choices=CHOICES)
 ZONE: Final = Setting("zone", "")
 KEEP_HOURS: Final = Setting("keep-hours", GATEWAY_KEPT_S / 3600, least=0.0, most=24 * 366)
 KEEP_BYTES: Final = Setting("keep-bytes", f"{GATEWAY_KEPT_BYTES // 10**9}GB")
+QUEUE_BYTES: Final = Setting("queue-bytes", f"{GATEWAY_QUEUE_BYTES // 2**30}GiB")
 BODY_BYTES: Final = Setting("body-bytes", f"{GATEWAY_BODY_BYTES_MAX // 2**30}GiB")
 LEASE_S: Final = Setting("lease", GATEWAY_LEASE_S, least=0.1, most=3600.0)
 TRY_TIMEOUT_S: Final = Setting("try-timeout", GATEWAY_TRY_S, least=0.1, most=JOB_TIMEOUT_MAX_S)
@@ -232,6 +234,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     ZONE,
     KEEP_HOURS,
     KEEP_BYTES,
+    QUEUE_BYTES,
     BODY_BYTES,
     LEASE_S,
     TRY_TIMEOUT_S,

@@ -92,6 +92,15 @@ BodyBytes = Annotated[
     Parameter(name="--body-bytes", help="The largest body that is taken; 64GiB. [WAKU_BODY_BYTES]"),
 ]
 
+QueueBytes = Annotated[
+    str | None,
+    Parameter(
+        name="--queue-bytes",
+        help="What the bodies of asynchronous jobs may take until these have ended, of all gateways on the folder; "
+        "64GiB. [WAKU_QUEUE_BYTES]",
+    ),
+]
+
 
 def gateway(
     port: int = PORT,
@@ -104,6 +113,7 @@ def gateway(
     keep_hours: KeepHours = None,
     keep_bytes: KeepBytes = None,
     body_bytes: BodyBytes = None,
+    queue_bytes: QueueBytes = None,
     lease: Lease = None,
     try_timeout: TryTimeout = None,
     host: Host = None,
@@ -124,6 +134,7 @@ def gateway(
             choice=how,
             zone=at_home,
             body_bytes_max=parse_bytes(config.BODY_BYTES.value(body_bytes), "--body-bytes"),
+            queue_bytes=parse_bytes(config.QUEUE_BYTES.value(queue_bytes), "--queue-bytes"),
             kept_s=3600 * config.KEEP_HOURS.value(keep_hours),
             kept_bytes=parse_bytes(config.KEEP_BYTES.value(keep_bytes), "--keep-bytes"),
             lease_s=config.LEASE_S.value(lease),

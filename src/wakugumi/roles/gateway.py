@@ -38,6 +38,7 @@ from wakugumi.limits import (
 from wakugumi.roles.gateway_form import job_s_of
 from wakugumi.roles.gateway_forward import Forwarder, NoBody, NoGroup, Parcel, Problem
 from wakugumi.roles.gateway_groups import GroupAnswer, GroupCalls
+from wakugumi.roles.gateway_quota import BodyQuota
 
 log = logging.getLogger("wakugumi.gateway")
 
@@ -129,11 +130,14 @@ class JobQueue:
 class Gateway:
     """One of the gateways of a store."""
 
-    def __init__(self, owner: str, store: GatewayStore, spools: Spools, calls: GroupCalls) -> None:
+    def __init__(
+        self, owner: str, store: GatewayStore, spools: Spools, calls: GroupCalls, quota: BodyQuota | None = None
+    ) -> None:
         self.owner = owner
         self.store = store
         self.spools = spools
         self.calls = calls
+        self.quota = quota or BodyQuota()
         self.flights: dict[JobId, Flight] = {}
         self.queue = JobQueue()
         """Asynchronous jobs of ours that no flight has yet."""
@@ -196,6 +200,8 @@ class Gateway:
                 for_good = replace(row, is_async=True, key=new.key, query=new.query, headers=new.headers, body=new.body)
                 kept = await self.store.replace(row, for_good)
             if kept is not None:
+                if kept.body is not None and kept.body is new.body:
+                    self.quota.accepted(kept.body.size)
                 try:
                     await self.store.flush()
                 finally:  # Whether its client hears of it or not, the row is there, and is ours.

@@ -178,7 +178,10 @@ class Keeper:
 
     async def _tidy(self) -> None:
         await self._store.tidy()
+        quota = self._gateway.quota
+        begun = quota.count_begins()
         self.totals = await self._store.totals()
+        quota.counted(self.totals.open_bytes, begun)
 
     async def _make_room(self) -> None:
         """The oldest go, whatever the clock says of them. If others drop them meanwhile, the next sweep counts anew."""

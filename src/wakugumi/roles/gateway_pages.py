@@ -112,10 +112,17 @@ class GatewayPages:
             query=query_for_group(visit),
             headers=headers_for_group(visit),
         )
-        with self._seat():
+        if self._gateway.store.is_short:
+            self.busy.add("disk-full")
+            raise Refused(
+                "disk-full", "there is hardly any room on the gateway's disk", "free room on it (--state DIR)"
+            )
+        with self._seat(), self._gateway.quota.receiving() as receiving:
             spool = self._gateway.spools.new(self._body_bytes_max)
             try:
                 coming = form_pieces(visit, self._body_bytes_max)
+                if is_async:
+                    coming = receiving.pieces(coming, visit.content_length)
                 is_whole = await spool.begin(coming)
                 if not is_async:
                     return await self._wait(visit, new, spool, None if is_whole else coming)

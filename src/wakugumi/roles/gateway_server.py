@@ -30,6 +30,7 @@ from wakugumi.limits import (
     GATEWAY_KEPT_S,
     GATEWAY_LEASE_S,
     GATEWAY_LOOK_S,
+    GATEWAY_QUEUE_BYTES,
     GATEWAY_SILENCE_S,
     GATEWAY_TRY_S,
     GROUP_ANSWER_S,
@@ -40,6 +41,7 @@ from wakugumi.roles.gateway import Gateway
 from wakugumi.roles.gateway_groups import GroupCalls
 from wakugumi.roles.gateway_keeper import Keeper
 from wakugumi.roles.gateway_pages import GatewayPages
+from wakugumi.roles.gateway_quota import BodyQuota
 from wakugumi.roles.openapi import document
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 
@@ -57,6 +59,7 @@ class GatewaySettings(NamedTuple):
     choice: str = LEAST_LOADED
     zone: str = ""
     body_bytes_max: int = GATEWAY_BODY_BYTES_MAX
+    queue_bytes: int = GATEWAY_QUEUE_BYTES
     kept_s: float = GATEWAY_KEPT_S
     kept_bytes: int = GATEWAY_KEPT_BYTES
     lease_s: float = GATEWAY_LEASE_S
@@ -98,7 +101,7 @@ class GatewayServer:
             )
             parts.push_async_callback(calls.close)
             owner = f"{os.getpid()}-{secrets.token_hex(8)}"
-            self.gateway = Gateway(owner, store, spools, calls)
+            self.gateway = Gateway(owner, store, spools, calls, BodyQuota(settings.queue_bytes))
             self.keeper = Keeper(
                 self.gateway, lease_s=settings.lease_s, kept_s=settings.kept_s, kept_bytes=settings.kept_bytes
             )
@@ -140,6 +143,11 @@ class GatewayServer:
         states = list(self._groups.states(now))
         yield gauge("wakugumi_gateway_jobs_queued", "Jobs of all gateways that no group has.", totals.queued)
         yield gauge("wakugumi_gateway_jobs_running", "Jobs of all gateways that a group has.", totals.running)
+        yield gauge(
+            "wakugumi_gateway_queue_bytes",
+            "What bodies of asynchronous jobs take that have not ended, of all gateways.",
+            self.gateway.quota.used,
+        )
         yield gauge("wakugumi_gateway_jobs_kept", "Ended jobs that are still answered for.", totals.ended)
         yield gauge("wakugumi_gateway_kept_bytes", "What their answers take.", totals.ended_bytes)
         yield gauge("wakugumi_gateway_flights", "Jobs that this gateway forwards.", len(self.gateway.flights))
