@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 TOOLS := prometheus wrk netcat-openbsd curl unzip
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http lock clean
+.PHONY: help setup tools demo test test-user test-pythons check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http lock clean
 
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## virtual environment with locked dependencies (the others call it by themselves)
 
@@ -34,7 +34,13 @@ TESTS := $(BIN)/python -m pytest --numprocesses $(or $(PROCESSES),2) --dist work
 test: setup ## all tests, PROCESSES=N at a time
 	$(TESTS)
 
-check: setup ## what CI runs: format, lint, types, tests
+test-user: setup ## the tests that depend on the user, as an ordinary one: root makes one for it
+	.ci/as-user
+
+test-pythons: ## all tests, or ONLY="tests/wire …", on Python 3.12 and 3.13 (PYTHONS="…"), as far as they are here
+	PYTHONS="$(PYTHONS)" ONLY="$(ONLY)" .ci/pythons
+
+check: setup ## format, lint, types, tests; CI runs this, test-user and some of test-pythons
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -71,4 +77,4 @@ lock: setup ## resolve the dependencies anew
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes --no-header --no-annotate -o requirements.lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) .bench demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-* .bench demo-out .mypy_cache .ruff_cache .pytest_cache .hypothesis

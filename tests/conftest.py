@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import signal
+from collections.abc import Generator
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,6 +16,9 @@ _OFTEN_IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SI
 """By `nohup`, and in the background of a script."""
 
 
+_ASKS: Final = "geteuid("
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """A signal that is ignored here would be ignored in all that the tests start. One that is handled is not handed on,
     and we are as deaf to it as before. The process that only hands out tests to others leaves this to them."""
@@ -19,6 +26,48 @@ def pytest_configure(config: pytest.Config) -> None:
     for number in _OFTEN_IGNORED:
         if not hands_out and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda _number, _frame: None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--must-run",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="A test that is skipped for a reason with this text has failed: where all is there, nothing is left out.",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple):
+        why = report.longrepr[2]
+        if any(text in why for text in item.config.getoption("--must-run")):
+            report.outcome, report.longrepr = "failed", f"it must run here, and was skipped: {why}"
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks who runs it depends on the user, said or not."""
+    for item in items:
+        if item.name.partition("[")[0] in _askers(item.path):
+            item.add_marker("user_dependent")
+
+
+@cache
+def _askers(path: Path) -> frozenset[str]:
+    """The functions of a file that ask for the user's number, themselves or by another one."""
+    text = path.read_text(encoding="utf-8")
+    if _ASKS not in text:
+        return frozenset()
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    texts = {node.name: ast.unparse(node) for node in functions}
+    direct = {name for name, source in texts.items() if _ASKS in source}
+    return frozenset(name for name, source in texts.items() if any(f"{asker}(" in source for asker in direct))
 
 
 @pytest.fixture

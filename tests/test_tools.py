@@ -46,3 +46,30 @@ def test_under_nohup_and_in_the_background_of_a_script_signals_are_tested_all_th
     )
     assert said.returncode == 0, said.stdout
     assert "2 passed" in said.stdout
+
+
+def test_what_must_run_fails_where_it_is_skipped() -> None:
+    words = ["-q", "-p", "no:cacheprovider", "tests/conformance/test_nats_subjects.py"]
+    for more, code, told in ([], 0, "skipped"), (["--must-run", "WAKU_CONFORMANCE"], 1, "it must run here, and was"):
+        said = subprocess.run(
+            [sys.executable, "-m", "pytest", *words, *more], cwd=TOP, env={}, capture_output=True, text=True, timeout=60
+        )
+        assert said.returncode == code, said.stdout
+        assert told in said.stdout
+
+
+def test_whatever_asks_who_runs_it_is_tried_by_root_and_by_an_ordinary_user() -> None:
+    """Also if it does so by a function of its file, and nobody marked it."""
+    words = ["-q", "--collect-only", "-p", "no:cacheprovider", "-m", "user_dependent"]
+    files = ["tests/adapters/test_journal.py", "tests/adapters/test_jobdir.py", "tests/roles/test_goods.py"]
+    said = subprocess.run(
+        [sys.executable, "-m", "pytest", *words, *files], cwd=TOP, capture_output=True, text=True, timeout=60
+    )
+    assert said.returncode == 0, said.stdout
+    for name in (
+        "test_a_folder_that_may_not_be_written_is_told",
+        "test_a_full_disk_leaves_nothing_that_looks_finished",
+        "test_between_two_mounts_of_one_file_system_copies_are_made_in_a_thread",
+    ):
+        assert name in said.stdout
+    assert "test_every_kind_of_record" not in said.stdout

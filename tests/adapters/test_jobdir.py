@@ -173,6 +173,7 @@ def test_a_program_that_puts_a_link_in_place_of_its_directory_harms_nobody(
     assert jobs.load(job) == payload
 
 
+@pytest.mark.user_dependent
 @pytest.mark.parametrize("spoil", ["rmdir", "chmod", "file"])
 def test_a_program_that_spoils_its_directory_still_has_a_result(jobs: JobsFolder, job: str, spoil: str) -> None:
     directory = jobs.make(job)
@@ -186,6 +187,7 @@ def test_a_program_that_spoils_its_directory_still_has_a_result(jobs: JobsFolder
     assert seal(directory, job) == jobs.load(job)
 
 
+@pytest.mark.user_dependent
 def test_a_folder_that_the_program_locked_is_removed_too(jobs: JobsFolder, job: str) -> None:
     directory = jobs.make(job)
     Path(directory.path, "a/b/c").mkdir(parents=True)

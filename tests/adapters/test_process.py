@@ -514,6 +514,7 @@ async def test_no_file_stays_open(tmp_path: Path) -> None:
 # Limits.
 
 
+@pytest.mark.user_dependent
 @pytest.mark.spec("W8")
 async def test_a_limited_program_runs_as_any_other(world: World) -> None:
     limits = JobLimits(memory_bytes=500 * MIB, cpu_s=30.0, file_bytes=1 * MIB, processes=50)
@@ -579,6 +580,7 @@ time.sleep(1000)
     assert "probably" not in child.why
 
 
+@pytest.mark.user_dependent
 @pytest.mark.spec("W8")
 @pytest.mark.parametrize(
     "start", ["sleep 1000 &", "setsid sleep 1000 &"], ids=["in its group", "in sessions of their own"]
