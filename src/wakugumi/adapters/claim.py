@@ -9,7 +9,7 @@ from typing import Final
 from wakugumi.adapters.folder_lock import FolderLock, Held
 from wakugumi.errors import ConfigError
 
-_LOCK: Final = ".lock"
+LOCK: Final = ".lock"
 _WORKERS_MAX: Final = 100
 """Workers of one machine that share a folder: each claims a folder of its own in it."""
 
@@ -24,7 +24,7 @@ def claim(path: Path, *, what: str, inside: str, hint: str) -> tuple[str, Folder
         try:
             os.makedirs(folder, 0o700, exist_ok=True)
             owner = os.stat(folder).st_uid
-            lock = FolderLock(folder, _LOCK)
+            lock = FolderLock(folder, LOCK)
         except Held:
             continue
         except OSError as error:

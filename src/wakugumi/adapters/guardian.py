@@ -4,7 +4,7 @@
 
 Whatever loses its parent comes to the worker, and when that is gone, to the guardian, which kills it. If the guardian
 dies first the kernel tells the worker, which then ends everything below it and itself. If both are killed in the same
-instant nobody is left to do so, and programs go on: one of the two must have a moment to act.
+instant, programs go on until the next worker on the same jobs folder starts: it ends them first (`marks`).
 """
 
 from __future__ import annotations

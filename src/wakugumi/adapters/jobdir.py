@@ -79,6 +79,8 @@ class JobsFolder:
         hint = "choose another one with --jobs"
         self.path, self._lock = claim(path, what="jobs folder", inside="worker-", hint=hint)
         self.captures = Captures(self.path)
+        self.is_new = False
+        """Nobody had this folder before: nothing is left of an earlier life."""
         self.interrupted: list[tuple[JobId, float]] = []
         """What `finished` has left of interrupted jobs, and how many seconds ago it was changed last."""
         self._spare: dict[str, None] = {}
@@ -86,13 +88,12 @@ class JobsFolder:
 
     def worker_id(self) -> WorkerId:
         """The id of the worker whose folder this is: as in its earlier lives here, or a new one."""
-        node, inode = os.uname().nodename, os.stat(self.path).st_ino
+        known = owner_of(self.path)
+        if known is not None:
+            return known
+        self.is_new = True
         path = f"{self.path}/{WORKER}"
-        with contextlib.suppress(OSError, Unreadable):
-            owner = read_json(read_all(path), Owner)
-            if (owner.node, owner.inode) == (node, inode) and owner.worker_id.int:
-                return WorkerId(owner.worker_id.bytes_le)
-        owner = Owner(uuid4(), node, inode)
+        owner = Owner(uuid4(), os.uname().nodename, os.stat(self.path).st_ino)
         with contextlib.suppress(OSError):  # then it is good for this life
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{path}.new")
@@ -237,6 +238,15 @@ class JobsFolder:
                 os.rmdir(old)
             return False
         return True
+
+
+def owner_of(folder: str) -> WorkerId | None:
+    """The id of the worker whose jobs folder this is or was. None if nobody had it, or it was copied from elsewhere."""
+    with contextlib.suppress(OSError, Unreadable):
+        owner = read_json(read_all(f"{folder}/{WORKER}"), Owner)
+        if (owner.node, owner.inode) == (os.uname().nodename, os.stat(folder).st_ino) and owner.worker_id.int:
+            return WorkerId(owner.worker_id.bytes_le)
+    return None
 
 
 class JobDir:

@@ -19,6 +19,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -206,14 +207,30 @@ def session_of(pid: int) -> int:
         return 0
 
 
-def job_of(pid: int) -> str | None:
-    """The job it was started for, empty if its environment does not tell. None for one that is gone or a zombie."""
+def state_of(pid: int) -> str:
+    """`Z` for a zombie, as in /proc; empty for one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except OSError:
+        return ""
+
+
+def read_environment(pid: int) -> bytes | None:
+    """As it was when the program began; empty if we may not look. None for one that is gone."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
-            environment = file.read(_ENVIRON_BYTES_MAX) or b""
+            return file.read(_ENVIRON_BYTES_MAX) or b""
     except PermissionError:
-        return ""
+        return b""
     except OSError:
+        return None
+
+
+def job_of(pid: int) -> str | None:
+    """The job it was started for, empty if its environment does not tell. None for one that is gone or a zombie."""
+    environment = read_environment(pid)
+    if environment is None:
         return None
     wanted = JOB_VARIABLE.encode() + b"="
     for line in environment.split(b"\0"):
@@ -249,14 +266,18 @@ def tasks_of_user(uid: int) -> int:
 class Spawner:
     """Starts programs in sessions of their own, with the same environment for all but the job's id."""
 
-    def __init__(self, environment: Mapping[bytes, bytes], *, by_libc: bool = True) -> None:
+    def __init__(
+        self, environment: Mapping[bytes, bytes], *, resident_set: int | None = None, by_libc: bool = True
+    ) -> None:
+        """`resident_set` is the soft limit of that name which programs get: Linux does not enforce it."""
         self._environment = dict(environment)
         self._null = above_stdio(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
         self._libc = _Libc.load() if by_libc else None
         strings = [name + b"=" + value for name, value in environment.items()]
         self._job_at = len(strings)
         self._strings = (ctypes.c_char_p * (len(strings) + 2))(*strings, None, None)
-        self._lower = _lower_open_files()
+        self._limit = _limiter()
+        self._resident_set = _ResidentSet(resident_set)
 
     def start(self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str) -> int:
         """The new process's id. Raises OSError as exec does, and ValueError for arguments no program can get."""
@@ -266,28 +287,30 @@ class Spawner:
             if b"\0" in argument:
                 raise ValueError("an argument has a NUL")
         self._strings[self._job_at] = f"{JOB_VARIABLE}={job}".encode()
-        pid = self._libc.spawn(argv, self._strings, cwd, (self._null, stdout, stderr))
-        if self._lower is not None:
-            self._lower(pid)
+        with self._resident_set:
+            pid = self._libc.spawn(argv, self._strings, cwd, (self._null, stdout, stderr))
+        if self._limit is not None:
+            self._limit(pid)
         return pid
 
     def start_with(
         self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str, pass_fds: Sequence[int] = ()
     ) -> int:
         """The same by the standard library: slower, everywhere, and open files can be handed on."""
-        program = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            stdin=self._null,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-            env={**self._environment, JOB_VARIABLE.encode(): job.encode()},
-            pass_fds=pass_fds,
-        )
+        with self._resident_set:
+            program = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                stdin=self._null,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env={**self._environment, JOB_VARIABLE.encode(): job.encode()},
+                pass_fds=pass_fds,
+            )
         program.returncode = 0  # we reap it ourselves, for its resource usage; Popen must not wait for it too
-        if self._lower is not None:
-            self._lower(program.pid)
+        if self._limit is not None:
+            self._limit(program.pid)
         return program.pid
 
     def close(self) -> None:
@@ -376,21 +399,46 @@ class _Libc:
         return self._pid.value
 
 
-def _lower_open_files() -> Callable[[int], None] | None:
-    """Gives a program the limit of open files that we had before we raised ours; None if we did not.
+def _limiter() -> Callable[[int], None] | None:
+    """Gives a program the limit of open files as it was before we raised it; None if we did not.
 
-    After its start, because posix_spawn cannot do it before: a program that looks within microseconds sees ours.
+    After its start, for a lower limit of ours would hold in all our threads: a program that looks at once sees ours.
     """
     limits = _open_files_of_programs
     if limits is None:
         return None
     from resource import RLIMIT_NOFILE, prlimit
 
-    def lower(pid: int) -> None:
+    def limit(pid: int) -> None:
         with contextlib.suppress(OSError):  # It became another user's, or has ended.
             prlimit(pid, RLIMIT_NOFILE, limits)
 
-    return lower
+    return limit
+
+
+class _ResidentSet:
+    """The soft limit of that name, in our own process, while a program starts and inherits it."""
+
+    def __init__(self, number: int | None) -> None:
+        self._set: Callable[[tuple[int, int]], None] | None = None
+        if number is None:
+            return
+        try:
+            from resource import RLIM_INFINITY, RLIMIT_RSS, getrlimit, setrlimit
+        except ImportError:
+            return
+        own = getrlimit(RLIMIT_RSS)
+        if own[1] == RLIM_INFINITY or number <= own[1]:
+            self._own, self._theirs = own, (number, own[1])
+            self._set = partial(setrlimit, RLIMIT_RSS)
+
+    def __enter__(self) -> None:
+        if self._set is not None:
+            self._set(self._theirs)
+
+    def __exit__(self, *_: object) -> None:
+        if self._set is not None:
+            self._set(self._own)
 
 
 def _prctl(option: int, value: int) -> bool:

@@ -32,6 +32,7 @@ from wakugumi.adapters.linux import (
     usage_of,
     with_all_below,
 )
+from wakugumi.adapters.marks import MARK_VARIABLE, Mark
 from wakugumi.adapters.strays import Strays
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import Refused
@@ -151,6 +152,7 @@ class Processes:
         *,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         kill_grace_s: float = KILL_GRACE_S,
+        mark: Mark | None = None,
         by_libc: bool = True,
         by_pidfd: bool = True,
     ) -> None:
@@ -158,9 +160,10 @@ class Processes:
         self._on_end = on_end
         self._output_bytes_max = output_bytes_max
         self._kill_grace_s = kill_grace_s
-        self._spawner = Spawner(
-            {name: value for name, value in os.environb.items() if not name.startswith(_SECRETS)}, by_libc=by_libc
-        )
+        environment = {name: value for name, value in os.environb.items() if not name.startswith(_SECRETS)}
+        if mark is not None:
+            environment[MARK_VARIABLE.encode()] = mark.text.encode()
+        self._spawner = Spawner(environment, resident_set=None if mark is None else mark.number, by_libc=by_libc)
         self._by_pid: dict[int, Child] = {}
         self._by_pidfd: dict[int, Child] = {}
         self._by_job: dict[str, Child] = {}

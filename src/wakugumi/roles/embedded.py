@@ -23,6 +23,7 @@ from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import ConfigError, Refused
+from wakugumi.roles.abandoned import end_abandoned_beside
 from wakugumi.roles.leader import Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker
@@ -97,6 +98,8 @@ async def _live(settings: Settings) -> int:
     working = tasks.start(worker.run(), name="embedded worker")
     parent = tasks.start(_let_go(settings).wait(), name="the parent lives")
     await leader.adopt(socket.socket(fileno=settings.socket))
+    if settings.is_temporary:
+        tasks.start(asyncio.to_thread(end_abandoned_beside, settings.jobs), name="what dead grids left")
     await asyncio.wait({working, parent, leader.drive.failed}, return_when=asyncio.FIRST_COMPLETED)
     code = 0 if parent.done() else 1
     await tasks.close()

@@ -26,6 +26,7 @@ from wakugumi.adapters.bounds import Bounds
 from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.machine import OthersCpu
+from wakugumi.adapters.marks import Mark, end_marked
 from wakugumi.adapters.parts import Whole, parts_of
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
@@ -133,8 +134,11 @@ class Runner:
         self.worker_id = self._folder.worker_id()
         """By it a leader knows the worker again (SPEC L4), also after a restart: it belongs to the folder."""
         self._worker_name = worker_name or self.worker_id[:4][::-1].hex()
+        mark = Mark(self.worker_id)
+        if not self._folder.is_new:
+            end_marked(mark)  # Before a job can start again that still runs.
         self._processes = Processes(
-            loop, self._program_ended, output_bytes_max=output_bytes_max, kill_grace_s=kill_grace_s
+            loop, self._program_ended, output_bytes_max=output_bytes_max, kill_grace_s=kill_grace_s, mark=mark
         )
         self._others_cpu = OthersCpu(self._processes.cpu_s)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="waku-jobdir")
