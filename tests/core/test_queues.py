@@ -11,13 +11,14 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sim.turns import Turns
 
 from wakugumi.core.choice import size, slots_of
 from wakugumi.core.job import ClientId, ConnId, JobId, JobState, WorkerId
 from wakugumi.core.policy import EVERYWHERE, Policies, parse_policies
 from wakugumi.core.queues import Client, Job, Lanes
 from wakugumi.core.roster import Roster, Worker
-from wakugumi.core.subject import Pattern, parse_pattern, parse_subject
+from wakugumi.core.subject import Pattern, Subject, parse_pattern, parse_subject, worker_patterns
 from wakugumi.core.wants import Wants
 from wakugumi.limits import (
     LANES_IDLE_MAX,
@@ -197,6 +198,77 @@ def test_a_new_pattern_does_not_cost_a_subject_the_place_in_which_it_waits(queue
     assert queues.assigned() == []
     queues.worker("v", "job.assign.x")
     assert queues.serve(worker) == "a1"
+
+
+@pytest.mark.spec("L1")
+@pytest.mark.parametrize(
+    "patterns", [("job.assign.x", "job.assign.y"), ("job.assign.y", "job.assign.x"), (">", "job.>")]
+)
+def test_subjects_take_turns_over_all_patterns_of_a_worker(queues: Queues, patterns: tuple[str, ...]) -> None:
+    worker = queues.worker("w", *patterns)
+    queues.push("a1 a2 a3 a4", "x")
+    assert queues.serve(worker) == "a1"
+    queues.push("b1 b2", "y")
+    assert [queues.serve(worker) for _ in range(5)] == ["a2", "b1", "a3", "b2", "a4"]
+
+
+@pytest.mark.spec("L1", "F5")
+def test_what_stands_below_a_bare_word_takes_turns_with_the_word_itself(queues: Queues) -> None:
+    worker = queues.worker("w", *worker_patterns("g"))
+    queues.push("a1 a2 a3", "g")
+    queues.push("b1 b2", "g.x")
+    assert [queues.serve(worker) for _ in range(5)] == ["a1", "b1", "a2", "b2", "a3"]
+
+
+@pytest.mark.spec("L1", "S4")
+def test_an_address_that_comes_and_goes_does_not_cost_a_subject_its_place(queues: Queues) -> None:
+    """While it is there, it alone serves its subject; then all others do again."""
+    worker = queues.worker("w")
+    queues.push("a1", "g.v")
+    queues.push("b1", "y")
+    assert queues.assigned() == []
+    queues.lose(queues.worker("v", "job.assign.g.v"))
+    assert [queues.serve(worker) for _ in range(2)] == ["a1", "b1"]
+
+
+@pytest.mark.spec("L1", "L2")
+def test_a_subject_that_also_waits_for_a_home_goes_behind_those_that_wait_when_it_was_served(sticky: Queues) -> None:
+    """x has credit at v that it cannot use, because all its jobs are at home at w; y is served by w alone."""
+    w, v = sticky.worker("w", "job.assign.x", "job.assign.y"), sticky.worker("v", "job.assign.x")
+    sticky.push("a1 a2 a3 a4", "x", wants=keyed(sticky, w, subject=parse_subject("job.assign.x")))
+    sticky.push("b1 b2 b3", "y")
+    sticky.give(v, 1)
+    assert sticky.assigned() == []
+    assert [sticky.serve(w) for _ in range(6)] == ["a1", "b1", "a2", "b2", "a3", "b3"]
+
+
+PATTERNS = ["job.assign.x", "job.assign.y", "job.assign.z", "job.assign.*", "job.assign.x.>", "job.>", "*.*.x.y", ">"]
+LANES = ["x", "y", "z", "x.y", "x.z", "z.z"]
+
+
+@pytest.mark.spec("L1", "S4")
+@settings(max_examples=300)
+@given(
+    heard=st.lists(st.sets(st.sampled_from(PATTERNS), min_size=1, max_size=4), min_size=1, max_size=4),
+    script=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)), min_size=5, max_size=80),
+)
+def test_no_subject_is_served_twice_by_a_worker_for_which_another_one_waits(
+    heard: list[set[str]], script: list[tuple[int, int]]
+) -> None:
+    queues = Queues()
+    Turns(queues.lanes, lambda _, what: pytest.fail(what))
+    workers = [queues.worker(f"w{at}", *sorted(patterns)) for at, patterns in enumerate(heard)]
+    for number, (what, x) in enumerate(script):
+        if what <= 1:
+            queues.push(" ".join(f"{'ab'[x % 2]}{number}.{copy}" for copy in range(1 + x % 7)), LANES[x % len(LANES)])
+        elif what <= 4:
+            queues.give(workers[x % len(workers)], 1 + x % 3 // 2)
+        else:
+            queues.lose(workers[at := x % len(workers)])
+            address = f"job.assign.{'xz'[x % 2]}.z"  # of the one that is called so: it alone serves that subject
+            named = [it for it in workers if it.name == "z" and it.conn is not None]
+            workers[at] = queues.worker(f"v{number}" if named else "z", address, *sorted(heard[at])[x % 2 :])
+        queues.assigned()
 
 
 @pytest.mark.spec("L1", "L5")
@@ -501,9 +573,9 @@ def sticky() -> Queues:
     return Queues(parse_policies("sticky"))
 
 
-def keyed(queues: Queues, wanted: Worker, but_not: str = "") -> Wants:
+def keyed(queues: Queues, wanted: Worker, but_not: str = "", subject: Subject = CALC) -> Wants:
     """A key whose home is this worker."""
-    lane = queues.lanes.lane(CALC) or queues.lanes._open(CALC)
+    lane = queues.lanes.lane(subject) or queues.lanes._open(subject)
     for number in range(1_000):
         wants = Wants(key=f"key {number}")
         probe = Job(JobId(b"probe"), Client(ClientId("p")), CALC, "calc", 1.0, 0.0, b"", (), wants=wants)

@@ -8,6 +8,7 @@ the grid promises:
     a program runs again only for a reason: an attempt that failed and may be tried again, or trouble of its worker or
     its worker's connection; that the leader died is no reason
     a second leader runs it only if it was right to give it to one: see `places`
+    subjects take turns: see `turns`
 
 Broken is raised at once, so that the story ends where it went wrong.
 """

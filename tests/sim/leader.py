@@ -13,6 +13,7 @@ import msgspec
 from tests.sim.disk import Disk
 from tests.sim.net import Link
 from tests.sim.process import Process
+from tests.sim.turns import Turns
 
 from wakugumi.core import events as ev
 from wakugumi.core import failover_events as fev
@@ -112,6 +113,7 @@ class Leader(Process):
             payload_memory_bytes=settings.payload_memory_bytes,
             keeps=True,
         )
+        Turns(self.machine.lanes, self.world.checker.broken)
         leaves = self.disk.read_all()
         self.world.checker.leader_recovers(self, leaves, self.disk.performed_leaf)
         self.machine.recover(leaves, self.clock.now)

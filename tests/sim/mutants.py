@@ -466,6 +466,14 @@ MUTANTS: Final = (
         "what a removed leader had when it was lost is given to nobody",
     ),
     Mutant(
+        "starvation-between-patterns",
+        "queues",
+        "        lane.place = 0\n        turn.client.in_flight += 1\n        if self._roster.by_turns:",
+        "        if len(worker.pools) == 1:\n            lane.place = 0\n"
+        "        turn.client.in_flight += 1\n        if self._roster.by_turns:",
+        "a subject that a worker of several patterns serves keeps its place, and the others starve",
+    ),
+    Mutant(
         "removed-leader-left-at-once",
         "failover",
         "        if not leader.serves:\n            self._part(leader, now, do)",

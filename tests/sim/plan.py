@@ -22,6 +22,8 @@ _WORK_S: Final = 100.0
 smallest cap: the world must come to an end."""
 SEVERAL_SHARE: Final = 1 / 3
 """Of the worlds have more than one leader."""
+PATTERNS_SHARE: Final = 1 / 4
+"""Of the worlds have workers with several patterns, over which subjects take turns."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -127,6 +129,20 @@ def draw_plan(random: Random, jobs: int | None, seed: int) -> Plan:
         workers=workers,
         clients=clients,
     )
+
+
+def with_patterns(plan: Plan, random: Random) -> Plan:
+    """In some worlds workers hear more than their first pattern says, in any order. The draws are of their own: the
+    other worlds stay what they were."""
+    if random.random() >= PATTERNS_SHARE:
+        return plan
+    more = [parse_pattern(pattern) for pattern in ("job.assign.a", "job.assign.b", "job.assign.b.>", "job.assign.*.c")]
+    workers = []
+    for worker in plan.workers:
+        patterns = list(dict.fromkeys((*worker.patterns, *random.sample(more, random.randrange(1, 4)))))
+        random.shuffle(patterns)
+        workers.append(msgspec.structs.replace(worker, patterns=tuple(patterns)))
+    return msgspec.structs.replace(plan, workers=tuple(workers))
 
 
 def _draw_leader(random: Random) -> LeaderSettings:

@@ -20,7 +20,7 @@ from tests.sim.clock import Clock
 from tests.sim.jobs import BLOBS, FILES, OPEN, Request, Status
 from tests.sim.leader import Leader
 from tests.sim.net import Net
-from tests.sim.plan import Plan, draw_plan
+from tests.sim.plan import Plan, draw_plan, with_patterns
 from tests.sim.process import Process
 from tests.sim.story import Story
 from tests.sim.worker import Worker
@@ -46,7 +46,7 @@ class World:
         self.story = story
         self.random = random = Random(seed)
         self.clock = Clock()
-        self.plan: Plan = draw_plan(random, jobs, seed)
+        self.plan: Plan = with_patterns(draw_plan(random, jobs, seed), Random(f"{seed}-patterns"))
         plan = self.plan
         self._hanging = Random(f"{seed}-hanging")
         self.turn_s = plan.turn_s

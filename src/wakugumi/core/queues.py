@@ -4,9 +4,10 @@
 
 Subjects that can be served take turns, and inside one subject its clients do. Whatever cannot be served stands aside,
 so that nobody looks at it again before something has changed: a lane without credit is *parked* with the pools it waits
-for, a client at its cap is parked with all its turns. Who stands aside keeps the place in which it began to wait, and
-is served before whoever comes fresh: so nobody starves. A job that was cancelled stays in its deque and is skipped
-there: its state says so.
+for, a client at its cap is parked with all its turns. A lane takes a *place* when it begins to wait, and gives it up
+when it is served; of all lanes that can use the credit there is, whichever pools they wait for, the lowest place is
+served next. So between two jobs of one subject every other one that its worker hears and that waited has its turn. A
+job that was cancelled stays in its deque and is skipped there: its state says so.
 
 Jobs that ask for something (`wants`) are chosen in `choice`. A turn that can use none of the credit there is stands
 aside, so that the others of its lane go on. So do jobs that are not simple, where only workers have credit that take
@@ -16,6 +17,7 @@ no others.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import Final
 from zlib import crc32
@@ -26,6 +28,7 @@ from wakugumi.core import choice
 from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.choice import Asks, Choice, slots_of
 from wakugumi.core.job import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
+from wakugumi.core.line import Line
 from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.policy import Policies
 from wakugumi.core.roster import Pool, Roster, Worker
@@ -152,6 +155,7 @@ class Lane:
         "looked",
         "order",
         "parked",
+        "place",
         "pools",
         "queued",
         "ready",
@@ -179,8 +183,10 @@ class Lane:
         self.queued = 0
         self.simple = 0
         """Those of them that are simple."""
+        self.place = 0
+        """Since when it waits, against other lanes; 0 if it was served since, or has nothing to wait for."""
         self.ready = False
-        """It stands in the ring of lanes to be served."""
+        """It stands in the line of lanes to be served."""
         self.parked = False
         """It waits for credit with all its pools, or for a pool."""
         self.refused = False
@@ -217,8 +223,15 @@ class Lanes:
         self._lanes: dict[Subject, Lane] = {}
         self._tree: PatternTree[Lane] = PatternTree()
         self._idle: dict[Lane, None] = {}
-        self._ready: deque[Lane] = deque()
+        self._places = 0
+        """The last one taken."""
+        self._ready: Line[Lane] = Line()
         self._pools_with_news: dict[Pool, None] = {}
+        """Someone waits there, and there may be credit."""
+        self._news: list[tuple[int, int, Pool]] = []
+        """The same while lanes are served, as a heap: the lowest place of those that wait there, a number, the pool."""
+        self._able: list[Worker] = []
+        """Whose credit is the news."""
         self._clients_with_news: dict[Client, None] = {}
         self.queued = 0
 
@@ -292,12 +305,15 @@ class Lanes:
         assigned: list[Job] = []
         while True:
             self._round += 1
+            # Where other pools serve a lane than before, the credit may be anybody's.
+            self._able = list(self._roster.by_conn.values()) if self._pools_with_news else []
             for able in self._roster.rank_changed():
+                self._able.append(able)
                 if able.kept_for is not None:
                     self._come_forward(able.kept_for)
                     continue
                 for pool in able.pools:
-                    if pool.parked:
+                    if pool.parked.at:
                         self._pools_with_news[pool] = None
             self._serve(assigned)
             if self._refused:
@@ -339,7 +355,7 @@ class Lanes:
                 elif owner_of(lane.subject) is None:
                     (lane.simple_pools if pool.simple_only else lane.pools).append(pool)
                     if lane.parked and (lane.simple or not pool.simple_only):
-                        pool.parked[lane] = None
+                        pool.parked.add(lane.place, lane)
 
     def worker_came(self, worker: Worker) -> None:
         """What is meant for it alone may have waited for it."""
@@ -350,7 +366,7 @@ class Lanes:
     def pools_went(self, pools: list[Pool]) -> None:
         """Patterns nobody has any more."""
         for pool in pools:
-            pool.parked.clear()
+            pool.parked.at.clear()
             self._pools_with_news.pop(pool, None)
             for lane in self._tree.overlapping(pool.pattern):
                 if pool.is_address:
@@ -375,7 +391,7 @@ class Lanes:
                 assert worker.kept_for.asks is not None
                 assert worker.kept_for.asks.kept is worker, "a worker is kept free for nobody"
                 assert worker.kept_for.lane.by_client[worker.kept_for.client.id] is worker.kept_for
-                if not self._ready and not self._roster.has_changes:
+                if not self._ready.at and not self._roster.has_changes:
                     large = worker.kept_for.asks.large
                     assert large is not None
                     assert worker.usable_credit < slots_of(large), "it has room, and is still kept free"
@@ -405,14 +421,19 @@ class Lanes:
             assert set(lane.all_pools) == set(self._roster.pools_for(subject))
             assert not any(pool.simple_only for pool in lane.pools)
             assert all(pool.simple_only for pool in lane.simple_pools)
-            assert all((lane in pool.parked) == lane.parked for pool in lane.pools)
+            assert all((pool.parked.at.get(lane.place) is lane) == lane.parked for pool in lane.pools)
             assert all(
-                lane.parked if lane in pool.parked else not lane.parked or not lane.simple for pool in lane.simple_pools
+                lane.parked if pool.parked.at.get(lane.place) is lane else not lane.parked or not lane.simple
+                for pool in lane.simple_pools
             )
             assert not lane.parked or (lane.queued and not lane.ready)
+            assert lane.ready == (self._ready.at.get(lane.place) is lane)
+            assert lane.place <= self._places
+            assert lane.place or not (lane.ready or lane.parked)
+            assert lane.queued or not lane.place
             if lane.queued and any(turn.client.may_run for turn in lane.ring):
                 assert lane.ready or lane.parked, subject
-            if lane.parked and not self._ready and not self._roster.has_changes:
+            if lane.parked and not self._ready.at and not self._roster.has_changes:
                 best = self._roster.best(lane.pools, lane.order)
                 assert best is None or (lane.refused and not lane.ring), f"{subject} waits although there is credit"
                 if self._roster.best(lane.simple_pools, lane.order) is not None:
@@ -427,6 +448,10 @@ class Lanes:
             total += lane.queued
         assert total == self.queued
         assert len(self._idle) <= LANES_IDLE_MAX
+        assert not self._news
+        self._ready.check()
+        for pool in {pool for worker in self._roster for pool in worker.pools}:
+            pool.parked.check()
 
     def _open(self, subject: Subject) -> Lane:
         policy = self._policies.of(subject)
@@ -440,28 +465,38 @@ class Lanes:
         pools = self._roster.pools_for(lane.subject)
         if lane.parked:
             for pool in lane.all_pools:
-                pool.parked.pop(lane, None)
+                pool.parked.at.pop(lane.place, None)
             for pool in pools:
                 if lane.simple or not pool.simple_only:
-                    pool.parked[lane] = None
+                    pool.parked.add(lane.place, lane)
                     self._pools_with_news[pool] = None
         lane.served_by(pools)
 
     def _wake(self, lane: Lane) -> None:
+        if not lane.place:
+            self._places += 1
+            lane.place = self._places
         lane.ready = True
-        self._ready.append(lane)
+        self._ready.add(lane.place, lane)
 
     def _park(self, lane: Lane) -> None:
+        if not lane.place:
+            self._places += 1
+            lane.place = self._places
         lane.parked = True
         for pool in lane.all_pools if lane.simple else lane.pools:
-            pool.parked[lane] = None
+            pool.parked.add(lane.place, lane)
 
     def _unpark(self, lane: Lane) -> None:
         lane.parked = lane.refused = False
         for pool in lane.pools:
-            del pool.parked[lane]
+            del pool.parked.at[lane.place]
         for pool in lane.simple_pools:
-            pool.parked.pop(lane, None)
+            pool.parked.at.pop(lane.place, None)
+
+    def _unwake(self, lane: Lane) -> None:
+        lane.ready = False
+        del self._ready.at[lane.place]
 
     def _count_simple(self, lane: Lane) -> None:
         """One more of its jobs is simple. If it is the first, those that take no others have not been asked yet."""
@@ -476,6 +511,9 @@ class Lanes:
         if not lane.queued:
             if lane.parked:
                 self._unpark(lane)
+            elif lane.ready:
+                self._unwake(lane)
+            lane.place = 0
             self._idle[lane] = None
             if len(self._idle) > LANES_IDLE_MAX:
                 # Many at once: a dict finds its first key by stepping over all that were deleted before it.
@@ -484,8 +522,6 @@ class Lanes:
 
     def _forget(self, lane: Lane) -> None:
         del self._idle[lane]
-        if lane.ready:
-            self._ready.remove(lane)
         del self._lanes[lane.subject]
         del self._tree[_as_pattern(lane.subject)]
 
@@ -506,6 +542,7 @@ class Lanes:
 
     def _serve(self, assigned: list[Job]) -> None:
         best = self._roster.best
+        self._hear_news()
         while (lane := self._next()) is not None:
             if lane.aside is not None and lane.looked != self._round:
                 self._bring_back(lane)
@@ -529,7 +566,7 @@ class Lanes:
                     continue
                 if not lane.queued:
                     break
-                if self._ready or self._pools_with_news:
+                if self._ready.at or self._news:
                     self._wake(lane)
                     break
             else:
@@ -541,6 +578,7 @@ class Lanes:
         job = jobs.popleft()
         job.state = RUNNING
         job.worker = worker
+        lane.place = 0
         turn.client.in_flight += 1
         if self._roster.by_turns:
             self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
@@ -558,6 +596,7 @@ class Lanes:
         choice.remove(turn, job)
         job.state = RUNNING
         job.worker = worker
+        lane.place = 0
         turn.client.in_flight += 1
         lane.simple -= is_simple(job)
         if self._roster.by_turns:
@@ -627,33 +666,53 @@ class Lanes:
 
     def _park_refused(self) -> None:
         """They had their choice, and keep their place for when there is other credit."""
-        for lane in reversed(self._refused):
+        for lane in self._refused:
             if lane.aside is not None and not lane.ready and not lane.parked:
                 self._park(lane)
                 lane.refused = True
-                for pool in lane.all_pools if lane.simple else lane.pools:
-                    pool.parked.move_to_end(lane, last=False)
         self._refused.clear()
 
+    def _hear_news(self) -> None:
+        self._news = [(pool.parked.first(), at, pool) for at, pool in enumerate(self._pools_with_news)]
+        heapify(self._news)
+        self._pools_with_news.clear()
+
+    def _is_credit_left(self) -> bool:
+        able = self._able
+        while able and able[-1].rank < 0:
+            able.pop()
+        return bool(able)
+
     def _next(self) -> Lane | None:
-        """The next lane to be served, if there may be something to serve."""
-        while self._pools_with_news:
-            pool = next(iter(self._pools_with_news))
-            if pool.parked and self._roster.best_of(pool) is not None:
-                lane = next(iter(pool.parked))
+        """Of the lanes for which there may be something, the one with the lowest place."""
+        news, ready = self._news, self._ready
+        while news:
+            known, at, pool = news[0]
+            place = pool.parked.first()
+            if not place:
+                heappop(news)
+            elif self._roster.best_of(pool) is None:
+                heappop(news)
+                if news and not self._is_credit_left():
+                    news.clear()
+            elif place != known and len(news) > 1:
+                heapreplace(news, (place, at, pool))
+            elif ready.at and ready.first() < place:
+                break
+            else:
+                lane = pool.parked.at[place]
                 self._unpark(lane)
                 return lane
-            del self._pools_with_news[pool]
-        if self._ready or self._let_in():
-            lane = self._ready.popleft()
-            lane.ready = False
+        if ready.at or self._let_in():
+            lane = ready.at[ready.first()]
+            self._unwake(lane)
             return lane
         return None
 
     def _let_in(self) -> bool:
         """Nothing is ready: let in one turn of each client that may run more, until a lane is. To let in all of them
         for each place that comes free would cost as much as the client has subjects."""
-        while self._clients_with_news and not self._ready:
+        while self._clients_with_news and not self._ready.at:
             for client in list(self._clients_with_news):
                 if not client.parked or not client.may_run:
                     del self._clients_with_news[client]
@@ -665,7 +724,7 @@ class Lanes:
                     self._stir(turn)
                 elif not lane.ready and not lane.parked:
                     self._wake(lane)
-        return bool(self._ready)
+        return bool(self._ready.at)
 
     def _turn(self, lane: Lane) -> Turn | None:
         """The turn whose first job is next, if any client here may run one."""

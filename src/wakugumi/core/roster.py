@@ -14,13 +14,13 @@ rule, of which there is always one, has its own fields, and the others share a l
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.job import ConnId, JobId, WorkerId
+from wakugumi.core.line import Line
 from wakugumi.core.policy import NUMBER_MASK, TURN_STRIDE, Ranking, most_credit, round_robin, score
 from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
 from wakugumi.core.wants import Wants
@@ -47,9 +47,8 @@ class Pool:
         """Whose turn it was last, where workers take turns."""
         self.heap: list[int] = []
         self.more: list[list[int]] = [[] for _ in range(1, rankings)]
-        self.parked: OrderedDict[Lane, None] = OrderedDict()
-        """Subjects with work that wait for credit here, in the order in which they began to wait. A plain dict finds
-        its first key by stepping over all that were deleted before it."""
+        self.parked: Line[Lane] = Line()
+        """Subjects with work that wait for credit here."""
 
 
 class Worker:
