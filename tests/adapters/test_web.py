@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,6 +15,7 @@ from aiohttp import web
 from tests.adapters.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 from tests.adapters.test_net import Owner
 
+from wakugumi.adapters import web as web_module
 from wakugumi.adapters.net import bound_port, listen
 from wakugumi.adapters.web import Door, Route
 from wakugumi.errors import Refused
@@ -250,9 +254,90 @@ async def test_who_leaves_while_the_server_is_imported_harms_nobody() -> None:
         await until(lambda: listener.door.connections == 1)
 
 
-def test_the_server_is_not_imported_before_somebody_asks() -> None:
-    import subprocess
+async def test_a_server_that_could_not_be_loaded_is_loaded_for_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
+    failures, both_wait = 1, threading.Event()
 
+    def routes() -> Sequence[Route]:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            both_wait.wait(DEADLINE_S)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return some_routes()
+
+    async with a_door(routes) as listener:
+        async with HttpPeer(listener.port) as one, HttpPeer(listener.port) as two:
+            await two.head("GET", "/hello")
+            await one.head("GET", "/hello")
+            await until(lambda: len(listener.door._waiting) == 2)
+            both_wait.set()
+            for peer in (one, two):
+                answer = await peer.answer()
+                assert (answer.status, answer.code, answer.head["retry-after"]) == (503, "busy", "1")
+        assert (await ask(listener.port, "GET", "/hello")).body == b"hello "
+        assert failures == -1
+    assert caplog.messages == ["the HTTP server could not be loaded"]
+
+
+async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(web_module, "HELLO_DEADLINE_S", 0.05)
+    go_on = threading.Event()
+
+    def late_routes() -> Sequence[Route]:
+        go_on.wait(DEADLINE_S)
+        return some_routes()
+
+    async with a_door(late_routes) as listener:
+        answer = await ask(listener.port, "GET", "/hello")
+        assert (answer.status, answer.code) == (503, "busy")
+        monkeypatch.setattr(web_module, "HELLO_DEADLINE_S", DEADLINE_S)
+        async with HttpPeer(listener.port) as peer:
+            await peer.head("GET", "/hello")
+            go_on.set()
+            assert (await peer.answer()).body == b"hello "
+        await until(lambda: listener.door.connections == 0)
+
+
+WITHOUT_FILES = """
+import asyncio, os, resource
+from wakugumi.adapters.visit import PageAt, Reply
+from wakugumi.adapters.web import listen_http, page_routes
+
+async def hello(visit):
+    return Reply(200, b"hello")
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    listener = await listen_http("127.0.0.1", 0, [page_routes(lambda: [PageAt("GET", "/", hello)])])
+    for turn in range(3):
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        while not listener.door.connections:
+            await asyncio.sleep(0.01)
+        taken = []
+        try:
+            while turn == 0:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        writer.write(b"GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
+        print((await asyncio.wait_for(reader.read(), 20))[:12].decode())
+        for file in taken:
+            os.close(file)
+        writer.close()
+    await listener.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_port_that_had_no_file_to_spare_for_the_first_request_speaks_http_later() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_FILES], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["HTTP/1.1 503", "HTTP/1.1 200", "HTTP/1.1 200"], done.stderr
+
+
+def test_the_server_is_not_imported_before_somebody_asks() -> None:
     code = (
         "import sys; import wakugumi.roles.leader, wakugumi.roles.worker, wakugumi.adapters.places;"
         "heavy = ('aiohttp', 'http.client', 'obstore', 'backports.zstd', 'prometheus_client');"

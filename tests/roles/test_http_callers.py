@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -126,3 +127,51 @@ async def test_only_so_many_client_ids_are_known_at_once(leader: Running) -> Non
         answer = await post(leader, "/dispatch/two?client=b")
         assert (answer.status, answer.code, answer.head["retry-after"]) == (503, "full", "1")
     await nothing_is_left(leader)
+
+
+@pytest.mark.spec("F9", "L6")
+@pytest.mark.parametrize("printed", [5, 3_000_000])
+async def test_a_result_is_delivered_once_it_is_written_and_not_when_its_reader_left(
+    leader: Running, monkeypatch: pytest.MonkeyPatch, printed: int
+) -> None:
+    monkeypatch.setattr(http_callers, "HTTP_GONE_S", 3600.0)  # Nobody sees that it left before it is answered.
+    job = job_id_from_name("one")
+    async with OldWorker(leader.port) as worker:
+        await worker.hello("job.assign.>", credit=1)
+        async with Caller(leader.port) as caller:
+            await caller.send("/dispatch/one")
+            assigned = await worker.assigned()
+            (waiting,) = [counter.visits[job] for counter in pages_of(leader).callers._counters()]
+        await leader.until(lambda _: waiting.visit.is_gone)
+        await worker.ack(assigned, Stdout="x" * printed)
+        (counter,) = pages_of(leader).callers._counters()
+        await leader.until(lambda _: job in counter.unread and not counter.visits)
+        await asyncio.sleep(0)
+        assert job in leader.machine.callers.delivery.undelivered, "nobody has it"
+        assert (await post(leader, "/dispatch/one")).status == 200
+        await leader.until(lambda machine: job not in machine.callers.delivery.undelivered)
+        assert not counter.unread
+
+
+async def test_a_result_that_nobody_comes_back_for_is_let_go_after_a_while(
+    leader: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = pages_of(leader).callers
+    callers._linger_s = 0.05
+    monkeypatch.setattr(http_callers, "HTTP_UNREAD_S", 0.2)
+    job = job_id_from_name("one")
+    async with OldWorker(leader.port) as worker:
+        await worker.hello("job.assign.>", credit=1)
+        waiting = asyncio.get_running_loop().create_task(
+            callers.wait_for(
+                AVisit(),
+                ClientId("http"),
+                job,
+                lambda conn: ev.Submitted(conn, job, parse_subject("job.assign.pricer"), "pricer", 1.0, b"{}"),
+            )
+        )
+        await worker.ack(await worker.assigned())
+        await waiting
+        assert job in leader.machine.callers.delivery.undelivered, "nobody said that it was written"
+        await leader.until(lambda machine: job not in machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: not machine.callers.clients)

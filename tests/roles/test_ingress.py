@@ -38,8 +38,13 @@ class SlowBlobs(LeaderBlobs):
         super().__init__(place, url=place.url)
         self.looks: list[Callable[[], None]] = []
 
-    def missing(self, refs: Sequence[BlobRef], then: Callable[[list[str]], None]) -> None:
-        self.looks.append(lambda: LeaderBlobs.missing(self, refs, then))
+    def missing(
+        self,
+        refs: Sequence[BlobRef],
+        then: Callable[[list[str]], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.looks.append(lambda: LeaderBlobs.missing(self, refs, then, failed))
 
     async def look(self) -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -430,3 +435,55 @@ async def test_what_jobs_with_very_many_files_ask_for_is_not_remembered_before_t
             assert wants is not None
             assert len(wants.files) == 100
         assert not ingress._wants
+
+
+class Broken(FolderPlace):
+    """Fails in a way that nobody foresaw, as often as it is told to."""
+
+    failures = 0
+
+    def has(self, ref: BlobRef) -> bool:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise RuntimeError("can't start new thread")
+        return super().has(ref)
+
+
+@pytest.mark.spec("C5", "F11")
+async def test_a_look_that_fails_in_an_unforeseen_way_refuses_the_job(tmp_path: Path) -> None:
+    place = Broken(tmp_path / "blobs")
+    put(place, CONTENT)
+    async with a_leader(blobs=LeaderBlobs(place, url="")) as leader, a_client(leader) as client:
+        place.failures = 1
+        job = uuid4()
+        await client.submit(job, Files=[file(REF)])
+        code, text = await is_refused(client, job)
+        assert code == "worker-error"
+        assert "can't start new thread" in text
+        assert not leader.leader.ingress._looking
+        await client.submit(job, Files=[file(REF)])
+        assert await client.expect_ids(fr.RECEIPT) == [job]
+
+
+@pytest.mark.spec("C7", "W7")
+async def test_a_look_that_fails_for_a_result_ends_the_connection_and_the_result_is_sent_again(tmp_path: Path) -> None:
+    place = Broken(tmp_path / "blobs")
+    put(place, CONTENT)
+    async with a_leader(blobs=LeaderBlobs(place, url="")) as leader, a_client(leader) as client:
+        job, worker_id = uuid4(), uuid4()
+        await client.submit(job)
+        assert await client.expect_ids(fr.RECEIPT) == [job]
+        blob = {"Sha256": REF.sha256, "Size": REF.size}
+        async with OwnPeer(leader.port) as worker:
+            await worker.hello_worker(worker_id, "job.assign.calcA", holds=ms.Holding())
+            await worker.credit(1)
+            await worker.expect(fr.ASSIGN_JOB)
+            place.failures = 1
+            await worker.ack(job, ArchiveBlob=blob)
+            async with asyncio.timeout(DEADLINE_S):
+                assert await worker.reader.read() == b"", "the connection ends"
+        async with OwnPeer(leader.port) as worker:
+            await worker.hello_worker(worker_id, "job.assign.calcA", holds=ms.Holding(finished=[job.bytes_le]))
+            await worker.ack(job, ArchiveBlob=blob)
+            await client.expect(fr.RESULT)
+        assert not leader.leader.ingress._looking

@@ -323,3 +323,25 @@ async def test_a_leader_sweeps_its_own_folder_by_itself_and_a_shared_one_never(t
     assert len(list(shared.store.entries())) == 1
     for blobs in both:
         await blobs.close()
+
+
+@pytest.mark.parametrize("told", ["then", "failed"])
+async def test_a_look_that_fails_in_an_unforeseen_way_is_told(
+    told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Elsewhere(A)
+    blobs = LeaderBlobs(place, url=place.url)
+
+    def has(_ref: BlobRef) -> bool:
+        raise ZeroDivisionError("nobody thought of this")
+
+    monkeypatch.setattr(place, "has", has)
+    if told == "then":
+        assert await missing(blobs, A, B) == [A.sha256, B.sha256]
+    else:
+        failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        blobs.missing([A], lambda _: None, failed.set_result)
+        async with asyncio.timeout(DEADLINE_S):
+            assert isinstance(await failed, ZeroDivisionError)
+    assert caplog.messages == ["it cannot be seen which blobs are there"]
+    await blobs.close()

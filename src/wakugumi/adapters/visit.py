@@ -31,6 +31,8 @@ class Reply(NamedTuple):
     hear_out: bool = False
     """Its request's body is of no use any more, and all of it may come before any of this is read: it is read and
     dropped meanwhile. The connection ends then."""
+    on_sent: Callable[[], None] | None = None
+    """Called once all of it is written, and not at all if its reader left before."""
 
 
 class Visit(Protocol):

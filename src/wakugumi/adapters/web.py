@@ -57,8 +57,18 @@ class Route(NamedTuple):
 
 
 Routes: TypeAlias = Callable[[], Sequence[Route]]
-"""Called once, in a thread, when the first HTTP byte has come: so that importing what serves it costs nobody else."""
+"""Called in a thread when the first HTTP byte has come, so that importing what serves it costs nobody else; and again
+with the next request if that failed."""
 
+_NOBODY_BODY: Final = (
+    b'{"type":"about:blank","status":503,"code":"busy","detail":"the HTTP server could not be loaded",'
+    b'"hint":"come again in a moment; the log has more"}'
+)
+_NOBODY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+    b"Content-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s" % (len(_NOBODY_BODY), _NOBODY_BODY)
+)
+"""An answer of our own, where the library is missing that would write one."""
 _LOOK_BYTES: Final = 4
 _READ_BYTES: Final = 16 * KIB
 
@@ -114,8 +124,8 @@ class Door:
         self._routes = routes
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
-        self._waiting: set[Doorstep] = set()
-        """Connections that speak HTTP, for which the server is still being imported."""
+        self._waiting: dict[Doorstep, asyncio.TimerHandle] = {}
+        """Connections that speak HTTP, for which the server is still being imported, and until when they wait."""
         self._looking = 0
         """Connections that have not said what they speak, and belong to nobody else meanwhile."""
         self._server: WebServer | None = None
@@ -149,22 +159,23 @@ class Door:
             log.warning("closing %s: more than %d connections", step.peer, self._connections_max)
             step.transport.close()
             return
-        self._waiting.add(step)
         if self._server is not None:
-            self._serve()
-        elif self._loading is None:
+            step.hand_over(self._server)
+            return
+        self._waiting[step] = asyncio.get_running_loop().call_later(HELLO_DEADLINE_S, self._send_away, step)
+        if self._loading is None:
             self._loading = self._tasks.start(self._load(), name="import the HTTP server")
 
     def drop(self, step: Doorstep) -> None:
         """It ended before anybody served it."""
-        self._waiting.discard(step)
+        if (timer := self._waiting.pop(step, None)) is not None:
+            timer.cancel()
 
     async def close(self) -> None:
         """End what is served, after a moment for what is nearly done."""
         await self._tasks.close()
-        for step in self._waiting:
+        for step in self._take_all():
             step.transport.abort()
-        self._waiting.clear()
         if self._server is not None:
             await self._server.close(CLOSE_DEADLINE_S)
 
@@ -179,15 +190,27 @@ class Door:
         pool = ThreadPoolExecutor(1, "import")
         try:
             self._server = (await asyncio.get_running_loop().run_in_executor(pool, load))()
+        except Exception:  # No file or memory to spare, for instance. The next one who asks may find some.
+            log.exception("the HTTP server could not be loaded")
+            for step in self._take_all():
+                step.refuse()
+            return
         finally:
+            self._loading = None
             pool.shutdown(wait=False)
-        self._serve()
-
-    def _serve(self) -> None:
-        assert self._server is not None
-        for step in self._waiting:
+        for step in self._take_all():
             step.hand_over(self._server)
-        self._waiting.clear()
+
+    def _send_away(self, step: Doorstep) -> None:
+        log.warning("closing %s: the HTTP server was not loaded within %g s", step.peer, HELLO_DEADLINE_S)
+        del self._waiting[step]
+        step.refuse()
+
+    def _take_all(self) -> list[Doorstep]:
+        waiting, self._waiting = self._waiting, {}
+        for timer in waiting.values():
+            timer.cancel()
+        return list(waiting)
 
 
 class Doorstep(asyncio.BufferedProtocol):
@@ -284,6 +307,12 @@ class Doorstep(asyncio.BufferedProtocol):
             if b"\r\n\r\n" in self._kept:  # whoever answers that head lets the rest come
                 to.hold()
             self._kept.clear()
+
+    def refuse(self) -> None:
+        """There is nobody to serve it, now."""
+        if not self.transport.is_closing():
+            self.transport.write(_NOBODY)
+            self.transport.close()
 
     def _let_be(self) -> None:
         if self._deadline is not None:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -198,11 +198,18 @@ def page_route(at: PageAt) -> Route:
             if not drops:
                 trace.sent_bytes = len(body)
                 headers = _headers(reply) if reply.headers else {"Content-Type": reply.content_type}
-                return web.Response(status=reply.status, body=body, headers=headers)
+                response = web.Response(status=reply.status, body=body, headers=headers)
+                if reply.on_sent is not None:
+                    await response.prepare(request)
+                    await _sent(request, response, reply.on_sent)
+                return response
             body = Stream(len(body), _once(body))
         trace.status = reply.status
         try:
-            return await (_stream_and_drop if drops else _stream)(request, reply, body)
+            streamed = await (_stream_and_drop if drops else _stream)(request, reply, body)
+            if reply.on_sent is not None:
+                await _sent(request, streamed, reply.on_sent)
+            return streamed
         except Lost as error:  # There is nobody to answer, or half of an answer.
             raise ConnectionResetError(str(error)) from None
 
@@ -351,6 +358,13 @@ async def _stream_and_drop(request: web.BaseRequest, reply: Reply, body: Stream)
         return response
     finally:
         await tasks.close()
+
+
+async def _sent(request: web.BaseRequest, response: web.StreamResponse, on_sent: Callable[[], None]) -> None:
+    """Write its end, and tell that all of it is written. Raises ConnectionError."""
+    await response.write_eof()
+    if request.method != "HEAD" and request.transport is not None and not request.transport.is_closing():
+        on_sent()
 
 
 async def _drop(request: web.BaseRequest) -> None:

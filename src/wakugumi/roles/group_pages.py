@@ -230,7 +230,11 @@ class GroupPages:
         say: Callable[[ConnId], ev.Submitted | ev.Claimed],
     ) -> Reply:
         effect = await self.callers.wait_for(visit, client, job, say)
-        result = effect.result
+        reply = await self._reply(name, client, effect)
+        return reply._replace(on_sent=lambda: self.callers.written(effect))
+
+    async def _reply(self, name: str, client: ClientId, effect: ev.SendResult) -> Reply:
+        job, result = effect.job, effect.result
         if isinstance(result, Verdict):
             return await answer_of(name, record_of(job, client, effect.program, result))
         try:

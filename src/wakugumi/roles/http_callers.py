@@ -2,8 +2,10 @@
 
     visit ──► counter of its client id ──► Submitted ──► dispatch ──► SendResult ──► counter ──► the visit's answer
 
-So a job that came by HTTP is one like any other: on disk before anything, fair, capped, explained (SPEC L5–L9). Of one
-job there is at most one visit at a counter, so that it is known whose refusal it is; the next one gets another counter.
+So a job that came by HTTP is one like any other: on disk before anything, fair, capped, explained (SPEC L5–L9). Its
+result is confirmed once it is written; if its reader left meanwhile, it waits a while for that one to come again.
+
+Of one job there is at most one visit at a counter, so that it is known whose refusal it is; the next one gets another.
 Whoever leaves before the answer leaves the job to go on: its result is taken for them, and kept for whoever asks again.
 Who asks again while it goes on takes the place of who left, and is answered once its own request has its receipt: what
 was on its way before may be the answer to another one.
@@ -24,7 +26,7 @@ from wakugumi.core.events import LeaderDo
 from wakugumi.core.job import ClientId, ConnId, JobId
 from wakugumi.core.questions import Answer, Question
 from wakugumi.errors import Lost, Refused
-from wakugumi.limits import HTTP_CLIENTS_MAX, HTTP_GONE_S, HTTP_LINGER_S, READ_BYTES_LARGE
+from wakugumi.limits import HTTP_CLIENTS_MAX, HTTP_GONE_S, HTTP_LINGER_S, HTTP_UNREAD_S, READ_BYTES_LARGE
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader import Leader
@@ -76,6 +78,12 @@ class HttpCallers:
             return await answer
         finally:
             counter.leave(job, answer)
+
+    def written(self, effect: ev.SendResult) -> None:
+        """What `wait_for` gave has been written to its visit."""
+        counter = self._leader.insiders.get(effect.conn)
+        if isinstance(counter, Counter):
+            counter.written(effect.job)
 
     def adopt(self, by_client: Mapping[ClientId, Sequence[JobId]]) -> None:
         """Take these results when they come, for whoever waited for them before this leader was started."""
@@ -169,19 +177,23 @@ class Counter:
         self.visits: dict[JobId, _Waiting] = {}
         self.left: dict[JobId, _Left] = {}
         """Jobs whose visits left before they were done."""
+        self.unread: dict[JobId, float] = {}
+        """Results that a visit was given and that are not written to it yet, or never will be; and since when."""
         self.used_at = asyncio.get_running_loop().time()
         self._post = leader.drive.post
 
     def perform(self, effect: LeaderDo) -> None:
         if isinstance(effect, ev.SendResult):
-            # The answer is as good as sent: if it does not arrive, the same is kept for whoever asks again.
-            self._post(ev.Confirmed(self.conn, (effect.job,)))
             self.left.pop(effect.job, None)
             waiting = self.visits.get(effect.job)
             if waiting is not None and waiting.takes_over and not waiting.is_told:
                 waiting.goes_on = False  # This was for whoever left.
-            elif waiting is not None:
+                self.written(effect.job)
+            elif waiting is not None and not waiting.answer.done():
+                self.unread[effect.job] = asyncio.get_running_loop().time()
                 _settle(waiting.answer, effect)
+            else:  # Nobody waits: it is taken for who left, and the same is kept for whoever asks again.
+                self.written(effect.job)
         elif isinstance(effect, ev.SendReceipts):
             for job in effect.jobs:
                 if (waiting := self.visits.get(job)) is not None:
@@ -196,6 +208,11 @@ class Counter:
                 _settle(self.visits[effect.job].answer, Refused(effect.code, effect.text))
         elif isinstance(effect, ev.Complain):
             log.warning("a caller by HTTP: %s", effect.text)
+
+    def written(self, job: JobId) -> None:
+        """Its result is on its way to whoever waited for it, as far as we can tell."""
+        self.unread.pop(job, None)
+        self._post(ev.Confirmed(self.conn, (job,)))
 
     def enter(self, job: JobId, visit: Visit, answer: asyncio.Future[ev.SendResult]) -> None:
         """Its visit waits from now on."""
@@ -214,7 +231,10 @@ class Counter:
         for waiting in list(self.visits.values()):
             if waiting.visit.is_gone:
                 _settle(waiting.answer, Lost("it left before its job was done", "dead"))
-        if self.visits or self.left:
+        for job, since in list(self.unread.items()):
+            if now - since >= HTTP_UNREAD_S:  # Its reader does not come again: as with who left before.
+                self.written(job)
+        if self.visits or self.left or self.unread:
             self.used_at = now
 
     def refuse_all(self, code: str, text: str) -> None:

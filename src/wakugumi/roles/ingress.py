@@ -163,7 +163,20 @@ class Ingress:
                 expected.came(peer.conn, event.job)
                 leader.drive.post(event)
 
-        leader.blobs.missing(blobs, found)
+        def failed(error: Exception) -> None:
+            if looked_for not in self._looking:
+                return
+            self._looking.remove(looked_for)
+            if leader.peers.get(peer.conn) is not peer:
+                return
+            if isinstance(event, ev.Submitted):
+                expected.came(peer.conn, event.job)
+                text = f"the leader could not look for the files of the job: {error!r}"
+                leader.drive.post(ev.SubmitRefused(peer.conn, event.job, "worker-error", text[:500]))
+            else:
+                peer.fail(event, error)  # The worker comes back, and sends its result again.
+
+        leader.blobs.missing(blobs, found, failed)
 
 
 def plain(frame: Frame) -> Frame:

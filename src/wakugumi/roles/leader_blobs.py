@@ -11,9 +11,9 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from wakugumi.adapters.blobs import BlobStore
 from wakugumi.adapters.places import FolderPlace, Place
@@ -68,28 +68,50 @@ class LeaderBlobs:
         if loose:
             for blob in loose:
                 self._known.pop(blob, None)
-            gone = asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
+            try:
+                gone = asyncio.get_running_loop().run_in_executor(None, _remove, self.place, loose)
+            except RuntimeError as error:  # No thread to spare. They stay until the sweep.
+                log.warning("blobs that nobody needs any more are not removed yet: %s", error)
+                return
             self._going.update(dict.fromkeys(loose, gone))
             gone.add_done_callback(lambda gone: self._removed(loose, gone))
 
-    def missing(self, refs: Sequence[BlobRef], then: Callable[[list[str]], None]) -> None:
+    def missing(
+        self,
+        refs: Sequence[BlobRef],
+        then: Callable[[list[str]], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
         """Tell which of these have to be put there: now, or later in the loop if that takes a look elsewhere.
 
         If the place does not answer, all have: whoever is asked to finds what is there already, and goes on trying
-        while it cannot reach it. So a job waits for a short outage, and its user hears of a long one.
+        while it cannot reach it. So a job waits for a short outage, and its user hears of a long one. What else goes
+        wrong, and nobody foresaw, is told to `failed`, if that is given.
         """
-        self.look_for(refs, lambda absent, unknown: then([*absent, *unknown]))
+        self.look_for(refs, lambda absent, unknown: then([*absent, *unknown]), failed)
 
-    def look_for(self, refs: Sequence[BlobRef], then: Callable[[list[str], list[str]], None]) -> None:
-        """Tell which of these are not there, and of which nobody can say: now, or later in the loop."""
+    def look_for(
+        self,
+        refs: Sequence[BlobRef],
+        then: Callable[[list[str], list[str]], None],
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Tell which of these are not there, and of which nobody can say: now, or later in the loop. One of both is
+        called, whatever happens."""
+        answer = _Answer(refs, then, failed)
         now = time.monotonic()
         going = [gone for ref in refs if (gone := self._going.get(ref.sha256))] if self._going else []
         if going:
-            self._tasks.start(self._look_after(going, refs, then), name="look for blobs")
+            self._tasks.start(answer.surely(self._look_after(going, refs, answer)), name="look for blobs")
         elif self.store is not None:
-            then([ref.sha256 for ref in refs if not self.place.has(ref)], [])
+            try:
+                absent = [ref.sha256 for ref in refs if not self.place.has(ref)]
+            except Exception as error:
+                answer.fail(error)
+            else:
+                then(absent, [])
         elif asked := [ref for ref in refs if not self._is_known(ref, now)]:
-            self._tasks.start(self._look(asked, then), name="look for blobs")
+            self._tasks.start(answer.surely(self._look(asked, then)), name="look for blobs")
         else:
             then([], [])
 
@@ -133,11 +155,11 @@ class LeaderBlobs:
         self,
         going: Sequence[asyncio.Future[None]],
         refs: Sequence[BlobRef],
-        then: Callable[[list[str], list[str]], None],
+        answer: _Answer,
     ) -> None:
         """Whoever names what is just being removed is told once it is gone: it might be believed to be there."""
         await asyncio.wait(set(going))
-        self.look_for(refs, then)
+        self.look_for(refs, answer.then, answer.failed)
 
     def _removed(self, blobs: Sequence[str], gone: asyncio.Future[None]) -> None:
         for blob in blobs:
@@ -147,6 +169,34 @@ class LeaderBlobs:
     def _is_known(self, ref: BlobRef, now: float) -> bool:
         size, until = self._known.get(ref.sha256, (-1, 0.0))
         return size == ref.size and until >= now
+
+
+class _Answer:
+    """To one who asked which blobs are there. It is given, whatever fails."""
+
+    def __init__(
+        self,
+        refs: Sequence[BlobRef],
+        then: Callable[[list[str], list[str]], None],
+        failed: Callable[[Exception], None] | None,
+    ) -> None:
+        self._refs = refs
+        self.then = then
+        self.failed = failed
+
+    async def surely(self, looking: Coroutine[Any, Any, None]) -> None:
+        try:
+            await looking
+        except Exception as error:
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Nobody can say."""
+        log.error("it cannot be seen which blobs are there", exc_info=error)
+        if self.failed is not None:
+            self.failed(error)
+        else:
+            self.then([], [ref.sha256 for ref in self._refs])
 
 
 def _ask(place: Place, refs: Sequence[BlobRef]) -> tuple[list[BlobRef], list[str], WakugumiError | None]:
