@@ -37,7 +37,14 @@ FLUSH_BYTES: Final = 16 * KIB
 READ_BYTES_LARGE: Final = 256 * KIB
 """A frame of this size is handled at once: a turn's worth of the largest would be a gigabyte to commit together."""
 READ_EVENTS_MAX: Final = 256
-"""Events taken in per turn of the loop before reading pauses: a flood must not hold one commit for half a second."""
+"""Events that a state machine is handed at once, and frames of one connection that are handled per turn of the loop:
+some 3 ms, then the other connections have their turn."""
+READ_BYTES_TURN_MAX: Final = 128 * KIB
+"""Bytes that are read from one connection per turn of the loop, and one read more. libuv alone would read 8 MB of a
+connection that sends without a pause, and other connections would wait half a second for their turn."""
+AHEAD_BYTES_MAX: Final = 512 * KIB
+"""What a connection may have brought, with one read more, that is not on the disk yet: some two thousand small jobs,
+enough to keep the disk busy. Beyond it the leader does not read from it until the disk has part of that."""
 
 # Names
 CLIENT_ID_CHARS_MAX: Final = 128

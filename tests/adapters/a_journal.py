@@ -59,9 +59,12 @@ class World:
         self.failures: list[Exception] = []
         self.lows: list[bool] = []
         self.behinds: list[bool] = []
+        self.stalls: list[str] = []
         self.changed = asyncio.Event()
         loop = asyncio.get_running_loop()
-        journal.begin(loop, self._into(self.failures), self._into(self.lows), self._into(self.behinds))
+        journal.begin(
+            loop, self._into(self.failures), self._into(self.lows), self._into(self.behinds), self._into(self.stalls)
+        )
 
     def _into(self, said: list[Any]) -> Callable[[Any], None]:
         def add(value: object) -> None:

@@ -139,6 +139,26 @@ async def test_what_performing_causes_is_handled_afterwards_and_not_inside() -> 
     drive.close()
 
 
+async def test_a_step_is_safe_when_it_and_all_before_it_are_on_disk_and_done() -> None:
+    machine, disk, done = Echo(), SlowDisk(), list[str]()
+    drive = Drive(machine, done.extend, name="echo", keeper=disk)
+    safe: list[int] = []
+    drive.on_safe = lambda: safe.append(drive.safe_step)
+    for event in ("at once", "keep 1", "keep 2", "keep 3 quietly", "said quietly", "keep 4"):
+        drive.post(event)
+        await turn()
+    assert drive.steps == 6
+    assert safe == [1]
+    for _ in disk.commits.copy():
+        disk.finish_one()
+    # Nobody waits for the two quiet ones: they count with the one before them.
+    assert safe == [1, 2, 5, 6]
+    drive.post("keep 5 quietly")
+    await turn()
+    assert safe[-1] == 7
+    drive.close()
+
+
 @pytest.mark.spec("L7")
 async def test_nothing_is_done_before_it_is_on_disk() -> None:
     machine, disk, done = Echo(), SlowDisk(), list[str]()

@@ -309,8 +309,10 @@ async def test_a_commit_that_takes_long_is_told_once_and_when_it_is_over(
         gate.set()
         await world.commit()
     told, over = caplog.messages
-    assert "takes its time" in told
-    assert "goes on" in over
+    assert "nothing was committed" in told
+    assert "does not answer" in told
+    assert "commits go on" in over
+    assert world.stalls == ["the journal's disk does not answer", ""]
 
 
 # Payloads that cannot be read.

@@ -7,14 +7,20 @@ import re
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from wakugumi.adapters import net
 from wakugumi.adapters.net import Address, Link, adopt, bound_port, check_binding, dial, listen, parse_address
 from wakugumi.errors import ConfigError, Lost, PeerError
-from wakugumi.limits import FIRST_FRAME_BYTES_MAX, MIB, WRITE_BACKLOG_BYTES_MAX, WRITE_BUFFER_BYTES_MAX
+from wakugumi.limits import (
+    FIRST_FRAME_BYTES_MAX,
+    MIB,
+    READ_EVENTS_MAX,
+    WRITE_BACKLOG_BYTES_MAX,
+    WRITE_BUFFER_BYTES_MAX,
+)
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame, encode
 
@@ -134,6 +140,12 @@ class Wire(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
 
 async def test_what_is_sent_in_one_turn_leaves_as_one_write() -> None:
     wire, link = Wire(), Link(Owner())
@@ -232,6 +244,73 @@ async def test_a_peer_that_reads_again_is_not_read_from_while_its_owner_paused_i
         assert owner.frames == []
         owner.link.pause(False)
         await owner.until(lambda: owner.types == [fr.SUBMIT_JOB])
+
+
+async def test_a_connection_that_never_stops_sending_leaves_the_others_their_turn() -> None:
+    """The other one says its word when the first frame of the flood is handled."""
+    order: list[Owner] = []
+
+    class Noting(Owner):
+        def on_frame(self, link: Link, frame: Frame) -> None:
+            if not order:
+                other.sendall(encode(fr.HEARTBEAT))
+            order.append(self)
+            super().on_frame(link, frame)
+
+    flooded, small = Noting(), Noting()
+    owners = iter([flooded, small])
+    server = await listen("127.0.0.1", 0, lambda: next(owners))
+    address = ("127.0.0.1", bound_port(server))
+    with socket.create_connection(address) as flood, socket.create_connection(address) as other:
+        await flooded.until(lambda: flooded.opened)
+        await small.until(lambda: small.opened)
+        for owner in (flooded, small):
+            owner.link.trust()
+        frame = encode(fr.HEARTBEAT)
+        flooded.link.pause(True)
+        flood.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                flood.send(frame * (1_000_000 // len(frame)))
+        flooded.link.pause(False)
+        await small.until(lambda: small.frames)
+        for owner in (flooded, small):
+            owner.link.abort()
+            await owner.until(lambda owner=owner: owner.lost)  # type: ignore[misc]
+    server.close()
+    await server.wait_closed()
+    assert order.index(small) <= 2 * READ_EVENTS_MAX, "whose turn is first, nobody knows"
+
+
+async def test_what_was_read_already_waits_too_while_its_owner_paused_it() -> None:
+    async with pair() as (owner, peer):
+        sizes: list[int] = []
+        owner.link.on_read = sizes.append
+        frames = [encode(fr.HEARTBEAT, number.to_bytes(16, "little")) for number in range(READ_EVENTS_MAX + 10)]
+        await peer.send(b"".join(frames))
+        await owner.until(lambda: owner.frames)
+        owner.link.pause(True)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(owner.frames) == READ_EVENTS_MAX
+        assert not sizes, "it is told when all of it was handled"
+        owner.link.pause(False)
+        await owner.until(lambda: len(owner.frames) == len(frames))
+        assert [frame.msg_id[0] for frame in owner.frames] == [number % 256 for number in range(len(frames))]
+        await owner.until(lambda: sizes)
+        assert sizes == [len(frames[0]) * len(frames)]
+
+
+async def test_what_was_read_before_the_connection_broke_is_handled() -> None:
+    """A worker that breaks has its last acks heard, also those that waited for the next turn."""
+    owner, wire = Owner(), Wire()
+    link = Link(owner, trusted=True)
+    link.connection_made(wire)
+    link.data_received(encode(fr.HEARTBEAT) * (READ_EVENTS_MAX + 10))
+    assert len(owner.frames) == READ_EVENTS_MAX
+    link.connection_lost(ConnectionResetError())
+    assert len(owner.frames) == READ_EVENTS_MAX + 10
+    assert owner.lost == 1
 
 
 async def test_close_sends_what_is_queued() -> None:

@@ -412,7 +412,8 @@ class Storm:
         self.journal.write(step.keep, self.now)
         assert not step.keep or self.leader.leaves.number == self.journal.next_leaf
         for effect in step.at_once:
-            assert isinstance(effect, ev.SendHeartbeat | ev.SendWelcome), "all else waits for the disk"
+            is_free = isinstance(effect, ev.SendHeartbeat | ev.SendWelcome | ev.SendAnswer | ev.SendNo)
+            assert is_free, "all else waits for the disk"
         for effect in (*step.at_once, *step.do):
             self._judge_do(effect, assigned)
         for conn, job in self._written:

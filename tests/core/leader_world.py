@@ -229,7 +229,8 @@ class World:
     def _ask(self, question: Question) -> LeaderDo:
         conn = self._new_conn()
         step = self.leader.handle([ev.Asked(conn, b"ask", question)], self.now)
-        mine = [effect for effect in step.do if getattr(effect, "conn", None) == conn]
+        mine = [effect for effect in (*step.at_once, *step.do) if getattr(effect, "conn", None) == conn]
+        step.at_once = [effect for effect in step.at_once if getattr(effect, "conn", None) != conn]
         step.do = [effect for effect in step.do if getattr(effect, "conn", None) != conn]
         self._heed(step)
         assert len(mine) == 1

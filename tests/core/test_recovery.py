@@ -10,8 +10,20 @@ from tests.core.leader_world import World, a_world, subject
 
 from wakugumi.core import course
 from wakugumi.core import events as ev
-from wakugumi.core.job import ClientId, ConnId, JobState
-from wakugumi.core.questions import AskCancel, AskJobs, CancelAnswer, JobsAnswer
+from wakugumi.core.dispatch import Dispatch
+from wakugumi.core.job import ClientId, ConnId, JobId, JobState, show_job_id
+from wakugumi.core.overview import capacity
+from wakugumi.core.overview import status as status_of
+from wakugumi.core.questions import (
+    AskCancel,
+    AskJob,
+    AskJobs,
+    AskStatus,
+    AskWorkers,
+    CancelAnswer,
+    JobsAnswer,
+    StatusAnswer,
+)
 from wakugumi.core.wants import Wants
 from wakugumi.limits import KEPT_RESULT_TTL_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 
@@ -400,11 +412,41 @@ def test_a_job_that_was_called_off_is_not_forgotten_before_its_worker_could_be_t
     assert not world.leader.jobs
 
 
+# A disk that takes nothing.
+
+
+@pytest.mark.spec("L9")
+def test_while_nothing_is_committed_questions_and_refusals_are_answered_at_once() -> None:
+    """And say what is the matter. What depends on the disk waits for it."""
+    leader = Dispatch(lambda: 0.5)
+    conn, job = ConnId(1), JobId(bytes(16))
+    leader.handle([ev.ClientJoined(conn, ClientId("desk"), 4, True, True)], 0.0)
+    submit = ev.Submitted(conn, job, subject("a"), "a", 60.0, b"{}")
+    leader.handle([ev.DiskLow(True), ev.CommitsStalled("the disk is full")], 1.0)
+    step = leader.handle([submit, *(ev.Asked(conn, b"", question) for question in (AskStatus(), AskWorkers()))], 2.0)
+    refusal, status, workers = step.at_once
+    assert isinstance(refusal, ev.SendRefusal)
+    assert refusal.code == "disk-full"
+    assert isinstance(status, ev.SendAnswer)
+    assert isinstance(status.answer, StatusAnswer)
+    assert status.answer.stalled == "the disk is full"
+    assert isinstance(workers, ev.SendAnswer)
+    assert not step.do
+    step = leader.handle([ev.Asked(conn, b"", AskJob(show_job_id(job))), ev.Asked(conn, b"", AskCancel(["x"]))], 3.0)
+    assert [type(effect) for effect in step.at_once] == [ev.SendNo]
+    assert [type(effect) for effect in step.do] == [ev.SendAnswer], "a cancel is kept before it is answered"
+    assert capacity(leader)["free"] == 0
+    leader.handle([ev.DiskLow(False), ev.CommitsStalled("")], 4.0)
+    assert not status_of(leader, 4.0).stalled
+    step = leader.handle([submit], 5.0)
+    assert [type(effect) for effect in step.do] == [ev.SendReceipts]
+
+
 # A leader that could hear nobody.
 
 
 @pytest.mark.spec("L4")
-@pytest.mark.parametrize("how", ["asleep", "deaf"])
+@pytest.mark.parametrize("how", ["asleep", "deaf", "stalled"])
 def test_a_leader_that_heard_nobody_for_a_while_takes_nobody_for_lost(world: World, how: str) -> None:
     desk, worker = world.client(heartbeats=True), world.worker("w", credit=1)
     away = world.worker("away", credit=1)
@@ -412,12 +454,12 @@ def test_a_leader_that_heard_nobody_for_a_while_takes_nobody_for_lost(world: Wor
     worker.gets(one)
     away.gets(two)
     away.leaves()
-    if how == "deaf":
-        world.hear(ev.ReadingStopped(True))
+    if how in {"deaf", "stalled"}:
+        world.hear(ev.ReadingStopped(True) if how == "deaf" else ev.CommitsStalled("the disk is full"))
         for end in (desk, worker):
             end.falls_silent()
         world.wait(100.0)
-        world.hear(ev.ReadingStopped(False))
+        world.hear(ev.ReadingStopped(False) if how == "deaf" else ev.CommitsStalled(""))
     else:
         world.now += 100.0
         world.hear(ev.Heard(worker.conn, 0.0))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import subprocess
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from tests.conformance.old_peers import DEADLINE_S, OldClient, OldWorker
+from tests.roles.a_group import get
 from tests.roles.a_leader import OwnPeer, Running
 
 from wakugumi.adapters.journal import Journal
 from wakugumi.errors import JournalError
-from wakugumi.limits import JOURNAL_FREE_MIN_BYTES
+from wakugumi.limits import AHEAD_BYTES_MAX, JOURNAL_FREE_MIN_BYTES
 from wakugumi.roles.leader import Leader
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -167,6 +170,95 @@ async def _until_low(leader: Running, client: OwnPeer, *, low: bool) -> None:
             await asyncio.sleep(0.05)
 
 
+class FullDisk(sqlite3.Connection):
+    """Nothing can be written while it is full."""
+
+    full = False
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        if self.full and sql.startswith("INSERT INTO log"):
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return super().execute(sql, *args)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system, of which the journal's folder has twice what it must have free."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={3 * JOURNAL_FREE_MIN_BYTES}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only root may mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.spec("L9")
+@pytest.mark.parametrize("how", ["a real one", "SQLite says so"])
+async def test_a_full_disk_silences_no_question_and_health_tells_of_it(
+    how: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("wakugumi.adapters.journal.SLOW_S", 0.2)
+    monkeypatch.setattr(FullDisk, "full", False)
+    folder = tmp_path if how != "a real one" else request.getfixturevalue("small_disk")
+    jobs = [uuid4() for _ in range(10)]
+
+    def fill_up() -> None:
+        with open(folder / "filler", "ab", buffering=0) as file, suppress(OSError):
+            while how == "a real one":
+                file.write(bytes(1 << 16))
+
+    async with (
+        a_leader(folder / "state", factory=FullDisk) as leader,
+        own_client(leader) as client,
+        own_worker(leader, uuid4(), credit=len(jobs)) as worker,
+        own_client(leader, "another") as other,
+    ):
+        for job in jobs:
+            await client.submit(job)
+            await worker.expect(fr.ASSIGN_JOB)
+        assert (await get(leader, "/health")).status == 200
+        FullDisk.full = how != "a real one"
+        fill_up()
+        for job in jobs:  # More than the write-ahead log and the reserve hold: not all of it is read now.
+            payload = ms.encode({"JobId": str(job), "Status": "OK", "Stdout": "x" * 3_000_000})
+            worker.writer.write(fr.encode(fr.ACK_JOB, corr_id=job.bytes_le, payload=payload))
+        async with asyncio.timeout(DEADLINE_S):
+            while not leader.machine.stalled:
+                await asyncio.sleep(0.01)
+                fill_up()
+        assert b"the journal's disk is full" in (await other.ask(b'{"ask":"status"}')).payload
+        assert b'"workers"' in (await other.ask(b'{"ask":"workers"}')).payload
+        health = await get(leader, "/health")
+        assert health.status == 503
+        assert b"disk is full" in health.body
+        assert b'"free":0' in (await get(leader, "/capacity")).body
+        await other.submit(uuid4())
+        assert b"disk-full" in (await other.expect(fr.REFUSAL)).payload
+        (folder / "filler").unlink()
+        FullDisk.full = False
+        await leader.until(lambda machine: not machine.stalled)
+        received: list[UUID] = []
+        while len(received) < len(jobs):
+            frame = await client.frame()
+            received += [UUID(bytes_le=frame.corr_id)] if frame.type == fr.RESULT else []
+        assert received == jobs
+        assert (await get(leader, "/health")).status == 200
+    told = [message for message in caplog.messages if "commit" in message]
+    assert len(told) == 2
+    assert "nothing was committed" in told[0]
+    assert "disk is full" in told[0]
+    assert "commits go on" in told[1]
+
+
 async def test_a_leader_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     runs, queued, done = uuid4(), uuid4(), uuid4()
     worker_id = uuid4()
@@ -239,7 +331,65 @@ async def test_requests_that_are_only_in_the_journal_reach_their_workers(tmp_pat
                 assert f"number {number}".encode() in frame.payload
 
 
-async def test_while_the_disk_does_not_keep_up_nobody_is_read_from(
+async def test_a_client_that_is_far_ahead_of_the_disk_is_not_read_from_and_others_are(tmp_path: Path) -> None:
+    SlowDisk.gate.clear()
+    jobs = [uuid4() for _ in range(8_000)]
+    async with (
+        a_leader(tmp_path, factory=SlowDisk) as leader,
+        own_client(leader, "flood") as flood,
+        own_client(leader, "small") as small,
+    ):
+        sent = b"".join(
+            fr.encode(fr.SUBMIT_JOB, job.bytes_le, subject="flood", payload=b'{"Args":["%s"]}' % (b"x" * 150))
+            for job in jobs
+        )
+        most = len(jobs) * (AHEAD_BYTES_MAX + 300_000) // len(sent)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(flood.say(sent), name="a client that never stops")
+            await leader.until(lambda _: leader.leader.held_back)
+            own = uuid4()
+            await small.submit(own)
+            await leader.until(lambda machine: own.bytes_le in machine.jobs)
+            assert b'"queued"' in (await small.ask(b'{"ask":"status"}')).payload
+            assert len(leader.machine.jobs) <= most < len(jobs)
+            SlowDisk.gate.set()
+            assert await small.expect_ids(fr.RECEIPT) == [own]
+            assert len(leader.machine.jobs) <= 2 * most
+            received: list[UUID] = []
+            while len(received) < len(jobs):
+                received += await flood.expect_ids(fr.RECEIPT)
+        assert received == jobs
+        assert not leader.leader.held_back
+
+
+async def test_while_the_disk_does_not_keep_up_only_those_are_read_from_of_whom_it_has_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.adapters.journal.JOURNAL_BACKLOG_BYTES_MAX", 1_000_000)
+    SlowDisk.gate.clear()
+    async with a_leader(tmp_path, factory=SlowDisk) as leader, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(own_client(leader, f"client {at}")) for at in range(4)]
+        for client in clients:
+            await client.submit(uuid4(), Args=["x" * 300_000])
+        await leader.until(lambda _: leader.leader.behind and len(leader.leader.held_back) == len(clients))
+        taken = len(leader.machine.jobs)
+        for client in clients:
+            await client.submit(uuid4())
+        async with own_client(leader, "newcomer") as newcomer:
+            await newcomer.submit(uuid4())
+            await leader.until(lambda machine: len(machine.jobs) > taken)
+            assert len(leader.machine.jobs) == taken + 1
+            SlowDisk.gate.set()
+            await newcomer.expect(fr.RECEIPT)
+        for client in clients:
+            received = await client.expect_ids(fr.RECEIPT)
+            while len(received) < 2:
+                received += await client.expect_ids(fr.RECEIPT)
+        assert not leader.leader.behind
+        assert not leader.leader.held_back
+
+
+async def test_a_client_that_never_stops_is_read_from_again_when_the_disk_keeps_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakugumi.adapters.journal.JOURNAL_BACKLOG_BYTES_MAX", 1_000_000)
@@ -255,7 +405,7 @@ async def test_while_the_disk_does_not_keep_up_nobody_is_read_from(
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(submit_all(), name="a client that never stops")
-            await leader.until(lambda _: leader.leader.behind)
+            await leader.until(lambda _: leader.leader.held_back)
             taken = len(leader.machine.jobs)
             await asyncio.sleep(QUIET_S)
             assert len(leader.machine.jobs) <= taken + 2, "what had been read before"

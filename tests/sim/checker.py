@@ -9,6 +9,7 @@ the grid promises:
     its worker's connection; that the leader died is no reason
     a second leader runs it only if it was right to give it to one: see `places`
     subjects take turns: see `turns`
+    between the reading of a submit and its receipt a leader commits a bounded number of another connection's jobs
 
 Broken is raised at once, so that the story ends where it went wrong.
 """
@@ -26,7 +27,7 @@ from tests.sim.worker import Worker, read_result
 
 from wakugumi.core import events as ev
 from wakugumi.core.events import LeaderKeep
-from wakugumi.core.job import DONE, JobId
+from wakugumi.core.job import DONE, ConnId, JobId
 from wakugumi.core.queues import Job
 from wakugumi.errors import CODES
 
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 _ENDLESS_S: Final = 100_000.0
 _ANSWERS: Final = frozenset({"exit", "timeout"})
 """Ends of a program that are the job's answer, unless it asked for retries (W6)."""
+SUBMIT_BYTES_MAX: Final = 300
+"""A submit of these worlds."""
+FOREIGN_WINDOWS_MAX: Final = 2
+"""What of one other connection is committed before a submit's receipt: what waited for the disk when the submit was
+read, and what was read before the leader's next turn."""
 
 Place: TypeAlias = tuple[str, JobId]
 """A job at a leader, by its name."""
@@ -117,6 +123,12 @@ class Checker:
         """The latest trouble of a worker, or of its connection."""
         self._held_by_dead: dict[JobId, None] = {}
         self._leader_died_at: dict[str, float] = {}
+        self._kept_bytes: dict[str, Counter[ConnId]] = {}
+        """Of the submits that each leader has committed in this life, by their connections."""
+        self._read: dict[Place, tuple[ConnId, int]] = {}
+        """Submits that were read and not committed: from where, and their size."""
+        self._before: dict[Place, Counter[ConnId]] = {}
+        """What the leader had committed when a submit was read that has no receipt yet."""
 
     # What must not be.
 
@@ -183,6 +195,30 @@ class Checker:
                 self._finished[leader.name, record.job] = None
                 left.pop(record.job, None)
         return list(left)
+
+    def submit_read(self, leader: Leader, conn: ConnId, job: JobId, size: int) -> None:
+        place = (leader.name, job)
+        self._read[place] = (conn, size)
+        self._before[place] = Counter(self._kept_bytes.setdefault(leader.name, Counter()))
+
+    def kept(self, leader: Leader, records: Sequence[LeaderKeep]) -> None:
+        """A step that kept these is performed next."""
+        for record in records:
+            if isinstance(record, ev.KeepJob) and (read := self._read.pop((leader.name, record.job), None)) is not None:
+                self._kept_bytes.setdefault(leader.name, Counter())[read[0]] += read[1]
+
+    def receipts(self, leader: Leader, conn: ConnId, jobs: Sequence[JobId]) -> None:
+        """No client waits for its receipt until all is on the disk that another one has sent."""
+        most = FOREIGN_WINDOWS_MAX * (self._world.ahead_bytes_max + SUBMIT_BYTES_MAX)
+        for job in jobs:
+            before = self._before.pop((leader.name, job), None)
+            if before is None:
+                continue
+            for other, size in self._kept_bytes[leader.name].items():
+                if other != conn and size - before[other] > most:
+                    self.broken(
+                        job, f"{leader.name} committed {size - before[other]} bytes of another connection before it"
+                    )
 
     def open_again(self, leader: Leader, jobs: Sequence[JobId]) -> None:
         for job in jobs:
@@ -318,6 +354,10 @@ class Checker:
         world = self._world
         if isinstance(process, Leader):
             self._leader_died_at[process.name] = world.clock.now
+            for known in (self._read, self._before):
+                for place in [place for place in known if place[0] == process.name]:
+                    del known[place]
+            self._kept_bytes.pop(process.name, None)
             self._held_by_dead.update(
                 (job, None)
                 for client in world.clients

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LINGER_S: Final = 0.05
 PATIENT_S: Final = 0.002
+SLOW_S: Final = 5.0
+"""The leader is told if nothing was committed for so long."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[LeaderKeep]).decode
@@ -61,6 +63,8 @@ class Disk:
         self._writing: list[tuple[int, Step[LeaderKeep, LeaderDo]]] = []
         self._life = 0
         self._due = False
+        self._commits = 0
+        self._stalled = False
 
     @property
     def busy(self) -> bool:
@@ -87,6 +91,7 @@ class Disk:
         self._waiting.clear()
         self._writing = []
         self._due = False
+        self._stalled = False
         self._next_leaf = self.last_leaf + 1
 
     def read_all(self) -> list[tuple[int, float, list[LeaderKeep]]]:
@@ -129,8 +134,15 @@ class Disk:
             return
         self._writing = list(self._waiting)
         self._waiting.clear()
+        life, commits = self._life, self._commits
+        self._clock.after(SLOW_S, lambda: self._look_for_stall(life, commits))
         if not self.full:
             self._set_synced()
+
+    def _look_for_stall(self, life: int, commits: int) -> None:
+        if life == self._life and commits == self._commits and self._leader.alive:
+            self._stalled = True
+            self._leader.post(ev.CommitsStalled("the journal's disk is full"))
 
     def _set_synced(self) -> None:
         chance = self._random.random()
@@ -149,6 +161,10 @@ class Disk:
             leader.die(power=False, why="its disk failed to sync")
             return
         self._sync()
+        self._commits += 1
+        if self._stalled:
+            self._stalled = False
+            leader.post(ev.CommitsStalled(""))
         steps, self._writing = self._writing, []
         for number, step in steps:
             if leader.alive:

@@ -20,6 +20,7 @@ from wakugumi.core import failover_events as fev
 from wakugumi.core import slots_events as sev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.intake import Intake
 from wakugumi.core.job import DONE, ConnId, JobId, Verdict
 from wakugumi.core.policy import parse_policies
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 HELLO_DEADLINE_S: Final = 10.0
+EVENT_BYTES: Final = 50
 LOAD_S: Final = 0.01
 LOAD_SLOW_S: Final = 3.0
 LOAD_SLOW_SHARE: Final = 0.1
@@ -57,6 +59,9 @@ class Leader(Process):
         self.disk = Disk(self)
         self.disk_low = False
         self.peers: dict[ConnId, Peer] = {}
+        self.steps = 0
+        self.safe_step = 0
+        """Steps of this life, and those of them that are on the disk and performed; all of them, in order."""
         self._act: dict[type[object], Callable[[Peer, Any], None]] = {
             ev.SendWelcome: _send_welcome,
             ev.SendReceipts: _send_receipts,
@@ -102,6 +107,7 @@ class Leader(Process):
 
     def born(self) -> None:
         self.peers = {}
+        self.steps = self.safe_step = 0
         settings = self.settings
         self.disk.reopen()
         self.machine = Dispatch(
@@ -132,6 +138,7 @@ class Leader(Process):
     # Keep, then perform.
 
     def stepped(self, step: Step[LeaderKeep, LeaderDo]) -> None:
+        self.steps += 1
         if self.doom == "handled" and (step.keep or step.do):
             self.die(power=False, why="killed before its step was kept")
             return
@@ -141,6 +148,7 @@ class Leader(Process):
             self.disk.commit(step)
         else:
             self.perform(step.do)
+            self._is_safe()
 
     def committed(self, leaf: int, step: Step[LeaderKeep, LeaderDo]) -> None:
         if self.doom == "committed":
@@ -149,8 +157,16 @@ class Leader(Process):
         if leaf:
             self.disk.performed_leaf = leaf
         opened = self.world.checker.opened(self, step.keep)
+        self.world.checker.kept(self, step.keep)
         self.perform(step.do)
         self.world.checker.open_again(self, opened)
+        self._is_safe()
+
+    def _is_safe(self) -> None:
+        """One step more."""
+        self.safe_step += 1
+        for peer in self.peers.values():
+            peer.look_at_window()
 
     def do(self, effect: LeaderDo) -> None:
         if isinstance(effect, ev.LoadPayloads):
@@ -178,7 +194,20 @@ class Leader(Process):
 class Peer:
     """One connection of the leader, as its shell knows it."""
 
-    __slots__ = ("conn", "is_worker", "joined", "leader", "life", "link", "name", "paused", "receipts", "their_conn")
+    __slots__ = (
+        "conn",
+        "held_back",
+        "intake",
+        "is_worker",
+        "joined",
+        "leader",
+        "life",
+        "link",
+        "name",
+        "paused",
+        "receipts",
+        "their_conn",
+    )
 
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
@@ -190,6 +219,8 @@ class Peer:
         self.is_worker = False
         self.receipts = False
         self.paused = False
+        self.intake = Intake(leader.world.ahead_bytes_max)
+        self.held_back = False
         self.their_conn = ConnId(0)
 
     def on_open(self, link: Link) -> None:
@@ -206,9 +237,9 @@ class Peer:
             self.is_worker = isinstance(message.event, ev.WorkerJoined)
             self.receipts = message.event.receipts
             self.their_conn = message.their_conn
-            self._post(message.event)
+            self._read(message.event)
         else:
-            self._post(message)
+            self._read(message)
 
     def on_blocked(self, blocked: bool) -> None:
         self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
@@ -232,6 +263,28 @@ class Peer:
     def hang_up(self) -> None:
         self.link.close(self, lose=True)
         self.leader.clock.after(0.0, lambda: self.on_lost("hung up"))
+
+    def look_at_window(self) -> None:
+        """It is read from only while little of what it brought waits for the disk."""
+        leader = self.leader
+        self.intake.settle(leader.safe_step)
+        wait = self.intake.must_wait(behind=False)
+        if wait and not self.held_back:
+            self.link.up.hold()
+        elif self.held_back and not wait:
+            self.link.up.release()
+        self.held_back = wait
+
+    def _read(self, event: object) -> None:
+        leader = self.leader
+        if leader.life == self.life and leader.alive and self.conn in leader.peers:
+            if isinstance(event, ev.Submitted | ev.Acked):
+                size = EVENT_BYTES + len(event.payload)
+                if isinstance(event, ev.Submitted):
+                    leader.world.checker.submit_read(leader, self.conn, event.job, size)
+                self.intake.took(size, leader.steps + 1, leader.safe_step)
+            leader.post(event)
+            self.look_at_window()
 
     def _post(self, event: object) -> None:
         if self.leader.life == self.life and self.leader.alive and self.conn in self.leader.peers:
@@ -263,6 +316,7 @@ def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
 
 
 def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
+    peer.leader.world.checker.receipts(peer.leader, peer.conn, effect.jobs)
     peer.send(fev.Receipts(peer.their_conn, tuple(effect.jobs)))
 
 

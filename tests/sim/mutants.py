@@ -474,6 +474,13 @@ MUTANTS: Final = (
         "a subject that a worker of several patterns serves keeps its place, and the others starve",
     ),
     Mutant(
+        "a-flood-is-read-without-end",
+        "intake",
+        "return self.ahead_bytes >= self._max or",
+        "return",
+        "a client that is far ahead of the disk is read from, and others wait behind all that it sends",
+    ),
+    Mutant(
         "removed-leader-left-at-once",
         "failover",
         "        if not leader.serves:\n            self._part(leader, now, do)",

@@ -30,6 +30,7 @@ from wakugumi.core import leaves
 from wakugumi.core.job import DONE, ConnId, JobId, show_job_id
 from wakugumi.core.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
 from wakugumi.core.queues import Job
+from wakugumi.limits import AHEAD_BYTES_MAX
 
 DRAIN_S: Final = 900.0
 """Five attempts with their backoff, two silences, the recovery's grace and a late ack's, and then some."""
@@ -50,6 +51,8 @@ class World:
         plan = self.plan
         self._hanging = Random(f"{seed}-hanging")
         self.turn_s = plan.turn_s
+        self.ahead_bytes_max = Random(f"{seed}-ahead").choice([300, 1_000, AHEAD_BYTES_MAX])
+        """How far a connection may be ahead of a leader's disk."""
         self.failures = plan.failures
         self.net = Net(self.clock, random, plan.delay_max_s)
         self.checker = Checker(self)

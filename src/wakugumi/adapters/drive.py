@@ -61,8 +61,14 @@ class Drive(Generic[E, K, D]):
         self._name = name
         self._keeper = keeper
         self._events: list[E] = []
-        self._waiting: deque[Sequence[D]] = deque()
-        """What is to be done once what was decided with it, or before it, is safe."""
+        self._waiting: deque[tuple[int, Sequence[D]]] = deque()
+        """What is to be done once what was decided with it, or before it, is safe; and the step that then is safe."""
+        self.steps = 0
+        """Steps that were begun: what is posted now is handled by the next one."""
+        self.safe_step = 0
+        """The last step whose records are safe and whose effects were performed, as all before it."""
+        self.on_safe: Callable[[], None] | None = None
+        """Called when `safe_step` has grown."""
         self._turning = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -103,6 +109,7 @@ class Drive(Generic[E, K, D]):
 
     def _step(self, events: list[E] | None) -> None:
         self._turning = True
+        self.steps += 1
         try:
             now = self._loop.time()
             step = self._machine.tick(now) if events is None else self._machine.handle(events, now)
@@ -114,11 +121,18 @@ class Drive(Generic[E, K, D]):
             if keeper is None or (not step.keep and not self._waiting and keeper.idle):
                 if step.do:
                     self._perform(step.do)
+                self._is_safe(self.steps)
             elif step.do:
-                self._waiting.append(step.do)
+                self._waiting.append((self.steps, step.do))
                 keeper.commit(step.keep, self._committed, patient=step.patient)
-            elif step.keep:
-                keeper.commit(step.keep, None)
+            else:
+                if step.keep:
+                    keeper.commit(step.keep, None)
+                # Nobody waits for it: it counts with the step before it.
+                if self._waiting:
+                    self._waiting[-1] = (self.steps, self._waiting[-1][1])
+                else:
+                    self._is_safe(self.steps)
             self._set_timer()
         except Exception as error:
             self._fail(error)
@@ -130,11 +144,18 @@ class Drive(Generic[E, K, D]):
             return
         self._turning = True
         try:
-            self._perform(self._waiting.popleft())
+            step, effects = self._waiting.popleft()
+            self._perform(effects)
+            self._is_safe(step)
         except Exception as error:
             self._fail(error)
         finally:
             self._turning = False
+
+    def _is_safe(self, step: int) -> None:
+        self.safe_step = step
+        if self.on_safe is not None:
+            self.on_safe()
 
     def fail(self, error: Exception) -> None:
         """It cannot go on, and why: nothing more is handled or performed."""

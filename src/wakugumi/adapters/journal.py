@@ -110,14 +110,18 @@ class Journal:
         self._reader: Reader | None = None
         self._on_failure: Callable[[Exception], None] = _ignore
         self._on_behind: Callable[[bool], None] = _ignore
+        self._on_stalled: Callable[[str], None] = _ignore
         self._lingering: list[Entry] = []
         self._lingering_bytes = 0
         self._linger: asyncio.TimerHandle | None = None
         self._patient = False
         """Somebody waits for what lingers."""
         self._slow_timer: asyncio.TimerHandle | None = None
-        self._slow_since: float | None = None
-        """Since when the disk keeps us waiting, if it was said that it does."""
+        self._progress_at = 0.0
+        """When something was committed last, or there was something to commit again."""
+        self._look_at = 0.0
+        self._stalled = False
+        """It was said that nothing is committed."""
         self._entries_waiting = 0
         self._bytes_waiting = 0
         self._loading: Counter[int] = Counter()
@@ -145,8 +149,10 @@ class Journal:
         on_failure: Callable[[Exception], None],
         on_disk_low: Callable[[bool], None],
         on_behind: Callable[[bool], None] | None = None,
+        on_stalled: Callable[[str], None] | None = None,
     ) -> None:
         """From now on it can be written to. `on_failure` is called once, and then nothing is done any more.
+        `on_stalled` is told why nothing was committed for some seconds, and with "" that commits go on.
 
         Raises ConfigError.
         """
@@ -154,6 +160,7 @@ class Journal:
         self._loop = loop
         self._on_failure = on_failure
         self._on_behind = on_behind or _ignore
+        self._on_stalled = on_stalled or _ignore
         self._writer = Writer(self.path, self._base, self._room, loop, self._written, self._fail, on_disk_low)
         self._writer.start()
         self._reader.start()
@@ -237,6 +244,8 @@ class Journal:
             entries.append(entry)
         if not entries or self._writer is None:
             return
+        if not self._entries_waiting:
+            self._progress_at = time.monotonic()
         self._entries_waiting += len(entries)
         for one in entries:
             self._bytes_waiting += one.weight
@@ -250,25 +259,34 @@ class Journal:
     def _watch(self, after_s: float) -> None:
         """Only this thread can tell that the disk has the other one. While there is work it looks every few seconds."""
         assert self._loop is not None
-        self._slow_timer = self._loop.call_later(after_s, self._look_for_slowness)
+        self._look_at = time.monotonic() + after_s
+        self._slow_timer = self._loop.call_later(after_s, self._look_for_stall)
 
-    def _look_for_slowness(self) -> None:
+    def _look_for_stall(self) -> None:
         self._slow_timer = None
-        if self._writer is None or not self._entries_waiting:
+        if self._writer is None or not self._entries_waiting or self._stalled:
             return
-        since, now = self._writer.busy_since, time.monotonic()
-        if since is None or now - since < SLOW_S:
-            self._watch(SLOW_S if since is None else since + SLOW_S - now)
-        elif self._slow_since is None:
-            self._slow_since = since
-            log.warning("the disk of %s takes its time: a commit is under way for %.0f s", self.path, now - since)
+        now = time.monotonic()
+        if now - self._look_at > SLOW_S:
+            self._progress_at = now  # This process itself stood still: that says nothing about the disk.
+        waited_s = now - self._progress_at
+        if waited_s < SLOW_S:
+            self._watch(SLOW_S - waited_s)
+            return
+        self._stalled = True
+        why = "the journal's disk is full" if self._writer.waits_for_room else "the journal's disk does not answer"
+        log.error("nothing was committed for %.0f s: %s (%s)", waited_s, why, self.path)
+        self._on_stalled(why)
 
     def _written(self, entries: Sequence[Entry]) -> None:
         if self._failed:
             return
-        if self._slow_since is not None:
-            took_s, self._slow_since = time.monotonic() - self._slow_since, None
-            log.warning("the disk of %s took %.0f s for a commit, and goes on", self.path, took_s)
+        now = time.monotonic()
+        if self._stalled:
+            self._stalled = False
+            log.warning("commits go on after %.0f s (%s)", now - self._progress_at, self.path)
+            self._on_stalled("")
+        self._progress_at = now
         self._entries_waiting -= len(entries)
         for entry in entries:
             self._bytes_waiting -= entry.weight

@@ -110,8 +110,8 @@ class Writer(threading.Thread):
         self._drop_before = 0
         self._surplus_pages = 0
         self._shrink_count = BITE_FIRST
-        self.busy_since: float | None = None
-        """Since when it is in the disk's hands, by `time.monotonic`. It only waits for room, or for work, at None."""
+        self.waits_for_room = False
+        """The disk is full, and it tries again."""
         self._held: Entry | None = None
         self._ended = False
 
@@ -125,9 +125,7 @@ class Writer(threading.Thread):
                     if not self._insist(entries):
                         break
                     self._tell(self._on_written, entries)
-                self.busy_since = time.monotonic()
                 self._look_after()
-                self.busy_since = None
             until = time.monotonic() + DROP_AT_CLOSE_S
             while self._drop_before > self._first and time.monotonic() < until:
                 self._remove_some()
@@ -172,15 +170,14 @@ class Writer(threading.Thread):
         """Write them, however long the disk is full. False if it was closed before there was room."""
         pause_s = RETRY_FIRST_S
         while True:
-            self.busy_since = time.monotonic()
             try:
                 self._write(entries)
+                self.waits_for_room = False
                 return True
             except sqlite3.Error as error:
                 if not self._is_full(error):
                     raise
-            finally:
-                self.busy_since = None
+            self.waits_for_room = True
             if not self._room.low:
                 log.error("the disk of %s is full: nothing new is accepted until there is room", self._path)
             self._room.give_up_reserve()

@@ -13,7 +13,8 @@ import errno
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -23,6 +24,8 @@ from wakugumi.limits import (
     CONNECT_DEADLINE_S,
     FLUSH_BYTES,
     HELLO_DEADLINE_S,
+    READ_BYTES_TURN_MAX,
+    READ_EVENTS_MAX,
     SILENCE_MAX_S,
     WRITE_BACKLOG_BYTES_MAX,
     WRITE_BUFFER_BYTES_MAX,
@@ -68,6 +71,11 @@ class Link(asyncio.Protocol):
         self._backlog = 0
         """Bytes queued since the peer stopped reading."""
         self._paused_by_owner = False
+        self._rest: Iterator[Frame] | None = None
+        """Frames that were read and wait for the next turn of the loop. Meanwhile nothing is read."""
+        self._rest_bytes = 0
+        self.on_read: Callable[[int], None] | None = None
+        """Told how many bytes were read, once they are handled."""
         self._ended_by_us = False
         self._deadline: asyncio.TimerHandle | None = None
         self.peer = "?"
@@ -114,7 +122,9 @@ class Link(asyncio.Protocol):
             self._deadline = self._loop.call_later(seconds, self.close, why)
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading."""
+        """Stop or go on reading. What was read already waits as well."""
+        if self._paused_by_owner and not paused and self._rest is not None:
+            self._loop.call_soon(self._next_turn)
         self._paused_by_owner = paused
         self._set_reading()
 
@@ -162,13 +172,46 @@ class Link(asyncio.Protocol):
         self._owner.on_open(self)
 
     def data_received(self, data: bytes) -> None:
+        size = len(data)
+        frames = self._decoder.feed(data)
+        if self._rest is not None:
+            frames = chain(self._rest, frames)
+        self._rest_bytes += size
+        if self._handle(frames, READ_EVENTS_MAX) and size < READ_BYTES_TURN_MAX:
+            self._is_handled()
+        elif self.is_open:
+            self._rest = frames
+            self._set_reading()
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        if self._rest is None or self._paused_by_owner or not self.is_open:
+            return
+        if self._handle(self._rest, READ_EVENTS_MAX):
+            self._is_handled()
+            self._set_reading()
+        elif self.is_open:
+            self._loop.call_soon(self._next_turn)
+
+    def _handle(self, frames: Iterator[Frame], left: int) -> bool:
+        """So many of them: then other connections have their turn. True if those were all."""
         on_frame = self._on_packed if self._unpacks else self._owner.on_frame
         try:
-            for frame in self._decoder.feed(data):
+            for frame in frames:
                 on_frame(self, frame)
+                left -= 1
+                if not left:
+                    return False
         except PeerError as error:
             self.close(str(error))
             self.abort()
+        return True
+
+    def _is_handled(self) -> None:
+        self._rest = None
+        size, self._rest_bytes = self._rest_bytes, 0
+        if self.on_read is not None:
+            self.on_read(size)
 
     def _on_packed(self, link: Link, frame: Frame) -> None:
         self._owner.on_frame(link, unpack_frame(frame))
@@ -186,6 +229,10 @@ class Link(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self.expect_within(None, "")
         self._out.clear()
+        if self._rest is not None:
+            if not self._ended_by_us:
+                self._handle(self._rest, -1)
+            self._rest = None
         if self._decoder.held_bytes and not self._ended_by_us:
             log.warning("%s ended in the middle of a frame, after %d bytes", self.peer, self._decoder.held_bytes)
         self._owner.on_lost(self)
@@ -206,7 +253,7 @@ class Link(asyncio.Protocol):
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if self._paused_by_owner:
+        if self._paused_by_owner or self._rest is not None:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

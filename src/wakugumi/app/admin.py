@@ -358,6 +358,8 @@ def _counted(figures: qu.Figures) -> tuple[str, ...]:
 def _how_durable(answer: qu.StatusAnswer) -> str:
     if not answer.durable:
         return "in memory only"
+    if answer.stalled:
+        return f"nothing is committed: {answer.stalled}"
     return "its disk is nearly full: nothing is accepted" if answer.disk_low else "with a journal"
 
 

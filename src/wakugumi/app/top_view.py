@@ -77,6 +77,8 @@ def _header(status: qu.StatusAnswer, leader: str, width: int, silent_s: float) -
     wrong = []
     if silent_s:
         wrong.append(f"no answer for {duration(silent_s)}: waiting for the leader")
+    if status.stalled:
+        wrong.append(f"nothing is committed: {status.stalled}")
     if status.disk_low:
         wrong.append("its disk is nearly full: nothing is accepted")
     elif status.full:

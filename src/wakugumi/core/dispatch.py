@@ -93,6 +93,8 @@ class Dispatch:
         self._out = out = Outbox(keeps=keeps)
         self.leaves = out.leaves
         self.disk_low = False
+        self.stalled = ""
+        """Why nothing is committed, if nothing is."""
         self._deaf = False
         self._awake_at = now
         self._holds = holds = Holds()
@@ -143,6 +145,7 @@ class Dispatch:
             ev.PayloadsLoaded: self._shelf.loaded,
             ev.DiskLow: self._disk_low,
             ev.ReadingStopped: self._reading_stopped,
+            ev.CommitsStalled: self._commits_stalled,
             ev.StopWanted: self._stop_wanted,
         }
 
@@ -191,7 +194,7 @@ class Dispatch:
         return self._step(now)
 
     def tick(self, now: float) -> Step[LeaderKeep, LeaderDo]:
-        if self._deaf or now - self._awake_at > ASLEEP_S:
+        if self._deaf or self.stalled or now - self._awake_at > ASLEEP_S:
             self._hear_all(now)
         self._awake_at = self.roster.now = now
         self.crew.tick(now)
@@ -380,7 +383,10 @@ class Dispatch:
 
     def _refuse_full(self, door: Door, job_id: JobId) -> None:
         why = self._fullness()
-        self._out.refuse(door, job_id, why.code, why.text)
+        if self.stalled:  # Nothing was kept for it, so it need not wait for the disk.
+            self._out.at_once.append(ev.SendRefusal(door.conn, job_id, why.code, why.text))
+        else:
+            self._out.refuse(door, job_id, why.code, why.text)
 
     def _fullness(self) -> Verdict:
         if self.disk_low:
@@ -507,7 +513,9 @@ class Dispatch:
                 self.course.cancel(job, now)
 
     def _asked(self, event: ev.Asked, now: float) -> None:
+        """An answer about what is leaves at once: nobody must wait for the disk to hear what is wrong with it."""
         question = event.question
+        out = self._out.do if isinstance(question, AskCancel | AskRequeue | AskDrop) else self._out.at_once
         try:
             if isinstance(question, AskCancel):
                 answer: Answer = self._cancel_all(question, now)
@@ -520,9 +528,9 @@ class Dispatch:
             else:
                 answer = explain.answer(self, question, now)
         except Refused as no:
-            self._out.do.append(ev.SendNo(event.conn, event.ask_id, no.code, no.message))
+            out.append(ev.SendNo(event.conn, event.ask_id, no.code, no.message))
         else:
-            self._out.do.append(ev.SendAnswer(event.conn, event.ask_id, answer))
+            out.append(ev.SendAnswer(event.conn, event.ask_id, answer))
 
     def _cancel_all(self, question: AskCancel, now: float) -> CancelAnswer:
         unknown: list[str] = []
@@ -597,6 +605,11 @@ class Dispatch:
 
     def _reading_stopped(self, event: ev.ReadingStopped, now: float) -> None:
         self._deaf = event.stopped
+        self._hear_all(now)
+
+    def _commits_stalled(self, event: ev.CommitsStalled, now: float) -> None:
+        """Those whose window is full are not read from, so their silence says nothing."""
+        self.stalled = event.why
         self._hear_all(now)
 
     def _hear_all(self, now: float) -> None:

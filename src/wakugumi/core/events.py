@@ -243,9 +243,15 @@ class DiskLow(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReadingStopped(msgspec.Struct, frozen=True, gc=False):
-    """Nobody is read from (`stopped`), because the disk does not keep up; or everybody is again."""
+    """The disk does not keep up, and most are not read from (`stopped`); or everybody is again."""
 
     stopped: bool
+
+
+class CommitsStalled(msgspec.Struct, frozen=True, gc=False):
+    """Nothing was committed for some seconds, and why; empty: commits go on."""
+
+    why: str
 
 
 class StopWanted(msgspec.Struct, frozen=True, gc=False):
@@ -275,6 +281,7 @@ LeaderEvent: TypeAlias = (
     | PayloadsLoaded
     | DiskLow
     | ReadingStopped
+    | CommitsStalled
     | StopWanted
 )
 

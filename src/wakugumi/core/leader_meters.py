@@ -165,6 +165,8 @@ class LeaderMeters:
         yield gauge("wakugumi_leader_clients", "Clients that are connected.", sum(bool(it.conns) for it in clients))
         yield gauge("wakugumi_leader_full", "1 while the queue is full, and further jobs are refused.", leader.full)
         yield gauge("wakugumi_leader_disk_low", "1 while the journal's disk is nearly full.", leader.disk_low)
+        text = "1 while nothing is committed to the journal for 5 s or more."
+        yield gauge("wakugumi_leader_commits_stalled", text, bool(leader.stalled))
         yield counter("wakugumi_leader_up_seconds_total", "How long the leader has been up.", now - leader.started_at)
 
 

@@ -64,18 +64,20 @@ def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAn
         subjects_total=subjects_total,
         groups=groups,
         groups_total=groups_total,
+        stalled=leader.stalled,
     )
 
 
 def capacity(leader: Dispatch) -> dict[str, int]:
-    """What all workers that may be given jobs run and could run, for whoever chooses among groups (SPEC G1)."""
+    """What all workers that may be given jobs run and could run, for whoever chooses among groups (SPEC G1). While
+    nothing is committed, nothing is free: no job would be assigned."""
     running = limit = free = 0
     for worker in leader.roster:
         if worker.conn is not None:
             running += len(worker.jobs)
             if not (worker.draining or worker.leaving):
                 limit += slots_of(worker)
-                free += worker.usable_credit
+                free += 0 if leader.stalled else worker.usable_credit
     return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
 
 

@@ -272,6 +272,8 @@ class StatusAnswer(msgspec.Struct, frozen=True):
     """How many there are, of which `subjects` are the busiest."""
     groups: list[GroupRow] = []
     groups_total: int = 0
+    stalled: str = ""
+    """Why nothing is committed, if nothing is."""
 
 
 class JobRow(msgspec.Struct, frozen=True):

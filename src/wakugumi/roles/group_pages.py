@@ -78,12 +78,18 @@ class GroupPages:
             *wayside_pages(
                 "leader",
                 __version__,
-                lambda: STOPPING if self._leader.stopping else OK,
+                self._health,
                 self._leader.capacity,
                 self._families,
                 lambda: document(LEADER),
             ),
         ]
+
+    def _health(self) -> str:
+        if self._leader.stopping:
+            return STOPPING
+        stalled = self._leader.why_stalled()
+        return f"nothing is committed: {stalled}" if stalled else OK
 
     def _families(self) -> list[Family]:
         return [

@@ -122,6 +122,7 @@ class Leader:
         self._roster = machine.roster
         self.knows = machine.knows
         self.why_not = machine.why_not
+        self.why_stalled: Callable[[], str] = lambda: machine.stalled
         self.unclaimed = machine.unclaimed
         self.ingress = Ingress(self)
         self.egress = Egress(self)
@@ -143,9 +144,13 @@ class Leader:
             machine, self._perform, name="leader", keeper=journal
         )
         self.behind = False
-        """The disk does not keep up, so nobody is read from."""
+        """The disk does not keep up: those are not read from of whom something waits for it."""
+        self.held_back: dict[ConnId, Peer] = {}
+        """Connections that are not read from until the disk has what came from them."""
+        self.is_durable = journal is not None
+        self.drive.on_safe = self._read_again
         if journal is not None:
-            journal.begin(loop, self.drive.fail, self._disk_low, self._fall_behind)
+            journal.begin(loop, self.drive.fail, self._disk_low, self._fall_behind, self._commits_stalled)
         self.peers: dict[ConnId, Peer] = {}
         self.insiders: dict[ConnId, Insider] = {}
         """Clients and workers of `dispatch` that have no connection of frames: those that speak HTTP."""
@@ -257,6 +262,7 @@ class Leader:
     def went(self, peer: Peer) -> bool:
         """False for a peer that was never let in."""
         known = self.peers.pop(peer.conn, None) is not None
+        self.held_back.pop(peer.conn, None)
         if not self.peers:
             self._alone.set()
         return known
@@ -340,12 +346,29 @@ class Leader:
             log.info("the journal's disk has room again")
         self.drive.post(ev.DiskLow(low))
 
+    def _commits_stalled(self, why: str) -> None:
+        self.drive.post(ev.CommitsStalled(why))
+
     def _fall_behind(self, behind: bool) -> None:
         """Whoever sends us work waits until the disk has taken what came before."""
         self.behind = behind
         self.drive.post(ev.ReadingStopped(behind))
-        for peer in self.peers.values():
-            peer.set_reading()
+        for peer in self.peers.values() if behind else ():
+            if peer.must_wait():
+                self.hold_back(peer)
+        self._read_again()
+
+    def hold_back(self, peer: Peer) -> None:
+        """It is far ahead of the disk: nothing more is read from it for now."""
+        self.held_back[peer.conn] = peer
+        peer.set_reading()
+
+    def _read_again(self) -> None:
+        """From those who waited for the disk, if it has enough of what came from them."""
+        if self.held_back:
+            for peer in [peer for peer in self.held_back.values() if not peer.must_wait()]:
+                del self.held_back[peer.conn]
+                peer.set_reading()
 
 
 def _recover(machine: Dispatch, journal: Journal, now: float) -> None:

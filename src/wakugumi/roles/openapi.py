@@ -179,7 +179,7 @@ OPERATIONS: Final = (
         "/health",
         ROLES,
         "May it be given work?",
-        (Answer(200, "It may.", {JSON: HEALTH}), Answer(503, "It is shutting down.", {JSON: HEALTH})),
+        (Answer(200, "It may.", {JSON: HEALTH}), Answer(503, "It may not: `status` says why.", {JSON: HEALTH})),
     ),
     Operation(
         "GET",

@@ -15,6 +15,7 @@ import msgspec
 from wakugumi.adapters.net import Link
 from wakugumi.adapters.packing import is_packed
 from wakugumi.core import events as ev
+from wakugumi.core.intake import Intake
 from wakugumi.core.job import ClientId, ConnId, JobId, WorkerId, show_job_id
 from wakugumi.core.questions import CACHE_QUESTIONS
 from wakugumi.core.subject import SubjectError, worker_patterns
@@ -49,6 +50,9 @@ class Peer:
         self.zstd = False
         """Payloads may be packed."""
         self.link: Link
+        self.intake = Intake()
+        self._brings_work = False
+        """A job or a result was in what was read last."""
         self._post = leader.drive.post
         self._event_of = leader.ingress.event_of
         self._role = "nobody"
@@ -98,7 +102,22 @@ class Peer:
         return self._role == "client"
 
     def set_reading(self) -> None:
-        self.link.pause(self.paused or self.leader.behind)
+        self.link.pause(self.paused or self.conn in self.leader.held_back)
+
+    def must_wait(self) -> bool:
+        """Too much of what it sent waits for the disk."""
+        self.intake.settle(self.leader.drive.safe_step)
+        return self.intake.must_wait(behind=self.leader.behind)
+
+    def _read(self, size: int) -> None:
+        """Questions, heartbeats and the like are not kept: whoever says nothing else never waits for the disk."""
+        if not self._brings_work:
+            return
+        self._brings_work = False
+        intake, leader = self.intake, self.leader
+        intake.took(size, leader.drive.steps + 1, leader.drive.safe_step)
+        if intake.must_wait(behind=leader.behind):
+            leader.hold_back(self)
 
     def complain(self, text: str) -> None:
         """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
@@ -183,12 +202,15 @@ class Peer:
     def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
         self._role = role
         self._on = on
+        if self.leader.is_durable:
+            self.link.on_read = self._read
         self.link.trust()
 
     # What a client says.
 
     def _submit(self, frame: Frame) -> None:
         payload, digest = frame.payload, 0
+        self._brings_work = True
         try:
             if self.zstd and is_packed(payload):
                 frame = plain(frame)
@@ -256,6 +278,7 @@ class Peer:
     def _ack(self, frame: Frame) -> None:
         job_id = JobId(frame.corr_id)
         payload = frame.payload
+        self._brings_work = True
         try:
             if self.zstd and is_packed(payload):
                 frame = plain(frame)

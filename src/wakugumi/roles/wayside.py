@@ -34,7 +34,7 @@ def wayside_pages(
     metrics: Callable[[], Iterable[Family]],
     openapi: Callable[[], bytes],
 ) -> list[PageAt]:
-    """`health` says OK or STOPPING; `openapi` is asked once, by the first who wants it."""
+    """`health` says OK, STOPPING or what is wrong; `openapi` is asked once, by the first who wants it."""
     from wakugumi.adapters.telemetry import metrics_page
 
     return [
