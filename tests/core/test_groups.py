@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wakugumi.core.groups import HASH, LEAST_LOADED, NEAR, Capacity, GroupAt, Groups, parse_group
 from wakugumi.errors import ConfigError
@@ -22,13 +24,91 @@ def test_the_least_loaded_goes_first() -> None:
     assert groups(a=2, b=9, c=5).order("x", 1.0) == ["b", "c", "a"]
 
 
-def test_what_was_sent_since_the_last_poll_counts() -> None:
+def test_what_was_sent_since_the_last_poll_counts_until_it_has_ended() -> None:
     some = groups(a=9, b=7)
     for _ in range(4):
         some.sent("a")
     assert some.order("x", 1.0) == ["b", "a"]
-    some.polled("a", Capacity(1, 10, 0, 9), 1.0)
+    some.ended("a", is_over=True)
+    some.ended("a", is_over=True)
+    some.ended("a", is_over=True)
     assert some.order("x", 1.0) == ["a", "b"]
+
+
+def test_a_job_that_we_lost_sight_of_keeps_its_slot_until_the_next_poll() -> None:
+    some = groups(a=9, b=9)
+    some.sent("a")
+    some.ended("a", is_over=False)
+    assert [some.order("x", 1.0)[0] for _ in range(4)] == ["b"] * 4
+    some.polling("a")
+    some.polled("a", Capacity(0, 10, 0, 10), 1.0)
+    assert [some.order("x", 1.0)[0] for _ in range(4)] == ["a"] * 4
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["send", "end", "ask", "say"]), st.integers(0, 1000)), max_size=80)
+
+
+@pytest.mark.spec("G4")
+@given(st.integers(1, 4), STEPS)
+def test_what_is_free_is_what_we_left_free_whenever_a_poll_was_answered(
+    limit: int, steps: list[tuple[str, int]]
+) -> None:
+    """Nobody else is there. What a group says is true at some moment while it is asked; jobs end and come meanwhile."""
+    some = Groups([GroupAt("near", "http://a", "here"), GroupAt("far", "http://b", "there")], NEAR, "here")
+    for name in ("near", "far"):
+        some.polling(name)
+        some.polled(name, Capacity(0, limit, 0, limit), 0.0)
+    ours = 0
+    moments: list[int] | None = None
+    """How many it had, each time that changed since it was asked."""
+    for what, number in steps:
+        if what == "send":
+            assert some.order("x", 1.0)[0] == ("near" if ours < limit else "far"), "near, as long as it has room"
+            some.sent("near")
+            ours += 1
+        elif what == "end" and ours:
+            some.ended("near", is_over=True)
+            ours -= 1
+        elif what == "ask" and moments is None:
+            some.polling("near")
+            moments = []
+        elif what == "say" and moments is not None:
+            had = [*moments, ours][number % (len(moments) + 1)]
+            said = Capacity(min(had, limit), limit, max(0, had - limit), max(0, limit - had))
+            some.polled("near", said, 0.0)
+            moments = None
+        if moments is not None:
+            moments.append(ours)
+        some.check()
+
+
+@pytest.mark.spec("G4")
+@given(st.integers(1, 8), st.lists(st.tuples(st.sampled_from(["send", "end", "lose", "poll"]), st.integers(0, 12))))
+def test_what_others_have_is_known_since_the_last_poll(limit: int, steps: list[tuple[str, int]]) -> None:
+    """Between two groups with as many slots, the one with more free goes first, whoever has the others."""
+    some = Groups([GroupAt("a", "http://a"), GroupAt("b", "http://b")])
+    some.polled("a", Capacity(0, limit, 0, limit), 0.0)
+    ours, others = 0, 0
+    for what, number in steps:
+        if what == "send":
+            some.sent("a")
+            ours += 1
+        elif what in {"end", "lose"} and ours:
+            some.ended("a", is_over=what == "end")
+            ours -= 1
+            others += what == "lose"
+        elif what == "poll":
+            others = number
+            taken = ours + others
+            some.polling("a")
+            some.polled("a", Capacity(min(taken, limit), limit, max(0, taken - limit), max(0, limit - taken)), 0.0)
+        free = limit - ours - others
+        some.check()
+        for other in {free - 1, min(free + 1, limit)} - {free}:
+            some.polling("b")
+            some.polled("b", Capacity(min(limit, limit - other), limit, max(0, -other), max(0, other)), 0.0)
+            if max(free, other) > 0:
+                assert some.order("x", 1.0)[0] == ("a" if free > other else "b")
 
 
 def test_equals_take_turns() -> None:

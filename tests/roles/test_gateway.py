@@ -375,3 +375,27 @@ async def test_a_group_that_ended_without_an_answer_is_asked_once_more(tmp_path:
         group.say(None, a_result("monday"))
         assert (await submit(gate.port, "monday")).status == 200
         assert len(group.dispatched) == 2
+
+
+@pytest.mark.spec("G4")
+@pytest.mark.parametrize("answer", ["result", "a problem", "no connection"])
+async def test_short_jobs_one_after_the_other_stay_near_between_two_polls(tmp_path: Path, answer: str) -> None:
+    async with (
+        groups_of("near", "far") as [near, far],
+        a_gateway(tmp_path, [near, far], zones={"near": "east"}, zone="east", choice="near", poll_s=0.5) as gate,
+    ):
+        for group in (near, far):
+            group.capacity = {"running": 0, "limit": 2, "queued": 0, "free": 2}
+        seen = near.polls
+        await until(lambda: near.polls > seen + 1)
+        if answer == "a problem":
+            near.say(a_problem(422, "output-limit"))
+        for number in range(24):
+            await submit(gate.port, f"job-{number}")
+        assert (len(near.dispatched), len(far.dispatched)) == (24, 0)
+        if answer == "no connection":
+            calls = gate.server.gateway.calls
+            await near.stop()
+            await submit(gate.port, "last")
+            health = calls.groups._health["near"]
+            assert (health.ours, health.others) == (0, 0), "what was never there takes no slot"

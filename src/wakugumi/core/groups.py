@@ -1,13 +1,14 @@
 """Which group gets a job, and which is not worth waiting for? A gateway's view of its groups, as last heard.
 
     order     gone groups are left out; then those with workers, not resting, with room; inside, the choice decides
-    choice    least-loaded   most of its slots free, what was sent since the last poll counted in
+    choice    least-loaded   most of its slots free, as far as is known
               near           the same, but groups of the gateway's own zone go before others that have room as well
               hash           the same key, the same group, whatever the load: rendezvous hashing, so that only the
                              keys of a group that goes are moved
 
-What a group says is an answer to a poll; what it does is told here by whoever sent it a job. Chance and time are
-handed in.
+What a group says is an answer to a poll; what it does is told here by whoever sent it a job. What is free between two
+polls follows from both: a poll says what others have there, and this gateway knows what it has there itself, at any
+time. Chance and time are handed in.
 """
 
 from __future__ import annotations
@@ -66,12 +67,18 @@ class Groups:
         self._turn = 0
         """Equals take turns."""
 
+    def polling(self, name: str) -> None:
+        """It is being asked."""
+        health = self._health[name]
+        health.most_ours = health.ours
+
     def polled(self, name: str, said: Capacity, now: float) -> None:
-        """It has answered."""
+        """It has answered. What went there or came back while it was asked may or may not be in what it says: it is
+        taken to be in. Otherwise a job that has just ended would keep a slot until the next poll."""
         health = self._health[name]
         health.said = said
         health.misses = 0
-        health.sent = 0
+        health.others = max(0, said.limit - said.free + said.queued - health.most_ours)
         if said.limit > 0:
             health.empty_since = None
         elif health.empty_since is None:
@@ -82,8 +89,17 @@ class Groups:
         self._health[name].misses += 1
 
     def sent(self, name: str) -> None:
-        """It gets a job."""
-        self._health[name].sent += 1
+        """It gets a job from us."""
+        health = self._health[name]
+        health.ours += 1
+        health.most_ours = max(health.most_ours, health.ours)
+
+    def ended(self, name: str, *, is_over: bool) -> None:
+        """It has that job no longer, or we have lost sight of it: then it may still take a slot there, until the next
+        poll says."""
+        health = self._health[name]
+        health.ours -= 1
+        health.others += not is_over
 
     def answered(self, name: str) -> None:
         """It did what it was asked for, well or not."""
@@ -144,6 +160,8 @@ class Groups:
             assert health.misses >= 0
             assert health.failures >= 0
             assert (health.failures == 0) <= (health.rests_until == 0.0)
+            assert 0 <= health.ours <= health.most_ours
+            assert health.others >= 0
 
     def _trouble(self, name: str, now: float) -> tuple[bool, bool, bool]:
         """Is it resting, without workers, or full?"""
@@ -153,7 +171,7 @@ class Groups:
     def _rank(self, name: str, now: float) -> tuple[bool, bool, bool, bool, float, float]:
         said, group = self._health[name].said, self.by_name[name]
         resting, empty, full = self._trouble(name, now)
-        spare = said.free - said.queued - self._health[name].sent
+        spare = self._health[name].spare
         share = spare / said.limit if said.limit else 0.0
         is_far = self._choice == NEAR and group.zone != self._zone
         return resting, empty, full or spare <= 0, is_far, -share, -group.weight
@@ -169,7 +187,10 @@ class Groups:
 class _Health:
     """How a group is, as far as is known."""
 
-    __slots__ = ("empty_since", "failures", "full_until", "misses", "rests_until", "said", "sent")
+    __slots__ = (
+        *("empty_since", "failures", "full_until", "misses"),
+        *("most_ours", "others", "ours", "rests_until", "said"),
+    )
 
     def __init__(self) -> None:
         self.said = Capacity()
@@ -178,8 +199,17 @@ class _Health:
         self.rests_until = 0.0
         self.full_until = 0.0
         self.empty_since: float | None = None
-        self.sent = 0
-        """Jobs since its last answer to a poll, which does not count them yet."""
+        self.ours = 0
+        """Jobs that it has from us."""
+        self.most_ours = 0
+        """The most of these since the last poll began."""
+        self.others = 0
+        """What others have there, running and waiting, and what else keeps its slots from being used."""
+
+    @property
+    def spare(self) -> int:
+        """Slots that the next job may find free; below zero, so many wait already."""
+        return self.said.limit - self.others - self.ours
 
     @property
     def is_gone(self) -> bool:

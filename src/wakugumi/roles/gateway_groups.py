@@ -143,6 +143,8 @@ class GroupCalls:
         url = self.groups.by_name[name].url + path
         patience_s = job_s + self._try_s
         self.groups.sent(name)
+        is_there = True
+        """It takes a slot there, or waits for one, as far as we know."""
         wait: _Wait | None = None
         try:
             async with asyncio.timeout_at(self._clock() + patience_s) as until:
@@ -151,6 +153,8 @@ class GroupCalls:
                     body = self._timed(body, lambda: self._more_time(until, patience_s))
                 with self._at(name, wait):
                     async with self._calls.call("POST", url, headers=headers, body=body) as answer:
+                        is_there = False
+                        self.groups.ended(name, is_over=True)
                         self._more_time(until, self._silence_s)
                         yield GroupAnswer(answer, lambda: self._more_time(until, self._silence_s))
         except TimeoutError:
@@ -159,6 +163,14 @@ class GroupCalls:
             if wait is not None and wait.is_sent_away:
                 raise Lost(f"{url} has had no workers for long", "left") from None
             raise Lost(f"{url} has the job for too long without a word", "late") from None
+        except Lost as error:
+            if is_there and error.why == "refused":
+                is_there = False
+                self.groups.ended(name, is_over=True)
+            raise
+        finally:
+            if is_there:
+                self.groups.ended(name, is_over=False)
 
     async def cancel(self, name: str, job: str) -> None:
         """Nobody wants the job any more: best effort."""
@@ -197,6 +209,7 @@ class GroupCalls:
             began_at = self._clock()
             why = ""
             was_gone = self.groups.is_gone(name)
+            self.groups.polling(name)
             try:
                 async with asyncio.timeout(self._answer_s):
                     said = await self._ask(name)
