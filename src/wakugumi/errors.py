@@ -2,6 +2,7 @@
 
     PeerError     they broke the protocol: one log line, that connection closes, nobody else is hurt
     Refused       the system says no and why; its code looks up retry, HTTP status, exit code and hint below
+    Sick          a Refused that is this machine's fault: another machine may well do it
     Lost          gone while we waited, outcome unknown: the same id may be sent again
     ConfigError   it cannot start like this
     JournalError  what must be kept cannot be written: nothing more is accepted or reported as done, the process ends
@@ -23,6 +24,7 @@ __all__ = [
     "Lost",
     "PeerError",
     "Refused",
+    "Sick",
     "WakugumiError",
     "hint_for",
 ]
@@ -148,6 +150,10 @@ class Refused(WakugumiError):
         """May the same request succeed later, unchanged?"""
         known = CODES.get(self.code)
         return known.retry if known else False
+
+
+class Sick(Refused):
+    """This machine cannot do it now, whatever was asked: its disk, its descriptors, its processes are used up."""
 
 
 class Lost(WakugumiError):

@@ -242,6 +242,8 @@ ASLEEP_S: Final = 10.0
 ACK_MARGIN_S: Final = 60.0
 """Workers without heartbeats have the job's timeout and this to answer."""
 REATTACH_GRACE_S: Final = 2.0
+RESTING_PATIENCE_S: Final = 10.0
+"""A job that one worker could not start waits so long for another that rests or is drained, and then takes any."""
 
 # Jobs and their programs (SPEC W2, W3, W4, W8)
 JOB_TIMEOUT_S: Final = 900.0
@@ -252,7 +254,12 @@ CPU_CAP: Final = 0.75
 CPU_CAP_MIN: Final = 0.10
 CPU_CAP_MAX: Final = 0.95
 CREDIT_HELD_MAX_S: Final = 2.0
-"""However busy others keep the machine, a finished job's credit goes back after this time."""
+"""However busy others keep the machine, a finished job's credit goes back after this time, or after as long as the job
+ran if that is less."""
+PROBE_FIRST_S: Final = 1.0
+PROBE_MAX_S: Final = 60.0
+"""A worker whose machine is out of order tries by itself whether a program can be started again: after the first, then
+after twice as long each time, up to the second."""
 KILL_GRACE_S: Final = 1.0
 """Between SIGTERM and SIGKILL: time to remove a lock file, not time to argue."""
 OUTPUT_BYTES_MAX: Final = 64 * MIB

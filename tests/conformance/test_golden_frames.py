@@ -117,6 +117,7 @@ REWRITE: dict[int, Callable[[Frame], bytes]] = {
     fr.WANT: again(ms.Want),
     fr.SOURCE: again(ms.Source),
     fr.CACHE_DROP: again(ms.CachePutHead),
+    fr.RESTING: again(ms.Rest),
 }
 """How our code would write the payload it reads there; Leaving is empty."""
 

@@ -20,7 +20,8 @@ from wakugumi.core.broadcast import owner_of, part_id
 from wakugumi.core.choice import slots_of
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
-from wakugumi.core.job import TRANSITIONS, ClientId, ConnId, JobId, JobState, Verdict, WorkerId, show_job_id
+from wakugumi.core.job import TRANSITIONS, ClientId, ConnId, JobId, JobState, Tried, Verdict, WorkerId, show_job_id
+from wakugumi.core.not_started import without_shuns
 from wakugumi.core.policy import parse_policies
 from wakugumi.core.questions import (
     AskCancel,
@@ -62,7 +63,8 @@ WANTS += [Wants(unnamed=True, simple=True), Wants(files=(BLOBS[3],), simple=True
 WORDS = ["a", "b", "b.c"]
 PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
 AMOUNTS = [1, 1, 2, 3, 8, 0, -1, CREDIT_MAX, CREDIT_MAX + 1]
-REASONS = ["exit", "worker-error", "timeout", "cancelled", "", "no-such-code"]
+REASONS = ["exit", "worker-error", "timeout", "cancelled", "", "no-such-code", "unknown-program"]
+NOT_BEGUN = ["disk", "worker-error", "unknown-program", "exit"]
 SAID_NO = {"conflict", "full", "disk-full", "stopping", "unknown-job", "expired", "not-supported"}
 
 
@@ -264,6 +266,14 @@ class Storm:
         ok = (x + y) % 3 > 0
         self._ack(conn, job, ok, "" if ok else REASONS[y % len(REASONS)])
 
+    def turns_down(self, x: int, y: int) -> None:
+        """It could not start what it was given, and says so."""
+        conn = _pick(self.workers, x)
+        if conn is not None and (runs := self.runs[self.workers[conn].worker]):
+            job = list(runs)[y % len(runs)]
+            runs.pop(job)
+            self._ack(conn, job, False, NOT_BEGUN[y % len(NOT_BEGUN)], begun=False)
+
     def lies(self, x: int, y: int) -> None:
         """An ack of something it may never have had."""
         conn = _pick(self.workers, x)
@@ -283,10 +293,9 @@ class Storm:
     def rests(self, x: int, y: int) -> None:
         conn = _pick(self.workers, x)
         if conn is not None:
-            self.flush()  # What is on its way there is taken off its credit already, and comes.
-            loading = self.leader.course.loading.items()
+            self.flush()
             if y % 3:
-                self.workers[conn].credit = sum(slots_of(self.leader.jobs[job]) for job, to in loading if to == conn)
+                self.workers[conn].credit = 0
             self.say(ev.Rested(conn, "no reason" if y % 3 else ""))
 
     def worker_leaves(self, x: int, y: int) -> None:
@@ -518,6 +527,8 @@ class Storm:
         assert slots == 1 or known.slots >= slots, "it never said that it has so many"
         known.credit -= slots
         assert is_simple(job) or not known.outpost, "it takes simple jobs only"
+        if effect.job not in self.loaded:
+            self._judge_shunned(known.worker, job, slots)
         assert known.runs_unnamed or job.wants is None or not job.wants.unnamed, "it has no program for it"
         owner = owner_of(effect.subject)
         if owner is None:
@@ -531,6 +542,18 @@ class Storm:
         self.runs[known.worker][effect.job] = None
         if effect.job not in self.loaded:
             assigned[job.client.id] += 1
+
+    def _judge_shunned(self, worker: WorkerId, job: Job, slots: int) -> None:
+        tried = self.leader.course.tried.get(job.id, Tried())
+        others = self.leader.roster.audience(job.subject, without_shuns(job.wants))
+        others = [it for it in others if it.slots >= slots or slots == 1]
+        others = [it for it in others if it.blobs or job.wants is None or not job.wants.blobs]
+        if worker in tried.lack:
+            assert all(it.id in tried.lack for it in others), "it goes where its program is not, and another one serves"
+        elif worker in tried.sick:
+            assert all(it.id in {*tried.sick, *tried.lack} for it in others), (
+                "it goes where it could not be started, and another one serves"
+            )
 
     def _judge_result(self, effect: ev.SendResult) -> None:
         known = self.clients[effect.conn]
@@ -682,11 +705,11 @@ class Storm:
         step.do = [effect for effect in step.do if not isinstance(effect, ev.SendAnswer | ev.SendNo)]
         self._judge(step, [])
 
-    def _ack(self, conn: ConnId, job: JobId, ok: bool, reason: str) -> None:
+    def _ack(self, conn: ConnId, job: JobId, ok: bool, reason: str, *, begun: bool = True) -> None:
         self.workers[conn].acked.add(job)
         self._outputs += 1
         blobs = (BLOBS[self._outputs % 4],) if self._outputs % 3 == 0 else ()
-        self.say(ev.Acked(conn, job, ok, reason, b"output %d" % self._outputs, blobs=blobs))
+        self.say(ev.Acked(conn, job, ok, reason, b"output %d" % self._outputs, blobs=blobs, begun=begun))
 
     def _join(self, known: ClientConn, *, heartbeats: bool) -> ConnId:
         conn = self._new_conn()
@@ -723,6 +746,7 @@ class Storm:
 KINDS = (
     ["submits"] * 6 + ["broadcasts"] + ["credits"] * 4 + ["acks"] * 5 + ["worker_joins"] * 3 + ["holds"] * 4
     + ["client_joins"] * 2 + ["worker_leaves"] * 2
+    + ["turns_down"] * 2
     + ["client_leaves", "claims", "cancels", "lies", "says_it_leaves", "drains", "asks", "declines", "rests"]
     + ["confirms"] * 3 + ["ticks"] * 3 + ["blocks", "unblocks", "unblocks", "gather", "beats", "stops"]
     + ["reads"] * 3 + ["disk", "restarts"]
@@ -748,13 +772,14 @@ def _same_jobs(before: Dispatch, after: Dispatch) -> None:
             "result",
             "digest",
             "retries",
-            "wants",
         ):
             assert getattr(job, field) == getattr(was, field), field
+        assert without_shuns(job.wants) == without_shuns(was.wants)
         assert job.client.id == was.client.id
         assert job.state == was.state or {job.state, was.state} == {JobState.QUEUED, JobState.BACKOFF}
         assert (job.worker.id if job.worker else None) == (was.worker.id if was.worker else None)
         assert [attempt.outcome for attempt in job.history] == [attempt.outcome for attempt in was.history]
+    assert before.course.tried == after.course.tried
     assert before.callers.delivery.undelivered.keys() == after.callers.delivery.undelivered.keys()
     assert before.callers.dead.letters.keys() == after.callers.dead.letters.keys()
     assert before._holds.results.items() >= after._holds.results.items(), "only claims are forgotten"

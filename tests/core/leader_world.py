@@ -433,10 +433,25 @@ class WorkerEnd(_End):
     def says_it_leaves(self) -> None:
         self.world.hear(ev.Leaving(self.conn))
 
+    def turns_down(self, job: JobId, reason: str = "disk", printed: str = "no room") -> None:
+        """It could not start it."""
+        self._acks(job, False, reason, OUTPUT, printed, begun=False)
+
+    def knows_that_we_know(self) -> None:
+        self.takes(ev.SendRested)
+
     def _acks(
-        self, job: JobId, ok: bool, reason: str, output: bytes, printed: str = "", blobs: tuple[str, ...] = ()
+        self,
+        job: JobId,
+        ok: bool,
+        reason: str,
+        output: bytes,
+        printed: str = "",
+        blobs: tuple[str, ...] = (),
+        *,
+        begun: bool = True,
     ) -> None:
-        self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed, blobs))
+        self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed, blobs, begun))
         if not self.old and self.world._batch is None:
             self.gets_confirm(job)
 

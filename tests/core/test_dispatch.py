@@ -541,3 +541,15 @@ def test_a_receipt_for_a_job_that_is_only_queued_can_wait_for_company(world: Wor
     assert world.leader.handle(events[1:], now).patient
     answer = ev.Acked(worker.conn, events[0].job, True, "", b"result")
     assert not world.leader.handle([answer], now).patient
+
+
+@pytest.mark.spec("L10")
+def test_what_a_lost_attempt_printed_is_forgotten_with_a_job_that_is_cancelled_before_the_next(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.fails(job, "worker-error", printed="what went wrong")
+    assert world.leader.course.output_bytes
+    desk.cancels(job)
+    desk.gets_failure(job, "cancelled")
+    assert not world.leader.course.output_bytes

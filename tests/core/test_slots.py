@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -31,13 +31,17 @@ from wakugumi.core.slots_events import (
     Fetched,
     ForgetResult,
     HangUp,
+    HealthChanged,
     Heard,
     KillProgram,
     LinkLost,
     LoadResult,
     MeasureCpu,
     Opened,
+    Probe,
+    Probed,
     Recovered,
+    RestKnown,
     ResultLoaded,
     SendAck,
     SendCredit,
@@ -45,6 +49,7 @@ from wakugumi.core.slots_events import (
     SendHeartbeat,
     SendHolding,
     SendLeaving,
+    SendResting,
     SlotsDo,
     SlotsEvent,
     StartProgram,
@@ -52,7 +57,15 @@ from wakugumi.core.slots_events import (
     Stopped,
     Welcomed,
 )
-from wakugumi.limits import CREDIT_HELD_MAX_S, DONE_TTL_S, DRAIN_DEADLINE_S, HEARTBEAT_S, SILENCE_MAX_S
+from wakugumi.limits import (
+    CREDIT_HELD_MAX_S,
+    DONE_TTL_S,
+    DRAIN_DEADLINE_S,
+    HEARTBEAT_S,
+    PROBE_FIRST_S,
+    PROBE_MAX_S,
+    SILENCE_MAX_S,
+)
 
 CAP = 0.75
 BUSY, QUIET = CpuMeasured(0.9), CpuMeasured(0.1)
@@ -73,7 +86,7 @@ def assigned(*jobs: JobId) -> list[Assigned]:
 
 
 def ended(which: JobId) -> Ended:
-    return Ended(which, True, "", RESULT)
+    return Ended(which, True, "", RESULT, ran_s=60.0)
 
 
 def ended_huge(which: JobId) -> Ended:
@@ -81,16 +94,18 @@ def ended_huge(which: JobId) -> Ended:
 
 
 def failed(which: JobId, reason: str = "exit") -> Ended:
-    return Ended(which, False, reason, FAILURE)
+    return Ended(which, False, reason, FAILURE, ran_s=60.0)
 
 
 class Script:
-    """A machine and its clock. Looks at the CPU are left out of what is said, unless asked for."""
+    """A machine and its clock. Looks at the CPU, and that credit is held back because of it, are left out of what is
+    said, unless asked for."""
 
     def __init__(self, slots: int = 2) -> None:
         self.slots = Slots(slots, CAP)
         self.now = 1_000.0
         self.looks: list[SlotsDo] = []
+        self.told: list[SlotsDo] = []
         self.tick()
 
     def hear(self, *events: SlotsEvent) -> list[SlotsDo]:
@@ -106,7 +121,8 @@ class Script:
     def _heed(self, do: Sequence[SlotsDo]) -> list[SlotsDo]:
         self.slots.check()
         self.looks += [each for each in do if isinstance(each, MeasureCpu)]
-        return [each for each in do if not isinstance(each, MeasureCpu)]
+        self.told += [each for each in do if isinstance(each, SendHeartbeat) and each.held_by]
+        return [each for each in do if not isinstance(each, MeasureCpu | HealthChanged) and each not in self.told]
 
 
 def with_own_leader(slots: int = 2) -> Script:
@@ -911,6 +927,127 @@ def test_an_old_leader_may_be_silent_for_ever() -> None:
     assert script.tick(10 * SILENCE_MAX_S) == []
 
 
+# A sick machine.
+
+
+def with_resting_leader(slots: int = 2) -> Script:
+    """One that takes it that a worker is out of order."""
+    script = Script(slots)
+    script.hear(Opened())
+    script.hear(Welcomed(rests=True))
+    return script
+
+
+def not_begun(which: JobId) -> SendFailure:
+    return SendFailure(which, "disk", "this machine is out of order: no room", begun=False)
+
+
+SICK = "no room"
+FAULT = Ended(A, False, "disk", FAILURE, fault=SICK)
+
+
+@pytest.mark.spec("W9")
+def test_a_sick_machine_says_so_first_and_offers_nothing() -> None:
+    script = with_resting_leader(slots=3)
+    script.hear(*assigned(A, B))
+    assert script.hear(FAULT) == [SendResting(SICK), SendAck(A, FAILURE)]
+    assert script.hear(ended(B)) == [SendAck(B, RESULT)]
+    assert script.hear(RestKnown()) == []
+
+
+@pytest.mark.spec("W9")
+def test_what_was_assigned_before_the_leader_knew_is_given_back_and_the_rest_of_the_credit_is_void() -> None:
+    script = with_resting_leader(slots=3)
+    script.hear(*assigned(A))
+    script.hear(FAULT)
+    assert script.hear(*assigned(B)) == [not_begun(B)]
+    assert script.hear(Probed("")) == [SendResting("")], "the leader may still use the credit that it has"
+    assert script.hear(*assigned(C)) == [StartProgram(C, REQUEST)]
+    assert script.hear(RestKnown()) == [SendCredit(2)]
+    assert script.hear(ended(C)) == [SendAck(C, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("W9")
+def test_a_sick_machine_probes_by_itself_less_and_less_often() -> None:
+    script = with_resting_leader()
+    script.hear(*assigned(A))
+    script.hear(FAULT, RestKnown())
+    pause_s = PROBE_FIRST_S
+    for _ in range(8):
+        said: list[SlotsDo] = []
+        for _ in range(4):
+            assert Probe() not in said
+            script.hear(Heard())
+            said = script.tick(pause_s / 4)
+        assert Probe() in said
+        assert script.hear(Probed(SICK)) == []
+        pause_s = min(2 * pause_s, PROBE_MAX_S)
+    assert script.hear(Probed("no descriptors")) == [SendResting("no descriptors")]
+    assert script.hear(RestKnown(), Probed("")) == [SendResting(""), SendCredit(2)]
+
+
+@pytest.mark.spec("W9")
+def test_a_new_leader_is_told_before_it_could_assign_anything() -> None:
+    script = with_resting_leader()
+    script.hear(*assigned(A))
+    script.hear(FAULT, LinkLost(), Opened())
+    assert script.hear(Welcomed(rests=True)) == [SendHolding((), (A,)), SendResting(SICK), SendAck(A, FAILURE)]
+    assert script.hear(RestKnown(), Probed("")) == [SendResting(""), SendCredit(2)]
+
+
+@pytest.mark.spec("W9")
+def test_a_leader_that_does_not_know_of_rests_gets_no_credit_back() -> None:
+    """It would count what is given back as an attempt: so what it assigns is tried."""
+    script = with_own_leader(slots=2)
+    script.hear(*assigned(A))
+    assert script.hear(FAULT) == [SendAck(A, FAILURE)]
+    assert script.hear(*assigned(B)) == [StartProgram(B, REQUEST)]
+    assert script.hear(ended(B)) == [SendAck(B, RESULT)]
+    assert script.hear(Probed("")) == [SendCredit(2)]
+
+
+@pytest.mark.spec("W9")
+def test_a_program_that_began_and_broke_its_machine_is_answered_for_as_ever() -> None:
+    script = with_resting_leader()
+    script.hear(*assigned(A, B))
+    assert script.hear(Ended(B, False, "disk", FAILURE, 9.0, SICK)) == [SendResting(SICK), SendAck(B, FAILURE)]
+    assert script.hear(ended(A)) == [SendAck(A, RESULT)]
+
+
+# Others that keep the CPU busy.
+
+
+@pytest.mark.spec("W2")
+@given(ran_s=st.floats(0.0, 10.0), slots=st.integers(1, 4))
+def test_credit_is_held_back_for_as_long_as_the_job_ran_and_never_longer_than_two_seconds(
+    ran_s: float, slots: int
+) -> None:
+    script = with_own_leader(slots=4)
+    script.hear(BUSY, Assigned(A, REQUEST, slots))
+    began_at = script.now
+    said = script.hear(Ended(A, True, "", RESULT, ran_s))
+    while SendCredit(slots) not in said:
+        wake_at = script.slots.wake_at()
+        assert wake_at is not None
+        said = script.tick(wake_at - script.now)
+        script.hear(BUSY)
+    assert script.now - began_at == pytest.approx(min(ran_s, CREDIT_HELD_MAX_S), abs=1e-6)
+
+
+@pytest.mark.spec("W2")
+def test_the_leader_is_told_at_once_that_credit_is_held_back_and_by_how_much_use() -> None:
+    script = with_own_leader(slots=2)
+    script.hear(*assigned(A, B), BUSY)
+    script.hear(ended(A))
+    assert script.told == [SendHeartbeat(0.9)]
+    script.hear(ended(B))
+    assert script.told == [SendHeartbeat(0.9)], "it knows"
+    script.tick(CREDIT_HELD_MAX_S)
+    script.tick(HEARTBEAT_S)
+    assert script.told == [SendHeartbeat(0.9)] * 2
+    assert script.tick(HEARTBEAT_S) == [SendHeartbeat()]
+
+
 class AnyOrder(RuleBasedStateMachine):
     """Whatever happens in whatever order, against a world that remembers what it was told.
 
@@ -935,6 +1072,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.unanswered: dict[JobId, None] = {}
         self.acked: list[JobId] = []
         self.up = self.stopped = False
+        self.rests_told = self.probes = 0
 
     # What the leader and the network do.
 
@@ -945,9 +1083,17 @@ class AnyOrder(RuleBasedStateMachine):
         self.hear(Opened())
 
     @precondition(lambda self: self.up)
+    @rule(rests=st.booleans())
+    def welcome(self, rests: bool = True) -> None:
+        self.hear(Welcomed(rests))
+
+    @precondition(lambda self: self.up and self.rests_told)
     @rule()
-    def welcome(self) -> None:
-        self.hear(Welcomed())
+    def rest_is_known(self) -> None:
+        """What the leader assigned before it knew has come; the credit that it still had is void."""
+        self.rests_told -= 1
+        self.credit = 0
+        self.hear(RestKnown())
 
     @precondition(lambda self: self.up)
     @rule()
@@ -994,16 +1140,27 @@ class AnyOrder(RuleBasedStateMachine):
     # What the machine does.
 
     @precondition(lambda self: self.running)
-    @rule(ok=st.booleans(), which=st.integers(0, 10), huge=st.booleans())
-    def end(self, ok: bool, which: int, huge: bool) -> None:
+    @rule(ok=st.booleans(), which=st.integers(0, 10), huge=st.booleans(), ran_s=st.sampled_from([0.0, 0.1, 5.0]))
+    def end(self, ok: bool, which: int, huge: bool, ran_s: float = 1.0, fault: str = "") -> None:
         which_job = list(self.running)[which % len(self.running)]
         del self.running[which_job]
         ok = ok and which_job not in self.killing
-        reason = "" if ok else "cancelled" if which_job in self.killing else "exit"
+        reason = "" if ok else "cancelled" if which_job in self.killing else "disk" if fault else "exit"
         self.killing.pop(which_job, None)
         self.disk[which_job] = reason
         self.confirmed_failures.discard(which_job)
-        self.hear(Ended(which_job, ok, reason, HUGE if huge else RESULT))
+        self.hear(Ended(which_job, ok, reason, HUGE if huge else RESULT, ran_s, fault))
+
+    @precondition(lambda self: self.running)
+    @rule(which=st.integers(0, 10), fault=st.sampled_from(["no room", "no descriptors"]))
+    def end_by_a_fault(self, which: int, fault: str) -> None:
+        self.end(ok=False, which=which, huge=False, fault=fault)
+
+    @precondition(lambda self: self.probes)
+    @rule(why=st.sampled_from(["", "", "no room"]))
+    def probe(self, why: str) -> None:
+        self.probes -= 1
+        self.hear(Probed(why))
 
     @precondition(lambda self: self.loads)
     @rule()
@@ -1020,6 +1177,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.killing.clear()
         self.loads.clear()
         self.stopped = False
+        self.probes = 0
         self.machine = Slots(slots, CAP)
         self.hear(Recovered([(each, 1.0) for each in self.disk]))
         assert not self.confirmed_failures & self.disk.keys(), "a failure that the leader knows could be told again"
@@ -1048,7 +1206,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def down(self) -> None:
         self.up = self.overdrawn = False
-        self.credit = 0
+        self.credit = self.rests_told = 0
         self.unanswered.clear()
         self.acked.clear()
         self.offered = ()
@@ -1079,6 +1237,13 @@ class AnyOrder(RuleBasedStateMachine):
                 assert self.up
                 assert effect.amount > 0
                 self.credit += effect.amount
+            elif isinstance(effect, SendResting):
+                assert self.up
+                self.rests_told += bool(effect.why)
+            elif isinstance(effect, Probe):
+                assert self.machine._health.is_sick
+                self.probes += 1
+                assert self.probes == 1
             elif isinstance(effect, HangUp):
                 self.down()
             elif isinstance(effect, Stopped):
@@ -1106,8 +1271,15 @@ class AnyOrder(RuleBasedStateMachine):
                 self.end(ok=True, which=0, huge=False)
             else:
                 break
+        while self.rests_told:
+            self.rest_is_known()
+        if self.machine._health.is_sick and not self.stopped:
+            self.tick(0.0 if self.probes else PROBE_MAX_S)  # Long silence ends a connection.
+            if self.probes:
+                self.probe("")
         if self.stopped:
             return
+        assert not self.machine._health.is_sick
         assert not self.unanswered
         self.hear(CpuMeasured(0.0))
         if self.machine.line >= Line.OLD and not self.machine.leaving and not self.overdrawn:

@@ -119,7 +119,7 @@ async def main(top):
         job = uuid.uuid4()
         files = [InputFile("small", content=b"x"), InputFile("a", sha256=ref.sha256, size=ref.size)]
         runner.start(job.bytes_le, encode(JobRequest(str(job), exec_name="sum", files=files)))
-        job_id, payload, ok, reason = await ends.get()
+        job_id, (payload, ok, reason, *_) = await ends.get()
         whole = read_result(job_id, payload).stdout == f"{ref.sha256}  a\\n"
         print(ok, reason or "-", "whole" if whole else payload, *copied)
         copied.clear()

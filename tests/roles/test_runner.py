@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -19,10 +20,12 @@ import msgspec
 import pytest
 
 from wakugumi.adapters.loop import new_loop
+from wakugumi.adapters.machine import OthersCpu, busy_share
 from wakugumi.adapters.process import Programs
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.errors import CODES
 from wakugumi.limits import ARGS_PER_JOB_MAX, DONE_TTL_S, FILES_PER_JOB_MAX, KIB, MIB, PAYLOAD_BYTES_MAX
+from wakugumi.roles.ending import Ended
 from wakugumi.roles.runner import Runner
 from wakugumi.wire.message import BlobRef, InputFile, JobLimits, JobRequest, JobResult, encode, read_result
 
@@ -39,6 +42,8 @@ class World:
         self.exe.mkdir(exist_ok=True)
         self.jobs = folder / "jobs"
         self.ends: dict[JobId, list[tuple[JobResult, bool, str, bytes]]] = {}
+        self.faults: list[str] = []
+        """What was wrong with the machine when each job ended."""
         self._told = asyncio.Event()
         self.runner = Runner(
             asyncio.get_running_loop(),
@@ -79,8 +84,9 @@ class World:
     def directory(self, job_id: JobId) -> Path:
         return self.jobs / show_job_id(job_id)
 
-    def _on_end(self, job_id: JobId, payload: bytes, ok: bool, reason: str) -> None:
-        self.ends.setdefault(job_id, []).append((read_result(job_id, payload), ok, reason, payload))
+    def _on_end(self, job_id: JobId, end: Ended) -> None:
+        self.faults.append(end.fault)
+        self.ends.setdefault(job_id, []).append((read_result(job_id, end.payload), end.ok, end.reason, end.payload))
         self._told.set()
 
 
@@ -730,10 +736,10 @@ async def main():
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
     job_id = JobId(uuid4().bytes_le)
-    def on_end(job_id, payload, ok, reason):
-        result = read_result(job_id, payload)
-        print(reason, ok, result.exit_code, result.stderr.strip())
-        print(runner.load(job_id) == payload, os.listdir(runner.folder + "/" + show_job_id(job_id)))
+    def on_end(job_id, end):
+        result = read_result(job_id, end.payload)
+        print(end.reason, end.ok, result.exit_code, result.stderr.strip(), "fault" if end.fault else "no fault")
+        print(runner.load(job_id) == end.payload, os.listdir(runner.folder + "/" + show_job_id(job_id)))
         ended.set_result(None)
     jobs = Path(sys.argv[1])
     runner = Runner(loop, Programs(None, {"fill": Path(sys.argv[2])}), jobs, on_end, "w", disk_free_min_bytes=0)
@@ -770,6 +776,66 @@ async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_
         timeout=60,
     )
     assert done.stdout.splitlines()[-2:] == [
-        f"disk False 0 wakugumi: {why}: No space left on device",
+        f"disk False 0 wakugumi: {why}: No space left on device fault",
         "True ['.done']",
     ], done.stdout + done.stderr
+
+
+# A machine at its end.
+
+
+async def probed(world: World) -> str:
+    told = asyncio.get_running_loop().create_future()
+    world.runner.probe(told.set_result)
+    async with asyncio.timeout(DEADLINE_S):
+        return str(await told)
+
+
+@pytest.mark.spec("W9")
+async def test_without_room_a_job_is_not_begun_and_a_probe_says_why_until_there_is_room(world: World) -> None:
+    world.runner._disk_free_min_bytes = 1 << 60
+    result = await world.run("touch made")
+    assert (result.reason, result.not_begun) == ("disk", True)
+    assert "bytes are free" in world.faults[-1]
+    assert "bytes are free" in await probed(world)
+    world.runner._disk_free_min_bytes = 0
+    assert await probed(world) == ""
+    assert (await world.run("true")).status == "OK"
+    assert world.faults[-1] == ""
+    assert not [path.name for path in world.jobs.iterdir() if path.name.startswith(".probe")]
+
+
+@pytest.mark.spec("W9")
+async def test_without_descriptors_a_job_is_not_begun_and_a_probe_says_why_until_there_are_some(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = world.program("true")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        assert 0.0 <= OthersCpu(lambda: 0.0).share(1e9) <= 1.0, "nobody can look, and nobody dies of it"
+        assert busy_share() == 0.0
+        result = await world.end(world.start(program))
+        why = await probed(world)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (result.reason, result.not_begun) == ("worker-error", True)
+    assert "Too many open files" in world.faults[-1]
+    assert "Too many open files" in why
+    assert "by this machine's fault" in caplog.text
+    assert await probed(world) == ""
+
+
+@pytest.mark.spec("W9", "F11")
+async def test_an_unknown_program_is_not_begun_and_no_fault_of_the_machine(world: World) -> None:
+    result = await world.end(world.start("nobody-has-it"))
+    assert (result.reason, result.not_begun) == ("unknown-program", True)
+    assert world.faults == [""]
+
+
+@pytest.mark.spec("W9")
+async def test_what_fails_by_itself_has_begun_or_will_fail_everywhere(world: World) -> None:
+    assert (await world.run("exit 3")).not_begun is msgspec.UNSET
+    result = await world.end(world.start(world.program("true"), timeout_s=-1.0))
+    assert (result.reason, result.not_begun) == ("bad-request", msgspec.UNSET)
+    assert world.faults == ["", ""]

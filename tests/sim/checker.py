@@ -10,6 +10,8 @@ the grid promises:
     a second leader runs it only if it was right to give it to one: see `places`
     subjects take turns: see `turns`
     between the reading of a submit and its receipt a leader commits a bounded number of another connection's jobs
+    a sick machine is given nothing more once it knows; what it could not start is no attempt, once per worker, and a
+    program that a worker has which is there is not unknown
 
 Broken is raised at once, so that the story ends where it went wrong.
 """
@@ -27,8 +29,9 @@ from tests.sim.worker import Worker, read_result
 
 from wakugumi.core import events as ev
 from wakugumi.core.events import LeaderKeep
-from wakugumi.core.job import DONE, ConnId, JobId
+from wakugumi.core.job import DONE, ConnId, JobId, WorkerId
 from wakugumi.core.queues import Job
+from wakugumi.core.roster import members_of
 from wakugumi.errors import CODES
 
 if TYPE_CHECKING:
@@ -83,6 +86,8 @@ class Counts(msgspec.Struct):
     """Finished although a process that held them had died."""
     stale: int = 0
     """Failures of an earlier execution, told as the answer to a new submit."""
+    turned_down: int = 0
+    """Jobs that a sick machine could not start."""
     executions: int = 0
     again: dict[str, int] = {}
     """Executions beyond the first, by their reason."""
@@ -129,6 +134,11 @@ class Checker:
         """Submits that were read and not committed: from where, and their size."""
         self._before: dict[Place, Counter[ConnId]] = {}
         """What the leader had committed when a submit was read that has no receipt yet."""
+        self._turned_down: Counter[tuple[str, int, int]] = Counter()
+        """What each worker could not start because it was sick, by its life and by the spell."""
+        self._attempt: dict[Place, WorkerId] = {}
+        self._free: dict[Place, set[WorkerId]] = {}
+        """Who could not start a job, since it was opened, and that was no attempt."""
 
     # What must not be.
 
@@ -190,7 +200,16 @@ class Checker:
                 self._opened_at[place] = self._world.clock.now
                 self._results.pop(place, None)
                 self._finished.pop(place, None)
+                self._free.pop(place, None)
                 left[record.job] = None
+            elif isinstance(record, ev.KeepAttempt):
+                self._attempt[leader.name, record.job] = record.worker
+            elif isinstance(record, ev.KeepDeclined):
+                self._given_back(leader, record)
+            elif isinstance(record, ev.KeepOutcome) and record.output == "not begun":
+                place = (leader.name, record.job)
+                if self._attempt[place] not in self._free.get(place, ()):
+                    self.broken(record.job, "it used up an attempt although it was never begun")
             elif isinstance(record, ev.KeepResult):
                 self._finished[leader.name, record.job] = None
                 left.pop(record.job, None)
@@ -219,6 +238,36 @@ class Checker:
                     self.broken(
                         job, f"{leader.name} committed {size - before[other]} bytes of another connection before it"
                     )
+
+    def _given_back(self, leader: Leader, record: ev.KeepDeclined) -> None:
+        free = self._free.setdefault((leader.name, record.job), set())
+        if record.worker and not record.lacks:
+            if record.worker in free:
+                self.broken(record.job, "one worker could not start it, and that was no attempt for the second time")
+            free.add(record.worker)
+
+    def decided(self, leader: Leader, records: Sequence[LeaderKeep]) -> None:
+        """What a step wants kept, when it was decided: nobody who is there has the program that is said to be
+        unknown."""
+        for record in records:
+            if not isinstance(record, ev.KeepResult) or record.outcome != "unknown-program":
+                continue
+            job, now = leader.machine.jobs.get(record.job), self._world.clock.now
+            if job is None:
+                continue
+            for known in members_of(leader.machine.roster.pools_for(job.subject)):
+                has = self._world.health.has(self._world.worker_called(known.label).number, job.program)
+                fits = job.wants is None or job.wants.slots in (1, *range(known.slots + 1))
+                if has and fits and not known.leaving and known.joined_at < now:
+                    self.broken(record.job, f"its program is unknown, and {known.label} has it")
+
+    def turned_down_by_sick(self, worker: Worker, job: JobId) -> None:
+        """It was assigned to a worker whose machine cannot start it. The first ones nobody could foresee."""
+        which = worker.name, worker.life, worker.spells
+        self._turned_down[which] += 1
+        self.counts.turned_down += 1
+        if self._turned_down[which] > worker.settings.slots:
+            self.broken(job, f"{worker.name} knows that its machine is sick, and goes on taking jobs")
 
     def open_again(self, leader: Leader, jobs: Sequence[JobId]) -> None:
         for job in jobs:
@@ -283,6 +332,8 @@ class Checker:
         chance = random.random()
         if request.hangs:
             return request.timeout_s, "timeout"
+        if request.poison:
+            return takes_s, "disk"
         for reason, share in self._world.failures:
             if chance < share:
                 return takes_s, reason
@@ -388,7 +439,7 @@ class Checker:
         if reason == "cancelled" and not want.cancelled:
             self.broken(job, "its result says cancelled, and nobody wanted that")
         if reason == "dead":
-            self._look_for_answers(want.request)
+            self._look_for_answers(want)
         if reason == "input-lost":
             self.broken(job, "LOST: the leader looked for its request where the journal does not have it")
         self.counts.finished += 1
@@ -396,11 +447,15 @@ class Checker:
             self.counts.recovered += 1
             del self._held_by_dead[job]
 
-    def _look_for_answers(self, request: Request) -> None:
-        """A job is dead if the grid lost its attempts, and not if the program gave an answer (W6)."""
+    def _look_for_answers(self, want: Want) -> None:
+        """A job is dead if the grid lost its attempts, and not if the program gave an answer (W6) since it was wanted
+        last."""
+        request = want.request
         for execution in self._executions.get(request.job, ()):
             is_answer = (
-                execution.outcome in _ANSWERS and execution.opened == self._opened[execution.leader, request.job]
+                execution.outcome in _ANSWERS
+                and execution.wish == want.wish
+                and execution.opened == self._opened[execution.leader, request.job]
             )
             worker = self._world.worker_called(execution.worker)
             if is_answer and not self._why_not_enough(request, execution, worker):

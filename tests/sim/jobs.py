@@ -34,6 +34,10 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     wants: Wants | None = None
     hangs: bool = False
     """It does nothing until its timeout ends it."""
+    poison: bool = False
+    """Its program begins, and breaks the machine."""
+    too_large: bool = False
+    """It can be started nowhere."""
 
     @property
     def frame(self) -> bytes:

@@ -71,6 +71,7 @@ class Leader(Process):
             ev.SendFetch: _send_fetch,
             ev.SendConfirms: _send_confirms,
             ev.SendCancel: _send_cancel,
+            ev.SendRested: _send_rested,
             ev.SendHeartbeat: _send_heartbeat,
             ev.PauseReading: _pause_reading,
             ev.ResumeReading: _resume_reading,
@@ -139,6 +140,7 @@ class Leader(Process):
 
     def stepped(self, step: Step[LeaderKeep, LeaderDo]) -> None:
         self.steps += 1
+        self.world.checker.decided(self, step.keep)
         if self.doom == "handled" and (step.keep or step.do):
             self.die(power=False, why="killed before its step was kept")
             return
@@ -312,7 +314,7 @@ def show_result(result: bytes | Verdict) -> bytes:
 
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
-    peer.send(sev.Welcomed() if peer.is_worker else fev.Welcomed(peer.their_conn, takes_cap=True))
+    peer.send(sev.Welcomed(rests=True) if peer.is_worker else fev.Welcomed(peer.their_conn, takes_cap=True))
 
 
 def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
@@ -349,6 +351,10 @@ def _send_confirms(peer: Peer, effect: ev.SendConfirms) -> None:
 
 def _send_cancel(peer: Peer, effect: ev.SendCancel) -> None:
     peer.send(sev.Cancelled((effect.job,)))
+
+
+def _send_rested(peer: Peer, _effect: ev.SendRested) -> None:
+    peer.send(sev.RestKnown())
 
 
 def _send_heartbeat(peer: Peer, _effect: ev.SendHeartbeat) -> None:

@@ -160,6 +160,7 @@ def table(shares: list[Share], wall_s: float) -> str:
         ("submits attempted, accepted", f"{counts.attempted:,}, {counts.accepted:,}"),
         ("results delivered", f"{counts.finished:,}, of them after a death {counts.recovered:,}"),
         ("jobs cancelled", f"{counts.cancelled:,}"),
+        ("not started by sick machines", f"{counts.turned_down:,}"),
         ("executions", f"{counts.executions:,}, of them again {sum(counts.again.values()):,}"),
         *((f"  because {why}", f"{count:,}") for why, count in _most(counts.again)),
         ("jobs adopted by another leader", f"{counts.adopted:,}"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from tests.sim.health import POISON_S
 from tests.sim.jobs import Execution
 from tests.sim.leader import Hello
 from tests.sim.net import Link
@@ -26,6 +27,8 @@ from wakugumi.limits import DONE_TTL_S, KILL_GRACE_S, RECONNECT_MAX_S, WORKER_RE
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+NOT_BEGUN: Final = b"-"
+"""What stands for the number of the execution where there was none."""
 UNSYNCED_S: Final = 30.0
 """What the folder took in this long before a power loss may be lost: results are not synced one by one."""
 
@@ -61,7 +64,11 @@ class Worker(Process):
         super().__init__(world, f"worker{number}")
         self.settings = settings
         self.leader = world.leaders[settings.leader]
+        self.number = number
         self.worker_id = WorkerId(bytes([0xA0 + number]) * 16)
+        self.sick_until = -1.0
+        self.spells = 0
+        """How often it fell sick."""
         self.folder: dict[JobId, Done] = {}
         self.running: dict[JobId, Execution] = {}
         self.stopping = False
@@ -151,6 +158,11 @@ class Worker(Process):
                 self.folder.pop(effect.job, None)
         elif isinstance(effect, ev.MeasureCpu):
             self.post(ev.CpuMeasured(0.9 if self.random.random() < self.settings.busy_share else 0.1))
+        elif isinstance(effect, ev.Probe):
+            life = self.life
+            self.clock.after(0.05, lambda: self._probed(life))
+        elif isinstance(effect, ev.HealthChanged):
+            self.world.tell(self.name, f"is out of order: {effect.why}" if effect.why else "is in order", None)
         elif isinstance(effect, ev.HangUp):
             if self.line is not None:
                 self.line.hang_up()
@@ -166,16 +178,23 @@ class Worker(Process):
         message: object
         if isinstance(effect, ev.SendAck):
             ok, reason = read_result(effect.payload)
-            message = lev.Acked(conn, effect.job, ok, reason, effect.payload, blobs=self.world.blobs_of(effect.payload))
+            begun = not effect.payload.endswith(NOT_BEGUN)
+            blobs = self.world.blobs_of(effect.payload)
+            output = "" if begun else "not begun"
+            message = lev.Acked(conn, effect.job, ok, reason, effect.payload, output, blobs, begun)
         elif isinstance(effect, ev.SendCredit):
             message = lev.Credited(conn, effect.amount)
         elif isinstance(effect, ev.SendHeartbeat):
-            message = lev.Heard(conn, 0.5)
+            message = lev.Heard(conn, 0.5, effect.held_by)
+        elif isinstance(effect, ev.SendResting):
+            message = lev.Rested(conn, effect.why)
         elif isinstance(effect, ev.SendHolding):
             message = lev.Held(conn, effect.running, effect.finished, effect.kept)
         elif isinstance(effect, ev.SendFailure):
             failed = b"FAILED|%s|-" % effect.code.encode()
-            message = lev.Acked(conn, effect.job, False, effect.code, failed, blobs=self.world.blobs_of(failed))
+            output = "" if effect.begun else "not begun"
+            blobs = self.world.blobs_of(failed)
+            message = lev.Acked(conn, effect.job, False, effect.code, failed, output, blobs, effect.begun)
         elif isinstance(effect, ev.SendLeaving):
             message = lev.Leaving(conn)
         else:
@@ -187,8 +206,19 @@ class Worker(Process):
     def _start(self, job: JobId, payload: bytes) -> None:
         assert job not in self.running
         self.folder.pop(job, None)
-        execution = self.running[job] = self.world.checker.started(self, job, payload)
         life = self.life
+        request = self.world.requests[job]
+        if not self.world.health.has(self.number, request.program):
+            self.clock.after(0.01, lambda: self._turn_down(job, "unknown-program", "", life))
+            return
+        if self.sick_until > self.clock.now:
+            self.world.checker.turned_down_by_sick(self, job)
+            self.clock.after(0.01, lambda: self._turn_down(job, "disk", "no room", life))
+            return
+        if request.too_large:
+            self.clock.after(0.01, lambda: self._turn_down(job, "disk", "its inputs do not fit", life))
+            return
+        execution = self.running[job] = self.world.checker.started(self, job, payload)
         self.clock.after(execution.takes_s, lambda: self._ended(execution, life))
 
     def _kill(self, job: JobId, code: str) -> None:
@@ -207,7 +237,30 @@ class Worker(Process):
         execution.end(self.clock.now, reason or "ok")
         payload = b"%s|%s|%d" % (b"FAILED" if reason else b"OK", reason.encode(), execution.number)
         self.folder[job] = Done(not reason, reason, payload, self.clock.now)
-        self.post(ev.Ended(job, not reason, reason, payload))
+        fault = ""
+        if self.world.requests[job].poison and not execution.killed:
+            fault = "a program broke it"
+            self.fall_sick(POISON_S)
+        self.post(ev.Ended(job, not reason, reason, payload, self.clock.now - execution.started_at, fault))
+
+    # Its health.
+
+    def fall_sick(self, seconds: float) -> None:
+        if self.sick_until <= self.clock.now:
+            self.spells += 1
+        self.sick_until = max(self.sick_until, self.clock.now + seconds)
+
+    def _turn_down(self, job: JobId, reason: str, fault: str, life: int) -> None:
+        """It could not be started. What is not the machine's fault is on the disk, as any result."""
+        if life == self.life and self.alive:
+            payload = b"FAILED|%s|%s" % (reason.encode(), NOT_BEGUN)
+            if not fault:
+                self.folder[job] = Done(False, reason, payload, self.clock.now)
+            self.post(ev.Ended(job, False, reason, payload, 0.0, fault))
+
+    def _probed(self, life: int) -> None:
+        if life == self.life and self.alive:
+            self.post(ev.Probed("no room" if self.sick_until > self.clock.now else ""))
 
     def _load(self, job: JobId) -> Done | None:
         done = self.folder.get(job)

@@ -17,6 +17,7 @@ from tests.sim import faults
 from tests.sim.checker import Broken, Checker, Counts, tally
 from tests.sim.client import Client
 from tests.sim.clock import Clock
+from tests.sim.health import Health, Spell
 from tests.sim.jobs import BLOBS, FILES, OPEN, Request, Status
 from tests.sim.leader import Leader
 from tests.sim.net import Net
@@ -28,6 +29,7 @@ from tests.sim.worker import Worker
 from wakugumi.core import events as ev
 from wakugumi.core import leaves
 from wakugumi.core.job import DONE, ConnId, JobId, show_job_id
+from wakugumi.core.not_started import without_shuns
 from wakugumi.core.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
 from wakugumi.core.queues import Job
 from wakugumi.limits import AHEAD_BYTES_MAX
@@ -62,6 +64,7 @@ class World:
         self._steps = 0
         self._healing = False
         self.leaders = [Leader(self, number, settings) for number, settings in enumerate(plan.leaders)]
+        self.health = Health(seed, len(plan.workers), plan.lasts_s)
         self.workers = [Worker(self, number, settings) for number, settings in enumerate(plan.workers)]
         self.clients = [Client(self, number, settings) for number, settings in enumerate(plan.clients)]
         self.processes: tuple[Process, ...] = (*self.leaders, *self.workers, *self.clients)
@@ -136,6 +139,8 @@ class World:
         while plan.kinds and at < plan.lasts_s:
             self.clock.after(plan.stretched(at), self._fault)
             at += random.expovariate(plan.faults_per_s)
+        for spell in self.health.spells:
+            self.clock.after(plan.stretched(spell.at_s), self._falls_sick(spell))
         for _ in range(plan.looks):
             self.clock.after(plan.when(random), self._someone_looks)
         self.clock.run_until(self.clock.now + plan.stretched(plan.lasts_s))
@@ -153,6 +158,15 @@ class World:
         if met is not None:
             tally(self.checker.counts.faults, kind)
             tally(self.checker.counts.met, kind, met)
+
+    def _falls_sick(self, spell: Spell) -> Callable[[], None]:
+        worker = self.workers[spell.worker]
+
+        def fall() -> None:
+            self.tell(worker.name, f"has a sick machine for {spell.lasts_s:.1f} s", None)
+            worker.fall_sick(spell.lasts_s)
+
+        return fall
 
     def _arrival(self, number: int) -> Callable[[], None]:
         return lambda: self._job_comes(number)
@@ -173,7 +187,7 @@ class World:
             job,
             client.name,
             plan.subject(word),
-            word,
+            word if endless else self.health.program(number, word),
             10_000.0 if endless else HANG_S if hangs else plan.timeout_s,
             2 if random.random() < 0.1 else 0,
             payload,
@@ -182,6 +196,8 @@ class World:
             endless,
             wants,
             hangs,
+            not endless and self.health.is_poison(number),
+            not endless and self.health.is_too_large(number),
         )
         client.want(request, resubmits=random.randrange(3))
         if endless or random.random() < plan.cancel_share:
@@ -232,6 +248,8 @@ class World:
         self._healing = True
         for leader in self.leaders:
             leader.disk.fails = False
+        for worker in self.workers:
+            worker.sick_until = -1.0
         for end in list(self.undo.values()):
             end()
         self.undo.clear()
@@ -341,6 +359,8 @@ class World:
                 continue
             twin = leader.twin()
             twin.check()
+            if twin.course.tried != leader.machine.course.tried:
+                raise Broken(None, f"{leader.name} and its disk do not know the same of jobs that could not be started")
             for job_id in {**twin.jobs, **leader.machine.jobs}:
                 mine, its = leader.machine.jobs.get(job_id), twin.jobs.get(job_id)
                 if _gist(mine) != _gist(its):
@@ -360,7 +380,7 @@ def _gist(job: Job | None) -> tuple[object, ...] | None:
         job.program,
         job.timeout_s,
         job.retries,
-        job.wants,
+        without_shuns(job.wants),
         job.attempts,
         job.digest,
         [(attempt.worker_id, attempt.outcome) for attempt in job.history],

@@ -12,20 +12,24 @@ import stat
 from collections.abc import Sequence
 from typing import Final
 
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, Sick
 
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 READ_FOLDER: Final = READ | os.O_DIRECTORY
 NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+USED_UP: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS})
+"""No descriptors, processes or memory are left."""
 _COPY_BYTES: Final = 1 << 30
 """What the kernel copies in one call."""
 
 
 def refused(error: OSError, what: str) -> Refused:
     """A disk that does not do what we need, in the words of the error table."""
-    code = "disk" if error.errno in _DISK_ERRORS else "worker-error"
-    return Refused(code, f"{what}: {error.strerror or error}")
+    text = f"{what}: {error.strerror or error}"
+    if error.errno in _DISK_ERRORS:
+        return Sick("disk", text)
+    return Sick("worker-error", text) if error.errno in USED_UP else Refused("worker-error", text)
 
 
 def write_new(path: str, content: bytes, mode: int) -> None:

@@ -215,10 +215,6 @@ class JobsFolder:
             return False
         return True
 
-    def free_bytes(self) -> int:
-        status = os.statvfs(self.path)
-        return status.f_bavail * status.f_frsize
-
     def close(self) -> None:
         self.captures.close()
         self._ledger.close()

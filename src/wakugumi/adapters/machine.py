@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Final
@@ -17,14 +18,19 @@ class OthersCpu:
         """`own_cpu_s` tells what our jobs have used so far, beside this process itself."""
         self._own_cpu_s = own_cpu_s
         self._looked_at = 0.0
-        self._total_s, self._others_s = self._read()
+        self._total_s = self._others_s = 0.0
         self._share = 0.0
+        with contextlib.suppress(OSError):
+            self._total_s, self._others_s = self._read()
 
     def share(self, now: float) -> float:
-        """0 to 1, since the last look; asked again too soon, the same as before."""
+        """0 to 1, since the last look; asked again too soon, or where nobody can look, the same as before."""
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
-            total_s, others_s = self._read()
+            try:
+                total_s, others_s = self._read()
+            except OSError:  # No descriptor is left: that is no reason for a worker to die.
+                return self._share
             if total_s > self._total_s:
                 self._share = min(max((others_s - self._others_s) / (total_s - self._total_s), 0.0), 1.0)
             self._total_s, self._others_s = total_s, others_s
@@ -43,5 +49,8 @@ class OthersCpu:
 
 
 def busy_share() -> float:
-    """How much of the machine's CPU anyone used since this was asked last, 0 to 1."""
-    return psutil.cpu_percent() / 100
+    """How much of the machine's CPU anyone used since this was asked last, 0 to 1; 0 where nobody can look."""
+    try:
+        return psutil.cpu_percent() / 100
+    except OSError:
+        return 0.0

@@ -24,6 +24,7 @@ from typing import Final
 from wakugumi.adapters.bounds import LOOK_S, Bounds
 from wakugumi.adapters.capture import Capture
 from wakugumi.adapters.command import Command
+from wakugumi.adapters.files import USED_UP
 from wakugumi.adapters.linux import (
     Spawner,
     kill_with_all_below,
@@ -35,7 +36,7 @@ from wakugumi.adapters.linux import (
 from wakugumi.adapters.marks import MARK_VARIABLE, Mark
 from wakugumi.adapters.strays import Strays
 from wakugumi.core.names import check_exec_name
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, Sick
 from wakugumi.limits import KIB, KILL_GRACE_S, OUTPUT_BYTES_MAX
 
 log = logging.getLogger("wakugumi.process")
@@ -430,8 +431,8 @@ def _not_started(error: OSError | ValueError, program: bytes) -> Refused:
         return Refused("bad-request", f"{name!r} cannot get such arguments: {error}")
     if error.errno == errno.E2BIG:
         return Refused("bad-request", f"{name!r} cannot get so many or so long arguments")
-    if error.errno in {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}:
-        return Refused("worker-error", f"{name!r} could not be started: {error.strerror}")
+    if error.errno in USED_UP:
+        return Sick("worker-error", f"{name!r} could not be started: {error.strerror}")
     return Refused("not-executable", f"{name!r} could not be started: {_exec_error(error.errno or 0)}")
 
 

@@ -428,3 +428,5 @@ def _show_workers(rows: list[qu.WorkerRow]) -> None:
     for row in rows:
         if row.rests:
             say(f"{row.name or row.worker} rests: {row.rests}")
+        elif row.held_by:
+            say(f"{row.name or row.worker} is held back: {row.why} (its limit: --cpu-cap, or off)")

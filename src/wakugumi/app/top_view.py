@@ -30,7 +30,15 @@ ROWS_WORTHWHILE: Final = 3
 BAD: Final = "bold red"
 TITLE: Final = "bold"
 DIM: Final = "dim"
-_STATE_STYLES: Final = {"ready": "green", "busy": "cyan", "away": "yellow", "draining": "yellow", "leaving": "yellow"}
+_STATE_STYLES: Final = {
+    "ready": "green",
+    "busy": "cyan",
+    "held back": "yellow",
+    "away": "yellow",
+    "draining": "yellow",
+    "leaving": "yellow",
+    "resting": "red",
+}
 
 
 class Column(NamedTuple):
@@ -130,6 +138,7 @@ def _sections(answer: qu.TopAnswer) -> list[Section]:
 
 
 def _workers(rows: Sequence[qu.WorkerRow], total: int) -> Section:
+    why = [_texts("why", [row.why or "-" for row in rows], 3, cut=True)] if any(row.why for row in rows) else []
     return Section(
         [
             _texts("worker", [row.name or row.worker[:8] for row in rows], cut=True),
@@ -137,6 +146,7 @@ def _workers(rows: Sequence[qu.WorkerRow], total: int) -> Section:
             _numbers("slots", [f"{_busy(row)}/{_slots(row)}" for row in rows]),
             _numbers("cpu", [f"{row.cpu:.0%}" for row in rows], 2),
             Column("state", [[(row.state, _STATE_STYLES.get(row.state, ""))] for row in rows], 1, right=False),
+            *why,
             _texts("hears", [_heard(row) for row in rows], 4, cut=True),
         ],
         len(rows),

@@ -10,8 +10,9 @@ their order, and the first that can go now goes:
                 for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
     files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
                 no worker that does not know them while one serves that does
-    unnamed     to none that has no program for such jobs; simple ones also to workers that take no others. Where many
-                stand first that nobody with room is able to run, each kind of them gets a queue of its own (`sort_out`)
+    unnamed     to none that has no program for such jobs; simple ones also to workers that take no others
+    shuns       to none of the workers that could not start it. Where many stand first that nobody with room is able to
+                run, each kind of them gets a queue of its own (`sort_out`)
 
 A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
 """
@@ -24,7 +25,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from wakugumi.core.homes import Homes
-from wakugumi.core.job import QUEUED
+from wakugumi.core.job import QUEUED, WorkerId
 from wakugumi.core.nearness import Holders, nearest, nobody
 from wakugumi.core.roster import Roster, Worker, can_run, has_room, members_of, rank_of
 from wakugumi.core.subject import Subject
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
 _NEVER: Final = float("inf")
 _NOTHING: Final = Wants()
 
-Row: TypeAlias = tuple[int, int, int]
-"""Priority, slots, and where that is told apart who is able to run it."""
+Kind: TypeAlias = tuple[int, tuple[WorkerId, ...]]
+"""Who is able to run it."""
+Row: TypeAlias = tuple[int, int, Kind]
+"""Priority, slots, and its kind where that is told apart."""
 
 
 class Asks:
@@ -113,7 +116,9 @@ def due_of(job: Job) -> float:
 
 def is_picky(job: Job, lane: Lane) -> bool:
     wants = job.wants
-    return wants is not None and (wants.slots > 1 or (lane.sticky and bool(wants.key)) or wants.blobs or wants.unnamed)
+    return wants is not None and (
+        wants.slots > 1 or (lane.sticky and bool(wants.key)) or wants.blobs or wants.unnamed or bool(wants.shuns)
+    )
 
 
 # What a turn holds.
@@ -202,11 +207,16 @@ def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[Job]:
             heapreplace(heap, (due_of(following), priority, slots, kind, following, jobs))
 
 
-_PLAIN: Final = (0, 1, 0)
+_ANY_KIND: Final[Kind] = (0, ())
+_PLAIN: Final = (0, 1, _ANY_KIND)
+
+
+def _kind_of(wants: Wants) -> Kind:
+    return 2 * wants.unnamed + wants.simple, wants.shuns
 
 
 def _row_of(turn: Turn, wants: Wants) -> Row:
-    return wants.priority, wants.slots, 2 * wants.unnamed + wants.simple if turn.sorted_out else 0
+    return wants.priority, wants.slots, _kind_of(wants) if turn.sorted_out else _ANY_KIND
 
 
 def _queue_of(turn: Turn, job: Job) -> deque[Job]:
@@ -289,10 +299,14 @@ class Choice:
         wake_at = too_large = _NEVER
         skip: set[Row] = set()
         looked = 0
+        no_room = False
+        """Some need more slots than anybody has free."""
         no_blobs = False
         """Some need a worker that knows blobs, and those that do have no room."""
-        unable: set[tuple[bool, bool]] = set()
-        """Unnamed and simple or not: what none of those with room can run."""
+        unable: set[Kind] = set()
+        """What none of those with room can run."""
+        shunned = False
+        """One that needs several slots shuns those that have them."""
         for job in in_order(turn, skip):
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
@@ -305,16 +319,22 @@ class Choice:
                 roomy = roster.roomy(lane.pools, lane.order, wants) if wants.slots < too_large else None
                 if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
                     return job, to
-                skip.add(_row_of(turn, wants))
-                is_first, too_large = too_large == _NEVER, min(too_large, wants.slots)
-                if is_first:
+                if wants.shuns:  # Others of its size may still go to those that it shuns.
+                    shunned = True
+                    looked += 1
+                else:
+                    too_large = min(too_large, wants.slots)
+                if turn.sorted_out or not wants.shuns:
+                    skip.add(_row_of(turn, wants))
+                if not no_room:
+                    no_room = True
                     wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
                     best = roster.best(lane.pools, lane.order)
                     if best is None and not lane.simple:
                         late = None
                         break
-            elif (wants.unnamed, wants.simple) in unable or (able := self._ablest(lane, wants, best)) is None:
-                unable.add((wants.unnamed, wants.simple))
+            elif (kind := _kind_of(wants)) in unable or (able := self._ablest(lane, wants, best)) is None:
+                unable.add(kind)
                 if turn.sorted_out:
                     skip.add(_row_of(turn, wants))
                     continue
@@ -339,7 +359,7 @@ class Choice:
                     late = job
             looked += wants.slots == 1  # The others of that size are skipped.
             if looked >= LOOK_AHEAD_MAX:
-                if unable and not turn.sorted_out:
+                if (unable or shunned) and not turn.sorted_out:
                     sort_out(turn)
                     return self._look_through(turn, asks, best)
                 break
@@ -350,7 +370,7 @@ class Choice:
         if no_blobs:  # Those that know them may leave, and nobody says so.
             wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
         self._wake(turn, asks, wake_at)
-        if too_large == _NEVER and not no_blobs and not unable:
+        if not (no_room or no_blobs or unable):
             asks.homes, asks.seen = list(homes), (size(turn), roster.era)
         return None
 

@@ -23,7 +23,8 @@ from wakugumi.core.callers import Callers
 from wakugumi.core.dead import DEAD, is_dead
 from wakugumi.core.delivery import Door, size_of
 from wakugumi.core.holds import Holds
-from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Verdict
+from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Tried, Verdict
+from wakugumi.core.not_started import without_shuns
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import backoff_s
 from wakugumi.core.queues import Client, Job, Lanes, digest_of
@@ -54,7 +55,7 @@ class Counts(msgspec.Struct):
     redelivered: int = 0
     dead: int = 0
     declined: int = 0
-    """Jobs that a node had no room for after all."""
+    """Jobs that a worker gave back because it could not start them, or a node had no room for after all."""
     rests: int = 0
     """Times that a worker began to rest."""
 
@@ -107,6 +108,8 @@ class Course:
         """How long those had waited that are with a node: counted when it turns out that it has kept them."""
         self.unpaid: set[JobId] = set()
         """Those of them that took no credit: they are sent once more to whom they are with."""
+        self.tried: dict[JobId, Tried] = {}
+        """Of jobs that some worker could not start (`not_started`)."""
 
     def wake_at(self) -> float | None:
         backoff = self._timers[0][0] if self._timers else None
@@ -194,7 +197,7 @@ class Course:
             leaf=dead.leaf,
             retries=dead.retries,
             requeued=True,
-            wants=dead.wants,
+            wants=without_shuns(dead.wants),
         )
         self.jobs[dead.id] = job
         self.holds.begin(job)
@@ -264,8 +267,9 @@ class Course:
         else:
             self.back_off(job, now)
 
-    def give_back(self, job: Job, now: float) -> None:
-        """Its worker has not begun it: as if it had not been assigned, and it keeps its place."""
+    def give_back(self, job: Job, now: float, *, by: Worker | None = None, lacks: bool = False) -> None:
+        """Its worker has not begun it: as if it had not been assigned, and it keeps its place. `by` is told if that
+        worker could not start it, and `lacks` if that is because it does not have the program."""
         cell = job.cell
         assert cell is not None
         self._end_attempt(job, "", now)
@@ -275,7 +279,7 @@ class Course:
         self.counts.declined += 1
         job.cell = None
         if self._out.keeps:
-            self._out.keep.append(ev.KeepDeclined(job.id))
+            self._out.keep.append(ev.KeepDeclined(job.id) if by is None else ev.KeepDeclined(job.id, by.id, lacks))
         job.state = QUEUED
         job.since = now if job.attempts else job.submitted_at
         self._lanes.push(job, first=True)
@@ -320,7 +324,9 @@ class Course:
             self.memory_bytes -= request_size
         if self.deadlines:
             self.deadlines.pop(job.id, None)
-        if len(job.history) > 1:  # What the last one printed is in the result.
+        if self.tried:
+            self.tried.pop(job.id, None)
+        if self.output_bytes:
             self.output_bytes -= outputs_of(job)
         out = self._out
         if out.keeps:

@@ -14,6 +14,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.claims import Claims
 from wakugumi.core.course import LEADER_LOST, Course
 from wakugumi.core.job import DONE, RUNNING, JobId, WorkerId
+from wakugumi.core.not_started import was_tried
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import TURN_STRIDE
 from wakugumi.core.queues import Job, Lanes
@@ -66,7 +67,8 @@ class Crew:
         worker.runs_unnamed, worker.simple_only = event.runs_unnamed, event.simple_only
         worker.stride = TURN_STRIDE // event.weight
         worker.resend = event.resend
-        worker.rests = ""
+        worker.rests = worker.fault = ""
+        worker.held_by = 0.0
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
         self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
@@ -106,7 +108,8 @@ class Crew:
                 if worker.cancels and job_id in running:
                     self._out.do.append(ev.SendCancel(event.conn, job_id))
             elif job.state is not RUNNING:
-                self._course.run_on(job, worker, now)
+                if job_id in running or not was_tried(self._course.tried.get(job_id), worker):
+                    self._course.run_on(job, worker, now)
             elif job.worker is worker:
                 assert job.cell is not None
                 job.cell = self._course.stats.came_back(job.cell, worker.patterns, job.subject)
@@ -137,7 +140,7 @@ class Crew:
         if job is not None and job.worker is worker:
             self._course.give_back(job, now)
 
-    def rested(self, worker: Worker, why: str) -> None:
+    def rested(self, worker: Worker, why: str, now: float) -> None:
         """It is out of order until it says otherwise: nobody waits for it."""
         if bool(worker.rests) != bool(why):
             self._roster.era += 1
@@ -145,9 +148,20 @@ class Crew:
         worker.rests = why
         if why:
             worker.credit = 0
-            worker.spent_at = self._roster.now
+            worker.spent_at = now
             self._lanes.leaves(worker)
+            self._keep_from(worker, now)
+            if not worker.simple_only:
+                assert worker.conn is not None
+                self._out.do.append(ev.SendRested(worker.conn))
         self._roster.changed(worker)
+
+    def _keep_from(self, worker: Worker, now: float) -> None:
+        """What was assigned to it and not yet sent, because the journal is still read for it, goes to others."""
+        course = self._course
+        unsent = [job for job, conn in course.loading.items() if conn == worker.conn and job not in course.unpaid]
+        for job_id in reversed(unsent):
+            course.give_back(course.jobs[job_id], now)
 
     def drain(self, worker: Worker, draining: bool) -> None:
         """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""

@@ -27,6 +27,7 @@ from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.holds import Holds
 from wakugumi.core.job import DONE, ClientId, JobId, Verdict, parse_job_id
 from wakugumi.core.nearness import Holders, nobody
+from wakugumi.core.not_started import NotStarted, never_began
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import EVERYWHERE, Policies
 from wakugumi.core.questions import (
@@ -116,6 +117,7 @@ class Dispatch:
             attempts_max=attempts_max,
             payload_memory_bytes=payload_memory_bytes,
         )
+        self.not_started = NotStarted(self.roster, self.lanes, self.course)
         self._shelf = Shelf(out, self.course, self.callers, self.jobs)
         self.crew = Crew(out, self.roster, self.lanes, self.course, self._claims)
         self._again: list[tuple[JobId, Worker]] = []
@@ -216,7 +218,7 @@ class Dispatch:
 
     def wake_at(self) -> float | None:
         at = min(self._beat_at, self._sweep_at)
-        for earlier in (self.crew.wake_at(), self.course.wake_at(), self.lanes.wake_at()):
+        for earlier in (self.crew.wake_at(), self.course.wake_at(), self.lanes.wake_at(), self.not_started.wake_at()):
             if earlier is not None and earlier < at:
                 at = earlier
         return at
@@ -227,6 +229,7 @@ class Dispatch:
         self._claims.check()
         self.callers.check()
         self.course.check()
+        self.not_started.check()
         self._holds.check(self.jobs.values(), self.callers.dead, self._claims.blobs())
         self._out.check()
 
@@ -254,10 +257,11 @@ class Dispatch:
         if worker is not None:
             self.crew.declined(worker, event.job, now)
 
-    def _rested(self, event: ev.Rested, _now: float) -> None:
+    def _rested(self, event: ev.Rested, now: float) -> None:
         worker = self._workers.get(event.conn)
         if worker is not None:
-            self.crew.rested(worker, event.why)
+            worker.seen_at = now
+            self.crew.rested(worker, event.why, now)
 
     def _leaving(self, event: ev.Leaving, _now: float) -> None:
         worker = self._workers.get(event.conn)
@@ -275,7 +279,7 @@ class Dispatch:
             door.seen_at = now
         elif (worker := self._workers.get(event.conn)) is not None:
             worker.seen_at = now
-            worker.cpu = event.cpu
+            worker.cpu, worker.held_by = event.cpu, event.held_by
             if self.roster.by_load:
                 self.roster.loaded(worker, event.cpu)
 
@@ -422,6 +426,8 @@ class Dispatch:
         do = out.do
         if self._again:
             self._send_again()
+        if self.not_started:
+            self.not_started.look(now)
         absent: list[Job] = []
         counted = self.course.stats.assigned
         for job in self.lanes.assign() if self._may_assign() else ():
@@ -490,6 +496,9 @@ class Dispatch:
             return
         elif event.ok:
             self.course.finish(job, True, event.payload, now, by=worker, blobs=event.blobs)
+        elif never_began(event):
+            if job.worker is worker:
+                self.not_started.by(worker, job, event, now)
         elif _is_retried(job, event):
             if job.worker is worker:
                 self.course.attempt_lost(job, event.reason or EXIT, now, at_once=False, output=event.output)

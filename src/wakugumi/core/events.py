@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from wakugumi.core.job import Attempt, ClientId, ConnId, JobId, Verdict, WorkerId
+from wakugumi.core.job import Attempt, ClientId, ConnId, JobId, Tried, Verdict, WorkerId
 from wakugumi.core.questions import Answer, Question
 from wakugumi.core.subject import Pattern, Subject
 from wakugumi.core.wants import Wants
@@ -145,6 +145,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     """The end of what it printed, if it is not OK: for the story of its attempts."""
     blobs: tuple[str, ...] = ()
     """What of the result did not fit, and is in the leader's place."""
+    begun: bool = True
+    """False if the worker says that it could not even start the program."""
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -204,6 +206,8 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
 
     conn: ConnId
     cpu: float
+    held_by: float = 0.0
+    """A worker held credit back because others used so much of its CPU, 0 to 1 (W2)."""
 
 
 class Leaving(msgspec.Struct, frozen=True, gc=False):
@@ -366,6 +370,7 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     wants: Wants | None = None
     blobs: tuple[str, ...] = ()
     """The result's."""
+    tried: Tried | None = None
 
 
 class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):
@@ -378,6 +383,10 @@ class KeepDeclined(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1
     """The attempt that was given out never began."""
 
     job: JobId
+    worker: WorkerId = WorkerId(b"")
+    """Who could not start it; empty if it could have."""
+    lacks: bool = False
+    """It does not have the program."""
 
 
 class KeepDeadline(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9):
@@ -463,6 +472,13 @@ class SendCancel(msgspec.Struct, frozen=True, gc=False):
     job: JobId
 
 
+class SendRested(msgspec.Struct, frozen=True, gc=False):
+    """To a worker that is out of order: we know, and what credit it had is void. What was assigned for it came
+    before."""
+
+    conn: ConnId
+
+
 class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
@@ -524,6 +540,7 @@ LeaderDo: TypeAlias = (
     | SendFetch
     | SendConfirms
     | SendCancel
+    | SendRested
     | SendHeartbeat
     | SendAnswer
     | SendNo

@@ -267,6 +267,7 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     assert lane is not None
     workers = _matching(lane)
     reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
+    reasons += _why_elsewhere(leader, job)
     if not workers and owner_of(job.subject) is not None:
         due = leader.course.deadlines.get(job.id, now)
         reasons.append(f"it is a broadcast's part for a worker that is away; it is given up in {due - now:.0f} s")
@@ -303,6 +304,17 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     return reasons or ["it is next: it will be assigned at once"]
 
 
+def _why_elsewhere(leader: Dispatch, job: Job) -> list[str]:
+    """It waits for another worker than those that could not start it (W9)."""
+    shuns = () if job.wants is None else job.wants.shuns
+    known = [worker for it in shuns if (worker := leader.roster.by_id.get(it)) is not None]
+    if not shuns:
+        return []
+    whose = "; ".join(f"{worker.label} could not start it: {worker.fault}" for worker in known[:3])
+    more = f"; nor could {len(shuns) - min(len(known), 3)} more" if len(shuns) > min(len(known), 3) else ""
+    return [f"it waits for another worker: {whose}{more}"]
+
+
 def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
     nodes = [worker for worker in workers if worker.simple_only]
     plain = len(workers) - len(nodes)
@@ -325,7 +337,9 @@ def _why_no_credit(workers: list[Worker]) -> str:
     also = f", {len(held_back)} of them draining or leaving" if held_back else ""
     if resting := sum(bool(worker.rests) for worker in workers):
         also += f", {resting} of them resting"
-    # A worker holds its credit back while others keep its machine busy, for two seconds at most (W2).
+    if held := [worker for worker in workers if worker.held_by]:
+        share = max(worker.held_by for worker in held)
+        also += f", {len(held)} of them held back because others use {share:.0%} of its CPU (--cpu-cap)"
     cpu = max(worker.cpu for worker in workers)
     busy = f", CPU at {cpu:.0%}" if cpu else ""
     return f"{count} without free credit{also}, busy with {_count(running, 'job')}{busy}"

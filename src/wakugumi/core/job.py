@@ -77,6 +77,15 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     """The end of what it printed, if it was not its answer."""
 
 
+class Tried(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Workers that could not start a job (`not_started`)."""
+
+    sick: tuple[WorkerId, ...] = ()
+    """By a fault of their machines."""
+    lack: tuple[WorkerId, ...] = ()
+    """They do not have its program."""
+
+
 _NAMESPACE: Final = UUID("6b0d7f1e-5c0b-5d0e-9a53-77616b750000")
 _NAME_CHARS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 

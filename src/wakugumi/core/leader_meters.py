@@ -156,7 +156,9 @@ class LeaderMeters:
         counts = leader.course.counts
         yield counter("wakugumi_leader_rests_total", "Times that a worker began to rest.", counts.rests)
         yield counter(
-            "wakugumi_leader_jobs_declined_total", "Jobs that a node gave back: it was busy.", counts.declined
+            "wakugumi_leader_jobs_declined_total",
+            "Jobs given back by a worker or node that had not begun them.",
+            counts.declined,
         )
         slots = sum(slots_of(worker) for worker in leader.roster)
         yield gauge("wakugumi_leader_slots", "Places for jobs on all workers.", slots)

@@ -75,7 +75,7 @@ def capacity(leader: Dispatch) -> dict[str, int]:
     for worker in leader.roster:
         if worker.conn is not None:
             running += len(worker.jobs)
-            if not (worker.draining or worker.leaving):
+            if worker.serves:
                 limit += slots_of(worker)
                 free += 0 if leader.stalled else worker.usable_credit
     return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
@@ -110,6 +110,7 @@ def worker_row(worker: Worker, now: float) -> WorkerRow:
         kept_for=_kept_for(worker),
         rests=worker.rests,
         weight=TURN_STRIDE // worker.stride,
+        held_by=worker.held_by,
     )
 
 

@@ -339,7 +339,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     worker: str
     name: str
     state: str
-    """ready, busy (no credit), draining, resting (out of order), leaving or away (may re-attach)"""
+    """ready, busy (no credit), held back (by others' use of its CPU), draining, resting (out of order), leaving or away
+    (may re-attach)"""
     patterns: list[str]
     credit: int
     running: int
@@ -353,6 +354,15 @@ class WorkerRow(msgspec.Struct, frozen=True):
     """Why it is out of order, if it is."""
     weight: int = 1
     """How many turns it has where workers take turns."""
+    held_by: float = 0.0
+    """It holds credit back because others use so much of its CPU, 0 to 1; 0 if it does not."""
+
+    @property
+    def why(self) -> str:
+        """Why it takes nothing, or less than it could; empty if there is nothing to say."""
+        if self.rests:
+            return self.rests
+        return f"others use {self.held_by:.0%} of its CPU" if self.held_by else ""
 
 
 class WorkersAnswer(msgspec.Struct, frozen=True):

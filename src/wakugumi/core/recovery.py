@@ -21,7 +21,8 @@ from wakugumi.core.course import LEADER_LOST, Course, outputs_of, strip_old_outp
 from wakugumi.core.dead import is_dead
 from wakugumi.core.delivery import size_of
 from wakugumi.core.events import LeaderKeep
-from wakugumi.core.job import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Verdict, WorkerId
+from wakugumi.core.job import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Tried, Verdict, WorkerId
+from wakugumi.core.not_started import tried_too, without_shuns
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Client, Job, digest_of
 from wakugumi.core.subject import Pattern, Subject
@@ -63,8 +64,9 @@ def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
             job.result,
             job.delivered,
             job.requeued,
-            job.wants,
+            without_shuns(job.wants),
             course.holds.results.get(job.id, ()),
+            course.tried.get(job.id),
         )
     )
     if (due := course.deadlines.get(job.id)) is not None:
@@ -83,6 +85,8 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
         last = number
     if last:
         leader.leaves.turn()
+    leader.course.tried.update(fold.tried)
+    leader.not_started.recovered()
     for job in list(leader.jobs.values()):
         if job.state is DONE:
             _take_back_result(leader, job, fold.blobs.get(job.id, ()), now)
@@ -123,6 +127,7 @@ class _Fold:
         self.deadlines: dict[JobId, float] = {}
         self.blobs: dict[JobId, tuple[str, ...]] = {}
         """Of results that have some."""
+        self.tried: dict[JobId, Tried] = {}
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
         self._leaves.recovered(number)
@@ -172,6 +177,8 @@ class _Fold:
         job.submitted_at = at + record.submitted_at
         job.history = tuple(_moved(attempt, at) for attempt in record.history)
         job.attempts = len(job.history)
+        if record.tried is not None:
+            self.tried[job.id] = record.tried
         if record.running is not None:
             job.attempts += 1
             self.running[job.id] = _moved(record.running, at)
@@ -197,9 +204,11 @@ class _Fold:
                 self._forget(job)
             case ev.KeepDeadline(_, within_s):
                 self.deadlines[job.id] = within_s
-            case ev.KeepDeclined():
+            case ev.KeepDeclined(_, worker, lacks):
                 if self.running.pop(job.id, None) is not None:
                     job.attempts -= 1
+                if worker:
+                    self.tried[job.id] = tried_too(self.tried.get(job.id), worker, lacks=lacks)
             case _:
                 raise AssertionError("these are told apart before")
 
@@ -217,6 +226,7 @@ class _Fold:
         job.ok = ok
         job.result = result
         job.since = at
+        self.tried.pop(job.id, None)
         if blobs:
             self.blobs[job.id] = blobs
         if is_dead(result):
@@ -227,6 +237,7 @@ class _Fold:
         self.running.pop(job.id, None)
         self.deadlines.pop(job.id, None)
         self.blobs.pop(job.id, None)
+        self.tried.pop(job.id, None)
         if job in self._dead:
             self._dead.remove(job)
         self._leaves.release(job.leaf)

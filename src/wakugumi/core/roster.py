@@ -63,7 +63,9 @@ class Worker:
         "cpu",
         "credit",
         "draining",
+        "fault",
         "heartbeats",
+        "held_by",
         "id",
         "jobs",
         "joined_at",
@@ -123,6 +125,8 @@ class Worker:
         """It is sent once more what it says it holds."""
         self.rests = ""
         """Why it is out of order; empty if it is not."""
+        self.fault = ""
+        """Why it could not start a job, the last time that it could not."""
         self.settled = True
         """It has said what it holds, or never will: it may be given work."""
         self.draining = False
@@ -132,6 +136,8 @@ class Worker:
         self.away_until: float | None = None
         self.seen_at = self.joined_at = 0.0
         self.cpu = 0.0
+        self.held_by = 0.0
+        """Of its CPU, 0 to 1, others used so much that it held credit back (W2); 0 if it did not."""
         self.load = 0
         """The same in percent, if anyone ranks by it."""
         self.spent_at = 0.0
@@ -162,7 +168,9 @@ class Worker:
             return "draining"
         if self.rests:
             return "resting"
-        return "ready" if self.usable_credit else "busy"
+        if self.usable_credit:
+            return "ready"
+        return "held back" if self.held_by and len(self.jobs) < self.slots else "busy"
 
 
 class Roster:
@@ -481,7 +489,11 @@ class Roster:
 
 def can_run(worker: Worker, wants: Wants) -> bool:
     """Is it able to, whatever else it does now?"""
-    return (worker.runs_unnamed or not wants.unnamed) and (wants.simple or not worker.simple_only)
+    return (
+        (worker.runs_unnamed or not wants.unnamed)
+        and (wants.simple or not worker.simple_only)
+        and worker.id not in wants.shuns
+    )
 
 
 def has_room(worker: Worker, slots: int) -> bool:

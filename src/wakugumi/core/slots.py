@@ -1,14 +1,17 @@
 """How many jobs may run here, which of them, and what does the leader hear? The runner's state machine.
 
 Every slot is in one place: *offered* to the leader as credit, *busy* with a job (or with looking whether the job has
-finished before), or *held* back because others keep the machine's CPU busy (W2). While a leader listens and the worker
-is not leaving, these three add up to all slots; without a leader there is no credit, and jobs go on running. A job
-takes one slot, or as many as it asks for.
+finished before), *held* back because others keep the machine's CPU busy (W2), or *kept* because the machine is sick
+(W9). While a leader listens and the worker is not leaving, these add up to all slots; without a leader there is no
+credit, and jobs go on running. A job takes one slot, or as many as it asks for.
 
 Callers of this machine want jobs as well (N1, N2). Credit cannot be taken back, so they *borrow* slots that the leader
 was offered: what it assigns meanwhile is *due*, and takes the next slots that come free, before any new caller.
 
-    credit + due + busy + held - borrowed = slots          never more is busy than there is, whoever wants it
+    credit + due + busy + held + kept - borrowed = slots   never more is busy than there is, whoever wants it
+
+A machine is *sick* once a job failed by its fault, until a probe of its own finds that programs can be started. The
+leader is told why; what it assigns until it knows that is given back, and then the credit that it still had is void.
 
     DOWN ── Opened ──► GREETING ── Welcomed ──► OWN     says what it holds, then offers credit; results until confirmed
      ▲                     └─ no Welcome in time ──► OLD   nine types only: offers credit; written is delivered (F9)
@@ -20,7 +23,7 @@ told again, or that it fetches, go a few at a time.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, assert_never
@@ -37,6 +40,8 @@ from wakugumi.limits import (
     DONE_TTL_S,
     DRAIN_DEADLINE_S,
     HEARTBEAT_S,
+    PROBE_FIRST_S,
+    PROBE_MAX_S,
     SILENCE_MAX_S,
 )
 
@@ -97,6 +102,36 @@ class _Callers:
         """Those of the running that callers alone want: the leader does not hear of them."""
 
 
+class _Health:
+    """Can programs be started here?"""
+
+    __slots__ = ("can_tell", "code", "is_sick", "kept", "pause_s", "probe_at", "unknown", "why")
+
+    def __init__(self) -> None:
+        self.is_sick = False
+        self.code = ""
+        self.why = ""
+        """What is wrong, as a code of the error table and in words."""
+        self.kept = 0
+        """Slots that are not offered because of it."""
+        self.unknown = 0
+        """So often the leader was told, and has not said that it knows: until then the credit that it has is not void,
+        and it gets no other."""
+        self.can_tell = False
+        """The leader takes it."""
+        self.probe_at = _NEVER
+        self.pause_s = PROBE_FIRST_S
+
+    @property
+    def keeps(self) -> bool:
+        """What comes free is not offered."""
+        return self.is_sick or self.unknown > 0
+
+    def unlinked(self) -> None:
+        self.kept = self.unknown = 0
+        self.can_tell = False
+
+
 class Slots:
     """The slots of one machine, offered to one leader and to callers of the machine itself."""
 
@@ -113,8 +148,9 @@ class Slots:
         """What the leader may use: told to it, and not yet used."""
         self._offered = 0
         """What this step adds to it: zero between steps."""
-        self._held: deque[float] = deque()
-        """When each slot that waits for the CPU is offered at the latest."""
+        self._held: list[float] = []
+        """When each slot that waits for the CPU is offered at the latest, the next one first."""
+        self._health = _Health()
         self._running: dict[JobId, int] = {}
         """And how many slots each takes."""
         self._cancelling: dict[JobId, bytes | None] = {}
@@ -132,7 +168,9 @@ class Slots:
         self._again = Resending(self._kept)
         self._complained = False
 
-        self._others = 0.0
+        self._others = self._held_by = 0.0
+        """How much of the CPU others use; and how much when they were the reason to hold credit back, since the last
+        heartbeat."""
         self._measured_at = -_NEVER
         self._measure_at = _NEVER
         self._heard_at = 0.0
@@ -188,15 +226,17 @@ class Slots:
         if self.line is Line.OWN and self._heard_at + SILENCE_MAX_S <= now:
             self._hang_up(f"nothing heard from the leader for {SILENCE_MAX_S:.0f} s")
         elif self._beat_at <= now:
-            self._do.append(ev.SendHeartbeat())
-            self._beat_at = now + HEARTBEAT_S
+            self._beat(now)
         if self._measure_at <= now:
             self._measure_at = _NEVER
             if self._running or self._held:
                 self._measure(now)
         while self._held and self._held[0] <= now:
-            self._held.popleft()
+            del self._held[0]
             self._offered += 1
+        if self._health.probe_at <= now:
+            self._health.probe_at = _NEVER
+            self._do.append(ev.Probe())
         if self._clean_up_at <= now:
             self._kept.expire(now)
             self._clean_up_at = now + CLEAN_UP_S
@@ -205,7 +245,14 @@ class Slots:
     def wake_at(self) -> float | None:
         if self._stopped:
             return None
-        at = min(self._clean_up_at, self._measure_at, self._beat_at, self._greeted_by, self._stop_by)
+        at = min(
+            self._clean_up_at,
+            self._measure_at,
+            self._beat_at,
+            self._greeted_by,
+            self._stop_by,
+            self._health.probe_at,
+        )
         if self.line is Line.OWN:
             at = min(at, self._heard_at + SILENCE_MAX_S)
         return min(at, self._held[0]) if self._held else at
@@ -218,15 +265,19 @@ class Slots:
         due = sum(wish.slots for wish in self._due.values())
         assert not self._due or next(iter(self._due.values())).slots > self._unused(), "a job is due, and has room"
         assert 0 <= self._borrowed <= self._credit + due
-        assert not (self._borrowed and self._held), "a slot is held back although the leader's was borrowed"
+        assert not (self._borrowed and (self._held or self._health.kept)), "a slot is kept, and one was borrowed"
         assert self._credit >= 0
         assert self._offered == 0
         assert not self._do
-        in_use = self._credit + due + busy + len(self._held) - self._borrowed
+        kept = self._health.kept
+        assert kept >= 0
+        assert not kept or self._health.keeps, "a slot is kept, and nothing is wrong"
+        assert not (self._held and self._health.keeps), "a slot is offered soon, and the machine is sick"
+        in_use = self._credit + due + busy + len(self._held) + kept - self._borrowed
         assert in_use == self.slots if self._offering() else in_use <= self.slots
         if not self._listening():
             assert in_use == self._busy()
-            assert not any((self._looking, self._waiting, self._due))
+            assert not any((self._looking, self._waiting, self._due, self._health.unknown))
             assert self._again.is_idle
         assert (self.line is Line.OWN) == (self._beat_at < _NEVER)
         assert (self.line is Line.GREETING) == (self._greeted_by < _NEVER)
@@ -273,7 +324,12 @@ class Slots:
             self.line = Line.GREETING
             self._greeted_by = now + (WELCOME_AGAIN_WAIT_S if self._silent_left else WELCOME_WAIT_S)
         elif isinstance(event, ev.Welcomed):
-            self._welcomed(now)
+            self._welcomed(event, now)
+        elif isinstance(event, ev.Probed):
+            self._probed(event.why, now)
+        elif isinstance(event, ev.RestKnown):
+            self._heard_at = now
+            self._rest_known(now)
         elif isinstance(event, ev.LinkLost):
             self._lost()
         elif isinstance(event, ev.StopAsked):
@@ -287,18 +343,21 @@ class Slots:
         else:
             assert_never(event)
 
-    def _welcomed(self, now: float) -> None:
+    def _welcomed(self, event: ev.Welcomed, now: float) -> None:
         """W7, L4: first what is held, so that the leader gives none of it to others; then credit."""
         if self.line not in (Line.GREETING, Line.OLD):
             return
         late = self.line is Line.OLD
         self.line = Line.OWN
+        self._health.can_tell = event.rests
         self._silent_left = SILENT_LEFT
         self._greeted_by = _NEVER
         self._heard_at = now
         self._beat_at = now + HEARTBEAT_S
         theirs = tuple([job for job in self._running if job not in self._callers.ours])
         self._do.append(ev.SendHolding(theirs, tuple(self._kept.owed), tuple(self._kept.earlier)))
+        if self._health.is_sick:
+            self._tell_rest()
         if not late:
             self._open_up()
         if self.leaving:
@@ -313,7 +372,7 @@ class Slots:
         self._again.begin()
         self._send_more()
         if not self.leaving:
-            self._offered = self.slots - self._busy()
+            self._offer(self.slots - self._busy())
 
     def _hang_up(self, why: str) -> None:
         self._do.append(ev.HangUp(why))
@@ -325,6 +384,8 @@ class Slots:
         self._greeted_by = self._beat_at = _NEVER
         self._credit = self._offered = self._borrowed = 0
         self._held.clear()
+        self._held_by = 0.0
+        self._health.unlinked()
         for job in (*self._looking, *self._waiting, *self._due):
             if job in self._callers.waiting and job not in self._callers.asked:
                 self._send_away(job, "busy", "its leader went away before it was started")
@@ -352,9 +413,12 @@ class Slots:
             if job in self._cancelling:
                 self._cancelling[job] = payload
             if paid:
-                self._release(slots, now, after_a_run=False)
+                self._release(slots, now)
         elif not paid:
             self._assigned_without_credit(job, payload, slots, now)
+        elif self._gives_back():
+            self._give_back(job)
+            self._release(slots, now)
         elif self._borrowed and (self._due or self._unused() < slots):
             self._due[job] = _Wish(payload, slots)
         else:
@@ -374,6 +438,9 @@ class Slots:
         elif self._held:
             self._held.pop()
             self._fill(job, payload, 1, now)
+        elif self._health.kept:
+            self._health.kept -= 1
+            self._fill(job, payload, 1, now)
         elif self.leaving:
             self._do.append(ev.SendFailure(job, "worker-error", "the worker is leaving and takes no more jobs"))
         elif len(self._waiting) < self.slots:
@@ -385,9 +452,15 @@ class Slots:
         job = event.job
         slots = self._running.pop(job)
         anew = self._cancelling.pop(job, None)
+        if event.fault:  # That is said first: what is tried again goes to another worker.
+            self._fall_sick(event.reason, event.fault, now)
         if anew is not None and not event.ok:
             # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
-            self._start(job, anew, slots, now)
+            if self._gives_back():
+                self._give_back(job)
+                self._release(slots, now)
+            else:
+                self._start(job, anew, slots, now)
             return
         callers = self._callers
         if job in callers.ours:
@@ -399,7 +472,7 @@ class Slots:
                 self._answer(job, event.payload)
         if callers.waiting:
             self._tell(job, event.payload)
-        self._release(slots, now, after_a_run=True)
+        self._release(slots, now, event.ran_s)
 
     def _loaded(self, event: ev.ResultLoaded, now: float) -> None:
         job = event.job
@@ -412,7 +485,11 @@ class Slots:
         elif event.payload is not None and (event.ok or look.failure_stands):
             self._answer(job, event.payload)
             self._tell(job, event.payload)
-            self._release(look.slots, now, after_a_run=False)
+            self._release(look.slots, now)
+        elif self._gives_back():
+            self._kept.forget(job)
+            self._give_back(job)
+            self._release(look.slots, now)
         else:
             self._kept.forget(job)
             self._start(job, look.payload, look.slots, now)
@@ -445,7 +522,7 @@ class Slots:
         if job in self._callers.waiting and job not in self._callers.asked:
             self._send_away(job, CANCELLED, _NOT_STARTED)
         if freed is not None:
-            self._release(freed.slots, now, after_a_run=False)
+            self._release(freed.slots, now)
 
     def _leave(self, now: float) -> None:
         if self.leaving:
@@ -453,7 +530,7 @@ class Slots:
             return
         self.leaving = True
         self._stop_by = now + DRAIN_DEADLINE_S
-        self._offered = 0
+        self._offered = self._health.kept = 0
         self._held.clear()
         if self.line is Line.OWN:
             self._do.append(ev.SendLeaving())
@@ -516,7 +593,9 @@ class Slots:
         while slots and self._held:
             self._held.pop()
             slots -= 1
-        self._borrowed += slots
+        kept = min(slots, self._health.kept)
+        self._health.kept -= kept
+        self._borrowed += slots - kept
 
     def _repay(self, slots: int, now: float) -> int:
         """Slots came free: they pay back what was borrowed, and due jobs take them. How many are left to be offered?"""
@@ -538,7 +617,7 @@ class Slots:
     def _fill(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         """Free slots for this job."""
         if not self._begin(job, payload, slots, now):
-            self._release(slots, now, after_a_run=False)
+            self._release(slots, now)
 
     def _begin(self, job: JobId, payload: bytes, slots: int, now: float) -> bool:
         """Run it, unless it has finished here before. False if it is answered already and needs no slot."""
@@ -553,6 +632,9 @@ class Slots:
             self._looking[job] = _Look(payload, stands, slots)
             self._do.append(ev.LoadResult(job))
             return True
+        if self._gives_back():
+            self._give_back(job)
+            return False
         self._start(job, payload, slots, now)
         return True
 
@@ -562,18 +644,39 @@ class Slots:
         if self._measure_at == _NEVER:
             self._measure(now)
 
-    def _release(self, slots: int, now: float, *, after_a_run: bool) -> None:
-        """Slots came free: jobs that wait take them, or their credit goes back, at once or when the CPU allows (W2)."""
+    def _release(self, slots: int, now: float, ran_s: float = 0.0) -> None:
+        """Slots came free: jobs that wait take them, or their credit goes back, at once or, after a program that ran so
+        long, when the CPU allows (W2)."""
         if self._borrowed:
             slots = self._repay(slots, now)
         while self._waiting and slots:
             job = next(iter(self._waiting))
             slots -= self._begin(job, self._waiting.pop(job), 1, now)
-        if self._offering():
-            if after_a_run and self._others >= self.cpu_cap:
-                self._held.extend([now + CREDIT_HELD_MAX_S] * slots)
+        if self._offering() and slots:
+            if ran_s > 0 and self._others >= self.cpu_cap and not self._health.keeps:
+                self._hold(slots, now, now + min(ran_s, CREDIT_HELD_MAX_S))
             else:
-                self._offered += slots
+                self._offer(slots)
+
+    def _offer(self, slots: int) -> None:
+        """The leader may use these, unless the machine is sick."""
+        if self._health.keeps:
+            self._health.kept += slots
+        else:
+            self._offered += slots
+
+    def _hold(self, slots: int, now: float, until: float) -> None:
+        for _ in range(slots):
+            insort(self._held, until)
+        if not self._held_by and self.line is Line.OWN:
+            self._held_by = self._others
+            self._beat(now)  # The leader should know why there is no credit before people ask it.
+        self._held_by = self._others
+
+    def _beat(self, now: float) -> None:
+        self._do.append(ev.SendHeartbeat(self._held_by))
+        self._held_by = self._others if self._held else 0.0
+        self._beat_at = now + HEARTBEAT_S
 
     def _answer(self, job: JobId, payload: bytes) -> None:
         self._do.append(ev.SendAck(job, payload))
@@ -609,6 +712,91 @@ class Slots:
     def _send_again(self, job: JobId, payload: bytes) -> None:
         self._again.told(job, confirms=self.line is Line.OWN)
         self._answer(job, payload)
+
+    # The machine's health (W9).
+
+    def _fall_sick(self, code: str, why: str, now: float) -> None:
+        """Nothing can be started here, or what was made cannot be kept."""
+        health = self._health
+        news = health.why != why
+        health.code, health.why = code or "worker-error", why
+        if health.probe_at == _NEVER and not health.is_sick:
+            health.pause_s = PROBE_FIRST_S
+            health.probe_at = now + PROBE_FIRST_S
+        health.is_sick = True
+        if news:
+            self._do.append(ev.HealthChanged(why))
+        if not self._offering():
+            return
+        kept = len(self._held) + self._offered
+        self._held.clear()
+        self._offered = 0
+        self._offer(kept)
+        if news:
+            self._tell_rest()
+        if self._gives_back():
+            waiting, due = list(self._waiting), self._due
+            self._waiting.clear()
+            self._due = {}
+            for job in waiting:
+                self._give_back(job)
+            for job, wish in due.items():
+                self._give_back(job)
+                self._release(wish.slots, now)
+
+    def _probed(self, why: str, now: float) -> None:
+        health = self._health
+        if not health.is_sick:
+            return
+        if why:
+            if why != health.why:
+                health.why = why
+                self._do.append(ev.HealthChanged(why))
+                self._tell_rest()
+            health.pause_s = min(2 * health.pause_s, PROBE_MAX_S)
+            health.probe_at = now + health.pause_s
+            return
+        health.is_sick = False
+        health.why = ""
+        self._do.append(ev.HealthChanged(""))
+        self._tell_rest()
+        self._offer_kept()
+
+    def _tell_rest(self) -> None:
+        if self.line is Line.OWN and self._health.can_tell:
+            self._do.append(ev.SendResting(self._health.why))
+            self._health.unknown += self._health.is_sick
+
+    def _rest_known(self, now: float) -> None:
+        """What the leader assigned for the credit that it had has come. The rest of it is void."""
+        health = self._health
+        if not health.unknown:
+            return
+        health.unknown -= 1
+        due = sum(wish.slots for wish in self._due.values())
+        borrowed = min(self._borrowed, due)
+        health.kept += self._credit - self._borrowed + borrowed
+        self._credit, self._borrowed = 0, borrowed
+        if self._borrowed:
+            health.kept = self._repay(health.kept, now)
+        self._offer_kept()
+
+    def _offer_kept(self) -> None:
+        health = self._health
+        if self._offering() and not health.keeps:
+            self._offered += health.kept
+            health.kept = 0
+
+    def _gives_back(self) -> bool:
+        """It would be tried in vain, and the leader takes it back. An old one counts that as an attempt."""
+        return self._health.is_sick and self.line is Line.OWN and self._health.can_tell
+
+    def _give_back(self, job: JobId) -> None:
+        """It is not begun here: its leader has others."""
+        health = self._health
+        self._do.append(ev.SendFailure(job, health.code, f"this machine is out of order: {health.why}", begun=False))
+        if job in self._callers.waiting and job not in self._callers.asked:
+            self._send_away(job, health.code, health.why)
 
     def _measure(self, now: float) -> None:
         """The latest sample decides, so that in the common case the credit goes back together with the ack."""

@@ -29,6 +29,9 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
 class Welcomed(msgspec.Struct, frozen=True, gc=False):
     """The leader speaks our own types."""
 
+    rests: bool = False
+    """It takes it that a worker is out of order, and that a job could not be started."""
+
 
 class LinkLost(msgspec.Struct, frozen=True, gc=False):
     """The connection is gone, whoever ended it."""
@@ -68,6 +71,10 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     ok: bool
     reason: str
     payload: bytes
+    ran_s: float = 0.0
+    """How long the program ran."""
+    fault: str = ""
+    """What is wrong with this machine, if that is why: whether or not the program had begun."""
 
 
 class ResultLoaded(msgspec.Struct, frozen=True, gc=False):
@@ -83,6 +90,17 @@ class ResultLoaded(msgspec.Struct, frozen=True, gc=False):
 class CpuMeasured(msgspec.Struct, frozen=True, gc=False):
     others: float
     """The share of the machine's CPU that others than our jobs used of late, 0 to 1."""
+
+
+class Probed(msgspec.Struct, frozen=True, gc=False):
+    """What `Probe` found: why no program can be started here; empty if one was."""
+
+    why: str
+
+
+class RestKnown(msgspec.Struct, frozen=True, gc=False):
+    """The leader knows that this machine is out of order: what credit it had is void, and what it assigned for it came
+    before this."""
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
@@ -117,6 +135,8 @@ SlotsEvent: TypeAlias = (
     | Ended
     | ResultLoaded
     | CpuMeasured
+    | Probed
+    | RestKnown
     | Wanted
     | CancelWanted
     | StopAsked
@@ -168,6 +188,8 @@ class SendFailure(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     code: str
     text: str
+    begun: bool = True
+    """False if it may well be started by another worker."""
 
 
 class SendCredit(msgspec.Struct, frozen=True, gc=False):
@@ -178,8 +200,15 @@ class SendLeaving(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
+class SendResting(msgspec.Struct, frozen=True, gc=False):
+    """This machine is out of order, and why; `RestKnown` follows. With nothing to say, it is in order again."""
+
+    why: str
+
+
 class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
-    pass
+    held_by: float = 0.0
+    """Since the last one, credit was held back because others used so much of the CPU, 0 to 1."""
 
 
 class AnswerCaller(msgspec.Struct, frozen=True, gc=False):
@@ -199,6 +228,16 @@ class RefuseCaller(msgspec.Struct, frozen=True, gc=False):
 
 class MeasureCpu(msgspec.Struct, frozen=True, gc=False):
     """`CpuMeasured` follows."""
+
+
+class Probe(msgspec.Struct, frozen=True, gc=False):
+    """Try whether a program can be started here; `Probed` follows."""
+
+
+class HealthChanged(msgspec.Struct, frozen=True, gc=False):
+    """This machine is out of order, and why; or in order again. For the log."""
+
+    why: str
 
 
 class Complain(msgspec.Struct, frozen=True, gc=False):
@@ -225,10 +264,13 @@ SlotsDo: TypeAlias = (
     | SendFailure
     | SendCredit
     | SendLeaving
+    | SendResting
     | SendHeartbeat
     | AnswerCaller
     | RefuseCaller
     | MeasureCpu
+    | Probe
+    | HealthChanged
     | Complain
     | HangUp
     | Stopped

@@ -7,6 +7,7 @@
     unnamed     it names no program, so only workers that have one for such jobs can run it
     simple      it is one file and one program's arguments: a node that is known by its address can run it, too
     by_http     somebody asked for it who may not come again: its result is taken for them
+    shuns       workers that could not start it: it goes to another one
 
 Most jobs ask for nothing, and have no Wants at all.
 """
@@ -17,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from wakugumi.core.job import WorkerId
 from wakugumi.errors import Refused
 from wakugumi.limits import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
 
@@ -37,6 +39,8 @@ class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What can be told over HTTP is all that there is to it. Who says nothing of this is run by workers only."""
     by_http: bool = False
     """It came by HTTP, also in an earlier life of the leader."""
+    shuns: tuple[WorkerId, ...] = ()
+    """Workers that could not start it, while there are others to wait for (`not_started`). No journal has these."""
 
     @property
     def blobs(self) -> bool:

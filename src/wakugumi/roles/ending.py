@@ -33,6 +33,10 @@ class Ended(NamedTuple):
     ok: bool
     reason: str
     """A code of the error table; empty if it is OK."""
+    ran_s: float = 0.0
+    """How long its program ran."""
+    fault: str = ""
+    """What is wrong with this machine, if that is why."""
 
 
 def conclude(
@@ -63,7 +67,7 @@ def conclude(
     )
     if reason == "output-limit":
         result = _with_texts(bare, child.capture, note, TAIL_BYTES, TAIL_BYTES)
-        return Ended(directory.seal(result, encode(result), None), False, reason)
+        return Ended(directory.seal(result, encode(result), None), False, reason, _ran_s(child))
     result, payload, large = _texts_that_fit(bare, child.capture, note)
     # In JSON an archive is base64: four characters for three bytes.
     room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload)) // 4 * 3
@@ -76,10 +80,11 @@ def conclude(
             if archive.size <= room:
                 archive = directory.packed()
         except TooBig:
-            return _kept(bare, child.capture, note, directory, worker, kept_s)
+            kept = _kept(bare, child.capture, note, directory, worker, kept_s)
+            return kept._replace(ran_s=_ran_s(child))
     if large or isinstance(archive, BlobRef):
-        return Ended(directory.seal_large(result, archive, large), not reason, reason)
-    return Ended(directory.seal(result, payload, archive), not reason, reason)
+        return Ended(directory.seal_large(result, archive, large), not reason, reason, _ran_s(child))
+    return Ended(directory.seal(result, payload, archive), not reason, reason, _ran_s(child))
 
 
 def too_big(result: JobResult, where: str, kept_s: float) -> JobResult:
@@ -103,8 +108,13 @@ def too_big(result: JobResult, where: str, kept_s: float) -> JobResult:
     )
 
 
-def refuse(request: JobRequest, child: Child | None, code: str, text: str, worker: str) -> Ended:
-    """The result of a job that could not be run, or whose result could not be kept."""
+NOT_BEGUN: Final = frozenset({"disk", "worker-error", "unknown-program"})
+"""Reasons that say nothing about the job itself: another worker may well be able to start it (SPEC W9)."""
+
+
+def refuse(request: JobRequest, child: Child | None, code: str, text: str, worker: str, *, sick: bool) -> Ended:
+    """The result of a job that could not be run, or whose result could not be kept: by this machine's fault, if it is
+    `sick`."""
     result = JobResult(
         request.job_id,
         request.client_id,
@@ -114,8 +124,13 @@ def refuse(request: JobRequest, child: Child | None, code: str, text: str, worke
         exit_code=None if child is None else child.exit_code,
         reason=code,
         worker=worker,
+        not_begun=True if child is None and code in NOT_BEGUN else msgspec.UNSET,
     )
-    return Ended(encode(result), False, code)
+    return Ended(encode(result), False, code, _ran_s(child), text if sick else "")
+
+
+def _ran_s(child: Child | None) -> float:
+    return 0.0 if child is None else child.ended_at - child.started_at
 
 
 def _note(child: Child) -> str:

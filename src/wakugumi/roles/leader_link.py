@@ -17,6 +17,8 @@ from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from wakugumi.adapters.machine import busy_share
 from wakugumi.adapters.net import Address, Link, Owner, dial
 from wakugumi.core import slots_events as ev
@@ -73,6 +75,7 @@ class LeaderLink:
             fr.HEARTBEAT: self._heartbeat,
             fr.WELCOME: self._welcome,
             fr.MISSING: self._missing,
+            fr.RESTING: self._rest_known,
         }
         self.act: dict[type[object], Callable[[Any], None]] = {
             ev.SendAck: self._send_ack,
@@ -80,6 +83,7 @@ class LeaderLink:
             ev.SendHolding: self._send_holding,
             ev.SendFailure: self._send_failure,
             ev.SendLeaving: self._send_leaving,
+            ev.SendResting: self._send_resting,
             ev.SendHeartbeat: self._send_heartbeat,
             ev.Complain: self._complain,
             ev.HangUp: self._hang_up,
@@ -201,6 +205,9 @@ class LeaderLink:
     def _fetch(self, frame: Frame) -> None:
         self._post(ev.Fetched(ms.unpack_ids(frame.payload)))
 
+    def _rest_known(self, _frame: Frame) -> None:
+        self._post(ev.RestKnown())
+
     def _heartbeat(self, _frame: Frame) -> None:
         self._post(ev.Heard())
 
@@ -216,7 +223,7 @@ class LeaderLink:
             self.deliveries.connected(welcome.blobs or self._leader_url)
         if self._supply is not None:
             self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
-        self._post(ev.Welcomed())
+        self._post(ev.Welcomed(ms.RESTS in welcome.wants))
 
     # What the deliveries say.
 
@@ -244,7 +251,13 @@ class LeaderLink:
         self._send_result(effect.job, effect.payload)
 
     def _send_failure(self, effect: ev.SendFailure) -> None:
-        result = ms.JobResult(show_job_id(effect.job), status=ms.FAILED, stderr=effect.text, reason=effect.code)
+        result = ms.JobResult(
+            show_job_id(effect.job),
+            status=ms.FAILED,
+            stderr=effect.text,
+            reason=effect.code,
+            not_begun=msgspec.UNSET if effect.begun else True,
+        )
         self.send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", ms.encode(result)))
 
     def _send_credit(self, effect: ev.SendCredit) -> None:
@@ -253,8 +266,11 @@ class LeaderLink:
     def _send_leaving(self, _effect: ev.SendLeaving) -> None:
         self.send(fr.encode(fr.LEAVING))
 
-    def _send_heartbeat(self, _effect: ev.SendHeartbeat) -> None:
-        self.send(fr.encode(fr.HEARTBEAT, payload=ms.encode(ms.Load(busy_share()))))
+    def _send_resting(self, effect: ev.SendResting) -> None:
+        self.send(fr.encode(fr.RESTING, payload=ms.encode(ms.Rest(effect.why))))
+
+    def _send_heartbeat(self, effect: ev.SendHeartbeat) -> None:
+        self.send(fr.encode(fr.HEARTBEAT, payload=ms.encode(ms.Load(busy_share(), effect.held_by))))
 
     def _complain(self, effect: ev.Complain) -> None:
         log.warning("%s", effect.text)

@@ -49,6 +49,8 @@ class Peer:
         """It exchanges what does not fit a frame as blobs."""
         self.zstd = False
         """Payloads may be packed."""
+        self.rests = False
+        """A worker that says when its machine is out of order."""
         self.link: Link
         self.intake = Intake()
         self._brings_work = False
@@ -56,6 +58,7 @@ class Peer:
         self._post = leader.drive.post
         self._event_of = leader.ingress.event_of
         self._role = "nobody"
+        self._name = ""
         self._complained = False
         self._on: dict[int, Callable[[Frame], None]] = {
             fr.HELLO_CLIENT: self._hello_client,
@@ -158,6 +161,8 @@ class Peer:
         hello = ms.read_hello_worker(frame)
         name, wants = hello.name, frozenset(hello.wants)
         self._wants(wants)
+        self.rests = ms.RESTS in wants
+        self._name = name or str(self.link.peer)
         try:
             patterns = worker_patterns(frame.subject, name)
         except SubjectError as error:
@@ -169,6 +174,7 @@ class Peer:
                 fr.CREDIT: self._credit,
                 fr.HOLDING: self._holding,
                 fr.LEAVING: self._leaving,
+                fr.RESTING: self._resting,
                 fr.HEARTBEAT: self._heartbeat,
                 fr.CACHE_ACK: self._cache_ack,
                 fr.STOCK: self._stock,
@@ -271,7 +277,8 @@ class Peer:
             self._post(ev.Asked(self.conn, frame.msg_id, question))
 
     def _heartbeat(self, frame: Frame) -> None:
-        self._post(ev.Heard(self.conn, ms.read_load(frame.payload).cpu))
+        load = ms.read_load(frame.payload)
+        self._post(ev.Heard(self.conn, load.cpu, load.held_by))
 
     # What a worker says.
 
@@ -287,7 +294,8 @@ class Peer:
                 event = ev.Acked(self.conn, job_id, True, "", payload)
             else:
                 output = ms.output_tail(frame.payload)
-                event = ev.Acked(self.conn, job_id, False, head.reason or "", payload, output)
+                begun = not head.not_begun
+                event = ev.Acked(self.conn, job_id, False, head.reason or "", payload, output, begun=begun)
             if head.archive_blob or head.stdout_blob or head.stderr_blob:
                 self.leader.ingress.acked(self, event, blobs_of_result(head))
             else:
@@ -314,6 +322,16 @@ class Peer:
 
     def _leaving(self, _frame: Frame) -> None:
         self._post(ev.Leaving(self.conn))
+
+    def _resting(self, frame: Frame) -> None:
+        why = ms.read_rest(frame.payload)
+        log.log(
+            logging.WARNING if why else logging.INFO,
+            "worker %s %s",
+            self._name,
+            f"rests: {why}" if why else "is in order again",
+        )
+        self._post(ev.Rested(self.conn, why))
 
     def _cache_ack(self, frame: Frame) -> None:
         if self.leader.caches is not None:

@@ -1,6 +1,6 @@
 """How does a job, once it has been given to us, become a result? (SPEC W1, W3–W6, W8)
 
-    start ─► directory, inputs ─► program ─► archive, `.done` ─► on_end(id, result, ok, reason)
+    start ─► directory, inputs ─► program ─► archive, `.done` ─► on_end(id, how it ended)
 
 Whatever goes wrong on the way is a FAILED result with a code of the error table and words in its stderr, never an
 exception. All calls are made in the loop's thread. What is small is done there and then; what takes longer than a
@@ -23,17 +23,18 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.bounds import Bounds
-from wakugumi.adapters.files import remove_tree
+from wakugumi.adapters.files import refused, remove_tree
 from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.machine import OthersCpu
 from wakugumi.adapters.marks import Mark, end_marked
 from wakugumi.adapters.parts import Whole, parts_of
+from wakugumi.adapters.probe import a_program, check_machine, check_room
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX, age_found_s
 from wakugumi.core.names import check_file_names
 from wakugumi.core.runs import Runs
-from wakugumi.errors import ConfigError, PeerError, Refused
+from wakugumi.errors import ConfigError, PeerError, Refused, Sick
 from wakugumi.limits import (
     ARGS_PER_JOB_MAX,
     DISK_FREE_MIN_BYTES,
@@ -61,6 +62,10 @@ _SWEEP_S: Final = 1.0
 _BITE_S: Final = 0.002
 """How long the loop may be busy with removing before others have their turn."""
 _BETWEEN_BITES_S: Final = 0.01
+_PROBE: Final = "probe"
+"""No job is called so."""
+_PROBE_S: Final = 10.0
+"""A program that does nothing and takes longer cannot be said to run."""
 _THREADS: Final = 2
 """For large inputs and results: packing leaves the interpreter's lock alone, so two keep two CPUs busy."""
 
@@ -92,7 +97,7 @@ class Runner:
         loop: asyncio.AbstractEventLoop,
         programs: Programs,
         jobs_folder: Path,
-        on_end: Callable[[JobId, bytes, bool, str], None],
+        on_end: Callable[[JobId, Ended], None],
         worker_name: str = "",
         *,
         is_owed: Callable[[JobId], bool] = lambda _: False,
@@ -105,7 +110,7 @@ class Runner:
         disk_free_min_bytes: int = DISK_FREE_MIN_BYTES,
         shares_folder: bool = True,
     ) -> None:
-        """`on_end` gets the job's id, its encoded result, whether it is OK and, if not, the code.
+        """`on_end` gets the job's id, and its encoded result with what the worker must know of it.
 
         `worker_name` stands in results; without one, the beginning of the worker's id does.
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
@@ -123,7 +128,9 @@ class Runner:
         self._interrupted_ttl_s = interrupted_ttl_s
         self._disk_free_min_bytes = disk_free_min_bytes
         self._disk_looked_at = -math.inf
-        self._disk_is_low = False
+        self._disk_is_low: Sick | None = None
+        self._probing: Callable[[str], None] | None = None
+        """Who waits to hear whether a program can be started."""
         self._folder = JobsFolder(jobs_folder)
         if not shares_folder and self._folder.path != os.path.abspath(jobs_folder):
             self._folder.close()
@@ -285,6 +292,52 @@ class Runner:
         """How much of the machine others than this worker and its jobs use, 0 to 1."""
         return self._others_cpu.share(self._loop.time())
 
+    def probe(self, told: Callable[[str], None]) -> None:
+        """Try whether a program can be started here. `told` is called later, with why not, or nothing if one was."""
+        if self._probing is not None or self._closed:
+            return
+        self._probing = told
+        self._disk_looked_at = -math.inf
+        try:
+            done = self._loop.run_in_executor(
+                self._threads, check_machine, self._folder.path, self._disk_free_min_bytes
+            )
+        except RuntimeError as error:  # No thread can be started.
+            self._loop.call_soon(self._probed, str(error))
+            return
+        done.add_done_callback(self._start_probe)
+
+    def _start_probe(self, checked: asyncio.Future[None]) -> None:
+        if self._closed:
+            checked.exception()
+            return
+        try:
+            checked.result()
+            if (command := a_program()) is None:
+                self._probed("")
+                return
+            capture = self._folder.captures.take()
+            try:
+                self._processes.start(_PROBE, command, self._folder.path, capture, timeout_s=_PROBE_S)
+            except BaseException:
+                self._folder.captures.give_back(capture, abandoned=True)
+                raise
+        except Refused as no:
+            self._probed(no.message)
+        except Exception as error:
+            log.exception("the machine could not be tried")
+            self._probed(repr(error))
+
+    def _probe_ended(self, child: Child) -> None:
+        self._folder.captures.give_back(child.capture, abandoned=child.abandoned)
+        why = child.why or f"a program that does nothing ended with exit code {child.exit_code}"
+        self._probed(why if child.reason or child.exit_code else "")
+
+    def _probed(self, why: str) -> None:
+        told, self._probing = self._probing, None
+        if told is not None and not self._closed:
+            told(why)
+
     async def close(self) -> None:
         """End all jobs, with grace; they leave no result. Nothing of them runs afterwards."""
         self._closed = True
@@ -385,14 +438,20 @@ class Runner:
         now = self._loop.time()
         if now - self._disk_looked_at >= _DISK_LOOK_S:
             self._disk_looked_at = now
-            self._disk_is_low = self._folder.free_bytes() < self._disk_free_min_bytes
-        if self._disk_is_low:
-            raise Refused("disk", f"less than {self._disk_free_min_bytes} bytes are free in {self._folder.path}")
+            self._disk_is_low = None
+            try:
+                check_room(self._folder.path, self._disk_free_min_bytes)
+            except Sick as low:
+                self._disk_is_low = low
+        if self._disk_is_low is not None:
+            raise Sick(self._disk_is_low.code, self._disk_is_low.message)
 
     # From the program's end to the result.
 
     def _program_ended(self, child: Child) -> None:
-        if not self._closed:
+        if child.job == _PROBE:
+            self._probe_ended(child)
+        elif not self._closed:
             self._try(self._by_name[child.job], self._conclude, child)
 
     def _conclude(self, run: Run, child: Child) -> None:
@@ -416,12 +475,19 @@ class Runner:
         """It cannot be run, or what it made cannot be kept: then this is its result."""
         if self._closed:
             return
+        if isinstance(error, OSError):
+            error = refused(error, "the job cannot be run here")
+        elif isinstance(error, MemoryError):
+            error = Sick("worker-error", "the job cannot be run here: no memory is left")
         if isinstance(error, Refused):
             code, text = error.code, error.message
         else:
             log.error("job=%s failed by a bug of ours", run.name, exc_info=error)
             code, text = "worker-error", f"the worker failed: {type(error).__name__}"
-        end = refuse(run.request, run.child, code, text, self._worker_name)
+        sick = isinstance(error, Sick)
+        if sick:
+            log.warning("job=%s fails by this machine's fault: %s", run.name, text)
+        end = refuse(run.request, run.child, code, text, self._worker_name, sick=sick)
 
         def record() -> bool:
             if run.directory is not None:
@@ -446,7 +512,7 @@ class Runner:
             self.counts.ended(end.reason, child.exit_code, child.ended_at - child.started_at)
         self._leave(run)
         try:
-            self._on_end(run.job_id, *end)
+            self._on_end(run.job_id, end)
         except Exception:
             log.exception("job=%s ended, and nobody took its result", run.name)
 

@@ -28,6 +28,8 @@ def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
         wants.append(ms.BLOBS)
     if peer.zstd:
         wants.append(ms.ZSTD)
+    if peer.rests:
+        wants.append(ms.RESTS)
     welcome = ms.Welcome(__version__, wants, "" if blobs is None else blobs.url)
     peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(welcome)))
 
@@ -81,6 +83,10 @@ def _send_cancel(peer: Peer, effect: ev.SendCancel) -> None:
     peer.link.send(fr.encode(fr.CANCEL, corr_id=effect.job, payload=effect.job))
 
 
+def _send_rested(peer: Peer, _effect: ev.SendRested) -> None:
+    peer.link.send(fr.encode(fr.RESTING))
+
+
 def _send_heartbeat(peer: Peer, _effect: ev.SendHeartbeat) -> None:
     peer.link.send(fr.encode(fr.HEARTBEAT))
 
@@ -132,6 +138,7 @@ SAYINGS: Final[dict[type[object], Callable[[Peer, Any], None]]] = {
     ev.SendFetch: _send_fetch,
     ev.SendConfirms: _send_confirms,
     ev.SendCancel: _send_cancel,
+    ev.SendRested: _send_rested,
     ev.SendHeartbeat: _send_heartbeat,
     ev.SendAnswer: _send_answer,
     ev.SendNo: send_no,

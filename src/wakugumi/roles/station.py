@@ -41,6 +41,7 @@ from wakugumi.limits import (
     WORKER_SLOTS,
 )
 from wakugumi.roles.brought import Brought
+from wakugumi.roles.ending import Ended
 from wakugumi.roles.leader_link import Dial, LeaderLink
 from wakugumi.roles.runner import Runner
 from wakugumi.roles.serving import Serving, serve, where_to_serve
@@ -140,6 +141,8 @@ class Station:
             ev.LoadResult: self._load_result,
             ev.ForgetResult: self._forget_result,
             ev.MeasureCpu: self._measure_cpu,
+            ev.Probe: self._probe,
+            ev.HealthChanged: self._health_changed,
             ev.AnswerCaller: self._answer_caller,
             ev.RefuseCaller: self._refuse_caller,
             ev.Stopped: self._stop,
@@ -288,8 +291,8 @@ class Station:
 
     # What the runner and the supply say.
 
-    def _ended(self, job: JobId, payload: bytes, ok: bool, reason: str) -> None:
-        self._post(ev.Ended(job, ok, reason, payload))
+    def _ended(self, job: JobId, end: Ended) -> None:
+        self._post(ev.Ended(job, end.ok, end.reason, end.payload, end.ran_s, end.fault))
 
     def _is_needed(self, job: JobId) -> bool:
         return self._slots.owes(job) or job in self._reading
@@ -329,6 +332,15 @@ class Station:
 
     def _measure_cpu(self, _effect: ev.MeasureCpu) -> None:
         self._post(ev.CpuMeasured(self._runner.others_cpu_share()))
+
+    def _probe(self, _effect: ev.Probe) -> None:
+        self._runner.probe(lambda why: self._post(ev.Probed(why)))
+
+    def _health_changed(self, effect: ev.HealthChanged) -> None:
+        if effect.why:
+            log.warning("this machine is out of order, and takes no jobs until a try succeeds: %s", effect.why)
+        else:
+            log.info("this machine is in order again: a program could be started")
 
     def _answer_caller(self, effect: ev.AnswerCaller) -> None:
         self._drop_brought(effect.job)

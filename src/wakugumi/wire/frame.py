@@ -45,6 +45,7 @@ STOCK: Final = 29
 WANT: Final = 30
 SOURCE: Final = 31
 CACHE_DROP: Final = 32
+RESTING: Final = 33
 
 NAMES: Final[dict[int, str]] = {
     SUBMIT_JOB: "SubmitJob",
@@ -73,6 +74,7 @@ NAMES: Final[dict[int, str]] = {
     WANT: "Want",
     SOURCE: "Source",
     CACHE_DROP: "CacheDrop",
+    RESTING: "Resting",
 }
 
 NO_ID: Final = bytes(16)

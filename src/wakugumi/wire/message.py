@@ -55,8 +55,10 @@ BLOBS: Final = "blobs"
 """It exchanges what does not fit a frame as blobs, and is told which of them are missing."""
 ZSTD: Final = "zstd"
 """Payloads of jobs and results may be packed, in both directions."""
+RESTS: Final = "rests"
+"""A worker may say that its machine is out of order, and gives back what it could not start."""
 WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS)
-WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS)
+WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS, RESTS)
 
 
 class BlobRef(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -127,6 +129,8 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     stdout_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
     """All of stdout, where it does not fit a frame; `stdout` holds its end then."""
     stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
+    not_begun: bool | msgspec.UnsetType = msgspec.UNSET
+    """The worker could not even start the program: another one may well be able to."""
 
 
 class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -168,6 +172,7 @@ class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     archive_blob: BlobRef | None = None
     stdout_blob: BlobRef | None = None
     stderr_blob: BlobRef | None = None
+    not_begun: bool = False
 
 
 class Printed(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -212,6 +217,14 @@ class Load(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     """What a worker's heartbeat tells: the machine's CPU use, 0 to 1."""
 
     cpu: float = 0.0
+    held_by: float = 0.0
+    """Credit was held back because others used so much of it."""
+
+
+class Rest(msgspec.Struct, frozen=True, rename="pascal"):
+    """Why a worker's machine is out of order; empty if it is in order again."""
+
+    why: str
 
 
 class Holding(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
@@ -494,7 +507,12 @@ def read_refusal(payload: bytes) -> Refusal:
 def read_load(payload: bytes) -> Load:
     """The load, brought within 0 to 1, whatever a worker claims."""
     load = _read(Load, payload, "Heartbeat") if payload else Load()
-    return Load(min(max(load.cpu, 0.0), 1.0))
+    return Load(min(max(load.cpu, 0.0), 1.0), min(max(load.held_by, 0.0), 1.0))
+
+
+def read_rest(payload: bytes) -> str:
+    """Why a worker rests, cut to what a list can show. Raises PeerError."""
+    return _read(Rest, payload, "Resting").why[:TEXT_CHARS_MAX]
 
 
 def read_holding(payload: bytes) -> Holding:

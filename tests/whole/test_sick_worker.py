@@ -1,0 +1,84 @@
+"""A worker whose disk is full, beside a healthy one: real processes, and a file system that is really full."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.whole.conftest import WAKU, Running
+
+pytestmark = pytest.mark.spec("W9")
+
+FILLER_MB = 90
+
+
+class Private(Running):
+    """A command with mounts of its own."""
+
+    command = Path(shutil.which("unshare") or "/usr/bin/unshare")
+
+
+@pytest.fixture
+def sick(grid, programs: Path, tmp_path: Path) -> Iterator[Private]:
+    """A worker with eight slots and a jobs folder of 100 MB, of which less than it needs is free."""
+    jobs = tmp_path / "small"
+    jobs.mkdir()
+    private = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
+    mount = f"mount -t tmpfs -o size=100m none {jobs}"
+    if subprocess.run([Private.command, *private, "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("no private mounts allowed here: a full disk cannot be had")
+    fill = f"dd if=/dev/zero of={jobs}/filler bs=1M count={FILLER_MB} 2>/dev/null"
+    words = ["worker", grid.host, grid.port, "job.assign.>", "--programs", programs, "--jobs", jobs]
+    words += ["--slots", "8", "--cpu-cap", "0.95", "--name", "sick"]
+    command = [*private, "sh", "-c", f'{mount} && {fill} && exec "$0" "$@"', WAKU, *words]
+    worker = Private(command, tmp_path)
+    worker.until(lambda text: "the leader speaks version" in text)
+    yield worker
+    if worker.process.poll() is None:
+        worker.process.kill()
+    worker.process.communicate()
+
+
+def test_a_sick_worker_takes_no_job_from_a_healthy_one_and_heals_by_itself(
+    grid, sick: Private, waku, tmp_path: Path
+) -> None:
+    done = waku("client", grid.host, grid.port, "desk", "50", "--program", "calcA", "--count", "50", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert len(rows) == 50
+    assert {row["worker"] for row in rows} == {"w1"}
+    assert json.loads(waku("dead", "list", "-o", "json").stdout)["total"] == 0
+
+    listed = {row["name"]: row for row in json.loads(waku("workers", "list", "-o", "json").stdout)["workers"]}
+    assert listed["sick"]["state"] == "resting"
+    assert "bytes are free" in listed["sick"]["rests"]
+    assert "sick rests: " in waku("workers", "list").stderr
+    sick.until(lambda text: "out of order" in text)
+
+    Path(f"/proc/{sick.process.pid}/root/{tmp_path}/small/filler").unlink()  # Its mounts are its own.
+    sick.until(lambda text: "in order again" in text)
+    grid.worker.signal()
+    assert grid.worker.end()[0] == 0
+    done = waku("client", grid.host, grid.port, "desk", "--program", "calcA", "--count", "5", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert {row["worker"] for row in json.loads(done.stdout)} == {"sick"}
+
+
+@pytest.mark.spec("F11")
+def test_a_program_that_one_worker_lacks_is_run_by_the_other(grid, start, waku, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    words = ["worker", grid.host, grid.port, "job.assign.>", "--programs", empty, "--jobs", tmp_path / "other"]
+    lacks = start(*words, "--slots", "16", "--cpu-cap", "0.95", "--name", "lacks")
+    lacks.until(lambda text: "the leader speaks version" in text)
+    done = waku("client", grid.host, grid.port, "desk", "50", "--program", "calcA", "--count", "50", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert {row["worker"] for row in json.loads(done.stdout)} == {"w1"}
+    done = waku("client", grid.host, grid.port, "desk", "--program", "nobody-has-it", "--count", "1")
+    assert done.returncode == 1
+    assert "has no program 'nobody-has-it'" in done.stdout
