@@ -491,6 +491,20 @@ def test_a_leader_that_stops_does_not_wait_for_a_client_that_is_away(world: Worl
     assert world.stopped == 1
 
 
+def test_a_leader_that_stops_does_not_wait_for_a_bystander_whose_word_settles_nothing(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    bystander = world.client("bystander")
+    bystander.claims(job)
+    bystander.gets_receipt(job)
+    desk.leaves()
+    world.stop()
+    worker.acks(job)
+    bystander.gets_result(job)
+    assert world.stopped == 1
+
+
 def test_a_leader_that_stops_gives_up_on_lost_workers(world: World) -> None:
     desk, worker = world.client(), world.worker("w", credit=1)
     desk.submits(1)

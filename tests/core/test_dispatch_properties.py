@@ -37,6 +37,16 @@ def test_whatever_happens_no_job_is_lost_and_none_is_answered_twice(
     storm.heal()
 
 
+@pytest.mark.parametrize("seed", [1782])  # a stopping leader waited for a client whose word settled nothing
+def test_a_storm_that_once_broke_something_is_lived_through(seed: int) -> None:
+    for payload_memory_bytes in (0, 20, 1_000_000):
+        chance = Random(seed)
+        storm = Storm(payload_memory_bytes=payload_memory_bytes)
+        for _ in range(150):
+            storm.play(chance.choice(KINDS), chance.randrange(14), chance.randrange(14))
+        storm.heal()
+
+
 def test_every_change_of_state_is_one_of_the_table_and_each_of_them_happens() -> None:
     seen: set[tuple[JobState, JobState]] = set()
     for seed in range(150):

@@ -132,8 +132,13 @@ class Callers:
                 self._wait_for(job, door)
 
     def someone_waits(self) -> bool:
-        """For a result that is there."""
-        return any(conn in self.doors for job in self.delivery.undelivered.values() for conn in job.waiters)
+        """For a result that is there, and its word would settle it (see `confirmed`): others that wait were sent it."""
+        doors = self.doors
+        return any(
+            (door := doors.get(conn)) is not None and door.client is job.client
+            for job in self.delivery.undelivered.values()
+            for conn in job.waiters
+        )
 
     def _wait_for(self, job: Job, door: Door) -> None:
         if door.conn not in job.waiters:
