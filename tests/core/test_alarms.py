@@ -25,6 +25,18 @@ def test_the_earliest_rings_first_and_those_of_the_same_time_in_their_order() ->
     assert len(rung) == 4
 
 
+def test_an_alarm_that_was_taken_back_does_not_ring_and_does_not_stay() -> None:
+    alarms, rung = Alarms(), []
+    alarms.set(7.0, lambda now, _out: rung.append(now))
+    soon = alarms.set(1.0, lambda now, _out: rung.append(now))
+    alarms.take_back(soon)
+    for _ in range(1_000):
+        alarms.take_back(alarms.set(1e9, lambda now, _out: rung.append(now)))
+    assert len(alarms) < 200
+    alarms.ring(8.0, Outbox())
+    assert rung == [8.0]
+
+
 def test_an_alarm_may_set_another() -> None:
     alarms, rung = Alarms(), []
 

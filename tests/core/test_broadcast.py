@@ -12,6 +12,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.broadcast import PARTS, own_subject, owner_of, part_id, read_list
 from wakugumi.core.job import JobId, JobState, Verdict
 from wakugumi.core.questions import AskDrain, AskRequeue
+from wakugumi.core.queues import Job
 from wakugumi.core.wants import Wants
 from wakugumi.limits import BROADCAST_DEADLINE_S, REATTACH_GRACE_S, RECOVERY_GRACE_S
 
@@ -64,6 +65,20 @@ def test_every_worker_that_matches_runs_it_once_and_each_result_comes_by_itself(
     other.gets_nothing()
     desk.confirms(*parts.values())
     assert world.status().queued == 0
+
+
+def test_a_part_that_is_done_leaves_no_result_behind_until_its_deadline(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    for _ in range(200):
+        parts = claimed(desk)
+        worker.gets(parts["w"])
+        worker.acks(parts["w"])
+        desk.gets_result(parts["w"])
+        desk.confirms(parts["w"])
+        worker.credit(1)
+    timers = world.leader.course._deadline_timers
+    assert not any(isinstance(field, Job) for timer in timers for field in timer)
+    assert len(timers) < 100
 
 
 def test_a_worker_that_joins_later_is_not_included_and_takes_nobody_elses_part(world: World) -> None:

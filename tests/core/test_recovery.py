@@ -25,7 +25,7 @@ from wakugumi.core.questions import (
     StatusAnswer,
 )
 from wakugumi.core.wants import Wants
-from wakugumi.limits import KEPT_RESULT_TTL_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
+from wakugumi.limits import KEPT_RESULT_TTL_S, REATTACH_GRACE_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 
 pytestmark = pytest.mark.spec("L7")
 
@@ -326,6 +326,30 @@ def test_a_worker_that_left_while_its_job_was_read_is_not_sent_it(lean: World) -
     again.credit(1)
     lean.hear(lean.journal.load(lean.loads[-1].leaf, lean.loads[-1].jobs))
     again.gets(job)
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_worker_that_comes_back_too_late_keeps_what_nobody_else_has_begun(lean: World, is_finished: bool) -> None:
+    """Another one was given it, and its request is still being read from the journal."""
+    desk, worker, other = lean.client(), lean.worker("w", credit=1), lean.worker("other")
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    lean.reads_journal = False
+    other.credit(1)
+    lean.wait(2 * REATTACH_GRACE_S)
+    again = lean.worker("w", holds=False)
+    again.holds(finished=[job]) if is_finished else again.holds(running=[job])
+    (load,) = lean.loads
+    lean.hear(lean.journal.load(load.leaf, load.jobs))
+    other.gets_nothing()
+    again.acks(job)
+    desk.gets_result(job)
+    other.gets_nothing()
+    lean.reads_journal = True
+    (following,) = desk.submits(1)
+    other.gets(following)
 
 
 def test_a_request_that_cannot_be_read_fails_its_job_and_says_why(lean: World) -> None:

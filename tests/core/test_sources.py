@@ -170,6 +170,18 @@ def test_a_fetcher_that_leaves_frees_its_source(world: World) -> None:
     assert world.one() == source(3, 1)
 
 
+def test_fetches_that_end_leave_no_alarm_behind(world: World) -> None:
+    """The deadline of a large one is days away."""
+    world.join(1, 2)
+    world.stock(1, "a")
+    for _ in range(500):
+        world.want(2)
+        assert world.one() == source(2, 1)
+        world.stock(2, "a")
+        world.stock(2, gone=(sha("a"),))
+    assert len(world.machine._alarms) < 200
+
+
 def test_a_transfer_that_takes_too_long_frees_its_source_and_its_end_is_still_heard(world: World) -> None:
     world.join(1, 2, 3)
     world.stock(1, "a")

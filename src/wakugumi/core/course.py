@@ -12,7 +12,7 @@ The table of allowed changes is `job.TRANSITIONS`. Assignments are `queues`' and
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 import msgspec
@@ -42,6 +42,8 @@ takes leader and worker with it each time is dead in the end."""
 EXIT: Final = "exit"
 PROGRAM_ENDS: Final = frozenset({EXIT, "timeout"})
 """Ends of an attempt that are the program's own doing: the job's answer, or one of its `retries` (SPEC W6)."""
+_TIMERS_KEPT: Final = 64
+"""Deadlines of jobs that are done which may stay in their heap, however few others there are."""
 OUTPUTS_KEPT: Final = 3
 """Attempts of a job whose output is kept, the last ones."""
 
@@ -92,7 +94,8 @@ class Course:
         self.counts = Counts()
         self.deadlines: dict[JobId, float] = {}
         """Until when a job must be done, if it has no more time than that."""
-        self._deadline_timers: list[tuple[float, int, Job]] = []
+        self._deadline_timers: list[tuple[float, JobId]] = []
+        """The same as a heap, with some that count no more: by their ids, so that no job outlives its end here."""
         self.open_bytes = 0
         """Payload bytes of jobs that are not done."""
         self.memory_bytes = 0
@@ -126,8 +129,9 @@ class Course:
                 self.backing_off -= 1
                 self._lanes.push(job, first=True)
         while self._deadline_timers and self._deadline_timers[0][0] <= now:
-            due, _, job = heappop(self._deadline_timers)
-            if self.jobs.get(job.id) is job and self.deadlines.get(job.id) == due:
+            due, job_id = heappop(self._deadline_timers)
+            if self.deadlines.get(job_id) == due:
+                job = self.jobs[job_id]
                 text = f"the worker did not answer within {now - job.submitted_at:.0f} s"
                 self.finish(job, False, Verdict(SILENT, text), now)
 
@@ -212,8 +216,11 @@ class Course:
     def must_be_done(self, job: Job, within_s: float, now: float) -> None:
         """It is given up if it is not."""
         self.deadlines[job.id] = now + within_s
-        self._timer_count += 1
-        heappush(self._deadline_timers, (now + within_s, self._timer_count, job))
+        if len(self._deadline_timers) > 2 * len(self.deadlines) + _TIMERS_KEPT:
+            self._deadline_timers = [(due, job_id) for job_id, due in self.deadlines.items()]
+            heapify(self._deadline_timers)
+        else:
+            heappush(self._deadline_timers, (now + within_s, job.id))
 
     def queue(self, job: Job) -> None:
         job.state = QUEUED
@@ -276,7 +283,6 @@ class Course:
         job.history = job.history[:-1]
         job.attempts -= 1
         self.stats.given_back(cell)
-        self.counts.declined += 1
         job.cell = None
         if self._out.keeps:
             self._out.keep.append(ev.KeepDeclined(job.id) if by is None else ev.KeepDeclined(job.id, by.id, lacks))
@@ -403,7 +409,7 @@ class Course:
         assert self.unpaid <= self.loading.keys()
         for job_id, due in self.deadlines.items():
             assert self.jobs[job_id].state is not DONE
-            assert any(at == due and job is self.jobs[job_id] for at, _, job in self._deadline_timers)
+            assert (due, job_id) in self._deadline_timers
         assert self.output_bytes == sum(outputs_of(job) for job in self.jobs.values() if job.state is not DONE)
         assert open_bytes == self.open_bytes
         assert memory_bytes == self.memory_bytes

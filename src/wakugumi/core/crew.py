@@ -113,6 +113,10 @@ class Crew:
             elif job.worker is worker:
                 assert job.cell is not None
                 job.cell = self._course.stats.came_back(job.cell, worker.patterns, job.subject)
+            elif job_id in self._course.loading:
+                # It was given to another one since, and its request is still being read: nobody has begun it again.
+                self._course.give_back(job, now)
+                self._course.run_on(job, worker, now)
             elif worker not in job.also:
                 job.also = (*job.also, worker)
         if fetched:
@@ -138,6 +142,7 @@ class Crew:
         self._roster.changed(worker)
         job = self._course.jobs.get(job_id)
         if job is not None and job.worker is worker:
+            self._course.counts.declined += 1
             self._course.give_back(job, now)
 
     def rested(self, worker: Worker, why: str, now: float) -> None:

@@ -195,7 +195,7 @@ class Puts:
     def client_went(self, conn: ConnId) -> None:
         """Nobody hears how its puts end; the workers get the caches nevertheless."""
         for key in [key for key in self._puts if key[0] == conn]:
-            del self._puts[key]
+            self._close(key)
 
     def drop(self, cache: Cache, out: Outbox) -> None:
         self._shelf.drop(cache, out)
@@ -390,6 +390,7 @@ class Puts:
 
     def _deadline(self, key: tuple[ConnId, bytes], put: Put, _now: float, out: Outbox) -> None:
         if self._puts.get(key) is put:
+            put.alarm = 0
             put.silent += len(put.waiting)
             put.waiting.clear()
             self._look(put, out)
@@ -425,7 +426,7 @@ class Puts:
                 target.due = {cache_id: None, **target.due}
             self._send_due(target, now, out)
         if self._puts.get(key) is put:
-            self._alarms.set(now + event.within_s, partial(self._deadline, key, put))
+            put.alarm = self._alarms.set(now + event.within_s, partial(self._deadline, key, put))
             if put.progress:
                 self._alarms.set(now + _PROGRESS_S, partial(self._tell, key, put))
             self._look(put, out)
@@ -463,8 +464,13 @@ class Puts:
         """Is it over? Its client is told, once."""
         key = put.conn, put.ask
         if put.is_over:
-            del self._puts[key]
+            self._close(key)
             out.do.append(put.end())
+
+    def _close(self, key: tuple[ConnId, bytes]) -> None:
+        put = self._puts.pop(key)
+        if put.alarm:
+            self._alarms.take_back(put.alarm)
 
     def _forget(self, cache: Cache, out: Outbox) -> None:
         """A cache was dropped or evicted."""
@@ -480,6 +486,6 @@ class Puts:
                 out.do.append(SendCacheDrop(target.conn, cache.cache_id))
         for key, put in list(self._puts.items()):
             if put.cache_id == cache.cache_id:
-                del self._puts[key]
+                self._close(key)
                 text = "the cache was dropped"
                 out.do.append(SendSummary(put.conn, put.ask, put.cache_id, FAILED, text, code="no-cache"))

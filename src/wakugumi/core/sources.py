@@ -330,6 +330,8 @@ class Sources:
     def _release(self, want: Want) -> None:
         """Its source is free for others."""
         source, want.source, want.fetching = want.source, None, False
+        if want.alarm:
+            self._alarms.take_back(want.alarm)
         self._fetching -= 1
         if want.peer.fetching == FETCHES_MAX:
             self._idle[want.peer.conn] = None
@@ -363,6 +365,7 @@ class Sources:
         peer = self._peers.get(conn)
         want = peer.wants.get(want_id) if peer is not None else None
         if want is not None and want.fetching and want.deadline <= now:
+            want.alarm = 0
             self._end(want)
 
     def _sweep(self, _now: float, _out: Outbox) -> None:
@@ -475,7 +478,7 @@ class Sources:
         self._leave_line(want)
         want.fetching, want.source = True, source
         want.deadline = now + want.size / TRANSFER_FLOOR_BYTES_PER_S + TRANSFER_GRACE_S
-        self._alarms.set(want.deadline, partial(self._too_long, want.peer.conn, want.want))
+        want.alarm = self._alarms.set(want.deadline, partial(self._too_long, want.peer.conn, want.want))
         self._fetching += 1
         want.peer.fetching += 1
         if source is None:

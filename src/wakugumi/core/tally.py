@@ -16,6 +16,7 @@ class Put:
     """One put: the tally of what the workers said."""
 
     __slots__ = (
+        "alarm",
         "ask",
         "cache_id",
         "conn",
@@ -42,6 +43,8 @@ class Put:
         self.needed = ceil(event.share * sent)
         self.progress = event.progress
         self.told: SendSummary | None = None
+        self.alarm = 0
+        """Set for its deadline; 0 once it has rung."""
         self.waiting: dict[WorkerId, None] = {}
         self.ok = self.skipped = self.failed = self.silent = 0
         self.failures: list[tuple[str, str]] = []

@@ -45,6 +45,7 @@ class Want:
     """What one worker needs. It waits until it is `fetching`, from the leader if there is no `source`."""
 
     __slots__ = (
+        "alarm",
         "avoid",
         "blob",
         "deadline",
@@ -68,6 +69,8 @@ class Want:
         self.fetching = False
         self.source: Peer | None = None
         self.deadline = 0.0
+        self.alarm = 0
+        """Set for the deadline while it is fetching; 0 once it has rung."""
         self.not_before = float("-inf")
         self.tries = 0
         self.avoid: set[WorkerId] = set()
