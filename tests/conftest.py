@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import signal
 from collections.abc import Generator
 from functools import cache
@@ -17,9 +18,20 @@ _OFTEN_IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SI
 
 
 _ASKS: Final = "geteuid("
+_SETTINGS: Final = ("WAKU_", "WORKER_", "CLIENT_")
+_LOOKS: Final = ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "LINES")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Nothing of the user's own reaches the tests: no setting, and no signal that is ignored."""
+    for name in list(os.environ):
+        if (name.startswith(_SETTINGS) and name != "WAKU_CONFORMANCE") or name in _LOOKS:
+            del os.environ[name]
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"
+    _hear_all_signals(config)
+
+
+def _hear_all_signals(config: pytest.Config) -> None:
     """A signal that is ignored here would be ignored in all that the tests start. One that is handled is not handed on,
     and we are as deaf to it as before. The process that only hands out tests to others leaves this to them."""
     hands_out = bool(config.getoption("numprocesses", None)) and not hasattr(config, "workerinput")

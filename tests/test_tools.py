@@ -1,4 +1,4 @@
-"""The tests run for everybody: who misses a tool is told, and signals that are ignored here are none to the tests."""
+"""The tests run for everybody: who misses a tool is told, and the user's settings and signals do not reach them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,22 @@ def test_under_nohup_and_in_the_background_of_a_script_signals_are_tested_all_th
     )
     assert said.returncode == 0, said.stdout
     assert "2 passed" in said.stdout
+
+
+def test_settings_of_the_user_are_none_to_the_tests() -> None:
+    settings = {"WAKU_LEADER": "nowhere:1", "WAKU_LOG_LEVEL": "debug", "WAKU_CLIENT_ID": "me", "FORCE_COLOR": "1"}
+    proxies = {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
+    words = ["-q", "-p", "no:cacheprovider", "-k", "listed", "tests/app/test_dead.py"]
+    said = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=TOP,
+        env={"PATH": "/usr/bin:/bin", **settings, **proxies},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert said.returncode == 0, said.stdout
+    assert "passed" in said.stdout
 
 
 def test_what_must_run_fails_where_it_is_skipped() -> None:

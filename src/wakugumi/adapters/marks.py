@@ -28,8 +28,8 @@ _LIMIT_FROM: Final = 1 << 62
 """So large that a program which asks for the limit takes it for none."""
 _END_WITHIN_S: Final = 10.0
 """For processes that the kernel holds (a dead network disk): then we go on without their end."""
-_LOOKS_MAX: Final = 1_000
-"""Some 0.1 s, if as many foreign processes come and go."""
+_LOOKS_MAX: Final = 200
+"""Some 0.1 s, on a machine where processes come and go all the time."""
 _LOOK_AGAIN_S: Final = 0.02
 
 

@@ -256,9 +256,12 @@ class Child:
     def _remove_temporary(self) -> None:
         """Nearly always it is gone: only a child that was killed could not do this itself."""
         if os.path.isdir(self._temporary):
+            from shutil import rmtree
+
             from wakugumi.roles.abandoned import end_abandoned
 
             end_abandoned(self._temporary)
+            rmtree(self._temporary, ignore_errors=True)
 
     def _close_ours(self) -> None:
         self._socket.close()
