@@ -27,7 +27,8 @@ class Marked:
     """Programs with a mark, and those without."""
 
     def __init__(self, folder: Path) -> None:
-        self.mark = Mark(uuid4().bytes_le)
+        self.folder_id = uuid4().bytes_le
+        self.mark = Mark(self.folder_id)
         self.folder = folder
         self._spawner = Spawner({b"PATH": os.environb[b"PATH"]} | self.variable, resident_set=self.mark.number)
         self._started: list[int] = []
@@ -166,7 +167,7 @@ def test_who_carries_the_mark_itself_is_not_ended_nor_those_above_it(marked: Mar
         "assert mark.is_on(os.getpid()) and mark.is_on(os.getppid())\n"
         "print(end_marked(mark))\n"
     )
-    command = ["/bin/sh", "-c", '"$@"; echo above', "sh", sys.executable, "-c", script, marked.mark.text]
+    command = ["/bin/sh", "-c", '"$@"; echo above', "sh", sys.executable, "-c", script, marked.folder_id.hex()]
     environment = {**os.environ, MARK_VARIABLE: marked.mark.text}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.stdout == "0\nabove\n", done.stderr

@@ -17,6 +17,7 @@ import select
 import signal
 import time
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Final
 
 from wakugumi.adapters.linux import children_of, kill_with_all_below, read_environment, state_of
@@ -37,9 +38,10 @@ class Mark:
     """Which jobs folder a program belongs to."""
 
     def __init__(self, folder_id: bytes) -> None:
-        """The id is random, and stays with the folder."""
-        self.text = folder_id.hex()
-        self.number = _LIMIT_FROM | int.from_bytes(folder_id[:8], "little") & _LIMIT_FROM - 1
+        """The id is random, and stays with the folder. It cannot be told from the mark, which everybody may see."""
+        digest = sha256(b"jobs folder " + folder_id).digest()
+        self.text = digest[:16].hex()
+        self.number = _LIMIT_FROM | int.from_bytes(digest[16:24], "little") & _LIMIT_FROM - 1
         self._in_environment = f"\0{MARK_VARIABLE}={self.text}\0".encode()
         self._in_limits = b"%d" % self.number
 
