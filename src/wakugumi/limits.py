@@ -306,6 +306,14 @@ ADOPT_GRACE_MAX_S: Final = 86_400.0
 """Longer than a day nobody waits: the leader itself keeps a result no longer."""
 MUTE_MAX_S: Final = 60.0
 """Of several leaders, one that has never said a word may be an old one with a long job: it has this long to end it."""
+FIND_WITHIN_S: Final = 5.0
+"""How long a client of several leaders waits for each of them to say whether it knows a job that has an id of its
+user's: without a fault a round trip, and longer than a busy leader takes for anything."""
+FIND_COMING_S: Final = 2.0
+"""How long it waits for a leader that is being connected, before it can be asked: one may be switched off for good."""
+FIND_LEAD_SHARE: Final = 0.25
+"""The hash of a given id chooses its leader, if that has at most this part of its share of the cap more in flight than
+the leader with the least: so a client that comes back chooses the same one, and no leader is left idle."""
 LEADERS_PER_CLIENT_MAX: Final = 64
 """Leaders of one client: each is a connection, and a look at every job that is handed in."""
 CONNECT_DEADLINE_S: Final = 10.0

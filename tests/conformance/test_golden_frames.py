@@ -111,6 +111,8 @@ REWRITE: dict[int, Callable[[Frame], bytes]] = {
     fr.CANCEL: a_row,
     fr.ASK: an_ask,
     fr.CLAIM: a_row,
+    fr.FIND: a_row,
+    fr.FOUND: a_row,
     fr.FETCH: a_row,
     fr.MISSING: again(ms.Missing),
     fr.STOCK: again(ms.Stock),

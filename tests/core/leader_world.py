@@ -370,6 +370,13 @@ class ClientEnd(_End):
     def claims(self, *jobs: JobId) -> None:
         self.world.hear(ev.Claimed(self.conn, jobs))
 
+    def asks_for(self, *jobs: JobId) -> dict[str, list[JobId]]:
+        """Which of them the leader knows, by its word."""
+        self.world.hear(ev.Sought(self.conn, jobs))
+        found = [self.takes(ev.SendFound) for _ in list(self.inbox)]
+        assert sum(len(one.jobs) for one in found) == len(jobs)
+        return {one.fate: list(one.jobs) for one in found}
+
     def cancels(self, *jobs: JobId) -> None:
         self.world.hear(ev.CancelWanted(self.conn, jobs))
 

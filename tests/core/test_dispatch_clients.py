@@ -181,6 +181,28 @@ def test_the_same_id_with_another_request_is_refused(world: World, state: str) -
     old.gets_failure(job, "conflict")
 
 
+@pytest.mark.spec("K8", "L6")
+def test_a_leader_says_which_jobs_it_knows_and_nobody_waits_for_them_by_that(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=3)
+    done, failed, runs, queued, held = *desk.submits(4), world.new_job()
+    stranger = world.new_job()
+    worker.gets(done, failed, runs)
+    worker.acks(done)
+    worker.fails(failed)
+    desk.gets_result(done)
+    desk.gets_result(failed)
+    desk.confirms(done)
+    world.worker("of a leader without memory", holds=False).holds(running=[held])
+    other = world.client("other")
+    asked = [stranger, done, failed, runs, queued, held]
+    assert other.asks_for(*asked) == {"unknown": [stranger], "known": [done, runs, queued, held], "failed": [failed]}
+    worker.acks(runs)
+    desk.gets_result(runs)
+    other.gets_nothing()
+    world.wait(KEPT_RESULT_TTL_S + SWEEP_S)
+    assert other.asks_for(done, queued) == {"unknown": [done], "known": [queued]}
+
+
 # Back pressure.
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,9 +19,17 @@ from tests.core.test_failover import A, B, C, frame, job, submit
 from wakugumi.core import failover_events as fo
 from wakugumi.core.failover import Failover, Stage
 from wakugumi.core.failover_events import ClientDo, ClientEvent, LeaderNo
-from wakugumi.core.job import ConnId, JobId
+from wakugumi.core.job import ConnId, Fate, JobId
 from wakugumi.core.leaders import SILENT_LEFT, WELCOME_WITHIN_S, Choice
-from wakugumi.limits import FULL_RETRY_FIRST_S, MUTE_MAX_S, RECONNECT_FIRST_S, RECONNECT_MAX_S, SILENCE_MAX_S
+from wakugumi.limits import (
+    FIND_COMING_S,
+    FIND_WITHIN_S,
+    FULL_RETRY_FIRST_S,
+    MUTE_MAX_S,
+    RECONNECT_FIRST_S,
+    RECONNECT_MAX_S,
+    SILENCE_MAX_S,
+)
 
 D = TypeVar("D")
 
@@ -859,6 +868,183 @@ def test_what_does_not_fit_and_was_cancelled_or_meant_for_that_leader_ends() -> 
     assert [(each.job, each.code) for each in of(fo.GiveUp, said)] == [(A, "cancelled"), (B, "too-big")]
 
 
+def asks(number: int) -> fo.Submit:
+    """A job under an id of its user's."""
+    return fo.Submit(job(number), frame(number), given=True)
+
+
+def that_find(leaders: int = 3, cap: int = 9, **more: object) -> Script:
+    """All of them say which jobs they know."""
+    script = Script(leaders, cap, **more)  # type: ignore[arg-type]
+    for conn in list(script.dials.values()):
+        script.hear(fo.Connected(conn), fo.Welcomed(conn, True, finds=True))
+    return script
+
+
+@pytest.mark.spec("K8")
+def test_a_given_id_is_sought_at_every_leader_and_sent_to_the_one_that_knows_it() -> None:
+    script = that_find()
+    said = script.hear(asks(1), asks(2))
+    assert said == [fo.SendFinds(conn, [A, B]) for conn in (ONE, TWO, THREE)], "all of a turn in one question"
+    assert script.hear(fo.Found(ONE, "unknown", [A, B])) == []
+    assert script.hear(fo.Found(TWO, "known", [A])) == [fo.SendFrames(TWO, [frame(1)])]
+    assert script.hear(fo.Found(TWO, "unknown", [B])) == []
+    assert script.hear(fo.Found(THREE, "unknown", [A])) == []
+    assert len(script.frames(script.hear(fo.Found(THREE, "unknown", [B])))) == 1, "nobody knows it"
+    result = fo.Result(TWO, A, b"done")
+    assert of(fo.Deliver, script.hear(result)) == [fo.Deliver([result])]
+
+
+@pytest.mark.spec("K8")
+@pytest.mark.parametrize("event", [submit(1), fo.Submit(A, frame(1), SECOND, given=True)], ids=["drawn", "for one"])
+def test_a_new_id_and_a_job_for_one_leader_are_not_sought(event: fo.Submit) -> None:
+    assert of(fo.SendFrames, that_find().hear(event))
+
+
+@pytest.mark.spec("K8")
+def test_one_leader_and_leaders_that_cannot_be_asked_get_a_given_id_at_once() -> None:
+    assert that_find(1).hear(asks(1)) == [fo.SendFrames(ONE, [frame(1)])]
+    script = Script()
+    script.connect(FIRST, SECOND, THIRD)
+    assert len(of(fo.SendFrames, script.hear(asks(1)))) == 1
+
+
+@pytest.mark.spec("K8", "L6")
+def test_a_job_that_failed_somewhere_and_is_known_nowhere_goes_there_again() -> None:
+    for conn in (ONE, TWO, THREE):
+        script = that_find()
+        script.hear(asks(1))
+        said = [script.hear(fo.Found(each, "failed" if each == conn else "unknown", [A])) for each in (ONE, TWO, THREE)]
+        assert said == [[], [], [fo.SendFrames(conn, [frame(1)])]]
+
+
+@pytest.mark.spec("K8", "K2")
+def test_the_hash_of_an_id_chooses_its_leader_in_every_life_while_the_load_is_even() -> None:
+    names = ["a:1", "b:1", "c:1"]
+
+    def chosen(order: list[str], numbers: list[int]) -> dict[bytes, str]:
+        leaders = [LeaderNo(no) for no in range(1, 4)]
+        machine = Failover(lambda: 0.5, leaders=leaders, names=order, cap=3_000)
+        machine.tick(0.0)
+        for conn in (ONE, TWO, THREE):
+            machine.handle([fo.Connected(conn), fo.Welcomed(conn, True, finds=True)], 0.0)
+        said = list(machine.handle([asks(number) for number in numbers], 0.0).do)
+        jobs = [job(number) for number in numbers]
+        for conn in (ONE, TWO, THREE):
+            said += machine.handle([fo.Found(conn, "unknown", jobs)], 0.0).do
+        loads = [state.in_flight for state in machine.states()]
+        assert max(loads) - min(loads) <= 0.25 * 1_000 + 1, "a quarter of a share"
+        return {data: order[effect.conn - 1] for effect in of(fo.SendFrames, said) for data in effect.frames}
+
+    first = chosen(names, list(range(600)))
+    assert len(first) == 600
+    assert first == chosen(["c:1", "a:1", "b:1"], list(range(599, -1, -1)))
+    assert all(150 < count < 250 for count in Counter(first.values()).values()), "each has about a third"
+    assert set(first.values()) == set(names)
+    narrow = that_find(3, cap=3)
+    for number in range(3):
+        for conn in (None, ONE, TWO, THREE):
+            narrow.hear(asks(number) if conn is None else fo.Found(conn, "unknown", [job(number)]))
+    assert narrow.in_flight() == [1, 1, 1], "no leader is left idle for the sake of a hash"
+
+
+@pytest.mark.spec("K8")
+def test_a_leader_that_does_not_answer_is_not_waited_for_and_its_late_word_counts() -> None:
+    script = that_find(2)
+    script.hear(asks(1))
+    assert script.hear(fo.Found(ONE, "unknown", [A])) == []
+    assert script.frames(script.passes(FIND_WITHIN_S - 0.1)) == []
+    assert len(script.frames(script.passes(0.2))) == 1
+    assert of(fo.SendFinds, script.hear(asks(2))) == [fo.SendFinds(ONE, [B])], "it still owes an answer"
+    assert len(script.frames(script.hear(fo.Found(ONE, "unknown", [B])))) == 1
+    home = next(state.leader for state in script.machine.states() if state.in_flight)
+    if home == SECOND:  # The hash chose the one that said nothing: there is no second leader then.
+        assert script.hear(fo.Found(TWO, "known", [A])) == []
+        return
+    assert script.hear(fo.Found(TWO, "known", [A])) == [fo.SendClaims(TWO, [A])]
+    result = fo.Result(TWO, A, b"done")
+    said = script.hear(result)
+    assert of(fo.Deliver, said) == [fo.Deliver([result])]
+    assert fo.SendCancels(ONE, [A]) in said, "the loser is told"
+
+
+@pytest.mark.spec("K8")
+def test_a_leader_that_is_being_connected_is_waited_for_and_asked() -> None:
+    script = Script(2)
+    script.hear(fo.Connected(ONE), fo.Welcomed(ONE, True, finds=True))
+    assert of(fo.SendFinds, script.hear(asks(1))) == [fo.SendFinds(ONE, [A])]
+    assert script.hear(fo.Found(ONE, "unknown", [A])) == []
+    script.hear(fo.Connected(TWO))
+    said = script.hear(fo.Welcomed(TWO, True, finds=True))
+    assert (of(fo.SendFinds, said), of(fo.SendFrames, said)) == ([fo.SendFinds(TWO, [A])], [])
+    assert of(fo.SendFrames, script.hear(fo.Found(TWO, "known", [A]))) == [fo.SendFrames(TWO, [frame(1)])]
+
+
+@pytest.mark.spec("K8")
+@pytest.mark.parametrize("how", ["refused", "hangs", "greets no one", "old"])
+def test_a_leader_that_cannot_be_asked_holds_nothing_up_for_long(how: str) -> None:
+    script = Script(2)
+    script.hear(fo.Connected(ONE), fo.Welcomed(ONE, True, finds=True))
+    script.hear(asks(1))
+    assert script.hear(fo.Found(ONE, "unknown", [A])) == []
+    said: list[ClientDo] = []
+    if how == "refused":
+        said = script.lose(SECOND)
+    elif how == "old":
+        said = script.hear(fo.Connected(TWO), fo.Welcomed(TWO, True))
+    elif how == "greets no one":
+        said = script.hear(fo.Connected(TWO))
+    if how in {"hangs", "greets no one"}:
+        assert script.frames(said) == []
+        said = script.passes(FIND_COMING_S + 0.1)
+    assert len(script.frames(said)) == 1
+
+
+@pytest.mark.spec("K8")
+def test_a_leader_that_comes_back_with_a_job_that_others_have_by_now_is_asked_for_it() -> None:
+    script = that_find(2)
+    script.lose(SECOND)
+    script.hear(asks(1), submit(2))
+    assert script.frames(script.hear(fo.Found(ONE, "unknown", [A]))) == [frame(1)]
+    while SECOND not in script.dials:
+        script.passes(0.1)
+    conn = script.dials[SECOND]
+    said = script.hear(fo.Connected(conn), fo.Welcomed(conn, True, finds=True))
+    assert of(fo.SendFinds, said) == [fo.SendFinds(conn, [A])]
+    assert script.hear(fo.Found(conn, "known", [A])) == [fo.SendClaims(conn, [A])]
+    said = script.hear(fo.Result(conn, A, b"done"))
+    assert of(fo.Deliver, said)
+    assert fo.SendCancels(ONE, [A]) in said
+
+
+@pytest.mark.spec("K8", "L10")
+def test_a_job_that_is_cancelled_while_it_is_sought_is_cancelled_wherever_it_may_be() -> None:
+    script = that_find(2)
+    script.hear(asks(1))
+    said = script.hear(fo.Cancel([A]))
+    assert [cancel.conn for cancel in of(fo.SendCancels, said)] == [ONE, TWO]
+    assert [given_up.code for given_up in of(fo.GiveUp, said)] == ["cancelled"]
+    assert script.hear(fo.Found(ONE, "known", [A]), fo.Found(TWO, "unknown", [A])) == []
+
+
+def test_a_job_that_is_lost_again_and_again_does_not_fill_the_queue_with_its_name() -> None:
+    """It waits behind another one, for a leader that does not read; each time that is lost, it is put there again."""
+    script = Script(2, grace_s=0.0)
+    script.connect(FIRST)
+    script.hear(submit(1))
+    script.lose(FIRST)
+    script.hear(submit(2))
+    for _ in range(300):
+        while FIRST not in script.dials:
+            script.passes(0.5)
+        conn = script.dials[FIRST]
+        script.hear(fo.Connected(conn))
+        script.hear(fo.Welcomed(conn), fo.Blocked(conn, True))
+        script.lose(FIRST)
+    assert script.machine.unfinished == 2
+    assert len(script.machine._unsent) < 100
+
+
 class Place:
     """A leader as the oracle knows it: it keeps what it has over all connections, unless it forgets."""
 
@@ -866,6 +1052,7 @@ class Place:
         self.no = no
         self.own = own
         self.blobs = False
+        self.finds = False
         self.dialling: ConnId | None = None
         self.conn: ConnId | None = None
         self.served = False
@@ -875,8 +1062,15 @@ class Place:
         """Of these, those that it was sent or asked for over this connection."""
         self.unknown: list[JobId] = []
         """Asked for over this connection, and it has still to say that it does not know them."""
+        self.before: set[JobId] = set()
+        """Those that it has from an earlier life of the client."""
+        self.questions: dict[JobId, float] = {}
+        """Whether it knows these it has still to say, the oldest first."""
         self.lost_at = -1e9
         self.removed = False
+
+    def is_late(self, now: float) -> bool:
+        return bool(self.questions) and next(iter(self.questions.values())) + FIND_WITHIN_S <= now
 
 
 class AnyLives(RuleBasedStateMachine):
@@ -884,9 +1078,14 @@ class AnyLives(RuleBasedStateMachine):
     its leader is there or may be back in time, and in the end no leader keeps anything for us."""
 
     @initialize(
-        count=st.integers(1, 3), cap=st.integers(1, 7), turns=st.booleans(), grace_s=st.sampled_from([0.0, 10.0])
+        count=st.integers(1, 3),
+        cap=st.integers(1, 7),
+        turns=st.booleans(),
+        grace_s=st.sampled_from([0.0, 10.0]),
+        met=st.booleans(),
     )
-    def begin(self, count: int, cap: int, turns: bool, grace_s: float) -> None:
+    def begin(self, count: int, cap: int, turns: bool, grace_s: float, met: bool) -> None:
+        """`met`: all leaders serve from the beginning."""
         self.now = 1000.0
         self.grace_s = grace_s
         self.cap = cap
@@ -904,8 +1103,11 @@ class AnyLives(RuleBasedStateMachine):
         self.claims: set[JobId] = set()
         self.mute: set[LeaderNo] = set()
         self.large: set[JobId] = set()
+        self.given: set[JobId] = set()
         self.count = 0
         self.tick(0.0)
+        for place in self.places.values() if met else ():
+            self.answer_dial(place, "finds")
 
     def by_conn(self, conn: ConnId) -> Place:
         return next(place for place in self.places.values() if conn in {place.conn, place.dialling})
@@ -943,6 +1145,14 @@ class AnyLives(RuleBasedStateMachine):
                         place.on_line.add(one)
                     else:
                         place.unknown.append(one)
+            case fo.SendFinds(conn, jobs):
+                place = self.by_conn(conn)
+                assert place.finds
+                assert len(self.places) > 1
+                for one in jobs:
+                    assert one in self.given
+                    assert one not in place.questions, "never twice over one connection"
+                    place.questions[one] = self.now
             case fo.SendCancels(conn, jobs):
                 place = self.by_conn(conn)
                 assert place.own
@@ -992,8 +1202,12 @@ class AnyLives(RuleBasedStateMachine):
                 continue
             if other.conn is not None and other.served:
                 assert not other.own or one not in other.on_line, "a living connection carries it"
+            elif one in other.before:
+                pass  # It cannot be asked.
             elif other.no not in self.mute and not other.removed:
                 assert self.now >= other.lost_at + self.grace_s - 1e-6, "it may be back in time"
+            if other.served and other.finds and one in other.before and one not in place.has and not other.removed:
+                assert other.is_late(self.now), "it knows the job, and nobody waited for it to say so"
         place.has.add(one)
         place.on_line.add(one)
 
@@ -1004,6 +1218,7 @@ class AnyLives(RuleBasedStateMachine):
         place.served = False
         place.on_line.clear()
         place.unknown.clear()
+        place.questions.clear()
 
     def hear(self, *events: ClientEvent) -> None:
         self.owed = []
@@ -1033,6 +1248,33 @@ class AnyLives(RuleBasedStateMachine):
         self.wanted |= {event.job for event in events}
         self.hear(*events)
 
+    @rule(data=st.data(), many=st.integers(1, 5))
+    def submit_as_before(self, data: st.DataObject, many: int) -> None:
+        """Under ids that an earlier life may have submitted, to one leader or several."""
+        events = [msgspec.structs.replace(submit(self.count + number), given=True) for number in range(many)]
+        self.count += many
+        jobs = {event.job for event in events}
+        for no in data.draw(st.sets(st.sampled_from(sorted(self.places)), max_size=2)) if self.places else ():
+            self.places[no].has |= jobs
+            self.places[no].before |= jobs
+        self.wanted |= jobs
+        self.given |= jobs
+        self.hear(*events)
+
+    @precondition(lambda self: any(place.questions for place in self.places.values()))
+    @rule(data=st.data(), many=st.integers(1, 5))
+    def say_found(self, data: st.DataObject, many: int) -> None:
+        place = self.places[data.draw(st.sampled_from(sorted(no for no, p in self.places.items() if p.questions)))]
+        self.tell_found(place, list(place.questions)[:many], data.draw(st.sampled_from(["unknown", "failed"])))
+
+    def tell_found(self, place: Place, jobs: list[JobId], else_: Fate) -> None:
+        assert place.conn is not None
+        for one in jobs:
+            del place.questions[one]
+        known = [one for one in jobs if one in place.has]
+        events = [fo.Found(place.conn, "known", known), fo.Found(place.conn, else_, list(set(jobs) - set(known)))]
+        self.hear(*(event for event in events if event.jobs))
+
     @rule(data=st.data(), known=st.booleans())
     def claim(self, data: st.DataObject, known: bool) -> None:
         one = job(10**6 + self.count)
@@ -1044,7 +1286,7 @@ class AnyLives(RuleBasedStateMachine):
         self.hear(fo.Claim(one))
 
     @precondition(lambda self: any(place.dialling for place in self.places.values()))
-    @rule(data=st.data(), how=st.sampled_from(["own", "blobs", "old", "refused"]))
+    @rule(data=st.data(), how=st.sampled_from(["own", "blobs", "finds", "finds", "old", "refused"]))
     def dialled(self, data: st.DataObject, how: str) -> None:
         no = data.draw(st.sampled_from(sorted(no for no, place in self.places.items() if place.dialling)))
         self.answer_dial(self.places[no], how)
@@ -1056,11 +1298,12 @@ class AnyLives(RuleBasedStateMachine):
             self.hear(fo.Disconnected(conn, "refused"))
             return
         place.conn = conn
-        place.own = how in {"own", "blobs"}
-        place.blobs = how == "blobs"
+        place.own = how in {"own", "blobs", "finds"}
+        place.blobs = how in {"blobs", "finds"}
+        place.finds = how == "finds"
         self.hear(fo.Connected(conn))
         if place.own:
-            self.hear(fo.Welcomed(conn, True, place.blobs))
+            self.hear(fo.Welcomed(conn, True, place.blobs, place.finds))
 
     @precondition(lambda self: any(place.conn for place in self.places.values()))
     @rule(data=st.data(), forgets=st.booleans(), swallows=st.booleans())
@@ -1161,7 +1404,7 @@ class AnyLives(RuleBasedStateMachine):
         for _ in range(300):
             for place in list(self.places.values()):
                 if place.dialling is not None:
-                    self.answer_dial(place, "blobs")
+                    self.answer_dial(place, "finds")
                 if place.conn is None:
                     continue
                 if not place.own:
@@ -1172,6 +1415,8 @@ class AnyLives(RuleBasedStateMachine):
                 self.hear(fo.Heard(place.conn), fo.Blocked(place.conn, False))
                 while place.conn is not None and place.unknown:
                     self.hear(fo.Refusal(place.conn, place.unknown.pop(0), "unknown-job", ""))
+                if place.conn is not None and place.questions:
+                    self.tell_found(place, list(place.questions), "unknown")
                 for one in sorted(place.on_line):
                     if place.conn is not None and one in place.on_line:
                         place.on_line.discard(one)
@@ -1180,7 +1425,7 @@ class AnyLives(RuleBasedStateMachine):
             self.tick(3.0)
             there = [place for place in self.places.values() if place.conn is not None and place.own]
             if not self.wanted and len(there) == len(self.places):
-                kept = Counter({place.no: len(place.has - self.claims) for place in there})
+                kept = Counter({place.no: len(place.has - self.claims - place.before) for place in there})
                 assert not kept.total(), f"leaders still keep jobs for us: {kept}"
                 return
         raise AssertionError(f"{len(self.wanted)} jobs never ended")

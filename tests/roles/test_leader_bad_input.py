@@ -608,6 +608,7 @@ async def test_a_question_of_any_kind_and_size_is_answered(
         (fr.CONFIRM, b"x" * 17, "a row of ids"),
         (fr.CANCEL, b"x", "a row of ids"),
         (fr.CLAIM, b"x" * 31, "a row of ids"),
+        (fr.FIND, b"x" * 15, "a row of ids"),
         (fr.HEARTBEAT, b"tick", "the payload of Heartbeat"),
         (fr.HEARTBEAT, DEEP, "the payload of Heartbeat"),
     ],
@@ -666,7 +667,7 @@ async def test_a_leader_outlives_any_sequence_of_frames(leader: Running, seed: i
         *(*jobs, b"".join(jobs), ms.encode(ms.Holding(jobs[:2], jobs[2:4])), ms.encode(ms.Holding([], []))),
     ]
     hello_client, hello_worker = fr.HELLO_CLIENT, fr.HELLO_WORKER
-    of_client = [fr.SUBMIT_JOB] * 6 + [fr.CONFIRM, fr.CANCEL, fr.CLAIM, fr.ASK, fr.HEARTBEAT, fr.CACHE_PUT]
+    of_client = [fr.SUBMIT_JOB] * 6 + [fr.CONFIRM, fr.CANCEL, fr.CLAIM, fr.FIND, fr.ASK, fr.HEARTBEAT, fr.CACHE_PUT]
     of_worker = [fr.ACK_JOB, fr.CREDIT] * 3 + [fr.HOLDING, fr.LEAVING, fr.HEARTBEAT, fr.CACHE_ACK]
     wants = [b"", b'{"Wants":["receipts","heartbeats"]}', b'{"Wants":["receipts","reattach","cancels"],"Name":"rack"}']
     there: list[tuple[Stranger, list[int]]] = []

@@ -24,14 +24,15 @@ GRACE_S = 0.3
 
 
 class TakesCaps(ScriptedLeader):
-    """An own leader as it is today."""
+    """An own leader, as it was before Find."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: str) -> None:
         super().__init__(own=False)
+        self._welcome = ms.Welcome("test", [ms.CAPS, *more])
 
     async def peer(self) -> Peer:
         peer = await super().peer()
-        peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.CAPS])))
+        peer.send(fr.WELCOME, payload=ms.encode(self._welcome))
         return peer
 
 
@@ -54,9 +55,10 @@ class Several:
 
 
 @asynccontextmanager
-async def several(count: int = 3, *, cap: int = 10, grace_s: float = GRACE_S) -> AsyncIterator[Several]:
+async def several(count: int = 3, *more: str, cap: int = 10, grace_s: float = GRACE_S) -> AsyncIterator[Several]:
+    """Leaders that offer `more`."""
     async with AsyncExitStack() as stack:
-        leaders = [await stack.enter_async_context(scripted(TakesCaps())) for _ in range(count)]
+        leaders = [await stack.enter_async_context(scripted(TakesCaps(*more))) for _ in range(count)]
         async with asyncio.TaskGroup() as group:
             coming = [group.create_task(leader.peer()) for leader in leaders]
             url = "waku://" + ",".join(f"127.0.0.1:{leader.port}" for leader in leaders)
@@ -106,10 +108,35 @@ async def test_work_is_spread_and_results_come_from_all() -> None:
         assert {result.leader for result in results} == set(all_.names)
 
 
+@pytest.mark.spec("K8")
+async def test_a_job_with_an_id_of_its_users_is_asked_for_and_goes_where_it_is_known() -> None:
+    async with several(3, ms.FINDS) as all_:
+        jobs = [await all_.grid.submit("p", job_id=name) for name in ("one", "two")]
+        keys = [job_id_from_name("one"), job_id_from_name("two")]
+        for peer in all_.peers:
+            asked = await next_but(peer, fr.CAP)
+            assert (asked.type, ms.unpack_ids(asked.payload)) == (fr.FIND, keys)
+        first, second, third = all_.peers
+        first.send(fr.FOUND, subject="unknown", payload=ms.pack_ids(keys))
+        second.send(fr.FOUND, subject="unknown", payload=keys[1])
+        second.send(fr.FOUND, subject="known", payload=keys[0])
+        third.send(fr.FOUND, subject="a word of a later version", payload=ms.pack_ids(keys))
+        third.send(fr.FOUND, subject="unknown", payload=keys[0])
+        third.send(fr.FOUND, subject="failed", payload=keys[1])
+        for peer, key in zip((second, third), keys, strict=True):
+            frame = await next_but(peer, fr.CAP)
+            assert (frame.type, frame.msg_id) == (fr.SUBMIT_JOB, key)
+            peer.result(key)
+        assert [(await job).ok for job in jobs] == [True, True]
+        drawn = await all_.grid.submit("p")
+        frame = await next_but(first, fr.CAP)
+        assert (frame.type, JobId(frame.msg_id)) == (fr.SUBMIT_JOB, job_id_from_name(drawn.id)), "it is new for sure"
+
+
 @pytest.mark.spec("K5", "K6")
 async def test_a_lost_leaders_jobs_are_adopted_as_the_same_bytes_and_status_tells() -> None:
     async with several(2, cap=2) as all_:
-        job = await all_.grid.submit("p", job_id="one")
+        job = await all_.grid.submit("p")
         first = await next_but(all_.peers[0], fr.CAP)
         all_.lose(0)
         again = await next_but(all_.peers[1], fr.CAP)

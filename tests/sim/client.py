@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,6 +31,8 @@ from wakugumi.core.leaders import Choice
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+GIVEN_SHARE: Final = 0.8
+"""Of the new jobs have an id of their user's, and not one that the process has drawn."""
 AGAIN_S: Final = 3.0
 """A user's pause before asking again."""
 _NOT_NOW: Final = frozenset({"full", "stopping", "disk-full"})
@@ -79,6 +82,7 @@ class Client(Process):
         self._gate = False
         self._unfinished = 0
         self.lines_lost = 0
+        self._users_mind = Random(f"{world.seed}-{self.name}")
 
     @property
     def takes_jobs(self) -> bool:
@@ -123,13 +127,16 @@ class Client(Process):
         self.machine = Failover(
             self.random.random,
             leaders=self.leaders,
+            names=[leader.name for leader in self.leaders.values()],
             cap=settings.cap,
             choice=settings.choice,
             grace_s=settings.grace_s,
             # What an earlier life handed in may be cancelled beyond that, for the sake of the others.
             unfinished_max=settings.unfinished_max + len(self.undone()),
         )
-        for want in self.wants.values():
+        wants = list(self.wants.values())
+        self._users_mind.shuffle(wants)
+        for want in wants:
             if want.status is Status.NEW:
                 self._queue.append(want.request.job)
             elif want.status in OPEN or (want.request.endless and not want.told):
@@ -184,7 +191,7 @@ class Client(Process):
             no = LeaderNo(max(self.leaders) + 1)
             self.leaders[no] = leader
         self.present[no] = None
-        self.post(ev.LeaderAdded(no))
+        self.post(ev.LeaderAdded(no, leader.name))
 
     def _hand_in(self) -> None:
         while self._queue and self._gate and self._has_room():
@@ -198,13 +205,15 @@ class Client(Process):
 
     def _submit(self, want: Want) -> None:
         want.status = Status.ASKED
+        # An id that was handed in before, in whatever life, is the user's own by now.
+        want.given = want.life > 0 or self._users_mind.random() < GIVEN_SHARE
         want.life = self.life
         want.asked_at = self.clock.now
         want.claimed = False
         want.submitted_at = self.clock.now
         self._unfinished += 1
         self.world.checker.counts.attempted += 1
-        self.post(ev.Submit(want.request.job, want.request.frame))
+        self.post(ev.Submit(want.request.job, want.request.frame, given=want.given))
         if want.cancelled:
             self.post(ev.Cancel([want.request.job]))
 
@@ -258,6 +267,11 @@ class Client(Process):
                 for job in jobs:
                     self.places.claimed(job, line)
                 self._send(conn, lambda to: lev.Claimed(to, tuple(jobs)))
+            case ev.SendFinds(conn, jobs):
+                line = self.lines[conn] if conn in self.lines else self._gone[conn]
+                for job in jobs:
+                    self.places.sought(job, line)
+                self._send(conn, lambda to: lev.Sought(to, tuple(jobs)))
             case ev.SendCancels(conn, jobs):
                 for job in jobs:
                     self.places.called_off(job)
@@ -485,6 +499,9 @@ class Line:
             client.places.answered(message.job, self)
         elif isinstance(message, ev.Refusal):
             client.places.refused(message.job, self, message.code)
+        elif isinstance(message, ev.Found):
+            for job in message.jobs:
+                client.places.found(job, self, message.fate)
         elif isinstance(message, ev.Receipts):
             for job in message.jobs:
                 if (want := client.wants.get(job)) is not None:

@@ -65,6 +65,8 @@ class Want(msgspec.Struct, eq=False):
     """The client's life in which it was handed in."""
     claimed: bool = False
     """It was handed in as a claim."""
+    given: bool = False
+    """It was handed in under an id that its user had written down before."""
     accepted: bool = False
     """A receipt was seen since it was submitted last."""
     asked_at: float = 0.0

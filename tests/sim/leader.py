@@ -65,6 +65,7 @@ class Leader(Process):
         self._act: dict[type[object], Callable[[Peer, Any], None]] = {
             ev.SendWelcome: _send_welcome,
             ev.SendReceipts: _send_receipts,
+            ev.SendFound: _send_found,
             ev.SendRefusal: _send_refusal,
             ev.SendAssign: _send_assign,
             ev.SendResult: _send_result,
@@ -314,12 +315,17 @@ def show_result(result: bytes | Verdict) -> bytes:
 
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
-    peer.send(sev.Welcomed(rests=True) if peer.is_worker else fev.Welcomed(peer.their_conn, takes_cap=True))
+    client = fev.Welcomed(peer.their_conn, takes_cap=True, finds=peer.leader.world.finds)
+    peer.send(sev.Welcomed(rests=True) if peer.is_worker else client)
 
 
 def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
     peer.leader.world.checker.receipts(peer.leader, peer.conn, effect.jobs)
     peer.send(fev.Receipts(peer.their_conn, tuple(effect.jobs)))
+
+
+def _send_found(peer: Peer, effect: ev.SendFound) -> None:
+    peer.send(fev.Found(peer.their_conn, effect.fate, tuple(effect.jobs)))
 
 
 def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:

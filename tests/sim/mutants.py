@@ -537,4 +537,18 @@ MUTANTS: Final = (
         "        if not leader.serves or leader.in_flight < 3:\n            self._part(leader, now, do)",
         "a removed leader is left while it has jobs",
     ),
+    Mutant(
+        "submitted-without-asking",
+        "failover",
+        "                if several and event.given and self._seeking.begin(event.job, now):",
+        "                if several and event.given and now < 0 and self._seeking.begin(event.job, now):",
+        "a client that comes back gives its jobs to whatever leader, and another one runs or has done them",
+    ),
+    Mutant(
+        "first-unknown-settles",
+        "failover",
+        "            elif not some_come and self._seeking.is_settled(job):",
+        "            elif not some_come:",
+        "the first leader that does not know a job decides that nobody does",
+    ),
 )

@@ -1,10 +1,12 @@
-"""Where has each of a client's jobs been, and was it right to give it to another leader? (SPEC K4, K5)
+"""Where has each of a client's jobs been, and was it right to give it to another leader? (SPEC K4, K5, K8)
 
 The judge's notes on one client, over all its lives. They come from its lines alone, from what was said over which of
 them and when each of them ended, and know nothing of what `failover` thinks:
 
     a job that was given to one leader is given to another one only if the first refused it, or was lost for longer than
     the grace, or was removed and lost, or said nothing for a long time; or if the client died and knows nothing of it
+    a job with an id of its user's is given to no leader while another one, which can be reached, knows it: queued,
+    running, or done and kept
     a job whose leader is lost for longer than the grace waits no longer, if another one takes jobs
 """
 
@@ -16,7 +18,7 @@ import msgspec
 from tests.sim.jobs import Status, Want
 
 from wakugumi.core.job import JobId
-from wakugumi.limits import MUTE_MAX_S
+from wakugumi.limits import FIND_WITHIN_S, MUTE_MAX_S
 
 if TYPE_CHECKING:
     from tests.sim.client import Client, Line
@@ -59,6 +61,10 @@ class Places:
         """Who brought the first result."""
         self._first_life: dict[tuple[JobId, str], int] = {}
         """In which life each leader was given each job first."""
+        self._questions: dict[Line, dict[JobId, float]] = {}
+        """What each line was asked for and has not answered, the oldest first."""
+        self._fates: dict[tuple[Line, JobId], str] = {}
+        """What it answered."""
 
     def wanted_anew(self, job: JobId) -> None:
         self._visits.pop(job, None)
@@ -69,6 +75,8 @@ class Places:
         wish = self._client.wants[job].wish
         name = line.leader.name
         visits = self._visits.setdefault(job, {})
+        if self._client.wants[job].given:
+            self._look_who_knows(job, line, visits)
         for other, visit in visits.items():
             if other != name and not visit.refused:
                 self._reasons[job, wish] = self._why_elsewhere(job, visit, line)
@@ -81,12 +89,23 @@ class Places:
         self._first_life.setdefault((job, name), line.life)
 
     def claimed(self, job: JobId, line: Line) -> None:
-        """It is with this leader again, if it was in this life: a job of an earlier life is only looked for."""
+        """It is with this leader again, if it was in this life, or if the leader has just said that it knows it: a job
+        of an earlier life is only looked for."""
         visit = self._visits.get(job, {}).get(line.leader.name)
+        if visit is not None and self._fates.get((line, job)) == "known":
+            self._visits[job][line.leader.name] = Visit(line, self._clock.now, lingers=True)
+            return
         if visit is not None and visit.line.life == line.life:
             visit.line = line
             visit.at = self._clock.now
             visit.refused = False
+
+    def sought(self, job: JobId, line: Line) -> None:
+        self._questions.setdefault(line, {})[job] = self._clock.now
+
+    def found(self, job: JobId, line: Line, fate: str) -> None:
+        self._questions[line].pop(job, None)
+        self._fates[line, job] = fate
 
     def refused(self, job: JobId, line: Line, code: str) -> None:
         visit = self._visits.get(job, {}).get(line.leader.name)
@@ -109,6 +128,29 @@ class Places:
         want = self._client.wants.get(job)
         if want is not None and not want.cancelled:
             self._client.world.checker.counts.losers_told += 1
+
+    def _look_who_knows(self, job: JobId, line: Line, visits: dict[str, Visit]) -> None:
+        """Whoever was given the job in this life is another matter, and where it is known nothing runs anew."""
+        client = self._client
+        if self._fates.get((line, job)) == "known":
+            return
+        for other in client.lines.values():
+            leader = other.leader
+            if leader is line.leader or not (other.own and other.ready and leader.alive and client.world.finds):
+                continue
+            visit = visits.get(leader.name)
+            if other.lost_at is not None or other.no not in client.present or not leader.machine.knows(job):
+                continue
+            if visit is not None and visit.line.life == line.life:
+                continue
+            owed = self._questions.get(other, {})
+            if owed and next(iter(owed.values())) + FIND_WITHIN_S <= self._clock.now + _NEARLY_S:
+                continue  # It owes an answer for too long.
+            fate = self._fates.get((other, job), "was not asked" if job not in owed else "has not answered yet")
+            if fate not in {"unknown", "failed"}:
+                client.world.checker.broken(
+                    job, f"{line.leader.name} is given it, and {leader.name}, which knows it, is connected: {fate}"
+                )
 
     # Lines end.
 
@@ -189,6 +231,9 @@ class Places:
                 continue
             if any(visit.refused_at > now - _LATE_S for visit in visits.values()):
                 continue  # The client may not have heard of that yet.
+            if any(owed.get(job, -1.0) > now - FIND_WITHIN_S for owed in self._questions.values()):
+                self._clock.after(FIND_WITHIN_S, lambda: self._look_for_stranded(line))
+                return  # A leader that came meanwhile is asked for it first.
             if all(visit.line.lost_at is not None and visit.line.lost_at + grace_s < now for visit in here):
                 client.world.checker.broken(
                     job, f"it is not adopted, and {line.leader.name} is lost since {line.lost_at}"

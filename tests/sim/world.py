@@ -37,6 +37,8 @@ from wakugumi.limits import AHEAD_BYTES_MAX
 DRAIN_S: Final = 900.0
 """Five attempts with their backoff, two silences, the recovery's grace and a late ack's, and then some."""
 SETTLE_S: Final = 8.0
+FINDS_SHARE: Final = 0.9
+"""Of the worlds have leaders that say which jobs they know."""
 HANG_S: Final = 5.0
 """The timeout of a job whose program hangs: with its retries, and submitted again, it must come to an end."""
 
@@ -57,6 +59,7 @@ class World:
         """How far a connection may be ahead of a leader's disk."""
         self.failures = plan.failures
         self.net = Net(self.clock, random, plan.delay_max_s)
+        self.finds = Random(f"{seed}-finds").random() < FINDS_SHARE
         self.checker = Checker(self)
         self.requests: dict[JobId, Request] = {}
         self.undo: dict[int, Callable[[], None]] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -27,8 +29,11 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(start: Callable[..., Running], programs: Path) -> Iterator[Fleet]:
-    leaders = [start("leader", "0") for _ in range(2)]
+def fleet(start: Callable[..., Running], programs: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """Two leaders, unless the test asks for another number."""
+    leaders = [
+        start("leader", "0", "--state", programs.parent / f"s{at}") for at in range(getattr(request, "param", 2))
+    ]
     addresses = [leader.line() for leader in leaders]
     workers = [
         start(
@@ -129,6 +134,53 @@ def test_a_map_ends_well_though_one_of_its_leaders_is_killed(
     assert code == 0, err
     for number in range(1, 13):
         assert (home / "waku-out" / f"{number}.txt" / "stdout.txt").read_text() == f"{number}\n"
+
+
+CLIENT = """
+import asyncio, random, sys
+from wakugumi import connect
+
+async def main(url: str, seed: str) -> None:
+    ids = [f"job-{number}" for number in range(%d)]
+    random.Random(seed).shuffle(ids)
+    addresses = url.split(",")
+    random.Random(seed).shuffle(addresses)
+    async with connect(",".join(addresses), client_id="me", cap=12) as grid:
+        tasks = [{"job_id": name, "args": [name]} for name in ids]
+        async for result in grid.map("mark", tasks, window=60):
+            print("ok" if result.ok else result, flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+JOBS = 150
+
+
+@pytest.mark.spec("K8", "L6")
+@pytest.mark.parametrize("fleet", [3], indirect=True)
+def test_a_client_that_is_killed_and_comes_back_with_the_same_ids_runs_nothing_again(
+    fleet: Fleet, programs: Path, home: Path
+) -> None:
+    marks = home / "marks"
+    marks.mkdir()
+    (programs / "mark").write_text(f'#!/bin/sh\necho x >> "{marks}/$1"\nsleep 0.05\n')
+    (programs / "mark").chmod(0o755)
+    script = home / "client.py"
+    script.write_text(CLIENT % JOBS)
+
+    def client(seed: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, script, fleet.url, seed], stdout=subprocess.PIPE, text=True)
+
+    for life, results in enumerate((20, 60, 100)):
+        with client(f"life {life}") as process:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(results)] == results * ["ok\n"]
+            process.kill()
+    with client("the last") as process:
+        out, _ = process.communicate(timeout=WITHIN_S)
+    assert (process.returncode, out) == (0, JOBS * "ok\n")
+    runs = [len((marks / f"job-{number}").read_text().split()) for number in range(JOBS)]
+    assert sum(runs) - JOBS == 0, "executions beyond one"
+    assert min(runs) == 1
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from wakugumi.core.crew import Crew, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.holds import Holds
-from wakugumi.core.job import DONE, ClientId, JobId, Verdict, parse_job_id
+from wakugumi.core.job import DONE, ClientId, Fate, JobId, Verdict, parse_job_id
 from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.not_started import NotStarted, never_began
 from wakugumi.core.outbox import Outbox
@@ -137,6 +137,7 @@ class Dispatch:
             ev.Rested: self._rested,
             ev.Confirmed: self._confirmed,
             ev.Claimed: self._claimed,
+            ev.Sought: self._sought,
             ev.CapChanged: self._cap_changed,
             ev.CancelWanted: self._cancel_wanted,
             ev.Heard: self._heard,
@@ -401,6 +402,21 @@ class Dispatch:
         door = self._doors.get(event.conn)
         if door is not None:
             self.callers.claimed(door, event)
+
+    def _sought(self, event: ev.Sought, now: float) -> None:
+        door = self._doors.get(event.conn)
+        if door is None:
+            return
+        door.seen_at = now
+        fates: dict[Fate, list[JobId]] = {}
+        for job_id in event.jobs:
+            fates.setdefault(self._fate(job_id), []).append(job_id)
+        self._out.at_once += [ev.SendFound(event.conn, fate, jobs) for fate, jobs in fates.items()]
+
+    def _fate(self, job_id: JobId) -> Fate:
+        if self.knows(job_id) or job_id in self._claims.by_job:
+            return "known"
+        return "failed" if job_id in self.jobs else "unknown"
 
     def _cap_changed(self, event: ev.CapChanged, now: float) -> None:
         door = self._doors.get(event.conn)

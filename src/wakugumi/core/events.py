@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from wakugumi.core.job import Attempt, ClientId, ConnId, JobId, Tried, Verdict, WorkerId
+from wakugumi.core.job import Attempt, ClientId, ConnId, Fate, JobId, Tried, Verdict, WorkerId
 from wakugumi.core.questions import Answer, Question
 from wakugumi.core.subject import Pattern, Subject
 from wakugumi.core.wants import Wants
@@ -189,6 +189,13 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
+class Sought(msgspec.Struct, frozen=True, gc=False):
+    """A client of several leaders asks which of these jobs are known here, before it submits them (SPEC K8)."""
+
+    conn: ConnId
+    jobs: Sequence[JobId]
+
+
 class CapChanged(msgspec.Struct, frozen=True, gc=False):
     """A client declares another cap than in its hello: it has divided its own over several leaders, and anew."""
 
@@ -275,6 +282,7 @@ LeaderEvent: TypeAlias = (
     | Rested
     | Confirmed
     | Claimed
+    | Sought
     | CapChanged
     | CancelWanted
     | Heard
@@ -421,6 +429,14 @@ class SendReceipts(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
+class SendFound(msgspec.Struct, frozen=True, gc=False):
+    """What became of these jobs here, in a word."""
+
+    conn: ConnId
+    fate: Fate
+    jobs: Sequence[JobId]
+
+
 class SendRefusal(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     job: JobId
@@ -533,6 +549,7 @@ class Stopped(msgspec.Struct, frozen=True, gc=False):
 LeaderDo: TypeAlias = (
     SendWelcome
     | SendReceipts
+    | SendFound
     | SendRefusal
     | SendAssign
     | SendResult

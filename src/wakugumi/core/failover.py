@@ -1,18 +1,19 @@
 """Which of a client's jobs is with which leader, so that each of them is answered exactly once? (SPEC K1–K6)
 
-    UNSENT ──► SENT ──► ACCEPTED ──► (gone: delivered or given up)
-      ▲ ▲        │          │
-      │ └────────┴──────────┤   the leader is full, or has forgotten it
-      │                     ▼
-      └─ the grace is ── STRANDED   its connection was lost: it waits for that leader, and is claimed there
-         over: adopted
+    SOUGHT ──► UNSENT ──► SENT ──► ACCEPTED ──► (gone: delivered or given up)
+                 ▲ ▲        │          │
+                 │ └────────┴──────────┤   the leader is full, or has forgotten it
+                 │                     ▼
+                 └─ the grace is ── STRANDED   its connection was lost: it waits for that leader, and is claimed there
+                    over: adopted
 
 What was sent stays where it is while its connection lives. After the grace others adopt it, under the same id and as
 the same bytes: a leader attaches a job that it knows and answers one that it has finished. So losing a connection
 costs time and nothing else, and losing a leader at worst a second run. `may` remembers who else may have a job: these
 are claimed from when they come back, and whoever did not bring the first result is told to let it go.
 
-How each leader is, and how many jobs it may get, is the business of `leaders`.
+A job that an earlier life of the client may have submitted is sought before it is sent, where there are several
+leaders: see `seeking`. How each leader is, and how many jobs it may get, is the business of `leaders`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ import msgspec
 from wakugumi.core import failover_events as ev
 from wakugumi.core.events import Step
 from wakugumi.core.failover_events import ANY_LEADER, ClientDo, ClientEvent, ClientStep, LeaderNo, Result, Submit
-from wakugumi.core.job import ConnId, JobId
+from wakugumi.core.job import ConnId, Fate, JobId
 from wakugumi.core.leaders import Choice, Conn, Leader, Leaders, taken
+from wakugumi.core.seeking import Seeking
 from wakugumi.limits import ADOPT_GRACE_S, CLIENT_CAP_DEFAULT, UNFINISHED_PER_CLIENT_MAX
 
 
@@ -41,6 +43,8 @@ class Stage(IntEnum):
     ACCEPTED = 3
     ASKED = 4
     """A job of someone else: every leader is asked for it."""
+    SOUGHT = 5
+    """Its id was given: every leader is asked whether it knows it."""
 
 
 class _Unfinished(msgspec.Struct, gc=False, eq=False):
@@ -62,6 +66,10 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     the receipt, for a leader that does both in one step sends all receipts first."""
     large: bool = False
     """Its files did not fit a leader: it is only for those that take blobs."""
+    given: bool = False
+    """Its id is the user's own: a leader may know it from an earlier life."""
+    failed_at: LeaderNo = ANY_LEADER
+    """The leader that said that it had FAILED there: it knows the story."""
 
 
 class _Question(msgspec.Struct, eq=False):
@@ -88,6 +96,10 @@ _STRANDED: Final = Stage.STRANDED
 _SENT: Final = Stage.SENT
 _ACCEPTED: Final = Stage.ACCEPTED
 _ASKED: Final = Stage.ASKED
+_SOUGHT: Final = Stage.SOUGHT
+
+_STALE_NAMES_MAX: Final = 64
+"""Names of jobs that wait no more, beyond as many as there are jobs, before a queue is cleared of them."""
 
 
 class Failover:
@@ -102,6 +114,7 @@ class Failover:
         chance: Callable[[], float],
         *,
         leaders: Iterable[LeaderNo] = (LeaderNo(1),),
+        names: Iterable[str] = (),
         cap: int = CLIENT_CAP_DEFAULT,
         choice: Choice = "least",
         grace_s: float = ADOPT_GRACE_S,
@@ -110,7 +123,8 @@ class Failover:
     ) -> None:
         self._unfinished_max = unfinished_max
         self._grace_s = grace_s
-        self._leaders = Leaders(chance, leaders, cap=cap, choice=choice, embedded=embedded)
+        self._leaders = Leaders(chance, leaders, names, cap=cap, choice=choice, embedded=embedded)
+        self._seeking = Seeking(self._leaders)
         self._rows = self._leaders.rows
         self._conns = self._leaders.conns
         self._jobs: dict[JobId, _Unfinished] = {}
@@ -136,6 +150,7 @@ class Failover:
         results: list[Result] = []
         jobs, conns = self._jobs, self._conns
         takers = self._leaders.look()
+        several = len(self._rows) > 1
         for event in events:
             # The two busiest stand here in full: a call each would be a tenth of the client's time.
             if type(event) is Result:
@@ -162,14 +177,18 @@ class Failover:
                         taken(conn, event.job)
             elif type(event) is Submit and not event.only:
                 assert event.job not in jobs
-                leader = takers[0] if len(takers) == 1 else self._leaders.choose()
+                if several and event.given and self._seeking.begin(event.job, now):
+                    jobs[event.job] = _Unfinished(event.frame, _SOUGHT, given=True)
+                    continue
+                given = event.job if event.given else None
+                leader = takers[0] if len(takers) == 1 else self._leaders.choose(given=given)
                 if leader is None:
-                    jobs[event.job] = _Unfinished(event.frame)
-                    self._unsent.append(event.job)
+                    jobs[event.job] = record = _Unfinished(event.frame, given=event.given)
+                    self._queue(event.job, record)
                 else:
                     conn = leader.conn
                     assert conn is not None
-                    jobs[event.job] = record = _Unfinished(event.frame, _SENT, leader.no)
+                    jobs[event.job] = record = _Unfinished(event.frame, _SENT, leader.no, given=event.given)
                     conn.frames.append(event.frame)
                     leader.in_flight += 1
                     if event.job in leader.cancels:
@@ -182,6 +201,7 @@ class Failover:
                 results = self._gathered(results, do)
                 self._handle_rare(event, now, do)
                 takers = self._leaders.look()
+                several = len(self._rows) > 1
         self._finish_step(results, now, do)
         return Step(do=do)
 
@@ -198,11 +218,13 @@ class Failover:
         for leader in self._rows.values():
             if leader.has_stranded and not self._is_awaited(leader, now):
                 self._grace_over(leader, now, do)
+        self._seeking.news = True
         self._finish_step([], now, do)
         return Step(do=do)
 
     def wake_at(self) -> float | None:
-        return self._leaders.wake_at(self._grace_s)
+        leaders, seeking = self._leaders.wake_at(self._grace_s), self._seeking.wake_at()
+        return leaders if seeking is None else seeking if leaders is None else min(leaders, seeking)
 
     @property
     def unfinished(self) -> int:
@@ -216,6 +238,7 @@ class Failover:
 
     def check(self) -> None:
         self._leaders.check()
+        self._seeking.check()
         assert len(self._jobs) <= self._unfinished_max
         unsent, large = set(self._unsent), set(self._large)
         in_flight = dict.fromkeys(self._rows, 0)
@@ -228,6 +251,12 @@ class Failover:
                     assert leader is None
                     assert not record.cancelled
                     assert job in (large if record.large else unsent)
+                case Stage.SOUGHT:
+                    assert leader is None
+                    assert record.given
+                    assert not record.cancelled
+                    assert not record.large
+                    assert job in self._seeking.jobs
                 case Stage.STRANDED:
                     assert leader is not None
                     assert not leader.serves
@@ -244,6 +273,8 @@ class Failover:
                     assert job not in leader.cancels
                     in_flight[leader.no] += 1
         assert in_flight == {leader.no: leader.in_flight for leader in self._rows.values()}
+        assert len(self._seeking.jobs) == sum(record.stage is _SOUGHT for record in self._jobs.values())
+        assert max(len(self._unsent), len(self._large)) <= 2 * len(self._jobs) + _STALE_NAMES_MAX
         assert set(self._claims) == {job for job, record in self._jobs.items() if record.stage is _ASKED}
         assert self._removed == {leader.no for leader in self._rows.values() if leader.removed}
         for conn in self._conns.values():
@@ -271,6 +302,9 @@ class Failover:
             if conn.claims:
                 do.append(ev.SendClaims(conn.id, conn.claims))
                 conn.claims = []
+            if conn.finds:
+                do.append(ev.SendFinds(conn.id, conn.finds))
+                conn.finds = []
         if results:
             do.append(ev.Deliver(results))
             results = []
@@ -286,6 +320,9 @@ class Failover:
         if self._to_judge:
             self._to_judge = False
             self._judge_claims(now, do)
+        if self._seeking.news:
+            for job in self._seeking.settled(now):
+                self._found_nowhere(job, self._jobs[job])
         self._send_unsent(do)
         if self._large:
             self._judge_large(now, do)
@@ -330,7 +367,7 @@ class Failover:
             if record is None or record.stage is not _UNSENT or record.large is not large:
                 queue.popleft()
                 continue
-            leader = self._leaders.choose(large)
+            leader = self._leaders.choose(large, queue[0] if record.given else None, record.failed_at)
             if leader is None:
                 break
             conn = leader.conn
@@ -405,8 +442,8 @@ class Failover:
                 self._leaders.connected(conn_id, now, do)
             case ev.Disconnected(conn_id, why):
                 self._lost(conn_id, why, now, do)
-            case ev.LeaderAdded(no):
-                self._leaders.add(no, now)
+            case ev.LeaderAdded(no, name):
+                self._leaders.add(no, now, name)
                 self._removed.discard(no)
                 self._leaders.divide(do)
             case ev.LeaderRemoved(no):
@@ -477,7 +514,16 @@ class Failover:
     def _handle_from(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         """What a connection says after it was hung up is nobody's any more."""
         assert isinstance(
-            event, ev.Welcomed | ev.Heard | ev.Blocked | ev.Receipts | ev.Refusal | ev.Unfit | ev.Wanted | ev.Answered
+            event,
+            ev.Welcomed
+            | ev.Heard
+            | ev.Blocked
+            | ev.Receipts
+            | ev.Found
+            | ev.Refusal
+            | ev.Unfit
+            | ev.Wanted
+            | ev.Answered,
         )
         conn = self._conns.get(event.conn)
         if conn is None:
@@ -487,15 +533,18 @@ class Failover:
             return
         conn.heard_at = now
         match event:
-            case ev.Welcomed(takes_cap=takes_cap, takes_blobs=takes_blobs) if not conn.own:
+            case ev.Welcomed(takes_cap=takes_cap, takes_blobs=takes_blobs, finds=finds) if not conn.own:
                 conn.own = True
                 conn.takes_cap = takes_cap
                 conn.takes_blobs = takes_blobs
+                conn.takes_finds = finds
                 self._ready(conn, now, do)
             case ev.Receipts(jobs=jobs):
                 do.append(ev.Accepted(jobs))
                 for job in jobs:
                     self._accepted(conn, job)
+            case ev.Found(fate=fate, jobs=jobs):
+                self._found(conn, fate, jobs, now)
             case ev.Refusal(job=job, code=code, text=text):
                 self._refused(conn, job, code, text, now, do)
             case ev.Unfit(job=job, code=code, text=text):
@@ -507,6 +556,49 @@ class Failover:
                     do.append(ev.Answer(ask, refused, payload))
             case _:
                 pass
+
+    def _found(self, conn: Conn, fate: Fate, jobs: Sequence[JobId], now: float) -> None:
+        """A leader says which jobs it knows: that is where they belong, if they are with nobody yet."""
+        some_come = self._seeking.some_come(now)
+        for job in jobs:
+            record = self._jobs.get(job)
+            if conn.sought.pop(job, None) is None or record is None:
+                continue
+            if fate == "failed":
+                record.failed_at = conn.leader.no
+            if record.stage is not _SOUGHT:
+                if fate == "known" and record.leader != conn.leader.no:
+                    # It was late, and others have the job as well: whoever is first has done it.
+                    if conn.leader.no not in record.may:
+                        record.may = (*record.may, conn.leader.no)
+                    self._claim_beside(job, record, conn)
+            elif fate == "known":
+                self._seeking.jobs.pop(job)
+                self._send(job, record, conn)
+            elif not some_come and self._seeking.is_settled(job):
+                self._found_nowhere(job, record)
+        self._seeking.look(conn, now)
+
+    def _found_nowhere(self, job: JobId, record: _Unfinished) -> None:
+        """Nobody who can be reached knows it: it is new."""
+        self._seeking.jobs.pop(job)
+        record.stage = _UNSENT
+        self._queue(job, record)
+
+    def _queue(self, job: JobId, record: _Unfinished) -> None:
+        """It waits to be sent. Names of jobs that were sent since, or are gone, must not pile up."""
+        queue = self._large if record.large else self._unsent
+        queue.append(job)
+        if len(queue) > 2 * len(self._jobs) + _STALE_NAMES_MAX:
+            waiting = [
+                name
+                for name in dict.fromkeys(queue)
+                if (found := self._jobs.get(name)) is not None
+                and found.stage is _UNSENT
+                and found.large is record.large
+            ]
+            queue.clear()
+            queue.extend(waiting)
 
     def _accepted(self, conn: Conn, job: JobId) -> None:
         record = self._jobs.get(job)
@@ -589,14 +681,27 @@ class Failover:
                     conn.frames.append(record.frame)
             elif conn.own and (record.stage is _ASKED or leader.no in record.may):
                 self._claim_beside(job, record, conn)
+            elif conn.takes_finds and record.given and record.leader != leader.no and len(self._rows) > 1:
+                self._seek_at(conn, job, record, now)
+        self._seeking.news = True
         self._send_asks(do)
         self._judge_claims(now, do)
+
+    def _seek_at(self, conn: Conn, job: JobId, record: _Unfinished, now: float) -> None:
+        """It serves from now on, and may know this job from an earlier life."""
+        if record.cancelled or record.only:
+            return
+        self._seeking.ask(conn, job, now)
+        if record.stage is _UNSENT and not record.large:
+            record.stage = _SOUGHT
+            self._seeking.jobs[job] = None
 
     def _claim_beside(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
         """Others have it, or nobody knows who; this one may have it as well, and its result already."""
         if record.leader == conn.leader.no or job in conn.claimed or record.only not in {ANY_LEADER, conn.leader.no}:
             return
-        if record.stage is _UNSENT:
+        if record.stage is _UNSENT or record.stage is _SOUGHT:
+            self._seeking.jobs.pop(job, None)
             self._give(job, record, conn.leader)
         else:
             conn.claimed.add(job)
@@ -611,7 +716,7 @@ class Failover:
         record = self._jobs.get(job)
         if record is None:
             return False
-        return record.stage in {_UNSENT, _ASKED} or record.leader == leader.no or leader.no in record.may
+        return record.stage in {_UNSENT, _ASKED, _SOUGHT} or record.leader == leader.no or leader.no in record.may
 
     def _judge_claims(self, now: float, do: list[ClientDo]) -> None:
         """Give up those that all who serve do not know, once nobody else is about to be asked: one that is away has its
@@ -697,7 +802,13 @@ class Failover:
                 return
         record.stage = _UNSENT
         record.leader = ANY_LEADER
-        (self._homeless if record.only else self._large if record.large else self._unsent).append(job)
+        if record.only:
+            self._homeless.append(job)
+        elif record.given and not (record.large or self._seeking.is_settled(job)):
+            record.stage = _SOUGHT  # A leader that came meanwhile was asked, and has not answered yet.
+            self._seeking.jobs[job] = None
+        else:
+            self._queue(job, record)
 
     def _is_awaited(self, leader: Leader, now: float) -> bool:
         """Is there still time for it to come back to what it has? Without others there is all the time it needs."""
@@ -742,6 +853,7 @@ class Failover:
 
     def _no_answer_from(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
         """Whatever it was asked, others have to be asked, or there is nobody left to wait for."""
+        self._seeking.news = True
         for question in self._asks.values():
             if question.asked == leader.no:
                 question.asked = ANY_LEADER
@@ -779,6 +891,8 @@ class Failover:
         """It is nobody's any more."""
         self._jobs.pop(job, None)
         self._claims.pop(job, None)
+        if record.given:
+            self._seeking.over(job)
         home = self._rows.get(record.leader)
         if home is not None and home.serves:
             home.in_flight -= 1

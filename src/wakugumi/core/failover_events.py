@@ -12,7 +12,7 @@ from typing import NewType, TypeAlias
 import msgspec
 
 from wakugumi.core.events import Step
-from wakugumi.core.job import ConnId, JobId
+from wakugumi.core.job import ConnId, Fate, JobId
 
 LeaderNo = NewType("LeaderNo", int)
 """Which of a client's leaders: a number from 1 on, of whoever knows the addresses."""
@@ -22,9 +22,11 @@ ANY_LEADER = LeaderNo(0)
 
 
 class LeaderAdded(msgspec.Struct, frozen=True, gc=False):
-    """One more leader, or one that was to be removed and still has jobs: it gets new ones again."""
+    """One more leader, or one that was to be removed and still has jobs: it gets new ones again. Its `name` is the same
+    in every life of the client."""
 
     leader: LeaderNo
+    name: str = ""
 
 
 class LeaderRemoved(msgspec.Struct, frozen=True, gc=False):
@@ -35,11 +37,13 @@ class LeaderRemoved(msgspec.Struct, frozen=True, gc=False):
 
 class Submit(msgspec.Struct, frozen=True, gc=False):
     """A new job. `frame` is what asks for it, kept to be sent again: the same bytes each time. What is meant for one
-    leader `only` is never given to another, and is given up when that one is lost for longer than the grace."""
+    leader `only` is never given to another, and is given up when that one is lost for longer than the grace. An id that
+    was `given` by the user may be known to a leader, from an earlier life of this client: see `seeking`."""
 
     job: JobId
     frame: bytes
     only: LeaderNo = ANY_LEADER
+    given: bool = False
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -88,6 +92,8 @@ class Welcomed(msgspec.Struct, frozen=True, gc=False):
     """It may be told another cap than the one of the hello."""
     takes_blobs: bool = False
     """It takes jobs whose files do not fit a frame."""
+    finds: bool = False
+    """It says which jobs it knows."""
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
@@ -105,6 +111,14 @@ class Blocked(msgspec.Struct, frozen=True, gc=False):
 
 class Receipts(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
+    jobs: Sequence[JobId]
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """What the leader says of jobs that it was asked for."""
+
+    conn: ConnId
+    fate: Fate
     jobs: Sequence[JobId]
 
 
@@ -159,6 +173,7 @@ ClientEvent: TypeAlias = (
     | Heard
     | Blocked
     | Receipts
+    | Found
     | Refusal
     | Unfit
     | Wanted
@@ -190,6 +205,13 @@ class SendFrames(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendClaims(msgspec.Struct, frozen=True, gc=False):
+    conn: ConnId
+    jobs: Sequence[JobId]
+
+
+class SendFinds(msgspec.Struct, frozen=True, gc=False):
+    """Ask which of these jobs the leader knows."""
+
     conn: ConnId
     jobs: Sequence[JobId]
 
@@ -300,6 +322,7 @@ ClientDo: TypeAlias = (
     | HangUp
     | SendFrames
     | SendClaims
+    | SendFinds
     | SendCancels
     | SendConfirms
     | SendHeartbeat

@@ -12,7 +12,7 @@ busiest path never converts it. Text exists only at the edges: `parse_job_id` an
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NewType
+from typing import Final, Literal, NewType, TypeAlias
 from uuid import UUID, uuid5
 
 import msgspec
@@ -60,6 +60,10 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
     code: str
     text: str
+
+
+Fate: TypeAlias = Literal["unknown", "failed", "known"]
+"""What a leader says of a job before it is submitted there: a submit would open it, open it again, or run nothing."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):

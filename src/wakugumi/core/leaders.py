@@ -13,15 +13,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from itertools import zip_longest
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from wakugumi.core import failover_events as ev
-from wakugumi.core.failover_events import ClientDo, LeaderNo
+from wakugumi.core.failover_events import ANY_LEADER, ClientDo, LeaderNo
 from wakugumi.core.job import ConnId, JobId
 from wakugumi.core.policy import with_jitter
 from wakugumi.limits import (
+    FIND_LEAD_SHARE,
     FULL_RETRY_FIRST_S,
     FULL_RETRY_MAX_S,
     HEARTBEAT_S,
@@ -41,6 +44,10 @@ so often."""
 CONFIRMED_MAX: Final = 10_000
 """Confirms, and cancels, that are remembered for a leader, in case its connection is lost: more than buffers hold."""
 
+_GOLDEN: Final = 0x9E37_79B9_7F4A_7C15
+_BITS_64: Final = 2**64 - 1
+"""Of multiplicative hashing: a product's high bits depend on all bits of its factors."""
+
 Choice: TypeAlias = Literal["least", "round-robin"]
 """Who gets the next job: whoever has the least of its share in flight, or each in turn."""
 
@@ -58,6 +65,7 @@ class Conn(msgspec.Struct, eq=False):
     """The leader said welcome: it speaks our own types."""
     takes_cap: bool = False
     takes_blobs: bool = False
+    takes_finds: bool = False
     proven: bool = False
     """It brought a result, though it never said welcome: an old leader, and not something else that listens."""
     given_at: float | None = None
@@ -68,7 +76,12 @@ class Conn(msgspec.Struct, eq=False):
     claims: list[JobId] = []
     cancels: list[JobId] = []
     confirms: list[JobId] = []
+    finds: list[JobId] = []
     """What this step has gathered for it."""
+    sought: dict[JobId, float] = {}
+    """Jobs that it was asked for and has said nothing of yet, and when it was asked, the oldest first."""
+    late: bool = False
+    """It has not answered the oldest of these questions in time."""
     claimed: set[JobId] = set()
     """Jobs that it was asked for and is not the one to do: others have them, or nobody knows who has. It has not said
     that it does not know them."""
@@ -87,7 +100,11 @@ class Leader(msgspec.Struct, eq=False):
     """One row of the table."""
 
     no: LeaderNo
+    key: int
+    """What its name becomes in the hash of an id."""
     dial_at: float | None = 0.0
+    tried_at: float = math.inf
+    """When it was dialled first, ever or since it served."""
     dialling: ConnId | None = None
     conn: Conn | None = None
     failures: int = 0
@@ -137,7 +154,14 @@ class Leaders:
     """The table. An `embedded` leader is our own child: see `failover`."""
 
     def __init__(
-        self, chance: Callable[[], float], leaders: Iterable[LeaderNo], *, cap: int, choice: Choice, embedded: bool
+        self,
+        chance: Callable[[], float],
+        leaders: Iterable[LeaderNo],
+        names: Iterable[str] = (),
+        *,
+        cap: int,
+        choice: Choice,
+        embedded: bool,
     ) -> None:
         assert cap > 0
         self.rows: dict[LeaderNo, Leader] = {}
@@ -150,14 +174,15 @@ class Leaders:
         self._last_turn = LeaderNo(0)
         self._last_conn = 0
         self._embedded = embedded
-        for no in leaders:
-            self.add(no, 0.0)
+        for no, name in zip_longest(leaders, names, fillvalue=""):
+            assert not isinstance(no, str)
+            self.add(no, 0.0, name)
 
-    def add(self, no: LeaderNo, now: float) -> None:
+    def add(self, no: LeaderNo, now: float, name: str = "") -> None:
         if no in self.rows:
             self.rows[no].removed = False
         else:
-            self.rows[no] = Leader(no, dial_at=now)
+            self.rows[no] = Leader(no, _mixed((name or str(no)).encode()), dial_at=now)
 
     def drop(self, leader: Leader) -> None:
         """It is one of ours no longer."""
@@ -172,6 +197,8 @@ class Leaders:
         due = [leader for leader in self.rows.values() if leader.dial_at is not None and leader.dial_at <= now]
         for leader in due:
             leader.dial_at = None
+            if not leader.failures:
+                leader.tried_at = now
             self._last_conn += 1
             leader.dialling = ConnId(self._last_conn)
         for leader in due:
@@ -332,8 +359,9 @@ class Leaders:
         self.takers = takers
         return takers
 
-    def choose(self, large: bool = False) -> Leader | None:
-        """Who gets the next job (SPEC K2); a `large` one is for those that take blobs."""
+    def choose(self, large: bool = False, given: JobId | None = None, first: LeaderNo = ANY_LEADER) -> Leader | None:
+        """Who gets the next job (SPEC K2); a `large` one is for those that take blobs. A job whose id was `given` goes
+        to the one of its hash, or to the one that had it `first`, unless that is ahead of the others."""
         takers = self._takers_of_blobs() if large else self.takers
         if len(takers) <= 1:
             return takers[0] if takers else None
@@ -341,6 +369,8 @@ class Leaders:
             chosen = next((leader for leader in takers if leader.no > self._last_turn), takers[0])
             self._last_turn = chosen.no
             return chosen
+        if given is not None:
+            return _by_hash(takers, given, first)
         chosen, least = takers[0], math.inf
         for leader in takers:
             load = leader.in_flight / leader.share
@@ -407,7 +437,7 @@ class Leaders:
             assert conn.ready or not (conn.own or conn.full)
             assert conn.full or not (conn.probing or conn.full_until is not None)
             assert conn.full == bool(conn.waiting)
-            assert not any((conn.frames, conn.claims, conn.cancels, conn.confirms))
+            assert not any((conn.frames, conn.claims, conn.cancels, conn.confirms, conn.finds))
         shares = [leader.share for leader in self.rows.values() if leader.serves and not leader.removed]
         assert not shares or sum(shares) == self._cap
         assert not shares or max(shares) - min(shares) <= 1
@@ -421,6 +451,28 @@ def taken(conn: Conn, job: JobId) -> None:
         if not conn.probing and conn.full_until is None:
             conn.probes *= 2
             conn.full_delay_s = 0.0
+
+
+def _by_hash(takers: list[Leader], job: JobId, first: LeaderNo) -> Leader:
+    """Rendezvous hashing, bounded: the same leader in every life of the client, as long as the load is even."""
+    least = math.inf
+    for leader in takers:
+        if (load := leader.in_flight / leader.share) < least:
+            least = load
+    chosen, highest = takers[0], -1
+    mixed = _mixed(job)
+    for leader in takers:
+        if leader.in_flight / leader.share <= least + FIND_LEAD_SHARE:
+            if leader.no == first:
+                return leader
+            weight = (mixed ^ leader.key) * _GOLDEN & _BITS_64
+            if weight > highest:
+                chosen, highest = leader, weight
+    return chosen
+
+
+def _mixed(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 def _welcome_within_s(leader: Leader) -> float:

@@ -149,6 +149,7 @@ class Peer:
                 fr.CONFIRM: self._confirm,
                 fr.CANCEL: self._cancel,
                 fr.CLAIM: self._claim,
+                fr.FIND: self._find,
                 fr.CAP: self._cap,
                 fr.ASK: self._ask,
                 fr.HEARTBEAT: self._heartbeat,
@@ -261,6 +262,9 @@ class Peer:
 
     def _claim(self, frame: Frame) -> None:
         self._post(ev.Claimed(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _find(self, frame: Frame) -> None:
+        self._post(ev.Sought(self.conn, ms.unpack_ids(frame.payload)))
 
     def _cap(self, frame: Frame) -> None:
         self._post(ev.CapChanged(self.conn, ms.read_cap(frame.payload)))

@@ -69,6 +69,8 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     frame: bytes
     brings: Brings = NOTHING
     """Content that the frame names and does not hold."""
+    given: bool = False
+    """Its id is its user's own: an earlier life of this client may have submitted it."""
 
 
 class Requests:
@@ -122,7 +124,7 @@ class Requests:
             slots,
             broadcast_s=broadcast_s,
         )
-        return _request(job, name, subject, record, files)
+        return _request(job, name, subject, record, files, given=job_id is not None)
 
     def check(self, program: str, subject: str, timeout_s: float | None, limits: object, retries: object) -> None:
         """What many jobs have in common. Raises Refused."""
@@ -296,7 +298,7 @@ _BYTES: Final = [bytes([number]) for number in range(256)]
 _HEX: Final = [f"{number:02x}" for number in range(256)]
 
 
-def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loaded) -> Request:
+def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loaded, *, given: bool = False) -> Request:
     payload = _encoded(record)
     if len(payload) > PAYLOAD_BYTES_MAX:
         lighter = files.lightened(len(payload) - PAYLOAD_BYTES_MAX)
@@ -307,7 +309,7 @@ def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loa
         payload = _encoded(msgspec.structs.replace(record, files=files.entries))
         assert len(payload) <= PAYLOAD_BYTES_MAX
     data = frame.encode(frame.SUBMIT_JOB, job, frame.NO_ID, subject, payload)
-    return Request(job, name, record.exec_name, data, files.brings)
+    return Request(job, name, record.exec_name, data, files.brings, given)
 
 
 def _encoded(record: JobRequest) -> bytes:

@@ -22,7 +22,7 @@ _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
-    wants = [ms.CAPS] if peer.is_client else []
+    wants = [ms.CAPS, ms.FINDS] if peer.is_client else []
     blobs = peer.leader.blobs
     if blobs is not None:
         wants.append(ms.BLOBS)
@@ -36,6 +36,10 @@ def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
 
 def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
     _send_ids(peer, fr.RECEIPT, effect.jobs)
+
+
+def _send_found(peer: Peer, effect: ev.SendFound) -> None:
+    _send_ids(peer, fr.FOUND, effect.jobs, effect.fate)
 
 
 def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
@@ -123,15 +127,16 @@ def _close(peer: Peer, effect: ev.Close) -> None:
     peer.link.abort()
 
 
-def _send_ids(peer: Peer, kind: int, jobs: Sequence[JobId]) -> None:
+def _send_ids(peer: Peer, kind: int, jobs: Sequence[JobId], subject: str = "") -> None:
     """A turn's ids, which may be more than one frame holds."""
     for at in range(0, len(jobs), _IDS_PER_FRAME):
-        peer.link.send(fr.encode(kind, payload=ms.pack_ids(jobs[at : at + _IDS_PER_FRAME])))
+        peer.link.send(fr.encode(kind, subject=subject, payload=ms.pack_ids(jobs[at : at + _IDS_PER_FRAME])))
 
 
 SAYINGS: Final[dict[type[object], Callable[[Peer, Any], None]]] = {
     ev.SendWelcome: _send_welcome,
     ev.SendReceipts: _send_receipts,
+    ev.SendFound: _send_found,
     ev.SendRefusal: _send_refusal,
     ev.SendAssign: _send_assign,
     ev.SendResult: _send_result,

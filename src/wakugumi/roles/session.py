@@ -89,6 +89,7 @@ class Session:
         self._machine = Failover(
             random.random,
             leaders=self._endpoints.numbers,
+            names=self._endpoints.names,
             cap=cap,
             choice=choice,
             grace_s=grace_s,
@@ -172,7 +173,7 @@ class Session:
         """Raises ConfigError if it is one of ours already."""
         if self._ended is not None:
             raise self._ended
-        self._post(ev.LeaderAdded(self._endpoints.add(endpoint)))
+        self._post(ev.LeaderAdded(self._endpoints.add(endpoint), endpoint.name))
 
     async def remove_leader(self, name: str) -> None:
         """It gets no further jobs; returns when it has none left, or is lost. Raises ConfigError."""
@@ -245,7 +246,7 @@ class Session:
         self._bytes += len(request.frame)
         if request.brings:
             self._uploads.hold(request.job, request.frame, request.brings)
-        self._post(ev.Submit(request.job, request.frame, leader))
+        self._post(ev.Submit(request.job, request.frame, leader, request.given))
         return job, True
 
     async def claim(self, key: JobId, name: str, leader: LeaderNo = ANY_LEADER) -> Result:
@@ -345,7 +346,7 @@ class Session:
                 if gone is not None:
                     del self._places[gone]
         self._uploads.welcomed(conn, place)
-        self._post(ev.Welcomed(conn, ms.CAPS in welcome.wants, place is not None))
+        self._post(ev.Welcomed(conn, ms.CAPS in welcome.wants, place is not None, ms.FINDS in welcome.wants))
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
         self._post(ev.Wanted(conn, JobId(about)))
@@ -392,6 +393,8 @@ class Session:
                     self._accepted(jobs)
                 case ev.SendClaims(conn, jobs):
                     self._send(conn, fr.encode(fr.CLAIM, payload=ms.pack_ids(jobs)))
+                case ev.SendFinds(conn, jobs):
+                    self._send(conn, fr.encode(fr.FIND, payload=ms.pack_ids(jobs)))
                 case ev.SendCancels(conn, jobs):
                     self._send(conn, fr.encode(fr.CANCEL, payload=ms.pack_ids(jobs)))
                 case ev.SendHeartbeat(conn):
@@ -576,6 +579,8 @@ class Line:
             self._session.refused(self._conn, frame)
         elif kind == fr.ASK:
             self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
+        elif kind == fr.FOUND and frame.subject in {"unknown", "failed", "known"}:
+            self._post(ev.Found(self._conn, frame.subject, ms.unpack_ids(frame.payload)))  # type: ignore[arg-type]
         elif kind == fr.WELCOME:
             welcome = ms.read_welcome(frame.payload)
             link.packs = ms.ZSTD in welcome.wants

@@ -46,6 +46,8 @@ WANT: Final = 30
 SOURCE: Final = 31
 CACHE_DROP: Final = 32
 RESTING: Final = 33
+FIND: Final = 34
+FOUND: Final = 35
 
 NAMES: Final[dict[int, str]] = {
     SUBMIT_JOB: "SubmitJob",
@@ -75,6 +77,8 @@ NAMES: Final[dict[int, str]] = {
     SOURCE: "Source",
     CACHE_DROP: "CacheDrop",
     RESTING: "Resting",
+    FIND: "Find",
+    FOUND: "Found",
 }
 
 NO_ID: Final = bytes(16)

@@ -53,6 +53,8 @@ CANCELS: Final = "cancels"
 CAPS: Final = "caps"
 BLOBS: Final = "blobs"
 """It exchanges what does not fit a frame as blobs, and is told which of them are missing."""
+FINDS: Final = "finds"
+"""A leader says which jobs it knows, without a client waiting for them."""
 ZSTD: Final = "zstd"
 """Payloads of jobs and results may be packed, in both directions."""
 RESTS: Final = "rests"
@@ -202,7 +204,8 @@ class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
 
     version: str
     wants: list[str] = []
-    """What the leader takes beyond what every leader with a Welcome does: `caps` from a client, `blobs` from both."""
+    """What the leader takes beyond what every leader with a Welcome does: `caps` and
+    `finds` from a client, `blobs` from both."""
     blobs: str = ""
     """Where its blobs are, as a URL; empty if the leader itself has them, over HTTP at the address of this
     connection."""
@@ -589,7 +592,7 @@ def write_refusal(code: str, text: str) -> bytes:
 
 
 def pack_ids(job_ids: Iterable[JobId]) -> bytes:
-    """Any number of ids as one payload: what Receipt, Confirm, Cancel, Claim and Fetch carry."""
+    """Any number of ids as one payload: what Receipt, Confirm, Cancel, Claim, Fetch, Find and Found carry."""
     return b"".join(job_ids)
 
 
