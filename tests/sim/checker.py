@@ -127,6 +127,8 @@ class Checker:
         self._trouble: dict[str, tuple[float, str]] = {}
         """The latest trouble of a worker, or of its connection."""
         self._held_by_dead: dict[JobId, None] = {}
+        self._recovered_leaf: dict[str, int] = {}
+        """The last leaf that each leader has read when it was started anew."""
         self._leader_died_at: dict[str, float] = {}
         self._kept_bytes: dict[str, Counter[ConnId]] = {}
         """Of the submits that each leader has committed in this life, by their connections."""
@@ -276,10 +278,13 @@ class Checker:
     def leader_recovers(
         self, leader: Leader, leaves: Sequence[tuple[int, float, Sequence[LeaderKeep]]], performed_leaf: int
     ) -> None:
-        """Steps that were kept and never performed count as well: they are what the new leader goes on from."""
+        """Steps that were kept and never performed count as well: they are what the new leader goes on from. Each
+        counts once, also if that leader dies before it has performed anything."""
+        counted = max(performed_leaf, self._recovered_leaf.get(leader.name, 0))
         for number, _, records in leaves:
-            if number > performed_leaf:
+            if number > counted:
                 self.open_again(leader, self.opened(leader, records))
+                self._recovered_leaf[leader.name] = number
 
     def result_sent(self, leader: Leader, job: JobId, result: bytes) -> None:
         known = self._results.setdefault((leader.name, job), result)
