@@ -286,10 +286,11 @@ async def accept(
         raise ConfigError(f"{port} is no port", "choose one from 1 to 65535, or 0 for any free one")
     try:
         if tls is None:
-            return await loop.create_server(new_protocol, host, port, backlog=1024)
-        return await loop.create_server(
-            new_protocol, host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=HELLO_DEADLINE_S
-        )
+            server = await loop.create_server(new_protocol, host, port, backlog=1024)
+        else:
+            server = await loop.create_server(
+                new_protocol, host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=HELLO_DEADLINE_S
+            )
     except ValueError as error:  # a name that no encoding of host names can hold
         raise ConfigError(f"cannot listen on {Address(host, port)}: {error}") from None
     except OSError as error:
@@ -298,6 +299,10 @@ async def accept(
                 f"port {port} on {host} is taken by another process", "choose another port, or 0 for any free one"
             ) from None
         raise ConfigError(f"cannot listen on {Address(host, port)}: {error.strerror or error}") from None
+    from wakugumi.adapters.shortage import watch_descriptors  # Those who only dial do without it.
+
+    watch_descriptors(server)
+    return server
 
 
 async def dial(address: Address, owner: Owner) -> Link:
