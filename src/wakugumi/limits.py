@@ -116,6 +116,17 @@ SLOTS_STUCK_S: Final = 10.0
 LOOK_AHEAD_MAX: Final = 64
 """Jobs of one client and subject that are looked at, if the first of them cannot be given to those that have credit."""
 
+# Memory where it is limited
+PROCESS_BYTES: Final = 96 * MIB
+"""Memory of a leader before its first job, with what HTTP and some hundred connections take."""
+ADDRESS_SPACE_MIN_BYTES: Final = 512 * MIB
+"""Address space of a leader before its first job: libraries, and some 70 MiB for each of its threads. With less it
+would end as soon as it starts another one."""
+MEMORY_ROOM_MIN_BYTES: Final = 16 * MIB
+"""What a leader counts on whatever the limit: with less it would refuse nearly everything."""
+QUEUED_JOB_BYTES: Final = 512
+"""Memory of a queued job beside its request."""
+
 # The leader's queue (SPEC L9)
 QUEUE_JOBS_MAX: Final = 1_000_000
 """Queued jobs a leader accepts before it says full: some 500 bytes each beside the payload."""

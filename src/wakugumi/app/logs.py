@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+from contextlib import suppress
 from typing import Any, Final
 
 from wakugumi.app import config
@@ -19,6 +21,9 @@ def start(level: str | None = None, as_json: bool | None = None, *, quiet: bool 
     if quiet and not config.LOG_LEVEL.is_said(level):
         wanted = "warning"
     logging.basicConfig(level=wanted.upper(), handlers=[handler], force=True)
+    if not quiet and not faulthandler.is_enabled():
+        with suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file, or none at all
+            faulthandler.enable()  # A crash inside a library, such as for want of memory, says at least where it was.
 
 
 class _Stderr(logging.Handler):

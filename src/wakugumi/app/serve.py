@@ -19,6 +19,7 @@ from cyclopts import Parameter
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.linux import raise_open_files
 from wakugumi.adapters.loop import run
+from wakugumi.adapters.memory import memory_room
 from wakugumi.adapters.net import Address, check_binding, is_loopback
 from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
@@ -30,11 +31,12 @@ from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import one, say
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
+from wakugumi.core.budget import Budget, budget_of
 from wakugumi.core.names import check_exec_name
 from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits import DRAIN_DEADLINE_S
-from wakugumi.roles.leader import HTTP, HttpSettings, Leader
+from wakugumi.limits import DRAIN_DEADLINE_S, MIB
+from wakugumi.roles.leader import HTTP, WHOLE, HttpSettings, Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
 
@@ -336,16 +338,30 @@ async def _drain(leader: Leader, stops: Stops, tasks: Tasks) -> None:
 
 
 async def _new_leader(state: Path | NoJournal, policies: Policies, blobs: LeaderBlobs, http: HttpSettings) -> Leader:
+    budget = _budget()
     if isinstance(state, NoJournal):
         log.info("%s: no journal, and what is queued is gone with this process", state.why)
-        return Leader(policies=policies, blobs=blobs, http=http)
+        return Leader(policies=policies, blobs=blobs, http=http, budget=budget)
     journal = Journal.open(state)
     log.info("journal in %s: accepted jobs outlive this process", state)
     try:
-        return Leader(journal, policies=policies, blobs=blobs, http=http)
+        return Leader(journal, policies=policies, blobs=blobs, http=http, budget=budget)
     except BaseException:
         await journal.close()
         raise
+
+
+def _budget() -> Budget:
+    """What the leader may hold in memory. Raises ConfigError."""
+    room = memory_room()
+    if room is None:
+        return WHOLE
+    budget = budget_of(room.room_bytes)
+    if budget != WHOLE:
+        text = "memory: at most %d MiB by %s, so at most %d jobs are queued and %d MiB of results wait"
+        results = budget.undelivered_bytes // MIB
+        log.info(text, room.limit_bytes // MIB, room.limit, budget.queue_jobs, results)
+    return budget
 
 
 class Stops:

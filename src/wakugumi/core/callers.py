@@ -33,6 +33,8 @@ class Callers:
         self.doors: dict[ConnId, Door] = {}
         self.delivery = Delivery()
         self.dead = Dead()
+        self.undelivered_bytes_max = UNDELIVERED_BYTES_MAX
+        """Less where memory is limited."""
 
     # They come and go.
 
@@ -193,7 +195,8 @@ class Callers:
 
     def is_swamped(self) -> bool:
         """So many results wait to be fetched that no more may come."""
-        return self.delivery.undelivered_bytes >= UNDELIVERED_BYTES_MAX
+        waiting = self.delivery.undelivered_bytes
+        return waiting >= UNDELIVERED_BYTES_MAX or waiting >= self.undelivered_bytes_max
 
     def sweep(self, now: float) -> None:
         """Forget results whose time has come."""

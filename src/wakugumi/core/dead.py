@@ -31,6 +31,8 @@ class Dead:
     def __init__(self) -> None:
         self.letters: dict[JobId, Job] = {}
         self.bytes = 0
+        self.bytes_max = DEAD_BYTES_MAX
+        """Less where memory is limited."""
 
     def __contains__(self, job: Job) -> bool:
         return self.letters.get(job.id) is job
@@ -45,7 +47,7 @@ class Dead:
 
     def too_many(self) -> Job | None:
         """The oldest, if it has to go."""
-        if len(self.letters) > DEAD_MAX or self.bytes > DEAD_BYTES_MAX:
+        if len(self.letters) > DEAD_MAX or self.bytes > self.bytes_max:
             return next(iter(self.letters.values()))
         return None
 

@@ -43,6 +43,8 @@ class Delivery:
         self.undelivered_bytes = 0
         self._kept: deque[tuple[float, Job]] = deque()
         self.kept_bytes = 0
+        self.kept_bytes_max = KEPT_BYTES_MAX
+        """Less where memory is limited."""
 
     def finished(self, job: Job) -> None:
         self.undelivered[job.id] = job
@@ -68,7 +70,8 @@ class Delivery:
 
     def too_much(self) -> bool:
         """More delivered results are kept than may be."""
-        return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > KEPT_BYTES_MAX
+        size = self.kept_bytes
+        return len(self._kept) > KEPT_RESULTS_MAX or size > KEPT_BYTES_MAX or size > self.kept_bytes_max
 
     def forget_kept(self) -> tuple[float, Job]:
         """The oldest delivered result must go; with it comes until when it was to be kept."""

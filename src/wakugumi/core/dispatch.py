@@ -18,6 +18,7 @@ import msgspec
 from wakugumi.core import events as ev
 from wakugumi.core import explain, overview
 from wakugumi.core.broadcast import Part, list_of, own_subject, owner_of, part_id
+from wakugumi.core.budget import Budget
 from wakugumi.core.callers import Callers
 from wakugumi.core.claims import Claim, Claims
 from wakugumi.core.course import EXIT, PROGRAM_ENDS, Course, retries_used
@@ -184,6 +185,12 @@ class Dispatch:
         assert self.durable
         assert not self.jobs
         recover(self, leaves, now)
+
+    def bound_by(self, budget: Budget) -> None:
+        """Memory is limited: results take no more than this. What is queued was bounded when the leader was made."""
+        self.callers.undelivered_bytes_max = budget.undelivered_bytes
+        self.callers.delivery.kept_bytes_max = budget.kept_bytes
+        self.callers.dead.bytes_max = budget.dead_bytes
 
     # The four doors.
 

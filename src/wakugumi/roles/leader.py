@@ -26,6 +26,7 @@ from wakugumi.adapters.net import adopt, bound_port, listen
 from wakugumi.adapters.visit import PageAt
 from wakugumi.adapters.web import Door, page_routes
 from wakugumi.core import events as ev
+from wakugumi.core.budget import Budget
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.job import ConnId, JobId, WorkerId
@@ -44,9 +45,6 @@ from wakugumi.limits import (
     HTTP_CLIENT_CAP,
     HTTP_RECEIVED_MAX,
     JOURNAL_QUEUE_BYTES_MAX,
-    PAYLOAD_MEMORY_BYTES,
-    QUEUE_BYTES_MAX,
-    QUEUE_JOBS_MAX,
     ROUTES_REMEMBERED_MAX,
 )
 from wakugumi.roles.caches import Caches
@@ -86,6 +84,8 @@ class HttpSettings(NamedTuple):
 
 
 HTTP: Final = HttpSettings()
+WHOLE: Final = Budget()
+"""Memory is not limited."""
 
 
 class Leader:
@@ -96,9 +96,10 @@ class Leader:
         journal: Journal | None = None,
         *,
         policies: Policies = EVERYWHERE,
-        queue_jobs_max: int = QUEUE_JOBS_MAX,
+        queue_jobs_max: int | None = None,
         queue_bytes_max: int | None = None,
-        payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
+        payload_memory_bytes: int | None = None,
+        budget: Budget = WHOLE,
         hello_deadline_s: float = HELLO_DEADLINE_S,
         blobs: LeaderBlobs | None = None,
         http: HttpSettings = HTTP,
@@ -106,7 +107,11 @@ class Leader:
         """With a journal it goes on where the last leader ended that had it. Raises ConfigError if that cannot be."""
         loop = asyncio.get_running_loop()
         if queue_bytes_max is None:
-            queue_bytes_max = QUEUE_BYTES_MAX if journal is None else JOURNAL_QUEUE_BYTES_MAX
+            queue_bytes_max = budget.queue_bytes if journal is None else JOURNAL_QUEUE_BYTES_MAX
+        if queue_jobs_max is None:
+            queue_jobs_max = budget.queue_jobs
+        if payload_memory_bytes is None:
+            payload_memory_bytes = budget.payload_bytes
         machine = Dispatch(
             random.random,
             now=loop.time(),
@@ -118,6 +123,7 @@ class Leader:
             holders=self._holders_of,
             why_not_simple=why_not_simple,
         )
+        machine.bound_by(budget)
         self._journal = journal
         self._roster = machine.roster
         self.knows = machine.knows

@@ -1,0 +1,44 @@
+"""What may a leader hold in memory where memory is limited? Shares of the room that it has, none above its usual bound.
+
+Without such bounds a leader under `ulimit -v` or in a small container would take jobs until the system ends it, in the
+midst of anything. With them it says that it is full.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wakugumi.limits import (
+    DEAD_BYTES_MAX,
+    KEPT_BYTES_MAX,
+    PAYLOAD_MEMORY_BYTES,
+    QUEUE_BYTES_MAX,
+    QUEUE_JOBS_MAX,
+    QUEUED_JOB_BYTES,
+    UNDELIVERED_BYTES_MAX,
+)
+
+
+class Budget(NamedTuple):
+    """Bounds of what a leader holds."""
+
+    queue_jobs: int = QUEUE_JOBS_MAX
+    queue_bytes: int = QUEUE_BYTES_MAX
+    """Requests of a leader without a journal."""
+    payload_bytes: int = PAYLOAD_MEMORY_BYTES
+    """Requests of a leader with a journal, which has the others on its disk."""
+    undelivered_bytes: int = UNDELIVERED_BYTES_MAX
+    kept_bytes: int = KEPT_BYTES_MAX
+    dead_bytes: int = DEAD_BYTES_MAX
+
+
+def budget_of(room_bytes: int) -> Budget:
+    """Its shares add up to seven eighths: the rest is for what is on its way."""
+    return Budget(
+        queue_jobs=min(QUEUE_JOBS_MAX, room_bytes // 4 // QUEUED_JOB_BYTES),
+        queue_bytes=min(QUEUE_BYTES_MAX, room_bytes // 4),
+        payload_bytes=min(PAYLOAD_MEMORY_BYTES, room_bytes // 4),
+        undelivered_bytes=min(UNDELIVERED_BYTES_MAX, room_bytes // 4),
+        kept_bytes=min(KEPT_BYTES_MAX, room_bytes // 16),
+        dead_bytes=min(DEAD_BYTES_MAX, room_bytes // 16),
+    )
