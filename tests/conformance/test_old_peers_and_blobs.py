@@ -18,6 +18,7 @@ from tests.roles.a_leader import OwnPeer, Running, a_leader
 from wakugumi.adapters.blobs import ref_of_bytes
 from wakugumi.adapters.places import FolderPlace
 from wakugumi.core.job import JobId
+from wakugumi.roles import egress
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -291,3 +292,45 @@ async def test_an_odd_result_with_blobs_is_a_failure_to_an_old_client(leader: Ru
         found, result = await client.result()
         assert (found, result["Status"], result["Reason"]) == (job, "FAILED", "bad-result")
         await leader.serves()
+
+
+@pytest.mark.spec("L3", "L4")
+async def test_a_job_that_an_unforeseen_failure_keeps_from_an_old_worker_goes_to_another(
+    leader: Running, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with own_client(leader) as client:
+        async with OldWorker(leader.port) as worker:
+            await worker.hello(credit=1)
+            with monkeypatch.context() as patch:
+                patch.setattr(egress, "_read_all", fails)
+                job = await submitted(client, [{"Name": "in", **put(place, SMALL)}])
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await worker.reader.read() == b"", "the connection ends, and with it the assignment"
+        async with OldWorker(leader.port) as worker:
+            await worker.hello(credit=1)
+            await worker.ack(await worker.assigned())
+            assert (await result_of(client, job)).status == "OK"
+
+
+async def test_a_result_that_an_unforeseen_failure_keeps_from_an_old_client_is_sent_again(
+    leader: Running, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with own_worker(leader) as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(egress, "_read_all", fails)
+            async with OldClient(leader.port) as client:
+                await client.hello("old")
+                job = await client.submit("calcA")
+                await worker.expect(fr.ASSIGN_JOB)
+                await worker.ack(job, ArchiveBlob=put(place, SMALL))
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await client.reader.read() == b"", "the connection ends"
+        async with OldClient(leader.port) as client:
+            await client.hello("old")
+            assert (await client.receive()).corr_id == job

@@ -857,3 +857,21 @@ async def test_a_signal_drains_the_process_and_it_ends_well(
 @pytest.fixture(autouse=True)
 def every_word(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+
+
+async def test_a_worker_dials_again_after_a_failure_that_nobody_foresaw(
+    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = bench.worker(leader.address)
+    link: Any = worker.station.link
+    dial, failures = link._dial, [RecursionError("nobody thought of this")]
+
+    async def fails_once(owner: object) -> object:
+        if failures:
+            raise failures.pop()
+        return await dial(owner)
+
+    link._dial = fails_once
+    await (await leader.connection()).expect(HELLO_WORKER)
+    assert not failures
+    assert "task worker's connection failed, and goes on in 0.5 s" in caplog.messages

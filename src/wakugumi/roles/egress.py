@@ -52,7 +52,7 @@ class Egress:
         payload = effect.payload if peer.zstd else _plain(effect.payload)
         if not peer.blobs and ms.job_has_blobs(_plain(payload)):
             name = f"a job for an old worker: {show_job_id(effect.job)}"
-            self._tasks.start(self._inline_job(peer, effect), name=name)
+            self._tasks.start(peer.do(name, self._inline_job(peer, effect)), name=name)
             return
         _send_job(peer, effect, payload)
 
@@ -94,7 +94,7 @@ class Egress:
             result = _plain(result)
         if not peer.blobs and ms.result_has_blobs(_plain(result)):
             name = f"a result for an old client: {show_job_id(job)}"
-            self._tasks.start(self._inline_result(peer, job, _plain(result)), name=name)
+            self._tasks.start(peer.do(name, self._inline_result(peer, job, _plain(result))), name=name)
             return
         self._send_result(peer, job, result)
 

@@ -7,8 +7,8 @@ Nobody until its hello, then a client or a worker. Frames become events of `disp
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -131,9 +131,17 @@ class Peer:
         """A bug of ours kept us from doing this for it. Others are not to suffer: the connection ends, and with that it
         is as if it was never sent. A worker's job goes to another, and a client asks for its result again."""
         level = logging.ERROR if self.link.is_open else logging.DEBUG  # Once, though more may be on its way to it.
-        log.log(level, "%s is not done for %s", type(effect).__name__, self.link.peer, exc_info=error)
+        what = effect if isinstance(effect, str) else type(effect).__name__
+        log.log(level, "%s is not done for %s", what, self.link.peer, exc_info=error)
         self.link.close("a bug of the leader's")
         self.link.abort()
+
+    async def do(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+        """Something for it that takes its time. It is done, or fails as above."""
+        try:
+            await work
+        except Exception as error:
+            self.fail(what, error)
 
     # Nobody becomes somebody (SPEC F5).
 
