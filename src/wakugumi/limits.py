@@ -351,8 +351,10 @@ TOP_ROWS_DEFAULT: Final = 50
 """Rows of each kind that `top` asks for: as many as a tall terminal shows."""
 FAILURES_KEPT_MAX: Final = 20
 """The latest jobs that failed, which `top` names: more would be a log."""
-CANCELLED_AT_ONCE_MAX: Final = 50_000
-"""Jobs that one question cancels: a quarter of a second, in which nobody else is served."""
+CANCELLED_AT_ONCE_MAX: Final = 10_000
+"""Jobs that one question cancels: a twentieth of a second, in which nobody else is served."""
+JOBS_LOOKED_AT_MAX: Final = 100_000
+"""Jobs that are looked at, the newest first, for a question after those of one state: as long as 10 000 cancels."""
 LIST_ROWS_MAX: Final = 1_000
 """Rows of one answer: a million jobs do not fit a frame, and nobody reads them."""
 

@@ -25,7 +25,7 @@ from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core import questions as qu
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, PeerError, Refused
-from wakugumi.limits import LIST_ROWS_DEFAULT, LIST_ROWS_MAX
+from wakugumi.limits import JOBS_LOOKED_AT_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX
 from wakugumi.roles.result import Result
 
 IDS_AT_ONCE: Final = 10_000
@@ -366,7 +366,10 @@ def _how_durable(answer: qu.StatusAnswer) -> str:
 def _show_newest_jobs(answer: qu.JobsAnswer) -> None:
     _show_jobs(answer.jobs)
     if answer.total > len(answer.jobs):
-        say(f"the newest {len(answer.jobs)} of {one(answer.total, 'job')}: --limit shows more")
+        least = "at least " if answer.at_least else ""
+        say(f"the newest {len(answer.jobs)} of {least}{one(answer.total, 'job')}: --limit shows more")
+    elif answer.at_least:
+        say(f"only the newest {JOBS_LOOKED_AT_MAX:,} jobs were looked at. hint: choose with --client or --pattern")
 
 
 def _show_jobs(rows: list[qu.JobRow]) -> None:

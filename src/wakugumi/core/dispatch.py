@@ -27,6 +27,7 @@ from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.holds import Holds
 from wakugumi.core.job import DONE, ClientId, Fate, JobId, Verdict, parse_job_id
+from wakugumi.core.jobs import Jobs
 from wakugumi.core.nearness import Holders, nobody
 from wakugumi.core.not_started import NotStarted, never_began
 from wakugumi.core.outbox import Outbox
@@ -101,7 +102,7 @@ class Dispatch:
         self._awake_at = now
         self._holds = holds = Holds()
         self._claims = Claims(holds)
-        self.jobs: dict[JobId, Job] = {}
+        self.jobs = Jobs()
         self.roster = Roster(*policies.rankings)
         self.roster.now = now
         self.lanes = Lanes(self.roster, policies, holders)
@@ -236,6 +237,7 @@ class Dispatch:
         self.lanes.check()
         self._claims.check()
         self.callers.check()
+        self.jobs.check()
         self.course.check()
         self.not_started.check()
         self._holds.check(self.jobs.values(), self.callers.dead, self._claims.blobs())
@@ -566,6 +568,7 @@ class Dispatch:
 
     def _cancel_all(self, question: AskCancel, now: float) -> CancelAnswer:
         unknown: list[str] = []
+        wanted = explain.parse_wanted(question.pattern)
         if question.jobs:
             named: dict[JobId, Job] = {}
             for text in question.jobs:
@@ -577,20 +580,20 @@ class Dispatch:
                     unknown.append(text)
                 else:
                     named[job.id] = job
-            found = list(named.values())
+            matching = [job for job in named.values() if explain.is_wanted(job, question.client, wanted)]
         elif question.client or question.pattern:
             goes = self.callers.is_forgettable
-            found = [job for job in self.jobs.values() if job.state is not DONE or (question.forget and goes(job))]
+            found = self.jobs.oldest_first(question.client, wanted)
+            matching = [job for job in found if job.state is not DONE or (question.forget and goes(job))]
         else:
             raise Refused("bad-request", "say which jobs: ids, a client, or a pattern")
-        matching = explain.chosen(found, question.client, question.pattern)
         open_jobs = [job for job in matching if job.state is not DONE]
         todo = matching if question.forget else open_jobs
-        found = todo[:CANCELLED_AT_ONCE_MAX]
-        cancelled = sum(self.course.cancel(job, now) for job in found)
-        forgotten = sum(self.callers.forget(job, now) for job in found) if question.forget else 0
-        finished = len(found) - cancelled if question.forget else len(matching) - len(open_jobs)
-        return CancelAnswer(cancelled, finished, unknown, forgotten, len(todo) - len(found))
+        done = todo[:CANCELLED_AT_ONCE_MAX]
+        cancelled = sum(self.course.cancel(job, now) for job in done)
+        forgotten = sum(self.callers.forget(job, now) for job in done) if question.forget else 0
+        finished = len(done) - cancelled if question.forget else len(matching) - len(open_jobs)
+        return CancelAnswer(cancelled, finished, unknown, forgotten, len(todo) - len(done))
 
     def _settle_dead(self, question: AskRequeue | AskDrop, now: float) -> DeadDoneAnswer:
         letters, unknown = explain.letters(self, question.jobs, question.pattern, question.reason)

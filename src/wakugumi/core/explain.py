@@ -5,7 +5,7 @@ Nothing here changes anything. Each reason is a sentence for a person, the decis
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -48,10 +48,10 @@ from wakugumi.core.questions import (
 )
 from wakugumi.core.queues import Client, Job, Lane
 from wakugumi.core.roster import Worker, can_run, has_room, members_of
-from wakugumi.core.subject import SubjectError, matches, parse_pattern
+from wakugumi.core.subject import Pattern, SubjectError, matches, parse_pattern
 from wakugumi.core.wants import Wants
 from wakugumi.errors import Refused
-from wakugumi.limits import LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+from wakugumi.limits import JOBS_LOOKED_AT_MAX, LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
 if TYPE_CHECKING:
     from wakugumi.core.dispatch import Dispatch
@@ -96,29 +96,35 @@ def jobs(leader: Dispatch, question: AskJobs, now: float) -> JobsAnswer:
     if not (question.state or question.client or question.pattern):
         newest = list(islice(reversed(leader.jobs.values()), limit))
         return JobsAnswer([job_row(job, now) for job in reversed(newest)], len(leader.jobs))
-    found = chosen(leader.jobs.values(), question.client, question.pattern)
-    if question.state in {"ok", "failed"}:
-        ok = question.state == "ok"
-        found = [job for job in found if job.state is DONE and job.ok is ok]
-    elif question.state:
-        state = JobState(STATES.index(question.state))
-        found = [job for job in found if job.state is state]
-    return JobsAnswer([job_row(job, now) for job in found[-limit:]], len(found))
+    wanted = parse_wanted(question.pattern)
+    found = leader.jobs.newest_first(question.client, wanted)
+    if not question.state:
+        newest = list(islice(found, limit))
+        return JobsAnswer([job_row(job, now) for job in reversed(newest)], leader.jobs.count(question.client, wanted))
+    if not (question.client or question.pattern):
+        found = reversed(leader.jobs.values())
+    newest, total, looked = [], 0, 0
+    for looked, job in enumerate(found, start=1):
+        if _state(job) == question.state:
+            total += 1
+            if total <= limit:
+                newest.append(job)
+        if looked == JOBS_LOOKED_AT_MAX:
+            break
+    return JobsAnswer([job_row(job, now) for job in reversed(newest)], total, looked == JOBS_LOOKED_AT_MAX)
 
 
-def chosen(jobs: Collection[Job], client: str, pattern: str) -> list[Job]:
-    """Those of this client whose subject the pattern matches; an empty word means any. Raises Refused."""
-    if client:
-        jobs = [job for job in jobs if job.client.id == client]
-    if not pattern:
-        return list(jobs)
+def parse_wanted(pattern: str) -> Pattern | None:
+    """None for an empty word, which means any. Raises Refused."""
     try:
-        wanted = parse_pattern(pattern)
+        return parse_pattern(pattern) if pattern else None
     except SubjectError as error:
         raise Refused("bad-subject", str(error)) from None
-    # A million jobs have a few subjects: each is looked at once.
-    subjects = {subject for subject in {job.subject for job in jobs} if matches(wanted, subject)}
-    return [job for job in jobs if job.subject in subjects]
+
+
+def is_wanted(job: Job, client: str, wanted: Pattern | None) -> bool:
+    """Is it of this client, with a subject that the pattern matches? An empty word and None mean any."""
+    return (not client or job.client.id == client) and (wanted is None or matches(wanted, job.subject))
 
 
 def job_row(job: Job, now: float) -> JobRow:
@@ -219,7 +225,8 @@ def letters(leader: Dispatch, jobs: Sequence[str], pattern: str, reason: str) ->
             else:
                 named[job.id] = job
         found = list(named.values())
-    found = chosen(found, "", pattern)
+    wanted = parse_wanted(pattern)
+    found = [job for job in found if is_wanted(job, "", wanted)]
     return [job for job in found if not reason or last_outcome(job) == reason], unknown
 
 

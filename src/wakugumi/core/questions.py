@@ -295,7 +295,9 @@ class JobRow(msgspec.Struct, frozen=True):
 class JobsAnswer(msgspec.Struct, frozen=True):
     jobs: list[JobRow]
     total: int
-    """How many the filters matched, of which `jobs` are the first."""
+    """How many the filters matched, of which `jobs` are the newest."""
+    at_least: bool = False
+    """There may be more: only so many of the newest jobs are looked at for a state."""
 
 
 class StoryLine(msgspec.Struct, frozen=True):
