@@ -28,7 +28,7 @@ Said = Callable[..., tuple[int, str, str]]
 
 ROW = qu.CacheRow("data-1", 2, 15_000_000, "job.assign.>", True, "v1", 3, 2, 7200.0, 5.0, 7)
 
-NOTHING: dict[str, object] = dict.fromkeys(qu.StatusAnswer.__struct_fields__, 0)
+NOTHING: dict[str, object] = {field.name: 0 for field in msgspec.structs.fields(qu.StatusAnswer) if field.required}
 LISTS: dict[str, object] = {"subjects": [], "busiest": [], "groups": []}
 STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), qu.StatusAnswer)
 
