@@ -31,7 +31,15 @@ CONNECTION_FILES_SHARE: Final = 0.75
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 """Beyond it a peer counts as not reading: its results wait in the core, where they are counted."""
 WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB
-"""What may be queued for a peer after it stopped reading: receipts, refusals, and what was decided before we knew."""
+"""What may be queued for a peer that does not read, counted from the turn after that was noticed: receipts, refusals,
+answers. Beyond it the peer is cut off. Several times GIVEN_BYTES_MAX, so that jobs and results never reach it."""
+GIVEN_BYTES_MAX: Final = 8 * MIB
+"""Requests, or results, that one peer is given before those of before are written; the frame that passes it may still
+go. Enough to keep a line of 10 Gbit/s busy for 6 ms; more would only lie in a buffer, where nobody can give it to
+others or cancel it."""
+ALIVE_TOLD_S: Final = 3.0
+"""How often a frame that takes long to arrive counts as a sign of life of its sender: several times within
+SILENCE_MAX_S."""
 FLUSH_BYTES: Final = 16 * KIB
 """Frames that leave in one write: enough to make the call cheap, few enough that the peer begins before we are done."""
 READ_BYTES_LARGE: Final = 256 * KIB
@@ -143,7 +151,9 @@ BROADCAST_DEADLINE_S: Final = 60.0
 UNDELIVERED_BYTES_PER_CLIENT_MAX: Final = 64 * MIB
 """Results a client has not taken yet. Beyond it the client's queued jobs wait: they would only add to the heap."""
 UNDELIVERED_BYTES_MAX: Final = 1024 * MIB
-"""The same for all clients together: beyond it the leader is full, and assigns nothing until some are fetched."""
+UNDELIVERED_RESULTS_MAX: Final = 1_000_000
+"""The same for all clients together, in bytes and in number: beyond it the leader is full, and assigns nothing until
+some are fetched."""
 KEPT_RESULTS_MAX: Final = 100_000
 KEPT_BYTES_MAX: Final = 256 * MIB
 KEPT_RESULT_TTL_S: Final = 600.0

@@ -41,6 +41,7 @@ class Owner:
         self.link: Link
         self.frames: list[Frame] = []
         self.blocked: list[bool] = []
+        self.alive = 0
         self.opened = 0
         self.lost = 0
         self.refuse: int | None = None
@@ -56,6 +57,10 @@ class Owner:
         if frame.type == self.refuse:
             raise PeerError("that was one too many")
         self.frames.append(frame)
+        self._news.set()
+
+    def on_alive(self, _link: Link) -> None:
+        self.alive += 1
         self._news.set()
 
     def on_blocked(self, _link: Link, blocked: bool) -> None:
@@ -205,6 +210,57 @@ async def test_a_peer_that_asks_on_without_reading_is_cut_off() -> None:
             owner.link.send(bytes(MIB))
             await asyncio.sleep(0)
         await owner.until(lambda: owner.lost)
+
+
+@pytest.mark.spec("L9")
+async def test_a_peer_that_reads_gets_all_that_it_is_sent_in_one_turn() -> None:
+    piece, count = bytes(MIB), 100
+    async with pair() as (owner, peer):
+        for _ in range(count):
+            owner.link.send(piece)
+        told: list[str] = []
+        owner.link.when_written(lambda: told.append("written"))
+        assert owner.link.is_blocked
+        assert told == []
+        for _ in range(count):
+            assert await peer.read(len(piece)) == piece
+        await owner.until(lambda: owner.blocked == [True, False])
+        assert told == ["written"]
+        assert owner.link.is_open
+        owner.link.when_written(lambda: told.append("again"))
+        assert told == ["written", "again"], "nothing is in the way, so it is told at once"
+
+
+@pytest.mark.spec("L9")
+async def test_who_is_cut_off_costs_one_line_and_nothing_that_is_sent_later(caplog: pytest.LogCaptureFixture) -> None:
+    async with pair() as (owner, _peer):
+        await _block(owner)
+        await asyncio.sleep(0)
+        told: list[str] = []
+        owner.link.when_written(lambda: told.append("written"))
+        for _ in range(2 * WRITE_BACKLOG_BYTES_MAX // MIB):
+            owner.link.send(bytes(MIB))
+        await owner.until(lambda: owner.lost)
+        owner.link.when_written(lambda: told.append("written"))
+        assert told == [], "it never was"
+        assert [record.getMessage().startswith("cutting off") for record in caplog.records] == [True]
+
+
+@pytest.mark.spec("L3")
+async def test_bytes_of_a_frame_that_takes_long_are_a_sign_of_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = encode(fr.ACK_JOB, payload=bytes(1_000))
+    async with pair() as (owner, peer):
+        await peer.send(data[:100])
+        await owner.until(lambda: owner.alive == 1)
+        await peer.send(data[100:200])
+        await peer.send(data[200:] + data[:100])
+        await owner.until(lambda: owner.frames)
+        assert owner.alive == 1, "not for every read"
+        monkeypatch.setattr(net, "ALIVE_TOLD_S", 0.0)
+        await peer.send(data[100:200])
+        await owner.until(lambda: owner.alive == 2)
 
 
 async def test_a_blocked_peer_that_is_closed_is_cut_off() -> None:

@@ -260,6 +260,8 @@ class World:
                     self.hear(self.journal.load(effect.leaf, effect.jobs))
                 else:
                     self.loads.append(effect)
+            elif isinstance(effect, ev.TellWhenWritten):
+                self.ends[effect.conn].is_told_when_written()
             elif not isinstance(effect, ev.SendHeartbeat):
                 end = self.ends[effect.conn]
                 end.inbox.append(effect)
@@ -279,6 +281,9 @@ class _End:
         self.heartbeats = heartbeats
         self.alive = True
         self.inbox: deque[LeaderDo] = deque()
+        self.slow = False
+        """What it is sent is not written at once."""
+        self.unwritten = 0
 
     def takes(self, kind: type[E]) -> E:
         """The next thing it was sent, which is of this kind."""
@@ -306,6 +311,17 @@ class _End:
 
     def unblocks(self) -> None:
         self.world.hear(ev.Unblocked(self.conn))
+
+    def is_told_when_written(self) -> None:
+        self.unwritten += 1
+        if not self.slow:
+            self.is_written()
+
+    def is_written(self) -> None:
+        """What the leader asked about has left."""
+        assert self.unwritten, f"nobody asks when {self} is written"
+        self.unwritten -= 1
+        self.world.hear(ev.Written(self.conn))
 
 
 class ClientEnd(_End):

@@ -299,7 +299,7 @@ def test_not_more_results_are_kept_than_may_be(world: World, monkeypatch: pytest
 
 @pytest.mark.spec("L6")
 def test_not_more_bytes_of_results_are_kept_than_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_module, "KEPT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(delivery_module, "KEPT_BYTES_MAX", 2 * 448 + 1_000)
     worker, desk = world.worker("w"), world.client()
     small = run(desk, worker, output=bytes(300))
     desk.gets_result(small, bytes(300))
@@ -415,7 +415,9 @@ def test_results_that_nobody_fetches_hold_everyone_back_in_the_end(
     monkeypatch.setattr("wakugumi.core.callers.UNDELIVERED_BYTES_MAX", 0)
     worker.credit(1)
     worker.gets_nothing()
-    assert "nothing is assigned while 0 bytes of results wait to be fetched by their clients" in world.reasons(waiting)
+    assert "nothing is assigned while 0 results of 0 bytes wait to be fetched by their clients" in world.reasons(
+        waiting
+    )
     monkeypatch.undo()
     world.wait(SWEEP_S)
     worker.gets(waiting)

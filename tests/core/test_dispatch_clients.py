@@ -415,7 +415,7 @@ def test_what_a_client_left_behind_that_will_not_come_back_is_removed_but_for_a_
     worker.credit(1)
     running = jobs[1]
     worker.gets(running)
-    assert world.status().busiest[0] == ClientRow("gone", False, 100, 1, 6, 70)
+    assert world.status().busiest[0] == ClientRow("gone", False, 100, 1, 6, 448 + 70)
     assert world.ask(AskCancel(client="gone", forget=True)) == CancelAnswer(3, 1, [], 4, 2)
     assert world.ask(AskCancel(client="gone", forget=True)) == CancelAnswer(2, 0, [], 2, 0)
     worker.gets_cancel(running)

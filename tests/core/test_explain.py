@@ -173,7 +173,7 @@ def test_its_client_has_not_taken_its_results(world: World, monkeypatch: pytest.
     desk.gets_result(done, bytes(1_000))
     (job,) = desk.submits(1)
     (reason,) = world.reasons(job)
-    assert reason.startswith("client desk has not taken 1064 bytes of results")
+    assert reason.startswith("client desk has not taken 1512 bytes of results")
 
 
 def test_it_stands_behind_others(world: World) -> None:
@@ -425,7 +425,7 @@ def test_the_status_counts_everything(world: World, busy: dict[str, JobId]) -> N
             SubjectRow("job.assign.calc.2", 0, 1),
         ],
         busiest=[
-            ClientRow("desk", True, 100, 1, 4, 140),
+            ClientRow("desk", True, 100, 1, 4, 2 * 448 + 140),
             ClientRow("other", True, 100, 0, 1, 0),
             ClientRow("away", False, 100, 1, 1, 0),
         ],

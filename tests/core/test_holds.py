@@ -79,7 +79,7 @@ def delivered(world: World, *blobs: str, output: bytes = b"output") -> JobId:
 
 @pytest.mark.spec("C5", "L9")
 def test_a_delivered_results_blobs_stay_their_time_though_it_is_pushed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 300)
+    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 448 + 300)
     with a_world() as world:
         first = delivered(world, ARCHIVE)
         world.wait(KEPT_RESULT_TTL_S / 2)
@@ -97,7 +97,7 @@ def test_a_delivered_results_blobs_stay_their_time_though_it_is_pushed_out(monke
 def test_blobs_of_results_that_were_pushed_out_are_bounded_and_the_oldest_go_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 100)
+    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 448 + 100)
     monkeypatch.setattr("wakugumi.core.holds.KEPT_RESULTS_MAX", 2)
     with a_world() as world:
         for blob in (ARCHIVE, OTHER, INPUT, ARCHIVE, ARCHIVE):
@@ -109,7 +109,7 @@ def test_blobs_of_results_that_were_pushed_out_are_bounded_and_the_oldest_go_fir
 
 
 def test_blobs_of_results_that_were_pushed_out_go_when_the_disk_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 100)
+    monkeypatch.setattr("wakugumi.core.delivery.KEPT_BYTES_MAX", 448 + 100)
     with a_world() as world:
         delivered(world, ARCHIVE)
         delivered(world, OTHER)

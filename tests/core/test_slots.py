@@ -55,7 +55,9 @@ from wakugumi.core.slots_events import (
     StartProgram,
     StopAsked,
     Stopped,
+    TellWhenWritten,
     Welcomed,
+    Written,
 )
 from wakugumi.limits import (
     CREDIT_HELD_MAX_S,
@@ -106,6 +108,8 @@ class Script:
         self.now = 1_000.0
         self.looks: list[SlotsDo] = []
         self.told: list[SlotsDo] = []
+        self.slow = False
+        """What is said to the leader is not written at once."""
         self.tick()
 
     def hear(self, *events: SlotsEvent) -> list[SlotsDo]:
@@ -122,7 +126,11 @@ class Script:
         self.slots.check()
         self.looks += [each for each in do if isinstance(each, MeasureCpu)]
         self.told += [each for each in do if isinstance(each, SendHeartbeat) and each.held_by]
-        return [each for each in do if not isinstance(each, MeasureCpu | HealthChanged) and each not in self.told]
+        unsaid = MeasureCpu | HealthChanged | TellWhenWritten
+        said = [each for each in do if not isinstance(each, unsaid) and each not in self.told]
+        if any(isinstance(each, TellWhenWritten) for each in do) and not self.slow:
+            said += self.hear(Written())
+        return said
 
 
 def with_own_leader(slots: int = 2) -> Script:
@@ -1071,7 +1079,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.overdrawn = False
         self.unanswered: dict[JobId, None] = {}
         self.acked: list[JobId] = []
-        self.up = self.stopped = False
+        self.up = self.stopped = self.is_full = False
         self.rests_told = self.probes = 0
 
     # What the leader and the network do.
@@ -1122,7 +1130,17 @@ class AnyOrder(RuleBasedStateMachine):
     def confirm(self) -> None:
         jobs, self.acked = self.acked, []
         self.confirmed_failures |= {each for each in jobs if self.machine.owes(each) and self.disk.get(each)}
+        if self.is_full:  # Then the leader took what it was told before as the answer to the assignment as well.
+            for each in jobs:
+                if not self.machine.has(each):
+                    self.unanswered.pop(each, None)
         self.hear(Confirmed(jobs))
+
+    @precondition(lambda self: self.is_full)
+    @rule()
+    def write(self) -> None:
+        self.is_full = False
+        self.hear(Written())
 
     @precondition(lambda self: self.up and self.offered)
     @rule(which=st.integers(0, 10))
@@ -1205,7 +1223,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.heed(self.machine.handle([event], self.now).do)
 
     def down(self) -> None:
-        self.up = self.overdrawn = False
+        self.up = self.overdrawn = self.is_full = False
         self.credit = self.rests_told = 0
         self.unanswered.clear()
         self.acked.clear()
@@ -1233,6 +1251,9 @@ class AnyOrder(RuleBasedStateMachine):
             elif isinstance(effect, SendAck | SendFailure):
                 self.unanswered.pop(effect.job, None)
                 self.acked.append(effect.job)
+                assert not self.is_full or isinstance(effect, SendFailure), "more is said than is written"
+            elif isinstance(effect, TellWhenWritten):
+                self.is_full = True
             elif isinstance(effect, SendCredit):
                 assert self.up
                 assert effect.amount > 0
@@ -1269,6 +1290,8 @@ class AnyOrder(RuleBasedStateMachine):
                 self.load()
             elif self.running:
                 self.end(ok=True, which=0, huge=False)
+            elif self.is_full:
+                self.write()
             else:
                 break
         while self.rests_told:

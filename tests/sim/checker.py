@@ -33,9 +33,11 @@ from wakugumi.core.job import DONE, ConnId, JobId, WorkerId
 from wakugumi.core.queues import Job
 from wakugumi.core.roster import members_of
 from wakugumi.errors import CODES
+from wakugumi.limits import SILENCE_MAX_S
 
 if TYPE_CHECKING:
     from tests.sim.client import Client
+    from tests.sim.net import Link, Pipe
     from tests.sim.process import Process
     from tests.sim.world import World
 
@@ -134,7 +136,7 @@ class Checker:
         """Of the submits that each leader has committed in this life, by their connections."""
         self._read: dict[Place, tuple[ConnId, int]] = {}
         """Submits that were read and not committed: from where, and their size."""
-        self._before: dict[Place, Counter[ConnId]] = {}
+        self._before: dict[Place, tuple[ConnId, Counter[ConnId]]] = {}
         """What the leader had committed when a submit was read that has no receipt yet."""
         self._turned_down: Counter[tuple[str, int, int]] = Counter()
         """What each worker could not start because it was sick, by its life and by the spell."""
@@ -179,6 +181,31 @@ class Checker:
                     job, f"{client.name} hears that it is unknown, and {leader.name} was there {for_s:.1f} s before"
                 )
 
+    def cut_off(self, link: Link, pipe: Pipe) -> None:
+        """A peer was sent much while it did not read. If it did, it was given more than it was asked to take."""
+        peer, leader = link.ends
+        whom, by = (leader, peer) if pipe is link.up else (peer, leader)
+        process = self._world.process_called(whom)
+        if not (pipe.held or pipe.parted or process.paused or link.harm):
+            self.broken(None, f"{by} cuts {whom} off, which reads")
+        link.harm = "it was cut off because it did not read"
+        self.trouble(peer, link.harm)
+        tally(self.counts.faults, "peer cut off that does not read")
+
+    def silent(self, link: Link, by: str) -> None:
+        """One side hung up because it heard nothing of the other. It must have heard something, if nothing was wrong
+        with the two and what is between them: a frame that takes long to arrive is no silence."""
+        peer, leader = link.ends
+        since = self._world.clock.now - 2 * SILENCE_MAX_S
+        troubled = max(self._trouble.get(peer, (-1.0, "")), self._trouble.get(leader, (-1.0, "")))[0] >= since
+        alive = all(
+            process.alive and not process.paused and process.resumed_at < since and process.born_at < since
+            for process in map(self._world.process_called, link.ends)
+        )
+        if alive and not troubled and not link.harm and link.number in self._world.net.links:
+            whom = leader if by == peer else peer
+            self.broken(None, f"{by} takes {whom} for dead, of which it hears")
+
     def complained(self, who: str, text: str) -> None:
         if not who.startswith("leader") or "credit" in text:
             self.broken(None, f"{who} complains: {text}")
@@ -220,7 +247,7 @@ class Checker:
     def submit_read(self, leader: Leader, conn: ConnId, job: JobId, size: int) -> None:
         place = (leader.name, job)
         self._read[place] = (conn, size)
-        self._before[place] = Counter(self._kept_bytes.setdefault(leader.name, Counter()))
+        self._before[place] = conn, Counter(self._kept_bytes.setdefault(leader.name, Counter()))
 
     def kept(self, leader: Leader, records: Sequence[LeaderKeep]) -> None:
         """A step that kept these is performed next."""
@@ -230,10 +257,12 @@ class Checker:
 
     def receipts(self, leader: Leader, conn: ConnId, jobs: Sequence[JobId]) -> None:
         """No client waits for its receipt until all is on the disk that another one has sent."""
-        most = FOREIGN_WINDOWS_MAX * (self._world.ahead_bytes_max + SUBMIT_BYTES_MAX)
+        wide = self._world.wide
+        submit_bytes_max = SUBMIT_BYTES_MAX if wide is None else SUBMIT_BYTES_MAX + wide.given_bytes_max
+        most = FOREIGN_WINDOWS_MAX * (self._world.ahead_bytes_max + submit_bytes_max)
         for job in jobs:
-            before = self._before.pop((leader.name, job), None)
-            if before is None:
+            by, before = self._before.pop((leader.name, job), (None, Counter()))
+            if by != conn:  # It is the answer to a claim.
                 continue
             for other, size in self._kept_bytes[leader.name].items():
                 if other != conn and size - before[other] > most:

@@ -257,6 +257,9 @@ class Client(Process):
                     if line.lost_at is not None:
                         self.wants[JobId(frame[:16])].submitted_by = -1  # It goes nowhere.
                     self._send(conn, self._submitted(frame))
+            case ev.TellWhenWritten(conn):
+                if (line := self.lines.get(conn)) is not None and line.link is not None:
+                    line.link.up.when_written(line.is_written)
             case ev.Deliver(results):
                 for result in results:
                     self._delivered(result.job, result.payload)
@@ -288,8 +291,10 @@ class Client(Process):
             case ev.Dial(conn, no, cap):
                 line = self.lines[conn] = Line(self, conn, no, cap)
                 self.world.net.dial(self.name, line, line.leader)
-            case ev.HangUp(conn):
+            case ev.HangUp(conn, why):
                 if (line := self.lines.get(conn)) is not None:
+                    if "silent for" in why and line.link is not None:
+                        self.world.checker.silent(line.link, self.name)
                     line.hang_up()
             case ev.Ready(_, conn, old):
                 if (line := self.lines.get(conn)) is not None:
@@ -470,6 +475,15 @@ class Line:
         if self._lives() and not self.deaf:
             self._note(message)
             self.client.post(message)
+
+    def on_alive(self) -> None:
+        if self._lives() and not self.deaf:
+            self.heard_at = self.client.clock.now
+            self.client.post(ev.Heard(self.conn))
+
+    def is_written(self) -> None:
+        if self._lives():
+            self.client.post(ev.Written(self.conn))
 
     def on_blocked(self, blocked: bool) -> None:
         if self._lives():

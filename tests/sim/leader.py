@@ -74,6 +74,7 @@ class Leader(Process):
             ev.SendCancel: _send_cancel,
             ev.SendRested: _send_rested,
             ev.SendHeartbeat: _send_heartbeat,
+            ev.TellWhenWritten: _tell_when_written,
             ev.PauseReading: _pause_reading,
             ev.ResumeReading: _resume_reading,
             ev.Complain: _complain,
@@ -244,6 +245,9 @@ class Peer:
         else:
             self._read(message)
 
+    def on_alive(self) -> None:
+        self._post(ev.Heard(self.conn))
+
     def on_blocked(self, blocked: bool) -> None:
         self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
 
@@ -367,6 +371,10 @@ def _send_heartbeat(peer: Peer, _effect: ev.SendHeartbeat) -> None:
     peer.send(sev.Heard() if peer.is_worker else fev.Heard(peer.their_conn))
 
 
+def _tell_when_written(peer: Peer, _effect: ev.TellWhenWritten) -> None:
+    peer.link.down.when_written(lambda: peer._post(ev.Written(peer.conn)))
+
+
 def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:
     if not peer.paused:
         peer.paused = True
@@ -383,5 +391,7 @@ def _complain(peer: Peer, effect: ev.Complain) -> None:
     peer.leader.world.checker.complained(peer.leader.name, effect.text)
 
 
-def _close(peer: Peer, _effect: ev.Close) -> None:
+def _close(peer: Peer, effect: ev.Close) -> None:
+    if effect.why.startswith("no sign of life"):
+        peer.leader.world.checker.silent(peer.link, peer.leader.name)
     peer.hang_up()

@@ -7,7 +7,11 @@ overtakes another; a pipe may stall; two processes may be parted, one way or bot
 sides hear of it at different times, or so late that silence tells them first. What a side says after its link was cut
 goes nowhere.
 
-    Wire ──► Pipe up ──► Wire      a Wire is one side's end: `on_open`, `on_message`, `on_blocked`, `on_lost`
+A pipe holds bytes. Beyond what a buffer takes its sender is *blocked*; a peer to which much is sent all the same is cut
+off, as in `adapters/net.py`, only that here every byte counts that is sent while it is blocked: so nobody is saved by
+what happens to fall into one turn. A peer that reads must never be cut off, however slowly it reads.
+
+    Wire ──► Pipe up ──► Wire      a Wire is one side's end, and hears of its link by `on_open`, `on_message`, …
          ◄── Pipe down ◄──
 """
 
@@ -16,7 +20,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+from wakugumi.core import events as lev
+from wakugumi.core import failover_events as fev
+from wakugumi.core import slots_events as sev
+from wakugumi.limits import ALIVE_TOLD_S
 
 if TYPE_CHECKING:
     from tests.sim.clock import Clock
@@ -24,9 +33,18 @@ if TYPE_CHECKING:
 CONNECT_DEADLINE_S: Final = 10.0
 KEEPALIVE_S: Final = 60.0
 """The latest at which a side notices that its link is cut, by the kernel's own probes."""
-BLOCKED_AT: Final = 24
-"""Messages under way beyond which the sender is told that its peer does not read."""
-UNBLOCKED_AT: Final = 4
+HEAD_BYTES: Final = 16
+"""Of a message beside its payload."""
+_WITH_PAYLOAD: Final = frozenset({lev.Submitted, lev.Acked, sev.Assigned, fev.Result})
+
+
+class Buffers(NamedTuple):
+    """How much one direction of a link takes."""
+
+    buffer_bytes: int
+    """Under way; beyond it the sender is told that its peer does not read, and below a quarter that it does."""
+    backlog_bytes: int
+    """Sent to a peer all the same, before it is cut off."""
 
 
 Ends: TypeAlias = tuple[str, str]
@@ -38,6 +56,7 @@ class Wire(Protocol):
 
     def on_open(self, link: Link) -> None: ...
     def on_message(self, message: object) -> None: ...
+    def on_alive(self) -> None: ...
     def on_blocked(self, blocked: bool) -> None: ...
     def on_lost(self, why: str) -> None: ...
 
@@ -63,11 +82,17 @@ class Pipe:
     """One direction of a link."""
 
     __slots__ = (
+        "_backlog",
+        "_began_at",
         "_clock",
         "_due",
         "_last_at",
+        "_link",
         "_net",
+        "_when_written",
         "blocked",
+        "bytes",
+        "bytes_per_s",
         "closed",
         "held",
         "parted",
@@ -76,12 +101,22 @@ class Pipe:
         "under_way",
     )
 
-    def __init__(self, net: Net, sender: Wire, receiver: Wire) -> None:
-        self._net = net
+    def __init__(self, link: Link, sender: Wire, receiver: Wire) -> None:
+        self._link = link
+        self._net = net = link.net
         self._clock = net.clock
         self.sender = sender
         self.receiver = receiver
-        self.under_way: deque[tuple[float, object]] = deque()
+        self.under_way: deque[tuple[float, object, int]] = deque()
+        self.bytes = 0
+        """Of all that is under way."""
+        self._backlog = 0
+        """Sent since it is blocked."""
+        self._when_written: list[Callable[[], None]] = []
+        self.bytes_per_s = 0.0
+        """How fast its receiver reads; 0 for as fast as it comes."""
+        self._began_at = 0.0
+        """When the first message that is under way began to arrive."""
         self._last_at = 0.0
         self._due = False
         self.held = 0
@@ -100,12 +135,30 @@ class Pipe:
             at = self._last_at
         self._last_at = at
         under_way = self.under_way
+        if not under_way:
+            self._began_at = self._clock.now
+        sent = 0
         for message in messages:
-            under_way.append((at, message))
+            size = HEAD_BYTES + (len(message.payload) if type(message) in _WITH_PAYLOAD else 0)  # type: ignore[attr-defined]
+            under_way.append((at, message, size))
+            sent += size
+        self.bytes += sent
         self._wake()
-        if len(under_way) >= BLOCKED_AT and not self.blocked:
+        if self.blocked:
+            self._backlog += sent
+            if self._backlog > self._net.buffers.backlog_bytes:
+                self._link.cut_off(self)
+        elif self.bytes >= self._net.buffers.buffer_bytes:
             self.blocked = True
+            self._backlog = 0
             self.sender.on_blocked(True)
+
+    def when_written(self, tell: Callable[[], None]) -> None:
+        """Now, or when the peer has read enough; never, if the link ends before."""
+        if self.blocked:
+            self._when_written.append(tell)
+        elif not self.closed:
+            tell()
 
     def end(self, after_s: float, lose: bool) -> None:
         """The last of it: what is under way (or by chance only the first part of it), then the end."""
@@ -113,11 +166,12 @@ class Pipe:
             return
         self.closed = True
         self.held = 0
+        self._when_written.clear()
         if lose and self.under_way:
             for _ in range(self._net.random.randrange(len(self.under_way) + 1)):
                 self.under_way.pop()
         self._last_at = max(self._last_at, self._clock.now + after_s)
-        self.under_way.append((self._last_at, _FIN))
+        self.under_way.append((self._last_at, _FIN, 0))
         self._wake()
 
     def hold(self) -> None:
@@ -125,6 +179,7 @@ class Pipe:
 
     def release(self) -> None:
         self.held = max(0, self.held - 1)
+        self._began_at = self._clock.now
         self._wake()
 
     def part(self) -> None:
@@ -132,26 +187,44 @@ class Pipe:
 
     def join(self) -> None:
         self.parted -= 1
+        self._began_at = self._clock.now
         self._wake()
 
     def _wake(self) -> None:
         if not self._due and not self.held and not self.parted and self.under_way:
             self._due = True
-            self._clock.at(self.under_way[0][0], self._deliver)
+            at = self._arrives_at()
+            if self.bytes_per_s:
+                at = min(at, self._clock.now + ALIVE_TOLD_S)
+            self._clock.at(at, self._deliver)
+
+    def _arrives_at(self) -> float:
+        """When the first of what is under way is there as a whole."""
+        at, _, size = self.under_way[0]
+        return max(at, self._began_at + size / self.bytes_per_s) if self.bytes_per_s else at
 
     def _deliver(self) -> None:
         self._due = False
         now, under_way = self._clock.now, self.under_way
-        while under_way and under_way[0][0] <= now and not self.held and not self.parted:
-            message = under_way.popleft()[1]
+        while under_way and not self.held and not self.parted:
+            if self._arrives_at() > now:
+                if self.bytes_per_s:
+                    self.receiver.on_alive()
+                break
+            _, message, size = under_way.popleft()
+            self.bytes -= size
+            self._began_at = now
             if message is _FIN:
                 self.receiver.on_lost("the connection ended")
             else:
                 self.receiver.on_message(message)
-        if self.blocked and len(under_way) <= UNBLOCKED_AT:
+        if self.blocked and self.bytes <= self._net.buffers.buffer_bytes // 4:
             self.blocked = False
             if not self.closed:
                 self.sender.on_blocked(False)
+                tell_all, self._when_written = self._when_written, []
+                for tell in tell_all:
+                    tell()
         self._wake()
 
 
@@ -166,8 +239,8 @@ class Link:
         self.ends = ends
         self.harm = ""
         """What the network did to it: whoever loses it later loses it because of this."""
-        self.up = Pipe(net, dialler, listener)
-        self.down = Pipe(net, listener, dialler)
+        self.up = Pipe(self, dialler, listener)
+        self.down = Pipe(self, listener, dialler)
 
     @property
     def busy(self) -> bool:
@@ -182,6 +255,12 @@ class Link:
         other.under_way.clear()
         self.net.links.pop(self.number, None)
 
+    def cut_off(self, pipe: Pipe) -> None:
+        """Its sender has had enough of a peer that does not read."""
+        if not pipe.closed:
+            self.net.on_cut_off(self, pipe)
+            self.cut(soon=True)
+
     def cut(self, soon: bool) -> None:
         """The network cut it: a part of what was under way arrives. Sides notice soon, or only after a long while."""
         random = self.net.random
@@ -194,9 +273,21 @@ class Link:
 class Net:
     """All links of one world, and who may dial at all."""
 
-    def __init__(self, clock: Clock, random: Random, delay_max_s: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        delay_max_s: float,
+        buffers: Buffers,
+        on_cut_off: Callable[[Link, Pipe], None],
+        speeds: Callable[[], tuple[float, float]],
+    ) -> None:
+        """`speeds` gives how fast the two sides of a new link read, the one that dialled first."""
         self.clock = clock
         self.random = random
+        self.buffers = buffers
+        self.on_cut_off = on_cut_off
+        self._speeds = speeds
         self.links: dict[int, Link] = {}
         self.unreachable: dict[str, int] = {}
         """Names of those whose packets go nowhere, and for how many reasons."""
@@ -224,6 +315,7 @@ class Net:
             self._numbers += 1
             other = listener.accept()
             link = self.links[self._numbers] = Link(self, self._numbers, ends, wire, other)
+            link.down.bytes_per_s, link.up.bytes_per_s = self._speeds()
             other.on_open(link)
             wire.on_open(link)
 

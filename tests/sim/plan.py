@@ -11,11 +11,17 @@ import msgspec
 from tests.sim.client import ClientSettings
 from tests.sim.faults import KINDS, LEADER_ONLY
 from tests.sim.leader import LeaderSettings
+from tests.sim.net import Buffers
 from tests.sim.worker import WorkerSettings
 
 from wakugumi.core.subject import Subject, parse_pattern, parse_subject
 from wakugumi.core.wants import Wants
-from wakugumi.limits import JOURNAL_SLACK_BYTES, PAYLOAD_MEMORY_BYTES, QUEUE_JOBS_MAX
+from wakugumi.limits import (
+    JOURNAL_SLACK_BYTES,
+    PAYLOAD_MEMORY_BYTES,
+    QUEUE_JOBS_MAX,
+    WRITE_BACKLOG_BYTES_MAX,
+)
 
 _WORK_S: Final = 100.0
 """What a world's jobs would take if the smallest worker that takes all of them had to do them for the client with the
@@ -24,6 +30,30 @@ SEVERAL_SHARE: Final = 1 / 3
 """Of the worlds have more than one leader."""
 PATTERNS_SHARE: Final = 1 / 4
 """Of the worlds have workers with several patterns, over which subjects take turns."""
+
+
+WIDE_SHARE: Final = 1 / 4
+WIDER: Final = 4
+"""So many times as many slots: whoever takes many jobs at once takes many bytes."""
+SLOW_BYTES_PER_S_MIN: Final = 40.0
+"""Less would be taken by heartbeats and receipts alone."""
+NARROW: Final = Buffers(2_400, WRITE_BACKLOG_BYTES_MAX)
+"""In worlds in which bytes do not matter: some two dozen messages."""
+
+
+class Wide(msgspec.Struct, frozen=True):
+    """A world in which bytes matter: all bounds of bytes are small, and some read slowly."""
+
+    given_bytes_max: int
+    """In place of GIVEN_BYTES_MAX. Frames have as much at most, and so a peer is given twice as much before it is
+    written; three times as much is too much."""
+    slow_share: float
+    """Of the directions of links, in which the receiver reads slowly, until the world heals."""
+    slow_bytes_per_s: float
+
+    @property
+    def buffers(self) -> Buffers:
+        return Buffers(self.given_bytes_max // 8, 3 * self.given_bytes_max)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -53,6 +83,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How often an operator and an auditor come by."""
     words: tuple[str, ...]
     journal_slack_bytes: int
+    wide: Wide | None
+    """If jobs and results have sizes that matter."""
     leaders: tuple[LeaderSettings, ...]
     workers: tuple[WorkerSettings, ...]
     clients: tuple[ClientSettings, ...]
@@ -96,6 +128,9 @@ def draw_plan(random: Random, jobs: int | None, seed: int) -> Plan:
     several = random.choice([2, 3]) if random.random() < SEVERAL_SHARE else 1
     number_of_workers = several - 1 + random.randrange(1, 6 if several == 1 else 4)
     workers = tuple(_draw_worker(random, number, several, old_share) for number in range(number_of_workers))
+    wide = _draw_wide(Random(f"{seed}-bytes"))
+    if wide is not None:
+        workers = tuple(msgspec.structs.replace(worker, slots=WIDER * worker.slots) for worker in workers)
     clients = tuple(_draw_client(random, several, old_share) for _ in range(random.randrange(1, 5)))
     least = min(worker.slots for worker in workers[:several])
     work_s = _WORK_S * min(least, *(max(1, client.cap // len(client.leaders)) for client in clients)) / jobs
@@ -125,6 +160,7 @@ def draw_plan(random: Random, jobs: int | None, seed: int) -> Plan:
         looks=random.choice([0, 2, 4]),
         words=words,
         journal_slack_bytes=random.choice([1_000, 20_000, JOURNAL_SLACK_BYTES]),
+        wide=wide,
         leaders=tuple(_draw_leader(random) for _ in range(several)),
         workers=workers,
         clients=clients,
@@ -143,6 +179,14 @@ def with_patterns(plan: Plan, random: Random) -> Plan:
         random.shuffle(patterns)
         workers.append(msgspec.structs.replace(worker, patterns=tuple(patterns)))
     return msgspec.structs.replace(plan, workers=tuple(workers))
+
+
+def _draw_wide(random: Random) -> Wide | None:
+    if random.random() >= WIDE_SHARE:
+        return None
+    given_bytes_max = random.choice([2_000, 6_000])
+    slow_bytes_per_s = max(given_bytes_max / random.choice([2.0, 10.0, 60.0]), SLOW_BYTES_PER_S_MIN)
+    return Wide(given_bytes_max, random.choice([0.0, 0.3, 0.8]), slow_bytes_per_s)
 
 
 def _draw_leader(random: Random) -> LeaderSettings:

@@ -35,7 +35,7 @@ class Process:
         self.name = name
         self.alive = False
         self.paused = False
-        self.resumed_at = -1.0
+        self.resumed_at = self.born_at = -1.0
         self.life = 0
         self.doom: str | None = None
         self.slow_s = 0.0
@@ -58,6 +58,7 @@ class Process:
         """Begin a life."""
         assert not self.alive
         self.alive = True
+        self.born_at = self.clock.now
         self.paused = False
         self.life += 1
         self.doom = None

@@ -165,12 +165,18 @@ class Worker(Process):
             self.world.tell(self.name, f"is out of order: {effect.why}" if effect.why else "is in order", None)
         elif isinstance(effect, ev.HangUp):
             if self.line is not None:
+                if effect.why.startswith("nothing heard") and self.line.link is not None:
+                    self.world.checker.silent(self.line.link, self.name)
                 self.line.hang_up()
         elif isinstance(effect, ev.Complain):
             self.world.checker.complained(self.name, effect.text)
         elif isinstance(effect, ev.Stopped):
             self.die(power=False, why="it was asked to stop")
-        elif self.line is not None and self.line.link is not None:
+        elif self.line is None or self.line.link is None:
+            pass
+        elif isinstance(effect, ev.TellWhenWritten):
+            self._tell_when_written(self.line, self.line.link)
+        else:
             self._say(self.line.link, effect)
 
     def _say(self, link: Link, effect: SlotsDo) -> None:
@@ -200,6 +206,13 @@ class Worker(Process):
         else:
             raise AssertionError(effect)
         link.up.send((message,))
+
+    def _tell_when_written(self, line: Line, link: Link) -> None:
+        def tell() -> None:
+            if line._lives():
+                self.post(ev.Written())
+
+        link.up.when_written(tell)
 
     # Its programs and its folder.
 
@@ -235,7 +248,8 @@ class Worker(Process):
         del self.running[job]
         reason = execution.killed or execution.reason
         execution.end(self.clock.now, reason or "ok")
-        payload = b"%s|%s|%d" % (b"FAILED" if reason else b"OK", reason.encode(), execution.number)
+        status = (b"FAILED" if reason else b"OK") + bytes(self.world.printed_bytes(job))
+        payload = b"%s|%s|%d" % (status, reason.encode(), execution.number)
         self.folder[job] = Done(not reason, reason, payload, self.clock.now)
         fault = ""
         if self.world.requests[job].poison and not execution.killed:
@@ -313,8 +327,12 @@ class Line:
                 self.worker._served = True
             self.worker.post(message)
 
+    def on_alive(self) -> None:
+        if self._lives() and not self.deaf:
+            self.worker.post(ev.Heard())
+
     def on_blocked(self, blocked: bool) -> None:
-        """A leader that does not read gives no work either."""
+        """`slots` asks when what it said is written."""
 
     def on_lost(self, why: str) -> None:
         if self._lives():
@@ -332,4 +350,4 @@ class Line:
 def read_result(payload: bytes) -> tuple[bool, str]:
     """Whether a result is OK, and if not, why."""
     status, reason, _ = payload.split(b"|")
-    return status == b"OK", reason.decode()
+    return status.rstrip(b"\0") == b"OK", reason.decode()

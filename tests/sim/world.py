@@ -21,18 +21,18 @@ from tests.sim.health import Health, Spell
 from tests.sim.jobs import BLOBS, FILES, OPEN, Request, Status
 from tests.sim.leader import Leader
 from tests.sim.net import Net
-from tests.sim.plan import Plan, draw_plan, with_patterns
+from tests.sim.plan import NARROW, Plan, draw_plan, with_patterns
 from tests.sim.process import Process
 from tests.sim.story import Story
 from tests.sim.worker import Worker
 
+from wakugumi.core import callers, delivery, failover, leaders, leaves, resending, roster
 from wakugumi.core import events as ev
-from wakugumi.core import leaves
 from wakugumi.core.job import DONE, ConnId, JobId, show_job_id
 from wakugumi.core.not_started import without_shuns
 from wakugumi.core.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
 from wakugumi.core.queues import Job
-from wakugumi.limits import AHEAD_BYTES_MAX
+from wakugumi.limits import AHEAD_BYTES_MAX, GIVEN_BYTES_MAX
 
 DRAIN_S: Final = 900.0
 """Five attempts with their backoff, two silences, the recovery's grace and a late ack's, and then some."""
@@ -54,13 +54,16 @@ class World:
         self.plan: Plan = with_patterns(draw_plan(random, jobs, seed), Random(f"{seed}-patterns"))
         plan = self.plan
         self._hanging = Random(f"{seed}-hanging")
+        self.wide = plan.wide
+        self._sizes = Random(f"{seed}-sizes")
         self.turn_s = plan.turn_s
         self.ahead_bytes_max = Random(f"{seed}-ahead").choice([300, 1_000, AHEAD_BYTES_MAX])
         """How far a connection may be ahead of a leader's disk."""
         self.failures = plan.failures
-        self.net = Net(self.clock, random, plan.delay_max_s)
         self.finds = Random(f"{seed}-finds").random() < FINDS_SHARE
         self.checker = Checker(self)
+        buffers = NARROW if plan.wide is None else plan.wide.buffers
+        self.net = Net(self.clock, random, plan.delay_max_s, buffers, self.checker.cut_off, self._speeds)
         self.requests: dict[JobId, Request] = {}
         self.undo: dict[int, Callable[[], None]] = {}
         self._undone = 0
@@ -77,6 +80,9 @@ class World:
     def run(self) -> Counts:
         """All of it."""
         vars(leaves)["JOURNAL_SLACK_BYTES"] = self.plan.journal_slack_bytes
+        given_bytes_max = GIVEN_BYTES_MAX if self.wide is None else self.wide.given_bytes_max
+        for module in (roster, callers, delivery, resending, failover, leaders):
+            vars(module)["GIVEN_BYTES_MAX"] = given_bytes_max
         counts = self.checker.counts
         began_at = self.clock.now
         self._live()
@@ -91,6 +97,9 @@ class World:
         )
         return counts
 
+    def process_called(self, name: str) -> Process:
+        return next(process for process in self.processes if process.name == name)
+
     def worker_called(self, name: str) -> Worker:
         return self._workers[name]
 
@@ -104,6 +113,26 @@ class World:
     def blobs_of(self, payload: bytes) -> tuple[str, ...]:
         """What of a result did not fit. Most worlds have no such results, and so are what they were before."""
         return (BLOBS[len(payload) % 4],) if self.seed % 3 == 1 and len(payload) % 3 == 0 else ()
+
+    def printed_bytes(self, job: JobId) -> int:
+        """How much a program of this job prints, each time."""
+        if self.wide is None:
+            return 0
+        return int.from_bytes(job, "big") * 7919 % self.wide.given_bytes_max if job[-1] % 2 else 0
+
+    def _some_bytes(self, most: int) -> int:
+        """Mostly little, and often nearly as much as a frame takes."""
+        return self._sizes.randrange(most // 20 if self._sizes.random() < 0.5 else most)
+
+    def _speeds(self) -> tuple[float, float]:
+        wide = self.wide
+        if wide is None or self._healing:
+            return 0.0, 0.0
+        chance = self._sizes.random
+        return (
+            wide.slow_bytes_per_s if chance() < wide.slow_share else 0.0,
+            wide.slow_bytes_per_s if chance() < wide.slow_share else 0.0,
+        )
 
     def looks_closely(self) -> bool:
         """Are the machine's invariants to be checked after this step?"""
@@ -185,6 +214,8 @@ class World:
         if wants is not None:  # By its number, for a draw more would be another world.
             wants = msgspec.structs.replace(wants, files=FILES[number % len(FILES)])
         payload = b"request %d " % number + b"." * random.randrange(200)
+        if self.wide is not None:
+            payload = b"request %d " % number + b"." * self._some_bytes(self.wide.given_bytes_max)
         self.requests[job] = request = Request(
             number,
             job,
@@ -256,6 +287,8 @@ class World:
         for end in list(self.undo.values()):
             end()
         self.undo.clear()
+        for link in self.net.links.values():
+            link.up.bytes_per_s = link.down.bytes_per_s = 0.0
         for process in self.processes:
             process.doom = None
             self.clock.after(0.05, self._starter(process))

@@ -1,8 +1,8 @@
 """How do frames cross a socket? One protocol class for all sides, and the two ways to get one: `listen` and `dial`.
 
 Writes of one turn of the loop leave as one write. A peer that does not read is *blocked*: its owner is told and holds
-back, and whoever goes on asking without reading the answers is cut off. Who breaks the protocol costs one log line and
-one connection.
+back, and a peer that goes on asking without reading the answers is cut off. What was written in the turn in which it
+became blocked does not count: nobody could know. A peer that breaks the protocol costs one log line and one connection.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from wakugumi.adapters.packing import ask_for_packing, pack_frames, unpack_frame
 from wakugumi.errors import ConfigError, Lost, PeerError
 from wakugumi.limits import (
+    ALIVE_TOLD_S,
     CONNECT_DEADLINE_S,
     FLUSH_BYTES,
     HELLO_DEADLINE_S,
@@ -51,6 +52,9 @@ class Owner(Protocol):
 
     def on_open(self, link: Link) -> None: ...
     def on_frame(self, link: Link, frame: Frame) -> None: ...
+    def on_alive(self, link: Link) -> None:
+        """Bytes of a frame that is not complete yet; every ALIVE_TOLD_S at most."""
+
     def on_blocked(self, link: Link, blocked: bool) -> None: ...
     def on_lost(self, link: Link) -> None: ...
 
@@ -68,8 +72,12 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._blocked = False
+        self._told_blocked = False
+        """The owner was told so in an earlier turn of the loop: what is queued now, the peer has asked for since."""
         self._backlog = 0
-        """Bytes queued since the peer stopped reading."""
+        """Bytes queued since then."""
+        self._when_written: list[Callable[[], None]] = []
+        self._alive_at = 0.0
         self._paused_by_owner = False
         self._rest: Iterator[Frame] | None = None
         """Frames that were read and wait for the next turn of the loop. Meanwhile nothing is read."""
@@ -107,6 +115,20 @@ class Link(asyncio.Protocol):
             self._unpacks = True
             hello = ask_for_packing(hello)
         self.send(hello)
+
+    @property
+    def is_blocked(self) -> bool:
+        """The peer has still to read what it was sent."""
+        return self._blocked
+
+    def when_written(self, tell: Callable[[], None]) -> None:
+        """Call this once what was sent so far has left, but for what a buffer may hold: now, or when the peer has read
+        enough of it. Never, if the connection ends before."""
+        self._flush()
+        if self._blocked:
+            self._when_written.append(tell)
+        elif self.is_open:
+            tell()
 
     def trust(self) -> None:
         """The hello was good: frames may have their full size, and the deadline is off."""
@@ -196,12 +218,16 @@ class Link(asyncio.Protocol):
     def _handle(self, frames: Iterator[Frame], left: int) -> bool:
         """So many of them: then other connections have their turn. True if those were all."""
         on_frame = self._on_packed if self._unpacks else self._owner.on_frame
+        frame = None
         try:
             for frame in frames:
                 on_frame(self, frame)
                 left -= 1
                 if not left:
                     return False
+            if frame is None and (now := self._loop.time()) - self._alive_at >= ALIVE_TOLD_S:
+                self._alive_at = now
+                self._owner.on_alive(self)
         except PeerError as error:
             self.close(str(error))
             self.abort()
@@ -219,12 +245,16 @@ class Link(asyncio.Protocol):
     def pause_writing(self) -> None:
         # It is still read from: two peers that each wait for the other to read would wait for ever.
         self._blocked = True
+        self._loop.call_soon(self._count)
         self._owner.on_blocked(self, True)
 
     def resume_writing(self) -> None:
-        self._blocked = False
+        self._blocked = self._told_blocked = False
         self._backlog = 0
         self._owner.on_blocked(self, False)
+        tell_all, self._when_written = self._when_written, []
+        for tell in tell_all:
+            tell()
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.expect_within(None, "")
@@ -233,6 +263,7 @@ class Link(asyncio.Protocol):
             if not self._ended_by_us:
                 self._handle(self._rest, -1)
             self._rest = None
+        self._when_written.clear()
         if self._decoder.held_bytes and not self._ended_by_us:
             log.warning("%s ended in the middle of a frame, after %d bytes", self.peer, self._decoder.held_bytes)
         self._owner.on_lost(self)
@@ -242,13 +273,19 @@ class Link(asyncio.Protocol):
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out.clear()
             self._out_bytes = 0
-            if self._blocked:
+            if self._transport.is_closing():
+                return
+            if self._told_blocked:
                 self._backlog += len(data)
                 if self._backlog > WRITE_BACKLOG_BYTES_MAX:
                     log.warning("cutting off %s: it does not read what it asks for", self.peer)
                     self.abort()
-            if not self._transport.is_closing():
-                self._transport.write(data)
+                    return
+            self._transport.write(data)
+
+    def _count(self) -> None:
+        """The turn in which the peer became blocked is over."""
+        self._told_blocked = self._blocked
 
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():

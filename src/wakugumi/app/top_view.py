@@ -33,6 +33,7 @@ DIM: Final = "dim"
 _STATE_STYLES: Final = {
     "ready": "green",
     "busy": "cyan",
+    "sending": "cyan",
     "held back": "yellow",
     "away": "yellow",
     "draining": "yellow",

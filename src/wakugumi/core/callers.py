@@ -10,12 +10,19 @@ from typing import Final
 
 from wakugumi.core import events as ev
 from wakugumi.core.dead import Dead
-from wakugumi.core.delivery import Delivery, Door
+from wakugumi.core.delivery import Delivery, Door, bytes_of
 from wakugumi.core.holds import Holds
 from wakugumi.core.job import DONE, ClientId, ConnId, JobId, Verdict
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Client, Job, Lanes
-from wakugumi.limits import CLIENT_CAP_MAX, CLIENTS_MAX, SILENCE_MAX_S, UNDELIVERED_BYTES_MAX
+from wakugumi.limits import (
+    CLIENT_CAP_MAX,
+    CLIENTS_MAX,
+    GIVEN_BYTES_MAX,
+    SILENCE_MAX_S,
+    UNDELIVERED_BYTES_MAX,
+    UNDELIVERED_RESULTS_MAX,
+)
 
 _UNHEARD: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-lost"})
 """The outcomes of attempts of whose end their worker has said nothing."""
@@ -123,8 +130,16 @@ class Callers:
 
     def unblocked(self, door: Door) -> None:
         door.blocked = False
-        pending, door.pending = door.pending, {}
-        for job_id in pending:
+        self._send_pending(door)
+
+    def written(self, door: Door) -> None:
+        """It was sent what it was given, and gets more."""
+        door.unwritten_bytes = 0
+        self._send_pending(door)
+
+    def _send_pending(self, door: Door) -> None:
+        while door.pending and not door.is_written_to:
+            job_id, _ = door.pending.popitem(last=False)
             job = self._jobs.get(job_id)
             if job is None:
                 self._out.refuse(door, job_id, "expired", "its result waited too long to be read, and was forgotten")
@@ -165,11 +180,14 @@ class Callers:
                     break
 
     def send_result(self, job: Job, door: Door) -> None:
-        if door.blocked:
+        if door.is_written_to:
             door.pending[job.id] = None
             return
         assert job.result is not None
         self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))
+        door.unwritten_bytes += bytes_of(job.result)
+        if door.unwritten_bytes >= GIVEN_BYTES_MAX:
+            self._out.do.append(ev.TellWhenWritten(door.conn))
 
     def confirmed(self, door: Door, event: ev.Confirmed, now: float) -> None:
         """It has these results. Only the word of the client that submitted a job counts (F9): if another one that
@@ -196,7 +214,9 @@ class Callers:
     def is_swamped(self) -> bool:
         """So many results wait to be fetched that no more may come."""
         waiting = self.delivery.undelivered_bytes
-        return waiting >= UNDELIVERED_BYTES_MAX or waiting >= self.undelivered_bytes_max
+        if waiting >= UNDELIVERED_BYTES_MAX or waiting >= self.undelivered_bytes_max:
+            return True
+        return len(self.delivery.undelivered) >= UNDELIVERED_RESULTS_MAX
 
     def sweep(self, now: float) -> None:
         """Forget results whose time has come."""
@@ -333,6 +353,8 @@ class Callers:
             assert client.id == client_id
             assert client.conns or client.open_jobs
             assert all(self.doors[conn].client is client for conn in client.conns)
+        for door in self.doors.values():
+            assert not door.pending or door.is_written_to, "a result waits for nothing"
 
 
 def may_still_run(job: Job) -> bool:

@@ -11,6 +11,7 @@ The table of allowed changes is `job.TRANSITIONS`. Assignments are `queues`' and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -21,7 +22,7 @@ from wakugumi.core import events as ev
 from wakugumi.core.broadcast import SILENT
 from wakugumi.core.callers import Callers
 from wakugumi.core.dead import DEAD, is_dead
-from wakugumi.core.delivery import Door, size_of
+from wakugumi.core.delivery import Door, bytes_of
 from wakugumi.core.holds import Holds
 from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Tried, Verdict
 from wakugumi.core.not_started import without_shuns
@@ -336,7 +337,7 @@ class Course:
             self.output_bytes -= outputs_of(job)
         out = self._out
         if out.keeps:
-            out.leaves.add(size_of(result))
+            out.leaves.add(bytes_of(result))
             out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))
         dead = type(result) is not bytes and is_dead(result)
         if job.leaf or not dead:
@@ -407,6 +408,8 @@ class Course:
         for job_id in (*self.loading, *self.inherited, *self.delays):
             assert self.jobs[job_id].worker is not None
         assert self.unpaid <= self.loading.keys()
+        loading = Counter(self.jobs[job_id].worker for job_id in self.loading)
+        assert all(worker.loading == loading[worker] for worker in self._roster)
         for job_id, due in self.deadlines.items():
             assert self.jobs[job_id].state is not DONE
             assert (due, job_id) in self._deadline_timers
@@ -444,6 +447,8 @@ class Course:
     def _unload(self, job: Job, worker: Worker) -> None:
         """If it was never sent, its worker still has the credit that it was meant to take."""
         conn = self.loading.pop(job.id, None)
+        if conn is not None:
+            worker.loading -= 1
         if conn is not None and worker.conn == conn:
             if job.id in self.unpaid:
                 self.unpaid.discard(job.id)

@@ -41,8 +41,14 @@ class Crew:
     def tick(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
             due, _, worker = heappop(self._timers)
-            if worker.conn is None and worker.away_until == due:
-                self._give_up_on(worker, now)
+            if worker.timer_at != due:
+                continue
+            worker.timer_at = None
+            if worker.conn is None and worker.away_until is not None:
+                if worker.away_until <= now:
+                    self._give_up_on(worker, now)
+                else:
+                    self.expect(worker, worker.away_until)
 
     # They come and go.
 
@@ -87,8 +93,10 @@ class Crew:
     def expect(self, worker: Worker, until: float) -> None:
         """It is away and may come back to what it runs."""
         worker.away_until = until
-        self._timer_count += 1
-        heappush(self._timers, (until, self._timer_count, worker))
+        if worker.timer_at is None or until < worker.timer_at:
+            worker.timer_at = until
+            self._timer_count += 1
+            heappush(self._timers, (until, self._timer_count, worker))
 
     def held(self, worker: Worker, event: ev.Held, now: float) -> None:
         """A worker is back, or this leader is new to it: it keeps what it has, and loses what it has not (SPEC L4)."""
@@ -205,6 +213,20 @@ class Crew:
     def blocked(self, worker: Worker, blocked: bool) -> None:
         worker.blocked = blocked
         self._roster.changed(worker)
+
+    def written(self, worker: Worker) -> None:
+        """It was sent what it was given, and may be given more."""
+        worker.unwritten_bytes = 0
+        self._roster.changed(worker)
+
+    def tell_when_written(self) -> None:
+        """At the end of a step: who was given enough, and all of it on its way, is looked at again when that has
+        left."""
+        for worker in list(self._roster.to_write):
+            if not worker.loading:
+                assert worker.conn is not None
+                del self._roster.to_write[worker]
+                self._out.do.append(ev.TellWhenWritten(worker.conn))
 
     def beat(self, now: float) -> None:
         """Say that we live, and look who does not (SPEC L3)."""

@@ -7,14 +7,18 @@ repeated submit. Both are bounded, by count or bytes, and by age.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from wakugumi.core.job import ConnId, JobId, Verdict
 from wakugumi.core.queues import Client, Job
-from wakugumi.limits import KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESULTS_MAX, UNDELIVERED_TTL_S
+from wakugumi.limits import GIVEN_BYTES_MAX, KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESULTS_MAX, UNDELIVERED_TTL_S
+
+RECORD_BYTES: Final = 448
+"""With what `bytes_of` adds, some 512 bytes for each finished job: its record, its id and its entries in the tables."""
 
 
 class Door(msgspec.Struct, gc=False, eq=False):
@@ -30,8 +34,15 @@ class Door(msgspec.Struct, gc=False, eq=False):
     blocked: bool = False
     paused: bool = False
     closing: bool = False
-    pending: dict[JobId, None] = {}
-    """Results that came while it was blocked."""
+    unwritten_bytes: int = 0
+    """Results that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+    pending: OrderedDict[JobId, None] = msgspec.field(default_factory=OrderedDict)
+    """Results that wait until it has been sent those of before."""
+
+    @property
+    def is_written_to(self) -> bool:
+        """It has still to read what it was given, and is given nothing more before."""
+        return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
 
 class Delivery:
@@ -45,6 +56,11 @@ class Delivery:
         self.kept_bytes = 0
         self.kept_bytes_max = KEPT_BYTES_MAX
         """Less where memory is limited."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """What all results take on the disk, where a record is small."""
+        return self.undelivered_bytes + self.kept_bytes - RECORD_BYTES * (len(self.undelivered) + len(self._kept))
 
     def finished(self, job: Job) -> None:
         self.undelivered[job.id] = job
@@ -121,7 +137,12 @@ class Delivery:
 
 
 def size_of(result: bytes | Verdict | None) -> int:
-    """What a result costs: its bytes, and something for the record."""
+    """What a result costs in memory: its bytes, and the record of its job."""
+    return 0 if result is None else bytes_of(result) + RECORD_BYTES
+
+
+def bytes_of(result: bytes | Verdict | None) -> int:
+    """What it is to a disk or a line, and something for what stands around it."""
     if type(result) is bytes:
         return len(result) + 64
     return len(result.text) + 64 if isinstance(result, Verdict) else 0

@@ -146,6 +146,7 @@ class Dispatch:
             ev.Leaving: self._leaving,
             ev.Blocked: self._blocked,
             ev.Unblocked: self._unblocked,
+            ev.Written: self._written,
             ev.Asked: self._asked,
             ev.PayloadsLoaded: self._shelf.loaded,
             ev.DiskLow: self._disk_low,
@@ -289,9 +290,10 @@ class Dispatch:
             door.seen_at = now
         elif (worker := self._workers.get(event.conn)) is not None:
             worker.seen_at = now
-            worker.cpu, worker.held_by = event.cpu, event.held_by
-            if self.roster.by_load:
-                self.roster.loaded(worker, event.cpu)
+            if event.cpu is not None:
+                worker.cpu, worker.held_by = event.cpu, event.held_by
+                if self.roster.by_load:
+                    self.roster.loaded(worker, event.cpu)
 
     def _blocked(self, event: ev.Blocked, _now: float) -> None:
         door = self._doors.get(event.conn)
@@ -306,6 +308,13 @@ class Dispatch:
             self.callers.unblocked(door)
         elif (worker := self._workers.get(event.conn)) is not None:
             self.crew.blocked(worker, False)
+
+    def _written(self, event: ev.Written, _now: float) -> None:
+        door = self._doors.get(event.conn)
+        if door is not None:
+            self.callers.written(door)
+        elif (worker := self._workers.get(event.conn)) is not None:
+            self.crew.written(worker)
 
     # A job comes in.
 
@@ -475,6 +484,8 @@ class Dispatch:
             do.append(ev.SendAssign(worker.conn, job.id, job.subject, job.payload))
         if absent:
             self._shelf.load(absent)
+        if self.roster.to_write:
+            self.crew.tell_when_written()
         if self.full or self._is_full():
             self._update_full()
         if self.stopping and not self._stopped and self._is_quiet():

@@ -209,10 +209,11 @@ class CancelWanted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
-    """A heartbeat."""
+    """A sign of life: a heartbeat, or some bytes of a frame that takes long to arrive."""
 
     conn: ConnId
-    cpu: float
+    cpu: float | None = None
+    """How busy the peer's CPU is, if it said so."""
     held_by: float = 0.0
     """A worker held credit back because others used so much of its CPU, 0 to 1 (W2)."""
 
@@ -230,6 +231,12 @@ class Blocked(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unblocked(msgspec.Struct, frozen=True, gc=False):
+    conn: ConnId
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """What the peer was given before `TellWhenWritten` has left, but for what a buffer may hold."""
+
     conn: ConnId
 
 
@@ -289,6 +296,7 @@ LeaderEvent: TypeAlias = (
     | Leaving
     | Blocked
     | Unblocked
+    | Written
     | Asked
     | PayloadsLoaded
     | DiskLow
@@ -514,6 +522,12 @@ class SendNo(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
+class TellWhenWritten(msgspec.Struct, frozen=True, gc=False):
+    """`Written` follows, once the peer has been sent what it was given: until then it is given nothing more."""
+
+    conn: ConnId
+
+
 class PauseReading(msgspec.Struct, frozen=True, gc=False):
     """An old client cannot be told "full", so it is not read from (F11)."""
 
@@ -561,6 +575,7 @@ LeaderDo: TypeAlias = (
     | SendHeartbeat
     | SendAnswer
     | SendNo
+    | TellWhenWritten
     | PauseReading
     | ResumeReading
     | Complain

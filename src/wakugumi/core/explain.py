@@ -302,8 +302,9 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
         reasons.append(f"it waits for the home of its key, worker {home.label}, which is {how}")
     reasons += _why_client_waits(job.client)
     if leader.callers.is_swamped():
-        held = leader.callers.delivery.undelivered_bytes
-        reasons.append(f"nothing is assigned while {held} bytes of results wait to be fetched by their clients")
+        delivery = leader.callers.delivery
+        held = f"{_count(len(delivery.undelivered), 'result')} of {delivery.undelivered_bytes} bytes"
+        reasons.append(f"nothing is assigned while {held} wait to be fetched by their clients")
     ahead, above = _ahead(lane, job)
     if ahead:
         higher = f", {above} of them of higher priority" if above else ""
@@ -347,6 +348,8 @@ def _why_no_credit(workers: list[Worker]) -> str:
     if held := [worker for worker in workers if worker.held_by]:
         share = max(worker.held_by for worker in held)
         also += f", {len(held)} of them held back because others use {share:.0%} of its CPU (--cpu-cap)"
+    if written_to := sum(worker.credit > 0 and worker.is_written_to for worker in workers):
+        also += f", {written_to} of them still being sent what it was given before"
     cpu = max(worker.cpu for worker in workers)
     busy = f", CPU at {cpu:.0%}" if cpu else ""
     return f"{count} without free credit{also}, busy with {_count(running, 'job')}{busy}"

@@ -32,7 +32,7 @@ from wakugumi.core.failover_events import ANY_LEADER, ClientDo, ClientEvent, Cli
 from wakugumi.core.job import ConnId, Fate, JobId
 from wakugumi.core.leaders import Choice, Conn, Leader, Leaders, taken
 from wakugumi.core.seeking import Seeking
-from wakugumi.limits import ADOPT_GRACE_S, CLIENT_CAP_DEFAULT, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.limits import ADOPT_GRACE_S, CLIENT_CAP_DEFAULT, GIVEN_BYTES_MAX, UNFINISHED_PER_CLIENT_MAX
 
 
 class Stage(IntEnum):
@@ -190,11 +190,12 @@ class Failover:
                     assert conn is not None
                     jobs[event.job] = record = _Unfinished(event.frame, _SENT, leader.no, given=event.given)
                     conn.frames.append(event.frame)
+                    conn.unwritten_bytes += len(event.frame)
                     leader.in_flight += 1
                     if event.job in leader.cancels:
                         del leader.cancels[event.job]
                         record.doubted = conn.own
-                    if leader.on_trial:
+                    if leader.on_trial or conn.unwritten_bytes >= GIVEN_BYTES_MAX:
                         takers.remove(leader)
             else:
                 # What was gathered so far comes first: a job is sent before its cancel.
@@ -299,6 +300,9 @@ class Failover:
             if conn.frames:
                 do.append(ev.SendFrames(conn.id, conn.frames))
                 conn.frames = []
+                if conn.unwritten_bytes >= GIVEN_BYTES_MAX and not conn.tells:
+                    conn.tells = True
+                    do.append(ev.TellWhenWritten(conn.id))
             if conn.claims:
                 do.append(ev.SendClaims(conn.id, conn.claims))
                 conn.claims = []
@@ -376,7 +380,8 @@ class Failover:
             self._send(job, record, conn)
             if conn.full:
                 conn.probing.add(job)
-            if leader.on_trial or (conn.full and len(conn.probing) == conn.probes):
+            has_enough = conn.is_written_to or (conn.full and len(conn.probing) == conn.probes)
+            if (leader.on_trial or has_enough) and leader in takers:
                 takers.remove(leader)
 
     def _judge_large(self, now: float, do: list[ClientDo]) -> None:
@@ -398,7 +403,7 @@ class Failover:
         """Submit it there."""
         leader = conn.leader
         self._give(job, record, leader)
-        conn.frames.append(record.frame)
+        conn.submit(record.frame)
         if record.may and leader.no not in record.may:
             leader.adopted += 1
 
@@ -518,6 +523,7 @@ class Failover:
             ev.Welcomed
             | ev.Heard
             | ev.Blocked
+            | ev.Written
             | ev.Receipts
             | ev.Found
             | ev.Refusal
@@ -530,6 +536,10 @@ class Failover:
             return
         if isinstance(event, ev.Blocked):
             conn.blocked = event.on
+            return
+        if isinstance(event, ev.Written):
+            conn.unwritten_bytes = 0
+            conn.tells = False
             return
         conn.heard_at = now
         match event:
@@ -633,7 +643,7 @@ class Failover:
         elif code == "unknown-job" and leader.no in record.may:
             record.may = _without(record.may, leader.no)
             if record.only:
-                conn.frames.append(record.frame)
+                conn.submit(record.frame)
             else:
                 self._find_place(job, record, now)
         elif code == "unknown-job" and record.frame:
@@ -651,7 +661,7 @@ class Failover:
         if record is None or record.leader != conn.leader.no or record.stage is not _SENT:
             return
         if conn.takes_blobs:  # Its welcome was slow, and came in between.
-            conn.frames.append(record.frame)
+            conn.submit(record.frame)
             return
         if record.cancelled or record.only:
             self._refused(conn, job, code, text, now, do)
@@ -678,7 +688,7 @@ class Failover:
                 if conn.own:
                     conn.claims.append(job)
                 else:
-                    conn.frames.append(record.frame)
+                    conn.submit(record.frame)
             elif conn.own and (record.stage is _ASKED or leader.no in record.may):
                 self._claim_beside(job, record, conn)
             elif conn.takes_finds and record.given and record.leader != leader.no and len(self._rows) > 1:

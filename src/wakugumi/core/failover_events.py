@@ -109,6 +109,12 @@ class Blocked(msgspec.Struct, frozen=True, gc=False):
     on: bool
 
 
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """What the leader was sent before `TellWhenWritten` has left, but for what a buffer may hold."""
+
+    conn: ConnId
+
+
 class Receipts(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     jobs: Sequence[JobId]
@@ -172,6 +178,7 @@ ClientEvent: TypeAlias = (
     | Welcomed
     | Heard
     | Blocked
+    | Written
     | Receipts
     | Found
     | Refusal
@@ -202,6 +209,12 @@ class SendFrames(msgspec.Struct, frozen=True, gc=False):
 
     conn: ConnId
     frames: Sequence[bytes]
+
+
+class TellWhenWritten(msgspec.Struct, frozen=True, gc=False):
+    """`Written` follows, once the leader has been sent its frames: until then it is given no more jobs."""
+
+    conn: ConnId
 
 
 class SendClaims(msgspec.Struct, frozen=True, gc=False):
@@ -321,6 +334,7 @@ ClientDo: TypeAlias = (
     Dial
     | HangUp
     | SendFrames
+    | TellWhenWritten
     | SendClaims
     | SendFinds
     | SendCancels

@@ -27,6 +27,7 @@ from wakugumi.limits import (
     FIND_LEAD_SHARE,
     FULL_RETRY_FIRST_S,
     FULL_RETRY_MAX_S,
+    GIVEN_BYTES_MAX,
     HEARTBEAT_S,
     MUTE_MAX_S,
     RECONNECT_FIRST_S,
@@ -71,6 +72,10 @@ class Conn(msgspec.Struct, eq=False):
     given_at: float | None = None
     """Since when it has a job, while it is not proven."""
     blocked: bool = False
+    unwritten_bytes: int = 0
+    """Jobs that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+    tells: bool = False
+    """It is told when they are."""
     beat_at: float = 0.0
     frames: list[bytes] = []
     claims: list[JobId] = []
@@ -94,6 +99,15 @@ class Conn(msgspec.Struct, eq=False):
     probing: set[JobId] = set()
     waiting: str = ""
     """Why it is full, as the user was told: the code of a refusal."""
+
+    @property
+    def is_written_to(self) -> bool:
+        """It has still to read what it was given, and is given nothing more before."""
+        return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
+
+    def submit(self, frame: bytes) -> None:
+        self.frames.append(frame)
+        self.unwritten_bytes += len(frame)
 
 
 class Leader(msgspec.Struct, eq=False):
@@ -352,7 +366,7 @@ class Leaders:
             if conn is None or not conn.ready:
                 continue
             leader.on_trial = several and not (conn.own or conn.proven)
-            if conn.blocked or conn.full or leader.removed or not leader.share:
+            if conn.is_written_to or conn.full or leader.removed or not leader.share:
                 continue
             if not (leader.on_trial and leader.in_flight):
                 takers.append(leader)
@@ -385,7 +399,7 @@ class Leaders:
             return takers
         for leader in self.rows.values():
             conn = leader.conn
-            if conn is None or not conn.takes_blobs or conn.blocked or conn.full_until is not None:
+            if conn is None or not conn.takes_blobs or conn.is_written_to or conn.full_until is not None:
                 continue
             if not (leader.share or leader.in_flight or leader.removed):
                 return [leader]
@@ -400,7 +414,7 @@ class Leaders:
             for conn in self.conns.values()
             if conn.full
             and conn.full_until is None
-            and not (conn.probing or conn.blocked or conn.leader.removed)
+            and not (conn.probing or conn.is_written_to or conn.leader.removed)
             and conn.leader.share
         ]
 
@@ -438,6 +452,7 @@ class Leaders:
             assert conn.full or not (conn.probing or conn.full_until is not None)
             assert conn.full == bool(conn.waiting)
             assert not any((conn.frames, conn.claims, conn.cancels, conn.confirms, conn.finds))
+            assert conn.tells == (conn.unwritten_bytes >= GIVEN_BYTES_MAX)
         shares = [leader.share for leader in self.rows.values() if leader.serves and not leader.removed]
         assert not shares or sum(shares) == self._cap
         assert not shares or max(shares) - min(shares) <= 1

@@ -341,8 +341,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     worker: str
     name: str
     state: str
-    """ready, busy (no credit), held back (by others' use of its CPU), draining, resting (out of order), leaving or away
-    (may re-attach)"""
+    """ready, busy (no credit), sending (it has still to be sent what it was given), held back (by others' use of its
+    CPU), draining, resting (out of order), leaving or away (may re-attach)"""
     patterns: list[str]
     credit: int
     running: int

@@ -582,7 +582,7 @@ class Lanes:
         turn.client.in_flight += 1
         if self._roster.by_turns:
             self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
-        self._roster.assign(worker, job.id)
+        self._roster.assign(worker, job.id, size=job.digest >> 32)
         if len(jobs) == turn.gone:
             self._drop(turn)
         elif len(lane.ring) > 1:
@@ -601,7 +601,7 @@ class Lanes:
         lane.simple -= is_simple(job)
         if self._roster.by_turns:
             self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
-        self._roster.assign(worker, job.id, slots_of(job))
+        self._roster.assign(worker, job.id, slots_of(job), job.size)
         if choice.size(turn) == turn.gone:
             self._drop(turn)
         elif len(lane.ring) > 1:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from wakugumi.core import events as ev
 from wakugumi.core.course import LEADER_LOST, Course, outputs_of, strip_old_output
 from wakugumi.core.dead import is_dead
-from wakugumi.core.delivery import size_of
+from wakugumi.core.delivery import bytes_of
 from wakugumi.core.events import LeaderKeep
 from wakugumi.core.job import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Tried, Verdict, WorkerId
 from wakugumi.core.not_started import tried_too, without_shuns
@@ -72,7 +72,7 @@ def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
     if (due := course.deadlines.get(job.id)) is not None:
         out.keep.append(ev.KeepDeadline(job.id, due - now))
     out.leaves.release(job.leaf)
-    size = (job.size if payload is not None else 0) + size_of(job.result) + outputs_of(job)
+    size = (job.size if payload is not None else 0) + bytes_of(job.result) + outputs_of(job)
     job.leaf = out.leaves.hold(job.id, size)
 
 
@@ -172,7 +172,7 @@ class _Fold:
     def _whole(self, record: ev.KeepWhole, at: float) -> None:
         size = len(record.payload) if isinstance(record.payload, bytes) else 0
         size += sum(len(attempt.output) for attempt in record.history)
-        job = self._open(record, at, record.digest, size + size_of(record.result))
+        job = self._open(record, at, record.digest, size + bytes_of(record.result))
         job.requeued = record.requeued
         job.submitted_at = at + record.submitted_at
         job.history = tuple(_moved(attempt, at) for attempt in record.history)
@@ -196,7 +196,7 @@ class _Fold:
                 self._end_attempt(job, outcome, output, at)
             case ev.KeepResult(_, ok, outcome, result, blobs):
                 self._end_attempt(job, outcome, "", at)
-                self._leaves.add(size_of(result))
+                self._leaves.add(bytes_of(result))
                 self._done(job, ok, result, blobs, at)
             case ev.KeepDelivered():
                 job.delivered = True

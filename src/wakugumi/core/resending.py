@@ -1,7 +1,8 @@
-"""Which results does the leader have to be told again, and which of them are on their way? (SPEC W7)
+"""Which results does the leader have to be told, now or again, and which of them are on their way? (SPEC W7)
 
-Two queues are emptied a few at a time: what is owed when a leader comes, and what it fetches of an earlier life. A
-result is on its way from the look at the disk, if it takes one, until the leader has confirmed it.
+Two queues are emptied a few at a time: what is owed when a leader comes, or could not be told at once, and what it
+fetches of an earlier life. A result is on its way from the look at the disk, if it takes one, until the leader has
+confirmed it. All results that are told count: beyond GIVEN_BYTES_MAX they wait until the line is written.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Final
 
 from wakugumi.core.job import JobId
 from wakugumi.core.kept import FOUND_MAX, Kept
+from wakugumi.limits import GIVEN_BYTES_MAX
 
 RESENT_AT_ONCE: Final = 16
-"""Results sent again or fetched that may be on their way at once: 64 MiB at worst."""
+"""Results sent again or fetched that may be on their way at once: they are read from the disk before their time."""
 
 
 class Resending:
@@ -23,11 +25,26 @@ class Resending:
     def __init__(self, kept: Kept) -> None:
         self._kept = kept
         self._owed: deque[JobId] = deque()
-        """Owed when the leader came, and not told to it yet."""
+        """Owed when the leader came, or since, and not told to it yet."""
         self._fetched: deque[JobId] = deque()
         """Of an earlier life, asked for by the leader, and not told to it yet."""
         self._under_way: dict[JobId, bool] = {}
         """Those of both that are on their way. True while the disk is asked for it."""
+        self._unwritten_bytes = 0
+        """Results that the leader was told since the last ones were written."""
+
+    @property
+    def is_full(self) -> bool:
+        """The leader is told no more results before those of before are written."""
+        return self._unwritten_bytes >= GIVEN_BYTES_MAX
+
+    def gave(self, size: int) -> bool:
+        """It was told a result of so many bytes. True if it is told no more now."""
+        self._unwritten_bytes += size
+        return self._unwritten_bytes >= GIVEN_BYTES_MAX
+
+    def written(self) -> None:
+        self._unwritten_bytes = 0
 
     @property
     def is_idle(self) -> bool:
@@ -47,6 +64,12 @@ class Resending:
         self._owed.clear()
         self._fetched.clear()
         self._under_way.clear()
+        self._unwritten_bytes = 0
+
+    def wait(self, job: JobId) -> None:
+        """It cannot be told now: it is when the line is written."""
+        self._under_way.pop(job, None)
+        (self._owed if self._kept.owes(job) else self._fetched).append(job)
 
     def fetch(self, jobs: Sequence[JobId]) -> Sequence[JobId]:
         """The leader waits for these. Returns those that are too many."""
@@ -56,7 +79,7 @@ class Resending:
 
     def next(self, is_theirs: Callable[[JobId], bool]) -> JobId | None:
         """The next one to tell, if one more may be on its way. What `is_theirs` is answered when it is done."""
-        if len(self._under_way) >= RESENT_AT_ONCE:
+        if self.is_full or len(self._under_way) >= RESENT_AT_ONCE:
             return None
         while self._owed:
             job = self._owed.popleft()
@@ -87,7 +110,8 @@ class Resending:
         self._under_way.pop(job, None)
 
     def settle(self, jobs: Sequence[JobId]) -> bool:
-        """These are confirmed. False if nothing can follow: while anything waits, something is on its way."""
+        """These are confirmed. False if nothing can follow: while anything waits, something is on its way, or the line
+        is full."""
         if not self._under_way:
             return False
         for job in jobs:
@@ -96,5 +120,6 @@ class Resending:
 
     def check(self) -> None:
         assert len(self._under_way) <= RESENT_AT_ONCE
-        assert len(self._under_way) == RESENT_AT_ONCE or not (self._owed or self._fetched), "a result waits for nothing"
+        waits = self._owed or self._fetched
+        assert not waits or self.is_full or len(self._under_way) == RESENT_AT_ONCE, "a result waits for nothing"
         assert len(self._fetched) <= FOUND_MAX

@@ -24,6 +24,7 @@ from wakugumi.core.line import Line
 from wakugumi.core.policy import NUMBER_MASK, TURN_STRIDE, Ranking, most_credit, round_robin, score
 from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
 from wakugumi.core.wants import Wants
+from wakugumi.limits import GIVEN_BYTES_MAX
 
 if TYPE_CHECKING:
     from wakugumi.core.queues import Lane, Turn
@@ -73,6 +74,7 @@ class Worker:
         "label",
         "leaving",
         "load",
+        "loading",
         "more",
         "name",
         "number",
@@ -91,7 +93,9 @@ class Worker:
         "slots_said",
         "spent_at",
         "stride",
+        "timer_at",
         "turn",
+        "unwritten_bytes",
     )
 
     def __init__(self, worker_id: WorkerId, number: int) -> None:
@@ -133,7 +137,13 @@ class Worker:
         self.leaving = False
         self.blocked = False
         """It does not read what it is sent."""
+        self.unwritten_bytes = 0
+        """Requests that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+        self.loading = 0
+        """Those of its jobs whose requests are being read from the journal."""
         self.away_until: float | None = None
+        self.timer_at: float | None = None
+        """When it is looked whether it is still away."""
         self.seen_at = self.joined_at = 0.0
         self.cpu = 0.0
         self.held_by = 0.0
@@ -145,9 +155,14 @@ class Worker:
 
     @property
     def usable_credit(self) -> int:
-        if self.draining or self.leaving or self.blocked or not self.settled or self.conn is None:
+        if self.draining or self.leaving or self.is_written_to or not self.settled or self.conn is None:
             return 0
         return self.credit
+
+    @property
+    def is_written_to(self) -> bool:
+        """It has still to read what it was given, and is given nothing more before."""
+        return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
     @property
     def serves(self) -> bool:
@@ -170,6 +185,8 @@ class Worker:
             return "resting"
         if self.usable_credit:
             return "ready"
+        if self.credit and self.is_written_to:
+            return "sending"
         return "held back" if self.held_by and len(self.jobs) < self.slots else "busy"
 
 
@@ -190,6 +207,9 @@ class Roster:
         self._turns = 0
         """The latest of all turns."""
         self._changed: dict[Worker, None] = {}
+        self.to_write: dict[Worker, None] = {}
+        """Those that are given no more before what they were given is written, and nobody was asked yet to tell when
+        that is."""
         self.by_id: dict[WorkerId, Worker] = {}
         self.by_conn: dict[ConnId, Worker] = {}
         self.now = 0.0
@@ -217,6 +237,7 @@ class Roster:
         assert worker.conn is None
         worker.conn = conn
         worker.credit = 0
+        worker.unwritten_bytes = 0
         worker.patterns = patterns
         if worker.turn < self._turns:
             worker.turn = self._turns
@@ -247,6 +268,7 @@ class Roster:
         worker.spent_at = self.now
         self.era += 1
         self._changed.pop(worker, None)
+        self.to_write.pop(worker, None)
         emptied = []
         tree = self._tree_of(worker)
         for pool in worker.pools:
@@ -398,15 +420,21 @@ class Roster:
                 pool.clock = TURN_STRIDE
         self._turns = 0
 
-    def assign(self, worker: Worker, job_id: JobId, slots: int = 1) -> None:
-        """Take the credit for this job."""
+    def assign(self, worker: Worker, job_id: JobId, slots: int = 1, size: int = 0) -> None:
+        """Take the credit for this job, whose request has so many bytes."""
         assert worker.credit >= slots
         worker.credit -= slots
         worker.jobs[job_id] = None
+        worker.unwritten_bytes += size
         old = worker.rank
         if not worker.credit:
             worker.rank = -1
             worker.spent_at = self.now
+        if worker.unwritten_bytes >= GIVEN_BYTES_MAX:
+            worker.rank = -1
+            self.to_write[worker] = None
+            return
+        if not worker.credit:
             return
         worker.rank = rank = self._ranking(worker.credit, len(worker.jobs), worker.turn, worker.number, worker.load)
         for pool in worker.pools:
@@ -468,6 +496,10 @@ class Roster:
             assert self.by_id[worker.id] is worker
         for worker in self.by_id.values():
             assert worker.credit >= 0
+            assert worker.loading >= 0
+            if worker in self.to_write:
+                assert worker.unwritten_bytes >= GIVEN_BYTES_MAX
+                assert worker.loading, "nobody is asked to tell when it is written"
             assert (worker.conn is None) == (not worker.pools)
             assert worker.conn is not None or worker.away_until is not None
             if worker not in self._changed:

@@ -35,6 +35,8 @@ class Shelf:
         for job in jobs:
             assert job.worker is not None
             assert job.worker.conn is not None
+            if job.id not in self._course.loading:
+                job.worker.loading += 1
             self._course.loading[job.id] = job.worker.conn
             by_leaf.setdefault(job.leaf, []).append(job.id)
         self._out.do += [ev.LoadPayloads(leaf, ids) for leaf, ids in by_leaf.items()]
@@ -53,7 +55,7 @@ class Shelf:
             job = self._jobs[job_id]
             assert job.worker is not None
             if job.worker.conn != conn:  # It is away: it never got the job, and will say so when it is back.
-                self._sent(job_id)
+                self._sent(job)
                 continue
             payload = event.payloads.get(job_id)
             if job.leaf != event.leaf:  # It was moved, or opened again, while its old leaf was read.
@@ -62,24 +64,22 @@ class Shelf:
                 text = "the leader's journal could not read its request"
                 self._course.finish(job, False, Verdict("input-lost", text), now)
             else:
-                self._sent(job_id)
+                self._sent(job)
                 self._out.do.append(ev.SendAssign(conn, job_id, job.subject, payload))
         if again:
             self.load(again)
 
-    def _sent(self, job_id: JobId) -> None:
-        del self._course.loading[job_id]
-        self._course.unpaid.discard(job_id)
+    def _sent(self, job: Job) -> None:
+        assert job.worker is not None
+        job.worker.loading -= 1
+        del self._course.loading[job.id]
+        self._course.unpaid.discard(job.id)
 
     def tidy(self, now: float) -> None:
         """Drop the leaves that nobody needs, after what stands in their way was moved to the end."""
         delivery = self._callers.delivery
         live_bytes = (
-            self._course.open_bytes
-            + self._course.output_bytes
-            + delivery.undelivered_bytes
-            + delivery.kept_bytes
-            + self._callers.dead.bytes
+            self._course.open_bytes + self._course.output_bytes + delivery.stored_bytes + self._callers.dead.bytes
         )
         written = self._leaves.written_bytes
         for job_id in self._leaves.stragglers(len(self._jobs), live_bytes):

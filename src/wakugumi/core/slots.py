@@ -147,7 +147,8 @@ class Slots:
         self._credit = 0
         """What the leader may use: told to it, and not yet used."""
         self._offered = 0
-        """What this step adds to it: zero between steps."""
+        """What this step adds to it. Between steps it is zero, unless the line is full: whoever cannot get its results
+        away asks for no more work."""
         self._held: list[float] = []
         """When each slot that waits for the CPU is offered at the latest, the next one first."""
         self._health = _Health()
@@ -267,13 +268,13 @@ class Slots:
         assert 0 <= self._borrowed <= self._credit + due
         assert not (self._borrowed and (self._held or self._health.kept)), "a slot is kept, and one was borrowed"
         assert self._credit >= 0
-        assert self._offered == 0
+        assert self._offered == 0 or self._again.is_full
         assert not self._do
         kept = self._health.kept
         assert kept >= 0
         assert not kept or self._health.keeps, "a slot is kept, and nothing is wrong"
         assert not (self._held and self._health.keeps), "a slot is offered soon, and the machine is sick"
-        in_use = self._credit + due + busy + len(self._held) + kept - self._borrowed
+        in_use = self._credit + self._offered + due + busy + len(self._held) + kept - self._borrowed
         assert in_use == self.slots if self._offering() else in_use <= self.slots
         if not self._listening():
             assert in_use == self._busy()
@@ -302,6 +303,9 @@ class Slots:
         elif isinstance(event, ev.Confirmed):
             self._heard_at = now
             self._confirmed(event.jobs)
+        elif isinstance(event, ev.Written):
+            self._again.written()
+            self._send_more()
         elif isinstance(event, ev.CpuMeasured):
             self._others = event.others
             if event.others < self.cpu_cap:
@@ -679,7 +683,13 @@ class Slots:
         self._beat_at = now + HEARTBEAT_S
 
     def _answer(self, job: JobId, payload: bytes) -> None:
+        """Tell the leader, or have it told when the line is written."""
+        if self._again.is_full:
+            self._again.wait(job)
+            return
         self._do.append(ev.SendAck(job, payload))
+        if self._again.gave(len(payload)):
+            self._do.append(ev.TellWhenWritten())
         if self.line is Line.OLD:
             self._kept.deliver(job)
 
@@ -710,6 +720,9 @@ class Slots:
         self._send_more()
 
     def _send_again(self, job: JobId, payload: bytes) -> None:
+        if self._again.is_full:
+            self._again.wait(job)
+            return
         self._again.told(job, confirms=self.line is Line.OWN)
         self._answer(job, payload)
 
@@ -834,7 +847,7 @@ class Slots:
         self._do.append(ev.Stopped())
 
     def _step(self) -> SlotsStep:
-        if self._offered:
+        if self._offered and not self._again.is_full:
             self._credit += self._offered
             self._do.append(ev.SendCredit(self._offered))
             self._offered = 0

@@ -64,6 +64,10 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
     """The leader lives."""
 
 
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """What the leader was sent before `TellWhenWritten` has left, but for what a buffer may hold."""
+
+
 class Ended(msgspec.Struct, frozen=True, gc=False):
     """A program that was started is done, whatever came of it; its result is on the disk."""
 
@@ -132,6 +136,7 @@ SlotsEvent: TypeAlias = (
     | Fetched
     | Cancelled
     | Heard
+    | Written
     | Ended
     | ResultLoaded
     | CpuMeasured
@@ -180,6 +185,10 @@ class SendHolding(msgspec.Struct, frozen=True, gc=False):
 class SendAck(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     payload: bytes
+
+
+class TellWhenWritten(msgspec.Struct, frozen=True, gc=False):
+    """`Written` follows, once the leader has been sent what was said: until then it is told no more results."""
 
 
 class SendFailure(msgspec.Struct, frozen=True, gc=False):
@@ -261,6 +270,7 @@ SlotsDo: TypeAlias = (
     | ForgetResult
     | SendHolding
     | SendAck
+    | TellWhenWritten
     | SendFailure
     | SendCredit
     | SendLeaving

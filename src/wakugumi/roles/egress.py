@@ -6,15 +6,20 @@
 An old worker is never given a job that it could not run: the leader answers for it, and gives it its credit back. An
 old client gets the archive of a result, and of what was printed the end. A cut stdout makes a result FAILED, for a
 client that takes the end for the whole has a wrong answer; a cut stderr does not. `Stderr` tells of both.
+
+What such a peer gets is larger than what the core has counted: up to a frame each. So each such peer has a line: one
+job or result is unpacked or read at a time, once the peer has read those of before.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,7 +28,7 @@ from wakugumi.adapters.packing import is_packed, unpack
 from wakugumi.adapters.places import Place
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core import events as ev
-from wakugumi.core.job import JobId, show_job_id
+from wakugumi.core.job import ConnId, JobId, show_job_id
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits import KEPT_RESULT_TTL_S, OUTPUT_TAIL_CHARS_MAX
 from wakugumi.wire import frame as fr
@@ -35,26 +40,87 @@ if TYPE_CHECKING:
     from wakugumi.roles.peer import Peer
 
 
+_Rest: TypeAlias = Callable[[], Awaitable[None]]
+_Work: TypeAlias = Callable[[], _Rest | None]
+"""Something to be sent, and what is left to do if that takes time."""
+
+
+class _Line(NamedTuple):
+    work: deque[_Work]
+    task: asyncio.Task[None]
+
+
 class Egress:
     """What goes out of one leader to peers that cannot take it as it is."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
         self._tasks = Tasks()
+        self._lines: dict[ConnId, _Line] = {}
+        """What peers have still to get, with the task that is at work on it."""
 
     async def close(self) -> None:
         await self._tasks.close()
+
+    # In line.
+
+    def when_written(self, peer: Peer, tell: Callable[[], None]) -> None:
+        """Call this once what the peer was given so far has been sent."""
+        line = self._lines.get(peer.conn)
+        if line is None:
+            peer.link.when_written(tell)
+        else:
+            line.work.append(partial(peer.link.when_written, tell))
+
+    def left(self, peer: Peer) -> None:
+        line = self._lines.pop(peer.conn, None)
+        if line is not None:
+            line.task.cancel()
+
+    def _in_line(self, peer: Peer, work: _Work) -> None:
+        """Do it now, if nothing stands before it and it takes no time."""
+        line = self._lines.get(peer.conn)
+        if line is not None:
+            line.work.append(work)
+            return
+        if not peer.link.is_blocked:
+            rest = work()
+            if rest is None:
+                return
+            work = partial(_same, rest)
+        todo = deque([work])
+        task = self._tasks.start(self._go_on(peer, todo), name=f"what waits for {peer.link.peer}")
+        self._lines[peer.conn] = _Line(todo, task)
+
+    async def _go_on(self, peer: Peer, todo: deque[_Work]) -> None:
+        try:
+            while todo:
+                if peer.link.is_blocked:
+                    written = asyncio.get_running_loop().create_future()
+                    peer.link.when_written(partial(written.set_result, None))
+                    await written
+                rest = todo.popleft()()
+                if rest is not None:
+                    await rest()
+        except Exception as error:
+            peer.fail("what waited for it", error)
+        self._lines.pop(peer.conn, None)
 
     # A job to a worker.
 
     def assign(self, peer: Peer, effect: ev.SendAssign) -> None:
         """Send it, now or once its content has been read."""
+        if peer.zstd and peer.blobs:
+            _send_job(peer, effect, effect.payload)
+        else:
+            self._in_line(peer, partial(self._assign, peer, effect))
+
+    def _assign(self, peer: Peer, effect: ev.SendAssign) -> _Rest | None:
         payload = effect.payload if peer.zstd else _plain(effect.payload)
         if not peer.blobs and ms.job_has_blobs(_plain(payload)):
-            name = f"a job for an old worker: {show_job_id(effect.job)}"
-            self._tasks.start(peer.do(name, self._inline_job(peer, effect)), name=name)
-            return
+            return partial(self._inline_job, peer, effect)
         _send_job(peer, effect, payload)
+        return None
 
     async def _inline_job(self, peer: Peer, effect: ev.SendAssign) -> None:
         request = JobRequest(show_job_id(effect.job))
@@ -90,13 +156,18 @@ class Egress:
 
     def result(self, peer: Peer, job: JobId, result: bytes) -> None:
         """Send it, now or once its archive has been read."""
+        if peer.zstd and peer.blobs:
+            self._send_result(peer, job, result)
+        else:
+            self._in_line(peer, partial(self._result, peer, job, result))
+
+    def _result(self, peer: Peer, job: JobId, result: bytes) -> _Rest | None:
         if not peer.zstd:
             result = _plain(result)
         if not peer.blobs and ms.result_has_blobs(_plain(result)):
-            name = f"a result for an old client: {show_job_id(job)}"
-            self._tasks.start(peer.do(name, self._inline_result(peer, job, _plain(result))), name=name)
-            return
+            return partial(self._inline_result, peer, job, _plain(result))
         self._send_result(peer, job, result)
+        return None
 
     async def _inline_result(self, peer: Peer, job: JobId, result: bytes) -> None:
         try:
@@ -131,6 +202,10 @@ class Egress:
         if self._leader.blobs is None:
             raise Refused("no-blob", "this leader keeps no blobs any more")
         return await asyncio.to_thread(_read_all, self._leader.blobs.place, refs)
+
+
+def _same(rest: _Rest) -> _Rest:
+    return rest
 
 
 def _send_job(peer: Peer, effect: ev.SendAssign, payload: bytes) -> None:

@@ -206,6 +206,8 @@ class Counter:
                 self.left[effect.job] = _GOES_ON
             if effect.job in self.visits:
                 _settle(self.visits[effect.job].answer, Refused(effect.code, effect.text))
+        elif isinstance(effect, ev.TellWhenWritten):  # Each answer has a connection of its own.
+            self._post(ev.Written(self.conn))
         elif isinstance(effect, ev.Complain):
             log.warning("a caller by HTTP: %s", effect.text)
 

@@ -79,6 +79,7 @@ class LeaderLink:
         }
         self.act: dict[type[object], Callable[[Any], None]] = {
             ev.SendAck: self._send_ack,
+            ev.TellWhenWritten: self._tell_when_written,
             ev.SendCredit: self._send_credit,
             ev.SendHolding: self._send_holding,
             ev.SendFailure: self._send_failure,
@@ -164,8 +165,11 @@ class LeaderLink:
             name = fr.NAMES.get(frame.type, "unknown")
             log.warning("%s sent a frame of type %d (%s), which is ignored", link.peer, frame.type, name)
 
+    def on_alive(self, _link: Link) -> None:
+        self._post(ev.Heard())
+
     def on_blocked(self, link: Link, blocked: bool) -> None:
-        """Nothing to do: a leader that does not read gets no credit either, so little can pile up."""
+        """Nothing to do: `slots` asks when what it said is written, before it says more than a buffer should hold."""
 
     def on_lost(self, _link: Link) -> None:
         self._link = None
@@ -249,6 +253,10 @@ class LeaderLink:
 
     def _send_ack(self, effect: ev.SendAck) -> None:
         self._send_result(effect.job, effect.payload)
+
+    def _tell_when_written(self, _effect: ev.TellWhenWritten) -> None:
+        if self._link is not None:
+            self._link.when_written(partial(self._post, ev.Written()))
 
     def _send_failure(self, effect: ev.SendFailure) -> None:
         result = ms.JobResult(

@@ -149,6 +149,8 @@ class Outpost:
                 self._assigned(effect)
             case ev.SendCancel():
                 self._cancelled(effect.job)
+            case ev.TellWhenWritten():  # Each job has a connection of its own.
+                self._post(ev.Written(self.conn))
             case ev.Complain():
                 log.warning("node %s: %s", self.node.url, effect.text)
             case ev.Close():

@@ -89,6 +89,9 @@ class Peer:
             raise PeerError(f"a {self._role} does not send {name}")
         self.complain(f"this {self._role} sent a frame of the unknown type {frame.type}, which is ignored")
 
+    def on_alive(self, _link: Link) -> None:
+        self._post(ev.Heard(self.conn))
+
     def on_blocked(self, _link: Link, blocked: bool) -> None:
         self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
 
@@ -97,6 +100,7 @@ class Peer:
             log.info("%s %s left", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
             self.leader.ingress.left(self)
+            self.leader.egress.left(self)
             if self.leader.caches is not None:
                 self.leader.caches.went(self)
 

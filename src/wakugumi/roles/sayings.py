@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -108,6 +109,10 @@ def send_no(peer: Peer, effect: ev.SendNo) -> None:
     peer.link.send(fr.encode(fr.ASK, corr_id=effect.ask_id, subject="refused", payload=payload))
 
 
+def _tell_when_written(peer: Peer, effect: ev.TellWhenWritten) -> None:
+    peer.leader.egress.when_written(peer, partial(peer.leader.drive.post, ev.Written(effect.conn)))
+
+
 def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:
     peer.paused = True
     peer.set_reading()
@@ -147,6 +152,7 @@ SAYINGS: Final[dict[type[object], Callable[[Peer, Any], None]]] = {
     ev.SendHeartbeat: _send_heartbeat,
     ev.SendAnswer: _send_answer,
     ev.SendNo: send_no,
+    ev.TellWhenWritten: _tell_when_written,
     ev.PauseReading: _pause_reading,
     ev.ResumeReading: _resume_reading,
     ev.Complain: _complain,

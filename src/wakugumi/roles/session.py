@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from wakugumi.adapters.drive import Drive
@@ -385,6 +386,8 @@ class Session:
                 case ev.SendFrames(conn, frames):
                     frames = self._uploads.sendable(conn, frames)
                     self._send(conn, frames[0] if len(frames) == 1 else b"".join(frames))
+                case ev.TellWhenWritten(conn):
+                    self._tell_when_written(conn)
                 case ev.Deliver(results):
                     self._deliver(results)
                 case ev.SendConfirms(conn, jobs):
@@ -456,6 +459,11 @@ class Session:
         link = self._links.get(conn)
         if link is not None:
             link.send(data)
+
+    def _tell_when_written(self, conn: ConnId) -> None:
+        link = self._links.get(conn)
+        if link is not None:
+            link.when_written(partial(self._post, ev.Written(conn)))
 
     def _deliver(self, results: Sequence[ev.Result]) -> None:
         jobs = self._jobs
@@ -592,6 +600,9 @@ class Line:
         elif not self._ignored_one:
             self._ignored_one = True
             log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)
+
+    def on_alive(self, _link: Link) -> None:
+        self._post(ev.Heard(self._conn))
 
     def on_blocked(self, _link: Link, blocked: bool) -> None:
         self._post(ev.Blocked(self._conn, blocked))
