@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 TOP = Path(__file__).parents[1]
 
@@ -89,3 +90,8 @@ def test_whatever_asks_who_runs_it_is_tried_by_root_and_by_an_ordinary_user() ->
     ):
         assert name in said.stdout
     assert "test_every_kind_of_record" not in said.stdout
+
+
+def test_a_machine_may_be_busy() -> None:
+    """By the default of hypothesis a property that once takes longer than 0.2 s has failed."""
+    assert settings().deadline is None

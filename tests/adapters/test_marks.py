@@ -125,7 +125,8 @@ def runs_away():
     lock = open("lock", "w")
     fcntl.flock(lock, fcntl.LOCK_EX)  # All that it forks holds the same lock.
     open("begun", "w").close()
-    while True:
+    until = time.monotonic() + 50.0  # Should the test fail.
+    while time.monotonic() < until:
         if os.fork():
             os._exit(0)
         os.setsid()
@@ -153,7 +154,7 @@ print(ended)
 def test_what_forks_and_leaves_without_end_is_caught(tmp_path: Path) -> None:
     (tmp_path / "chain.py").write_text(CHAIN)
     command = [sys.executable, "chain.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 1
 

@@ -124,17 +124,15 @@ def _stopped(mark: Mark, spared: set[int]) -> dict[int, _Process]:
             except OSError:
                 is_more = True
                 continue
-            if not mark.is_on(pid):
-                is_more = is_more or process.has_ended
-                others.add(pid)
-                process.close()
-            elif process.has_ended:  # If it lives still, it was this one whose mark was read.
-                is_more = True
-                process.close()
-            else:
+            is_marked = mark.is_on(pid)
+            has_ended = process.has_ended  # If it lives still, it was this one whose mark was read.
+            if is_marked and not has_ended:
                 process.send(signal.SIGSTOP)
                 found[pid] = process
-                is_more = True
+            else:
+                others.add(pid)  # Until it is reaped nobody else has its number.
+                process.close()
+            is_more = is_more or is_marked or has_ended
         if not is_more:
             break
     return found
