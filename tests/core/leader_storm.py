@@ -201,7 +201,7 @@ class Storm:
         own = y % 3 > 0
         if not own:
             self.runs[worker].clear()
-        patterns = tuple(parse_pattern(text) for text in {PATTERNS[y % 4], PATTERNS[x % 4]})
+        patterns = tuple(parse_pattern(text) for text in dict.fromkeys((PATTERNS[y % 4], PATTERNS[x % 4])))
         conn = self._new_conn()
         outpost = own and x % 4 == 3 and y % 4 > 0
         slots = (x + y) % 4 if own and not outpost else 0

@@ -14,6 +14,7 @@ from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.job import ClientId, ConnId, JobId, JobState, show_job_id
 from wakugumi.core.overview import capacity
 from wakugumi.core.overview import status as status_of
+from wakugumi.core.policy import parse_policies
 from wakugumi.core.questions import (
     AskCancel,
     AskJob,
@@ -25,7 +26,7 @@ from wakugumi.core.questions import (
     StatusAnswer,
 )
 from wakugumi.core.wants import Wants
-from wakugumi.limits import KEPT_RESULT_TTL_S, REATTACH_GRACE_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
+from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, REATTACH_GRACE_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 
 pytestmark = pytest.mark.spec("L7")
 
@@ -311,6 +312,22 @@ def test_a_job_that_was_cancelled_while_it_was_read_gives_its_credit_back(lean: 
         lean.hear(lean.journal.load(load.leaf, load.jobs))
     worker.gets(second)
     worker.gets_nothing()
+
+
+@pytest.mark.spec("F7")
+def test_credit_that_comes_back_does_not_pass_the_bound() -> None:
+    """Its worker offered more while the job was read: beyond the bound it would be ranked as if it had none."""
+    with a_world(payload_memory_bytes=0, policies=parse_policies("most-credit,calc=score")) as world:
+        desk, worker = world.client(), world.worker("w", credit=CREDIT_MAX)
+        world.reads_journal = False
+        (first,) = desk.submits(1)
+        worker.credit(1)
+        desk.cancels(first)
+        desk.gets_failure(first, "cancelled")
+        worker.gets_cancel(first)
+        world.reads_journal = True
+        (second,) = desk.submits(1)
+        worker.gets(second)
 
 
 def test_a_worker_that_left_while_its_job_was_read_is_not_sent_it(lean: World) -> None:

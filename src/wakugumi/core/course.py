@@ -32,7 +32,7 @@ from wakugumi.core.queues import Client, Job, Lanes, digest_of
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.stats import Cell, Failure, Stats
 from wakugumi.errors import CODES
-from wakugumi.limits import OUTPUT_MEMORY_BYTES
+from wakugumi.limits import CREDIT_MAX, OUTPUT_MEMORY_BYTES
 
 LEADER_LOST: Final = "leader-lost"
 """The attempt was given out by a leader that died since, and its worker came back without it, or not at all: it may
@@ -455,7 +455,8 @@ class Course:
                 return
             worker.jobs.pop(job.id, None)
             if not worker.rests:
-                worker.credit += 1 if job.wants is None else job.wants.slots
+                # It may have offered as much as it may meanwhile: a rank has no room for more.
+                worker.credit = min(CREDIT_MAX, worker.credit + (1 if job.wants is None else job.wants.slots))
             self._roster.changed(worker)
         self.unpaid.discard(job.id)
 

@@ -24,7 +24,7 @@ from wakugumi.core.line import Line
 from wakugumi.core.policy import NUMBER_MASK, TURN_STRIDE, Ranking, most_credit, round_robin, score
 from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
 from wakugumi.core.wants import Wants
-from wakugumi.limits import GIVEN_BYTES_MAX
+from wakugumi.limits import CREDIT_MAX, GIVEN_BYTES_MAX
 
 if TYPE_CHECKING:
     from wakugumi.core.queues import Lane, Turn
@@ -495,7 +495,7 @@ class Roster:
             assert worker.conn == conn
             assert self.by_id[worker.id] is worker
         for worker in self.by_id.values():
-            assert worker.credit >= 0
+            assert 0 <= worker.credit <= CREDIT_MAX
             assert worker.loading >= 0
             if worker in self.to_write:
                 assert worker.unwritten_bytes >= GIVEN_BYTES_MAX
