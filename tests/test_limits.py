@@ -17,7 +17,7 @@ SOURCE = (ROOT / "src" / "wakugumi" / "limits.py").read_text(encoding="utf-8")
 PROTOCOL = (ROOT / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
 LIMITS = {name: value for name, value in vars(limits).items() if name.isupper()}
 TOLD = re.findall(r"^\| `([A-Z_]+)` \| ([\d  ]+?)( bytes| s| characters)? \|", PROTOCOL, re.MULTILINE)
-PLAIN_NUMBERS = re.compile(r"_(MAX|MIN|DEFAULT|SHARE|CAP|SLOTS|OLD)$|^(WORKER_SLOTS|CPU_CAP|KIB|MIB)$")
+PLAIN_NUMBERS = re.compile(r"_(MAX|MIN|DEFAULT|SHARE|CAP|SLOTS|OLD)$|^(CPU_CAP|KIB|MIB)$")
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -52,7 +52,7 @@ def test_the_protocol_tells_what_a_peer_can_run_into() -> None:
 @pytest.mark.spec("F3", "F5", "F7", "L3", "L4", "W2", "W3", "W4", "K6")
 def test_the_numbers_of_the_contract_are_kept() -> None:
     assert limits.FRAME_BYTES_MAX == 4_194_304
-    assert limits.CLIENT_CAP_OLD == limits.WORKER_SLOTS == 4
+    assert limits.CLIENT_CAP_OLD == 4
     assert limits.CREDIT_MAX == 4_096
     assert (limits.BACKOFF_FIRST_S, limits.BACKOFF_MAX_S, limits.ATTEMPTS_MAX) == (1, 60, 5)
     assert (limits.SILENCE_MAX_S, limits.ACK_MARGIN_S, limits.REATTACH_GRACE_S) == (30, 60, 2)

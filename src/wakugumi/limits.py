@@ -269,8 +269,10 @@ RESTING_PATIENCE_S: Final = 10.0
 # Jobs and their programs (SPEC W2, W3, W4, W8)
 JOB_TIMEOUT_S: Final = 900.0
 JOB_TIMEOUT_MAX_S: Final = 30 * 86_400.0
-WORKER_SLOTS: Final = 4
-"""`WORKER_MAX_PAR`, what a worker offers unless told otherwise."""
+OPEN_FILES_PER_SLOT_MAX: Final = 6
+OPEN_FILES_BESIDE_MIN: Final = 40
+"""Descriptors that a running job takes of its worker at most (its output, the program's end, its folder, a pipe), and
+what the worker itself needs: connections, a journal of results, threads."""
 CPU_CAP: Final = 0.75
 CPU_CAP_MIN: Final = 0.10
 CPU_CAP_MAX: Final = 0.95

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.app import config
 from wakugumi.errors import ConfigError
 
@@ -26,7 +27,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert config.SLOTS.value() == 4
+    assert config.SLOTS.value() == usable_cpus()
     (elsewhere / "waku.toml").write_text("slots = 5\n")
     config._file.cache_clear()
     assert config.SLOTS.value() == 5
@@ -47,12 +48,12 @@ def test_the_old_names_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_embedded_grid_does_not_hear_the_workers_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_MAX_PAR", "99")
-    assert config.LOCAL_SLOTS.value() == config.cpu_count()
+    assert config.LOCAL_SLOTS.value() == usable_cpus()
 
 
 def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAKU_SLOTS", "")
-    assert config.SLOTS.value() == 4
+    assert config.SLOTS.value() == usable_cpus()
 
 
 @pytest.mark.parametrize(
@@ -60,8 +61,8 @@ def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     [
         ("WAKU_SLOTS", "many", "WAKU_SLOTS is 'many', which is not a whole number"),
         ("WORKER_MAX_PAR", "0", "WORKER_MAX_PAR is 0, and must be 1 to 4096"),
-        ("WORKER_CPU_CAP", "nan", "WORKER_CPU_CAP is nan, and must be 0.1 to 0.95"),
-        ("WAKU_CPU_CAP", "2", "WAKU_CPU_CAP is 2, and must be 0.1 to 0.95"),
+        ("WORKER_CPU_CAP", "nan", "WORKER_CPU_CAP is nan, and must be 0.1 to 0.95, or off"),
+        ("WAKU_CPU_CAP", "2", "WAKU_CPU_CAP is 2, and must be 0.1 to 0.95, or off"),
     ],
 )
 def test_a_bad_value_is_told_with_its_place(
@@ -116,3 +117,21 @@ def test_the_file_may_lie_elsewhere_but_must_be_there(elsewhere: Path, monkeypat
 def test_truth_is_written_in_many_ways(monkeypatch: pytest.MonkeyPatch, text: str, truth: bool) -> None:
     monkeypatch.setenv("WAKU_LOG_JSON", text)
     assert config.LOG_JSON.value() is truth
+
+
+@pytest.mark.spec("W2")
+def test_the_cpu_limit_may_be_off_wherever_it_is_said(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert config.CPU_CAP_SHARE.share() == 0.75
+    assert config.CPU_CAP_SHARE.share("off") is None
+    assert config.CPU_CAP_SHARE.share("0.5") == 0.5
+    with pytest.raises(ConfigError, match=r"--cpu-cap is 1, and must be 0\.1 to 0\.95, or off"):
+        config.CPU_CAP_SHARE.share("1")
+    with pytest.raises(ConfigError, match="--cpu-cap is 'much', which is neither a number nor off"):
+        config.CPU_CAP_SHARE.share("much")
+    (elsewhere / "waku.toml").write_text('cpu-cap = "off"\n')
+    config._file.cache_clear()
+    assert config.CPU_CAP_SHARE.share() is None
+    monkeypatch.setenv("WORKER_CPU_CAP", "0.9")
+    assert config.CPU_CAP_SHARE.share() == 0.9
+    monkeypatch.setenv("WORKER_CPU_CAP", "off")
+    assert config.CPU_CAP_SHARE.share() is None

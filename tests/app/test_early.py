@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.app import config, early
 from wakugumi.app.programs import find
 from wakugumi.roles.local import Local
@@ -25,7 +26,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Local]]:
     [
         (["run", "/bin/true"], 1),
         (["run", "sh", "--timeout", "3"], 1),
-        (["map", "/bin/true", "in"], config.cpu_count()),
+        (["map", "/bin/true", "in"], usable_cpus()),
         (["map", "/bin/true", "in", "--slots", "7"], 7),
         (["map", "/bin/true", "--slots=8", "in"], 8),
     ],

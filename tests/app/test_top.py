@@ -275,3 +275,15 @@ def test_a_newer_command_shows_an_older_leaders_status(
 def test_a_leader_that_does_not_know_top_says_so(leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["top"]) != 0
     assert "error: " in capsys.readouterr().err
+
+
+@pytest.mark.spec("W2", "W9")
+def test_a_worker_that_rests_or_is_held_back_says_why() -> None:
+    answer = an_answer(workers=3)
+    rows = list(answer.workers)
+    rows[1] = msgspec.structs.replace(rows[1], state="resting", rests="no inodes are free in /tmp/jobs")
+    rows[2] = msgspec.structs.replace(rows[2], state="held back", held_by=0.93)
+    text = "\n".join(plain(line) for line in view(msgspec.structs.replace(answer, workers=rows), "leader", 160))
+    assert re.search("resting +no inodes are free in /tmp/jobs", text)
+    assert re.search("held back +others use 93% of its CPU", text)
+    assert "why" not in "\n".join(plain(line) for line in view(answer, "leader", 160))

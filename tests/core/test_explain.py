@@ -9,6 +9,7 @@ import pytest
 from tests.core.leader_world import ClientEnd, World, a_world, job_id
 
 from wakugumi.core import events as ev
+from wakugumi.core import overview
 from wakugumi.core import queues as queues_module
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.policy import parse_policies
@@ -487,3 +488,19 @@ def test_draining_answers_with_the_workers_row(world: World) -> None:
     row = world.ask(AskDrain("w"))
     assert isinstance(row, WorkerRow)
     assert (row.state, row.credit) == ("draining", 2)
+
+
+@pytest.mark.spec("W2")
+def test_a_worker_that_others_keep_from_its_cpu_is_held_back_and_everybody_is_told(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", slots=2)
+    (job,) = desk.submits(1)
+    world.hear(ev.Heard(worker.conn, 1.0, 0.93))
+    (reason,) = world.reasons(job)
+    assert "1 of them held back because others use 93% of its CPU (--cpu-cap)" in reason
+    row = overview.worker_row(world.leader.roster.by_id[worker.id], world.now)
+    assert (row.state, row.why) == ("held back", "others use 93% of its CPU")
+    world.hear(ev.Heard(worker.conn, 0.2))
+    row = overview.worker_row(world.leader.roster.by_id[worker.id], world.now)
+    assert (row.state, row.why) == ("busy", "")
+    worker.credit(1)
+    worker.gets(job)

@@ -1022,6 +1022,14 @@ def test_a_program_that_began_and_broke_its_machine_is_answered_for_as_ever() ->
     assert script.hear(ended(A)) == [SendAck(A, RESULT)]
 
 
+@pytest.mark.spec("W9")
+def test_a_machine_that_never_rests_goes_on() -> None:
+    machine = Slots(1, CAP, rests=False)
+    machine.handle([Opened(), Welcomed(rests=True), *assigned(A)], 0.0)
+    assert list(machine.handle([FAULT], 0.1).do) == [SendAck(A, FAILURE), SendCredit(1)]
+    machine.check()
+
+
 # Others that keep the CPU busy.
 
 

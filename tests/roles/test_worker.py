@@ -819,7 +819,7 @@ from wakugumi.adapters.net import Address
 from wakugumi.roles.worker import WorkerSettings, main_worker
 logging.basicConfig(level=logging.INFO)
 port, programs, jobs = sys.argv[1:]
-sys.exit(main_worker(WorkerSettings(Address("127.0.0.1", int(port)), Path(programs), Path(jobs))))
+sys.exit(main_worker(WorkerSettings(Address("127.0.0.1", int(port)), Path(programs), Path(jobs), 4)))
 """
 
 

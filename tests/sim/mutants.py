@@ -483,8 +483,8 @@ MUTANTS: Final = (
     Mutant(
         "sick-worker-keeps-its-credit",
         "slots",
-        "        if self._health.keeps:\n            self._health.kept += slots\n        else:\n",
-        "        if self._health.unknown:\n            self._health.kept += slots\n        else:\n",
+        "            if self._health.keeps:\n                self._health.kept += slots\n            elif",
+        "            if self._health.unknown:\n                self._health.kept += slots\n            elif",
         "a machine that cannot start programs goes on offering its slots, once the leader knows that it is sick",
     ),
     Mutant(

@@ -82,3 +82,12 @@ def test_a_program_that_one_worker_lacks_is_run_by_the_other(grid, start, waku, 
     done = waku("client", grid.host, grid.port, "desk", "--program", "nobody-has-it", "--count", "1")
     assert done.returncode == 1
     assert "has no program 'nobody-has-it'" in done.stdout
+
+
+def test_more_slots_than_descriptors_are_refused_at_the_start(grid, waku, programs: Path, tmp_path: Path) -> None:
+    words = ["worker", grid.host, grid.port, "--programs", programs, "--jobs", tmp_path / "many", "--slots", "30"]
+    command = ["sh", "-c", 'ulimit -n 64 && exec "$0" "$@"', WAKU, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "30 slots may need 220 open files at once, and this process may have 64" in done.stderr
+    assert "say --slots 4" in done.stderr

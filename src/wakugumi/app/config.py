@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
 
+from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.core.groups import CHOICES, LEAST_LOADED
 from wakugumi.errors import ConfigError
 from wakugumi.limits import (
@@ -42,8 +43,9 @@ from wakugumi.limits import (
     NODE_KEEP_S,
     RECEIVE_SLOTS,
     RUN_RETRY_AFTER_S,
-    WORKER_SLOTS,
 )
+
+OFF: Final = "off"
 
 T = TypeVar("T")
 
@@ -88,13 +90,15 @@ class Setting(Generic[T]):
                 return self._checked(self._read(text, name), name)
         path, table = _file()
         where = f"{self.name} in {path}"
-        found = table[self.name]
+        return self._checked(self._of_file(table[self.name], where), where)
+
+    def _of_file(self, found: object, where: str) -> T:
         kind = type(self.default)
         if kind is float and type(found) is int:
             found = float(found)
         if type(found) is not kind:
             raise ConfigError(f"{where} is {found!r}, which is not {_KINDS[kind]}")
-        return self._checked(found, where)
+        return found
 
     def _read(self, text: str, where: str) -> T:
         kind: Any = type(self.default)
@@ -112,6 +116,31 @@ class Setting(Generic[T]):
         return value
 
 
+class ShareOrOff(Setting[float]):
+    """A share of something, or `off`: no limit at all."""
+
+    def share(self, flag: str | None = None) -> float | None:
+        """None if it is off."""
+        value = self.value(None if flag is None else self._read(flag, f"--{self.name}"))
+        return None if value == math.inf else value
+
+    def _read(self, text: str, where: str) -> float:
+        if text.lower() == OFF:
+            return math.inf
+        try:
+            return float(text)
+        except ValueError:
+            raise ConfigError(f"{where} is {text!r}, which is neither a number nor {OFF}") from None
+
+    def _of_file(self, found: object, where: str) -> float:
+        return math.inf if found == OFF else super()._of_file(found, where)
+
+    def _checked(self, value: float, where: str) -> float:
+        if value == math.inf or self._least <= value <= self._most:
+            return value
+        raise ConfigError(f"{where} is {value:g}, and must be {self._least:g} to {self._most:g}, or {OFF}")
+
+
 def state_folder(port: int, role: str = "leader") -> Path:
     """Where a leader on this port keeps its journal, or a gateway what it knows, if nobody says otherwise: beside what
     other programs keep.
@@ -123,18 +152,11 @@ def state_folder(port: int, role: str = "leader") -> Path:
     return beside / "wakugumi" / f"{role}-{port}"
 
 
-def cpu_count() -> int:
-    """The CPUs this process may use, which may be fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 LEADER: Final = Setting("leader", "")
-SLOTS: Final = Setting("slots", WORKER_SLOTS, "WORKER_MAX_PAR", least=1, most=CREDIT_MAX)
-LOCAL_SLOTS: Final = Setting("slots", cpu_count(), least=1, most=CREDIT_MAX)
+SLOTS: Final = Setting("slots", usable_cpus(), "WORKER_MAX_PAR", least=1, most=CREDIT_MAX)
+LOCAL_SLOTS: Final = Setting("slots", usable_cpus(), least=1, most=CREDIT_MAX)
 """The embedded grid is alone with its user: it takes all CPUs, where a worker on a shared machine takes four."""
-CPU_CAP_SHARE: Final = Setting("cpu-cap", CPU_CAP, "WORKER_CPU_CAP", least=CPU_CAP_MIN, most=CPU_CAP_MAX)
+CPU_CAP_SHARE: Final = ShareOrOff("cpu-cap", CPU_CAP, "WORKER_CPU_CAP", least=CPU_CAP_MIN, most=CPU_CAP_MAX)
 CAP: Final = Setting("cap", CLIENT_CAP_DEFAULT, least=1, most=CLIENT_CAP_MAX)
 GRACE_S: Final = Setting("grace", ADOPT_GRACE_S, least=0.001, most=ADOPT_GRACE_MAX_S)
 """With several leaders: how long what a lost one has waits for it."""

@@ -25,7 +25,18 @@ from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.app.options import LOGGING, Logging
-from wakugumi.app.serve import AllowOpen, CopyProgram, CpuCap, Host, JobsDir, ProgramsDir, WorkerName, programs_folder
+from wakugumi.app.serve import (
+    AllowOpen,
+    CopyProgram,
+    CpuCap,
+    Host,
+    JobsDir,
+    ProgramsDir,
+    WorkerName,
+    check_open_files,
+    programs_folder,
+    say_limits,
+)
 from wakugumi.app.worker_place import CacheBytes, CacheDir, Keeping, keeping
 from wakugumi.errors import ConfigError
 from wakugumi.roles.node import Node
@@ -120,7 +131,7 @@ class _Settings(NamedTuple):
     command: Command | None
     jobs: Path
     slots: int
-    cpu_cap: float
+    cpu_cap: float | None
     copy_in: bool
     http: Address | None
     lines: Address | None
@@ -176,7 +187,7 @@ def node(
         command=_command(program, command),
         jobs=Path(config.JOBS.value(jobs)),
         slots=config.LOCAL_SLOTS.value(slots),
-        cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
+        cpu_cap=config.CPU_CAP_SHARE.share(cpu_cap),
         copy_in=copy_program,
         http=by_http,
         lines=by_line,
@@ -193,7 +204,9 @@ def node(
         keep_s=config.KEEP_DAYS.value(bounds.keep_days) * _DAY_S,
         interrupted_s=config.INTERRUPTED_HOURS.value(bounds.interrupted_hours) * _HOUR_S,
     )
+    say_limits("node", settings.slots, settings.cpu_cap)
     raise_open_files()
+    check_open_files(settings.slots)
     return guarded(lambda: run(_serve(settings)))
 
 

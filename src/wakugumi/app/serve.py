@@ -16,8 +16,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import Parameter
 
+from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.adapters.journal import Journal
-from wakugumi.adapters.linux import raise_open_files
+from wakugumi.adapters.linux import open_files_max, raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.memory import memory_room
 from wakugumi.adapters.net import Address, check_binding, is_loopback
@@ -35,7 +36,7 @@ from wakugumi.core.budget import Budget, budget_of
 from wakugumi.core.names import check_exec_name
 from wakugumi.core.policy import Policies, parse_policies
 from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits import DRAIN_DEADLINE_S, MIB
+from wakugumi.limits import DRAIN_DEADLINE_S, MIB, OPEN_FILES_BESIDE_MIN, OPEN_FILES_PER_SLOT_MAX
 from wakugumi.roles.leader import HTTP, WHOLE, HttpSettings, Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
@@ -58,10 +59,15 @@ AllowOpen = Annotated[
 ]
 ProgramsDir = Annotated[str | None, Parameter(help="The folder with the programs; /opt/grid/exe. [WAKU_PROGRAMS]")]
 JobsDir = Annotated[str | None, Parameter(help="The folder for the jobs' directories; /tmp/jobs. [WAKU_JOBS]")]
-WorkerSlots = Annotated[int | None, Parameter(help="Jobs at once; 4 if nothing is said. [WAKU_SLOTS, WORKER_MAX_PAR]")]
+WorkerSlots = Annotated[
+    int | None, Parameter(help="Jobs at once; one per CPU if nothing is said. [WAKU_SLOTS, WORKER_MAX_PAR]")
+]
 CpuCap = Annotated[
-    float | None,
-    Parameter(help="Take no further job while others use more of the CPU; 0.75. [WAKU_CPU_CAP, WORKER_CPU_CAP]"),
+    str | None,
+    Parameter(
+        help="While other programs use more of the CPU, wait before the next job: as long as the last one ran, and at "
+        "most 2 s; off: never. 0.75 if nothing is said. [WAKU_CPU_CAP, WORKER_CPU_CAP]"
+    ),
 ]
 WorkerName = Annotated[str | None, Parameter(help="What people call it, and a subject of its own. [WAKU_NAME]")]
 StateDir = Annotated[
@@ -177,7 +183,7 @@ def worker(
         patterns=pattern,
         name=config.NAME.value(name),
         slots=config.SLOTS.value(slots),
-        cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
+        cpu_cap=config.CPU_CAP_SHARE.share(cpu_cap),
         copy_in=copy_program,
         cache_folder=kept.folder,
         cache_bytes=kept.bytes_max,
@@ -185,7 +191,9 @@ def worker(
         advertise=kept.advertise,
         metrics=metrics_at(metrics),
     )
+    say_limits("worker", settings.slots, settings.cpu_cap)
     raise_open_files()
+    check_open_files(settings.slots)
     return guarded(lambda: main_worker(settings))
 
 
@@ -224,15 +232,34 @@ def up(
         programs=programs_folder(programs),
         jobs_folder=Path(config.JOBS.value(jobs)),
         slots=config.SLOTS.value(slots),
-        cpu_cap=config.CPU_CAP_SHARE.value(cpu_cap),
+        cpu_cap=config.CPU_CAP_SHARE.share(cpu_cap),
         copy_in=copy_program,
         cache_folder=keeps.folder,
         cache_bytes=keeps.bytes_max,
     )
     kept, policies = _state(state, memory, port), _policies(policy)
     place = blob_settings(blobs, blob_bytes)
+    say_limits("worker", settings.slots, settings.cpu_cap)
     raise_open_files()
+    check_open_files(settings.slots)
     return guarded(lambda: run(_up(where, settings, kept, policies, place)))
+
+
+def say_limits(role: str, slots: int, cpu_cap: float | None) -> None:
+    """The first line of its log: how much a machine will take."""
+    cap = "off" if cpu_cap is None else f"{cpu_cap:g}"
+    log.info("%s: slots=%d usable-cpus=%d cpu-cap=%s", role, slots, usable_cpus(), cap)
+
+
+def check_open_files(slots: int) -> None:
+    """Raises ConfigError if so many jobs at once cannot be."""
+    needs, most = OPEN_FILES_PER_SLOT_MAX * slots + OPEN_FILES_BESIDE_MIN, open_files_max()
+    if needs > most:
+        fit = max(1, (most - OPEN_FILES_BESIDE_MIN) // OPEN_FILES_PER_SLOT_MAX)
+        raise ConfigError(
+            f"{slots} slots may need {needs} open files at once, and this process may have {most}",
+            f"raise the limit (ulimit -n), or say --slots {fit}",
+        )
 
 
 def _up_tiers(

@@ -103,15 +103,31 @@ class _Callers:
 
 
 class _Health:
-    """Can programs be started here?"""
+    """Can programs be started here, and do others leave them enough of the CPU?"""
 
-    __slots__ = ("can_tell", "code", "is_sick", "kept", "pause_s", "probe_at", "unknown", "why")
+    __slots__ = (
+        "can_tell",
+        "code",
+        "held_by",
+        "is_sick",
+        "keeps",
+        "kept",
+        "pause_s",
+        "probe_at",
+        "rests",
+        "unknown",
+        "why",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, *, rests: bool) -> None:
+        self.rests = rests
+        """It takes nothing while it is sick."""
         self.is_sick = False
         self.code = ""
         self.why = ""
         """What is wrong, as a code of the error table and in words."""
+        self.keeps = False
+        """What comes free is not offered."""
         self.kept = 0
         """Slots that are not offered because of it."""
         self.unknown = 0
@@ -121,21 +137,27 @@ class _Health:
         """The leader takes it."""
         self.probe_at = _NEVER
         self.pause_s = PROBE_FIRST_S
+        self.held_by = 0.0
+        """How much of the CPU others used when that was a reason to hold credit back, since the last heartbeat."""
 
-    @property
-    def keeps(self) -> bool:
-        """What comes free is not offered."""
-        return self.is_sick or self.unknown > 0
+    def turn(self, *, sick: bool | None = None, told: int = 0) -> None:
+        """It is sick, or not; the leader was told, or knows."""
+        if sick is not None:
+            self.is_sick = sick
+        self.unknown += told
+        self.keeps = self.is_sick or self.unknown > 0
 
     def unlinked(self) -> None:
         self.kept = self.unknown = 0
+        self.keeps = self.is_sick
         self.can_tell = False
 
 
 class Slots:
     """The slots of one machine, offered to one leader and to callers of the machine itself."""
 
-    def __init__(self, slots: int, cpu_cap: float, done_ttl_s: float = DONE_TTL_S) -> None:
+    def __init__(self, slots: int, cpu_cap: float, done_ttl_s: float = DONE_TTL_S, *, rests: bool = True) -> None:
+        """If it never `rests`, a sick machine goes on taking jobs, which fail: for a leader that has no other."""
         assert 1 <= slots <= CREDIT_MAX
         self.slots = slots
         self.cpu_cap = cpu_cap
@@ -151,7 +173,7 @@ class Slots:
         away asks for no more work."""
         self._held: list[float] = []
         """When each slot that waits for the CPU is offered at the latest, the next one first."""
-        self._health = _Health()
+        self._health = _Health(rests=rests)
         self._running: dict[JobId, int] = {}
         """And how many slots each takes."""
         self._cancelling: dict[JobId, bytes | None] = {}
@@ -169,9 +191,7 @@ class Slots:
         self._again = Resending(self._kept)
         self._complained = False
 
-        self._others = self._held_by = 0.0
-        """How much of the CPU others use; and how much when they were the reason to hold credit back, since the last
-        heartbeat."""
+        self._others = 0.0
         self._measured_at = -_NEVER
         self._measure_at = _NEVER
         self._heard_at = 0.0
@@ -272,6 +292,7 @@ class Slots:
         assert not self._do
         kept = self._health.kept
         assert kept >= 0
+        assert self._health.keeps == (self._health.is_sick or self._health.unknown > 0)
         assert not kept or self._health.keeps, "a slot is kept, and nothing is wrong"
         assert not (self._held and self._health.keeps), "a slot is offered soon, and the machine is sick"
         in_use = self._credit + self._offered + due + busy + len(self._held) + kept - self._borrowed
@@ -388,7 +409,7 @@ class Slots:
         self._greeted_by = self._beat_at = _NEVER
         self._credit = self._offered = self._borrowed = 0
         self._held.clear()
-        self._held_by = 0.0
+        self._health.held_by = 0.0
         self._health.unlinked()
         for job in (*self._looking, *self._waiting, *self._due):
             if job in self._callers.waiting and job not in self._callers.asked:
@@ -420,7 +441,7 @@ class Slots:
                 self._release(slots, now)
         elif not paid:
             self._assigned_without_credit(job, payload, slots, now)
-        elif self._gives_back():
+        elif self._health.is_sick and self._gives_back():
             self._give_back(job)
             self._release(slots, now)
         elif self._borrowed and (self._due or self._unused() < slots):
@@ -456,7 +477,7 @@ class Slots:
         job = event.job
         slots = self._running.pop(job)
         anew = self._cancelling.pop(job, None)
-        if event.fault:  # That is said first: what is tried again goes to another worker.
+        if event.fault and self._health.rests:  # That is said first: what is tried again goes to another worker.
             self._fall_sick(event.reason, event.fault, now)
         if anew is not None and not event.ok:
             # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
@@ -636,7 +657,7 @@ class Slots:
             self._looking[job] = _Look(payload, stands, slots)
             self._do.append(ev.LoadResult(job))
             return True
-        if self._gives_back():
+        if self._health.is_sick and self._gives_back():
             self._give_back(job)
             return False
         self._start(job, payload, slots, now)
@@ -656,11 +677,13 @@ class Slots:
         while self._waiting and slots:
             job = next(iter(self._waiting))
             slots -= self._begin(job, self._waiting.pop(job), 1, now)
-        if self._offering() and slots:
-            if ran_s > 0 and self._others >= self.cpu_cap and not self._health.keeps:
+        if slots and self._offering():
+            if self._health.keeps:
+                self._health.kept += slots
+            elif self._others >= self.cpu_cap and ran_s > 0:
                 self._hold(slots, now, now + min(ran_s, CREDIT_HELD_MAX_S))
             else:
-                self._offer(slots)
+                self._offered += slots
 
     def _offer(self, slots: int) -> None:
         """The leader may use these, unless the machine is sick."""
@@ -672,14 +695,14 @@ class Slots:
     def _hold(self, slots: int, now: float, until: float) -> None:
         for _ in range(slots):
             insort(self._held, until)
-        if not self._held_by and self.line is Line.OWN:
-            self._held_by = self._others
+        if not self._health.held_by and self.line is Line.OWN:
+            self._health.held_by = self._others
             self._beat(now)  # The leader should know why there is no credit before people ask it.
-        self._held_by = self._others
+        self._health.held_by = self._others
 
     def _beat(self, now: float) -> None:
-        self._do.append(ev.SendHeartbeat(self._held_by))
-        self._held_by = self._others if self._held else 0.0
+        self._do.append(ev.SendHeartbeat(self._health.held_by))
+        self._health.held_by = self._others if self._held else 0.0
         self._beat_at = now + HEARTBEAT_S
 
     def _answer(self, job: JobId, payload: bytes) -> None:
@@ -736,7 +759,7 @@ class Slots:
         if health.probe_at == _NEVER and not health.is_sick:
             health.pause_s = PROBE_FIRST_S
             health.probe_at = now + PROBE_FIRST_S
-        health.is_sick = True
+        health.turn(sick=True)
         if news:
             self._do.append(ev.HealthChanged(why))
         if not self._offering():
@@ -769,7 +792,7 @@ class Slots:
             health.pause_s = min(2 * health.pause_s, PROBE_MAX_S)
             health.probe_at = now + health.pause_s
             return
-        health.is_sick = False
+        health.turn(sick=False)
         health.why = ""
         self._do.append(ev.HealthChanged(""))
         self._tell_rest()
@@ -778,14 +801,14 @@ class Slots:
     def _tell_rest(self) -> None:
         if self.line is Line.OWN and self._health.can_tell:
             self._do.append(ev.SendResting(self._health.why))
-            self._health.unknown += self._health.is_sick
+            self._health.turn(told=int(self._health.is_sick))
 
     def _rest_known(self, now: float) -> None:
         """What the leader assigned for the credit that it had has come. The rest of it is void."""
         health = self._health
         if not health.unknown:
             return
-        health.unknown -= 1
+        health.turn(told=-1)
         due = sum(wish.slots for wish in self._due.values())
         borrowed = min(self._borrowed, due)
         health.kept += self._credit - self._borrowed + borrowed

@@ -93,7 +93,16 @@ async def _live(settings: Settings) -> int:
         await leader.adopt(ours)
         return await adopt(theirs, owner, trusted=True)
 
-    worker = Worker(dial, _programs(settings), Path(settings.jobs), slots=settings.slots, cpu_cap=None, name="local")
+    # There is no other worker, and whoever waits should hear what is wrong.
+    worker = Worker(
+        dial,
+        _programs(settings),
+        Path(settings.jobs),
+        slots=settings.slots,
+        cpu_cap=None,
+        name="local",
+        rests=False,
+    )
     tasks = Tasks()
     working = tasks.start(worker.run(), name="embedded worker")
     parent = tasks.start(_let_go(settings).wait(), name="the parent lives")

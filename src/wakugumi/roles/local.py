@@ -22,6 +22,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.errors import ConfigError, Refused
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def local(
     jobs; unless one is named it is a temporary one, and removed at the end. Raises ConfigError for what cannot be.
     """
     if slots is None:
-        slots = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        slots = usable_cpus()
     if not 1 <= slots <= 4096:
         raise ConfigError(f"an embedded grid runs 1 to 4096 jobs at once, not {slots}")
     folder, named = _programs(programs)

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from wakugumi.adapters.caches import CacheFolder
+from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.process import Programs
@@ -38,7 +39,6 @@ from wakugumi.limits import (
     CREDIT_MAX,
     DONE_TTL_S,
     WORKER_NAME_CHARS_MAX,
-    WORKER_SLOTS,
 )
 from wakugumi.roles.brought import Brought
 from wakugumi.roles.ending import Ended
@@ -89,7 +89,7 @@ class Station:
         *,
         patterns: str = "",
         name: str = "",
-        slots: int = WORKER_SLOTS,
+        slots: int | None = None,
         cpu_cap: float | None = CPU_CAP,
         copy_in: bool = False,
         cache_folder: Path | None = None,
@@ -99,14 +99,18 @@ class Station:
         done_ttl_s: float = DONE_TTL_S,
         interrupted_ttl_s: float = 0.0,
         shares_folder: bool = True,
+        rests: bool = True,
     ) -> None:
-        """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
+        """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
+        back. What is kept of inputs goes into the `cache_folder`, or one
         below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`. Finished
         jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`. If another process
         has the jobs folder, one in it is used, if it `shares_folder`: then it knows nothing of the jobs of the other.
+        Unless it `rests`, a machine that is out of order goes on taking jobs, which fail.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
+        slots = usable_cpus() if slots is None else slots
         _check(patterns, name, slots, cpu_cap)
         loop = asyncio.get_running_loop()
         self._serve_at = where_to_serve(leader if isinstance(leader, Address) else None, serve, advertise)
@@ -119,7 +123,7 @@ class Station:
         """Files of jobs that were not started yet, and with which request they came."""
         self._reading: dict[JobId, int] = {}
         """Results that are open, and how often."""
-        self._slots = Slots(slots, float("inf") if cpu_cap is None else cpu_cap, done_ttl_s)
+        self._slots = Slots(slots, float("inf") if cpu_cap is None else cpu_cap, done_ttl_s, rests=rests)
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
         self._post = self._drive.post
         self._runner = Runner(

@@ -18,7 +18,7 @@ from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.visit import PageAt
 from wakugumi.adapters.web import listen_http, page_routes
 from wakugumi.core.run_meters import run_families
-from wakugumi.limits import CPU_CAP, WORKER_SLOTS
+from wakugumi.limits import CPU_CAP
 from wakugumi.roles.leader_link import Dial
 from wakugumi.roles.openapi import WORKER, document
 from wakugumi.roles.serving import PARTS_OF_WORKER
@@ -34,11 +34,11 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     leader: Address
     programs: Path | None
     jobs_folder: Path
+    slots: int
     named_programs: dict[str, Path] = {}
     patterns: str = ""
     name: str = ""
-    slots: int = WORKER_SLOTS
-    cpu_cap: float = CPU_CAP
+    cpu_cap: float | None = CPU_CAP
     copy_in: bool = False
     """Programs are copied into each job's directory, for those that look beside themselves (SPEC W1)."""
     cache_folder: Path | None = None
@@ -87,7 +87,7 @@ class Worker:
         *,
         patterns: str = "",
         name: str = "",
-        slots: int = WORKER_SLOTS,
+        slots: int | None = None,
         cpu_cap: float | None = CPU_CAP,
         copy_in: bool = False,
         cache_folder: Path | None = None,
@@ -95,8 +95,10 @@ class Worker:
         serve: Address | None = None,
         advertise: Address | None = None,
         metrics: Address | None = None,
+        rests: bool = True,
     ) -> None:
-        """Without a `cpu_cap` credit is never held back. What is kept of inputs goes into the `cache_folder`, or one
+        """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
+        back. What is kept of inputs goes into the `cache_folder`, or one
         below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`, and read its
         metrics at `metrics`.
 
@@ -115,6 +117,7 @@ class Worker:
             cache_bytes=cache_bytes,
             serve=serve,
             advertise=advertise,
+            rests=rests,
         )
         assert self.station.link is not None
         self._deliveries = self.station.link.deliveries
