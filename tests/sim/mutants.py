@@ -321,8 +321,8 @@ MUTANTS: Final = (
     Mutant(
         "one-credit-for-a-large-job",
         "queues",
-        "        self._roster.assign(worker, job.id, slots_of(job))",
-        "        self._roster.assign(worker, job.id)",
+        "        self._roster.assign(worker, job.id, slots_of(job), job.size)",
+        "        self._roster.assign(worker, job.id, 1, job.size)",
         "a job that takes several slots is paid for with one credit, and its worker has less room than it seems",
     ),
     Mutant(
