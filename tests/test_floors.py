@@ -23,7 +23,18 @@ DOORS = {"wakugumi/__init__.py": FLOORS["roles"], "wakugumi/__main__.py": FLOORS
 
 PURE_FLOORS = {"errors", "limits", "core", "wire"}
 PURE_MODULES = {
-    *("__future__", "abc", "base64", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools"),
+    *(
+        "__future__",
+        "_blake2",
+        "abc",
+        "base64",
+        "bisect",
+        "collections",
+        "collections.abc",
+        "dataclasses",
+        "enum",
+        "functools",
+    ),
     *("hashlib", "heapq", "itertools", "math", "msgspec", "operator", "re", "string", "struct", "types", "typing"),
     *("unicodedata", "uuid", "zlib"),
 }

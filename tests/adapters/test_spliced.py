@@ -123,7 +123,7 @@ def test_an_archive_beyond_4_gib_is_spliced_where_it_lies(tmp_path: Path) -> Non
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("far", b"away")
     with ExitStack() as files, out.open("wb") as file:
-        (entries, *others), size = _plan(path, TEXTS, files)
+        (entries, *others), size = _plan(path, TEXTS, b"", files)
         file.seek(5 << 30)
         for piece in _read([entries._replace(at=5 << 30), *others]):
             file.write(piece)

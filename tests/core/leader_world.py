@@ -344,11 +344,13 @@ class ClientEnd(_End):
         payload: bytes = b"request",
         retries: int = 0,
         wants: Wants | None = None,
+        request: bytes = b"",
     ) -> JobId:
         """Submit a job, by default a new one. What comes of it is to be taken."""
         if job is None:
             job = self.world.new_job()
-        self.world.hear(ev.Submitted(self.conn, job, subject(word), word, TIMEOUT_S, payload, retries, wants))
+        asked = (subject(word), word, TIMEOUT_S, payload, retries, wants)
+        self.world.hear(ev.Submitted(self.conn, job, *asked, request=request))
         return job
 
     def submits(self, count: int, word: str = "calc", wants: Wants | None = None) -> list[JobId]:
@@ -427,9 +429,9 @@ class WorkerEnd(_End):
         """All that was assigned to it and not yet taken."""
         return [self.takes(ev.SendAssign).job for _ in range(len(self.inbox))]
 
-    def acks(self, job: JobId, output: bytes = OUTPUT, blobs: tuple[str, ...] = ()) -> None:
+    def acks(self, job: JobId, output: bytes = OUTPUT, blobs: tuple[str, ...] = (), request: bytes = b"") -> None:
         """It is done, OK. An own worker takes the leader's confirmation."""
-        self._acks(job, True, "", output, blobs=blobs)
+        self._acks(job, True, "", output, blobs=blobs, request=request)
 
     def fails(
         self,
@@ -473,8 +475,9 @@ class WorkerEnd(_End):
         blobs: tuple[str, ...] = (),
         *,
         begun: bool = True,
+        request: bytes = b"",
     ) -> None:
-        self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed, blobs, begun))
+        self.world.hear(ev.Acked(self.conn, job, ok, reason, output, printed, blobs, begun, request))
         if not self.old and self.world._batch is None:
             self.gets_confirm(job)
 

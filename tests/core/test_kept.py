@@ -23,10 +23,10 @@ RESULT = b"result"
 def test_an_unconfirmed_result_is_at_hand(reason: str) -> None:
     kept = Kept()
     kept.finish(A, reason, RESULT, NOW)
-    assert kept.owed_payload(A) == RESULT
+    assert kept.owed_here(A) == (RESULT, b"")
     assert kept.failure_stands(A, old_leader=False)
     assert kept.was_cancelled(A) is (reason == CANCELLED)
-    assert kept.owed_payload(B) is None
+    assert kept.owed_here(B) is None
     assert not kept.was_cancelled(B)
 
 
@@ -85,7 +85,7 @@ def test_what_was_fetched_is_owed_and_no_longer_offered(ok: bool) -> None:
     kept.fetched(A, ok=ok)
     kept.check()
     assert (list(kept.earlier), list(kept.owed)) == ([B], [A])
-    assert kept.owed_payload(A) is None
+    assert kept.owed_here(A) is None
     assert kept.confirm(A) is not ok
     assert kept.may_be_on_disk(A, NOW) is ok
 
@@ -133,7 +133,7 @@ def test_what_is_owed_outlives_its_time() -> None:
     kept.finish(A, "", RESULT, NOW)
     kept.expire(NOW + DONE_TTL_S)
     assert list(kept.owed) == [A]
-    assert kept.owed_payload(A) == RESULT
+    assert kept.owed_here(A) == (RESULT, b"")
     assert kept.may_be_on_disk(A, NOW + DONE_TTL_S)
 
 
@@ -153,13 +153,13 @@ def test_results_that_would_fill_the_memory_are_left_to_the_disk() -> None:
     for number in range(3):
         kept.finish(job(number), "", half, NOW)
     kept.check()
-    assert [kept.owed_payload(job(number)) for number in range(3)] == [half, half, None]
+    assert [kept.owed_here(job(number)) for number in range(3)] == [(half, b""), (half, b""), None]
     assert kept.owes(job(2))
     assert kept.may_be_on_disk(job(2), NOW)
     kept.confirm(job(0))
     kept.finish(job(3), "", half, NOW)
     kept.check()
-    assert kept.owed_payload(job(3)) == half
+    assert kept.owed_here(job(3)) == (half, b"")
 
 
 @pytest.mark.spec("W4")

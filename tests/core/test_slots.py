@@ -104,7 +104,7 @@ class Script:
     said, unless asked for."""
 
     def __init__(self, slots: int = 2) -> None:
-        self.slots = Slots(slots, CAP)
+        self.slots = Slots(slots, CAP, digest=lambda payload: payload[:16].ljust(16, b"."))
         self.now = 1_000.0
         self.looks: list[SlotsDo] = []
         self.told: list[SlotsDo] = []
@@ -1319,3 +1319,84 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+# The same id with another request (L6).
+
+MONDAY, TUESDAY = b"monday".ljust(16, b"."), b"tuesday".ljust(16, b".")
+
+
+def ran(which: JobId, request: bytes, *, ok: bool = True) -> Ended:
+    return Ended(which, ok, "" if ok else "exit", RESULT if ok else FAILURE, request=request)
+
+
+@pytest.mark.spec("L6", "W4")
+@pytest.mark.parametrize("ok", [True, False])
+def test_a_result_that_is_owed_answers_only_its_own_request(ok: bool) -> None:
+    script = with_own_leader()
+    script.hear(Assigned(A, b"monday"))
+    script.hear(ran(A, MONDAY, ok=ok))
+    assert script.hear(Assigned(A, b"monday"))[0] == SendAck(A, RESULT if ok else FAILURE, MONDAY)
+    assert script.hear(Assigned(A, b"tuesday")) == [StartProgram(A, b"tuesday")]
+    assert script.hear(ran(A, TUESDAY)) == [SendAck(A, RESULT, TUESDAY), SendCredit(1)]
+
+
+@pytest.mark.spec("L6", "W4")
+def test_a_result_on_the_disk_answers_only_its_own_request() -> None:
+    script = with_own_leader()
+    script.hear(Assigned(A, b"monday"))
+    script.hear(ran(A, MONDAY), Confirmed([A]))
+    assert script.hear(Assigned(A, b"monday")) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, True, RESULT, "", MONDAY)) == [SendAck(A, RESULT, MONDAY), SendCredit(1)]
+    assert script.hear(Assigned(A, b"tuesday")) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, True, RESULT, "", MONDAY)) == [StartProgram(A, b"tuesday")]
+
+
+@pytest.mark.spec("L6", "W4")
+def test_a_result_of_before_there_were_digests_answers_by_its_id() -> None:
+    script = with_own_leader()
+    script.hear(Recovered([(A, 1.0)]))
+    assert script.hear(Assigned(A, b"tuesday")) == [LoadResult(A)]
+    assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
+
+
+@pytest.mark.spec("L6", "W4")
+@pytest.mark.parametrize("ok", [True, False])
+def test_another_request_that_comes_while_the_first_one_runs_is_run_after_it(ok: bool) -> None:
+    script = with_own_leader()
+    script.hear(Assigned(A, b"monday"))
+    assert script.hear(Assigned(A, b"tuesday")) == [SendCredit(1)], "it waits for the run, and takes no slot"
+    assert script.hear(ran(A, MONDAY, ok=ok)) == [StartProgram(A, b"tuesday")]
+    assert script.hear(ran(A, TUESDAY)) == [SendAck(A, RESULT, TUESDAY), SendCredit(1)]
+
+
+@pytest.mark.spec("L6", "W4")
+def test_the_same_request_that_comes_while_it_runs_is_answered_by_it() -> None:
+    script = with_own_leader()
+    script.hear(Assigned(A, b"monday"))
+    script.hear(Assigned(A, b"monday"))
+    assert script.hear(ran(A, MONDAY)) == [SendAck(A, RESULT, MONDAY), SendCredit(1)]
+
+
+@pytest.mark.spec("L6", "L4")
+def test_what_another_leader_had_assigned_meanwhile_is_forgotten_with_its_connection() -> None:
+    script = with_own_leader()
+    script.hear(Assigned(A, b"monday"), Assigned(A, b"tuesday"))
+    script.hear(LinkLost())
+    script.hear(ran(A, MONDAY))
+    assert SendAck(A, RESULT, MONDAY) in script.hear(Opened(), Welcomed()), "its digest tells of which request it is"
+
+
+@pytest.mark.spec("L6")
+def test_what_is_cancelled_and_assigned_anew_is_answered_by_its_own_request_alone() -> None:
+    script = with_own_leader()
+    script.hear(Assigned(A, b"monday"), Cancelled([A]), Assigned(A, b"tuesday"))
+    assert script.hear(ran(A, MONDAY)) == [StartProgram(A, b"tuesday")], "it was faster than the cancel"
+
+
+@pytest.mark.spec("L6")
+def test_what_has_not_begun_is_begun_with_what_was_assigned_last() -> None:
+    script = with_own_leader()
+    script.hear(Recovered([(A, 1.0)]))
+    assert script.hear(Assigned(A, b"monday"), Assigned(A, b"tuesday")) == [LoadResult(A), SendCredit(1)]
+    assert script.hear(ResultLoaded(A, True, RESULT, "", MONDAY)) == [StartProgram(A, b"tuesday")]

@@ -92,7 +92,7 @@ def test_what_is_ok_on_the_disk_answers_at_once_however_busy_the_machine_is() ->
     script = Script(slots=1)
     wanted(script, A)
     assert script.hear(Wanted(B, MINE)) == [LoadResult(B)]
-    assert script.hear(ResultLoaded(B, True, RESULT)) == [AnswerCaller(B, RESULT)]
+    assert script.hear(ResultLoaded(B, True, RESULT)) == [AnswerCaller(B, RESULT, kept=True)]
 
 
 @pytest.mark.spec("N1", "N2")
@@ -200,7 +200,7 @@ def test_a_due_job_that_has_an_answer_needs_no_slot_in_the_end() -> None:
     script.hear(ended(A))
     wanted(script, B)
     assert script.hear(*assigned(A), Wanted(A, MINE)) == []
-    answers = [AnswerCaller(B, RESULT), SendAck(A, RESULT), AnswerCaller(A, RESULT)]
+    answers = [AnswerCaller(B, RESULT), SendAck(A, RESULT), AnswerCaller(A, RESULT, kept=True)]
     assert script.hear(ended(B)) == [*answers, SendCredit(1)]
 
 
@@ -295,7 +295,7 @@ def test_a_look_for_the_leader_answers_a_caller_as_well() -> None:
     script.hear(ended(A), Confirmed((A,)))
     assert script.hear(*assigned(A), Wanted(A, MINE)) == [LoadResult(A)]
     said = script.hear(ResultLoaded(A, True, RESULT))
-    assert said == [SendAck(A, RESULT), AnswerCaller(A, RESULT), SendCredit(1)]
+    assert said == [SendAck(A, RESULT), AnswerCaller(A, RESULT, kept=True), SendCredit(1)]
 
 
 @pytest.mark.spec("W7")
@@ -411,7 +411,7 @@ def test_a_machine_that_stops_takes_no_more_and_finishes_what_callers_wait_for()
     assert script.hear(Wanted(D, MINE)) == [RefuseCaller(D, "stopping", stopping)]
     assert script.hear(ResultLoaded(B, False, None)) == [RefuseCaller(B, "stopping", stopping)]
     assert script.hear(ended(A)) == [AnswerCaller(A, RESULT)]
-    assert script.hear(ResultLoaded(C, True, RESULT)) == [AnswerCaller(C, RESULT), Stopped()]
+    assert script.hear(ResultLoaded(C, True, RESULT)) == [AnswerCaller(C, RESULT, kept=True), Stopped()]
 
 
 @pytest.mark.spec("L10")

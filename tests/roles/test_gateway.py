@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.roles.fake_group import (
     FAILED,
     FORM,
@@ -25,6 +26,7 @@ from tests.roles.fake_group import (
     until_state,
 )
 
+from wakugumi.core.job import job_id_from_name
 from wakugumi.limits import GROUP_MISSES_MAX
 
 pytestmark = pytest.mark.anyio
@@ -49,15 +51,83 @@ async def test_a_job_goes_to_a_group_as_it_came_and_its_answer_comes_back(tmp_pa
 
 
 @pytest.mark.spec("G2")
-async def test_the_same_id_has_the_same_answer_and_its_body_is_not_asked_for(tmp_path: Path) -> None:
+async def test_the_same_id_has_the_same_answer(tmp_path: Path) -> None:
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
         first = await submit(gate.port, "monday")
-        async with Caller(gate.port) as caller:
-            await caller.head("POST", "/submit/monday", FORM, "Content-Length: 1000000", "Expect: 100-continue")
-            again = await caller.heard()
+        again = await submit(gate.port, "monday")
         assert again.status == 200
         assert (again.body, again.head["waku-job"]) == (first.body, first.head["waku-job"])
         assert len(group.dispatched) == 1
+
+
+@pytest.mark.spec("L6")
+@pytest.mark.parametrize("size", [1, 600_000])
+@pytest.mark.parametrize("query", ["", "?async=1"])
+async def test_the_same_id_with_another_request_is_a_conflict_whatever_came_of_the_first(
+    tmp_path: Path, size: int, query: str
+) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        monday, tuesday = b"m" * size, b"t" * size
+        assert (await submit(gate.port, "report", monday, query="?program=p")).status == 200
+        for other, said in ((tuesday, "?program=p"), (monday, "?program=q"), (monday, "?program=p&arg=-v")):
+            heard = await submit(gate.port, "report", other, query=said + query.replace("?", "&"))
+            assert (heard.status, heard.code) == (409, "conflict")
+        same = await submit(
+            gate.port, "report", monday, query="?program=p&timeout=9&retries=2&priority=1&key=k&client=c"
+        )
+        assert (same.status, same.body) == (200, b"PK by a")
+        group.say(Said(504, b'{"code":"timeout","detail":"too long"}'))
+        assert (await submit(gate.port, "slow", monday, query="?timeout=1")).status == 504
+        assert (await submit(gate.port, "slow", tuesday)).code == "conflict"
+        group.say(a_result("slow"))
+        assert (await submit(gate.port, "slow", monday, query="?timeout=60")).status == 200
+        assert len(group.dispatched) == 3
+        await until(lambda: left_on_disk(tmp_path) == [])
+
+
+@pytest.mark.spec("L6")
+@pytest.mark.parametrize("size", [1, 600_000])
+async def test_another_request_is_a_conflict_while_the_first_one_runs(tmp_path: Path, size: int) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as one, a_gateway(tmp_path, [group]) as two:
+        group.behave = group.hold
+        first = asyncio.get_running_loop().create_task(submit(one.port, "report", b"m" * size))
+        await group.arrived.wait()
+        for gate in (one, two):
+            assert (await submit(gate.port, "report", b"t" * size)).code == "conflict"
+            assert (await submit(gate.port, "report", b"t" * size, query="?async=1")).code == "conflict"
+        same = [asyncio.get_running_loop().create_task(submit(gate.port, "report", b"m" * size)) for gate in (one, two)]
+        await until(lambda: one.server.pages.submits == 2 and two.server.pages.submits == 1)
+        group.open.set()
+        assert [heard.status for heard in await asyncio.gather(first, *same)] == [200, 200, 200]
+        assert len(group.dispatched) == 1
+
+
+@pytest.mark.spec("L6")
+async def test_of_two_requests_that_come_together_under_one_id_one_has_the_answer(tmp_path: Path) -> None:
+    """Neither is whole when the other begins, so nobody knows yet that they differ."""
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        bodies = [form(letter * 600_000) for letter in (b"m", b"t")]
+        async with Caller(gate.port) as monday, Caller(gate.port) as tuesday:
+            for caller, body in ((monday, bodies[0]), (tuesday, bodies[1])):
+                await caller.head("POST", "/submit/report", FORM, f"Content-Length: {len(body)}")
+                await caller.say(body[:500_000])
+                await until(lambda: gate.server.gateway.flights)
+            await monday.say(bodies[0][500_000:])
+            assert (await monday.heard()).status == 200
+            await tuesday.say(bodies[1][500_000:])
+            assert (await tuesday.heard()).code == "conflict"
+        assert len(group.dispatched) == 1
+
+
+@pytest.mark.spec("L6")
+async def test_what_was_kept_by_an_older_version_is_answered_by_its_id_alone(tmp_path: Path) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        first = await submit(gate.port, "monday")
+        store = gate.server.gateway.store
+        row = await store.get(job_id_from_name("monday"))
+        assert row is not None
+        assert await store.replace(row, replace(row, request="")) is not None
+        assert (await submit(gate.port, "monday", b"other")).body == first.body
 
 
 TROUBLE = {
@@ -249,7 +319,7 @@ async def test_a_job_goes_on_when_its_caller_goes_away_and_its_result_is_there_l
             await group.arrived.wait()
         group.open.set()
         await until_state(gate.port, "monday", "done")
-        assert (await submit(gate.port, "monday")).body == b"PK by a"
+        assert (await submit(gate.port, "monday", b"1")).body == b"PK by a"
         assert len(group.dispatched) == 1
 
 
@@ -264,7 +334,7 @@ async def test_a_large_answer_streams_through_and_is_kept_as_a_file(tmp_path: Pa
         await until_state(gate.port, "monday", "done")
         assert len(left_on_disk(tmp_path)) == 1
         assert (await call(gate.port, "GET", "/result/monday")).body == large
-        assert (await submit(gate.port, "monday")).body == large
+        assert (await submit(gate.port, "monday", b"x" * 1_000_000)).body == large
         await until(lambda: open_files(tmp_path) == [])
 
 

@@ -219,7 +219,7 @@ async def test_another_input_under_the_same_id_is_a_conflict_that_harms_nobody(l
             ("/dispatch/night", b"4,5,6"),
             ("/dispatch/night", b"x" * (INLINE_FILE_BYTES_MAX + 1)),
             ("/dispatch/night?arg=-v", b"1,2,3"),
-            ("/dispatch/night?client=desk", b"1,2,3"),
+            ("/dispatch/night?program=other", b"1,2,3"),
         ):
             answer = await post(leader, path, content)
             assert (answer.status, answer.code) == (409, "conflict")

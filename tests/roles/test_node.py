@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import re
+import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from tests.roles.a_node import a_node, ask, form, left_in, post, say, unzipped
 
 from wakugumi.core.job import job_id_from_name, show_job_id
 from wakugumi.limits import MIB
+from wakugumi.wire.message import InputFile, JobRequest
+from wakugumi.wire.request_digest import request_digest
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +79,42 @@ async def test_a_finished_job_is_answered_at_once_in_both_languages(tmp_path: Pa
         by_id = await ask(at.http, run(show_job_id(job_id_from_name("x"))))
         large = await ask(at.http, post("/run/x", form(b"")[:-20], length=900 * MIB))
         assert large.headers["connection"] == "close"
-        assert first.body == again.body == by_line.partition(b"\n")[2] == by_id.body == large.body
+        assert first.body == again.body == by_id.body == large.body
+        assert unzipped(by_line.partition(b"\n")[2]) == first.files
+        assert at.runs == 1
+
+
+@pytest.mark.spec("L6", "N1", "N2")
+async def test_an_answer_that_was_kept_says_so_and_since_when(tmp_path: Path) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+    async with a_node(tmp_path) as at:
+        first = await ask(at.http, run("x"))
+        assert "waku-kept" not in first.headers
+        fresh = (await say(at.lines, line("y"))).partition(b"\n")[2]
+    async with a_node(tmp_path) as at:
+        kept = (await ask(at.http, run("x", b"something else"))).headers["waku-kept"]
+        assert began <= datetime.fromisoformat(kept) <= datetime.now(UTC)
+        by_line = (await say(at.lines, line("x"))).partition(b"\n")[2]
+        assert at.runs == 2
+    for body, comment in ((by_line, f"Waku-Kept: {kept}"), (fresh, "")):
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            assert archive.comment.decode() == comment
+
+
+@pytest.mark.spec("L6")
+async def test_who_tells_the_digest_of_its_request_never_gets_the_answer_of_another(tmp_path: Path) -> None:
+    async with a_node(tmp_path) as at:
+        request = JobRequest("", args=[], files=[InputFile("in.txt", content=b"monday")])
+        monday = f"Waku-Request: {request_digest(request).hex()}"
+        first = await ask(at.http, post("/run/x", form(b"monday"), monday))
+        again = await ask(at.http, post("/run/x", form(b"monday"), monday))
+        assert (first.status, again.status, again.body) == (200, 200, first.body)
+        other = f"Waku-Request: {bytes(range(16)).hex()}"
+        for ask_with in (post("/run/x", form(b"tuesday"), other), post("/run/x", b"", other)):
+            got = await ask(at.http, ask_with)
+            assert (got.status, got.problem) == (409, "conflict")
+        bad = await ask(at.http, post("/run/x", form(b"monday"), "Waku-Request: monday"))
+        assert (bad.status, bad.problem) == (400, "bad-request")
         assert at.runs == 1
 
 

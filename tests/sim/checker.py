@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
-from tests.sim.jobs import Execution, Request, Want
+from tests.sim.jobs import FIRST_STRANGER, Execution, Request, Want
 from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 _ENDLESS_S: Final = 100_000.0
+_STRANGERS_S: Final = 0.5
 _ANSWERS: Final = frozenset({"exit", "timeout"})
 """Ends of a program that are the job's answer, unless it asked for retries (W6)."""
 SUBMIT_BYTES_MAX: Final = 300
@@ -86,6 +87,10 @@ class Counts(msgspec.Struct):
     their leader."""
     recovered: int = 0
     """Finished although a process that held them had died."""
+    conflicts: int = 0
+    """Other requests under an id that a leader knew, and refused."""
+    reused: int = 0
+    """Other requests under an id that a leader had forgotten, and answered."""
     stale: int = 0
     """Failures of an earlier execution, told as the answer to a new submit."""
     turned_down: int = 0
@@ -125,6 +130,10 @@ class Checker:
         self._results: dict[Place, bytes] = {}
         """What was said of each since it was opened."""
         self._finished: dict[Place, None] = {}
+        self.accepted_with: dict[Place, bytes] = {}
+        """Which request each id stands for at each leader that knows it."""
+        self._foreign: dict[JobId, list[Execution]] = {}
+        """What ran for strangers, under ids that others had used before."""
         self._delivered_at: dict[JobId, float] = {}
         self._trouble: dict[str, tuple[float, str]] = {}
         """The latest trouble of a worker, or of its connection."""
@@ -218,6 +227,10 @@ class Checker:
         jobs that it leaves open: what it tells of them is of before."""
         left: dict[JobId, None] = {}
         for record in records:
+            if isinstance(record, ev.KeepJob):
+                self.accepted_with[leader.name, record.job] = record.payload
+            elif isinstance(record, ev.ForgetJob):
+                self.accepted_with.pop((leader.name, record.job), None)
             if isinstance(record, ev.KeepJob) or (
                 # A dead job that someone requeued is told whole again, without its result.
                 isinstance(record, ev.KeepWhole)
@@ -257,6 +270,8 @@ class Checker:
 
     def receipts(self, leader: Leader, conn: ConnId, jobs: Sequence[JobId]) -> None:
         """No client waits for its receipt until all is on the disk that another one has sent."""
+        if conn >= FIRST_STRANGER:  # What was read of the job was another request.
+            return
         wide = self._world.wide
         submit_bytes_max = SUBMIT_BYTES_MAX if wide is None else SUBMIT_BYTES_MAX + wide.given_bytes_max
         most = FOREIGN_WINDOWS_MAX * (self._world.ahead_bytes_max + submit_bytes_max)
@@ -324,6 +339,8 @@ class Checker:
 
     def started(self, worker: Worker, job: JobId, payload: bytes) -> Execution:
         request = self._world.requests[job]
+        if self._world.strangers.payloads.get(payload) == job:
+            return self._started_for_stranger(worker, job, payload)
         if payload != request.payload:
             self.broken(job, f"{worker.name} was given another request: {payload!r} instead of {request.payload!r}")
         before = self._executions.setdefault(job, [])
@@ -340,10 +357,32 @@ class Checker:
         self.counts.executions += 1
         takes_s, reason = self._fate(request)
         execution = Execution(
-            self.counts.executions, job, worker.name, leader, wish, opened, self._world.clock.now, takes_s, reason
+            self.counts.executions,
+            job,
+            worker.name,
+            leader,
+            wish,
+            opened,
+            self._world.clock.now,
+            takes_s,
+            reason,
+            payload,
         )
         before.append(execution)
         return execution
+
+    def _started_for_stranger(self, worker: Worker, job: JobId, payload: bytes) -> Execution:
+        self.counts.executions += 1
+        now, leader = self._world.clock.now, worker.leader.name
+        number = self.counts.executions
+        execution = Execution(number, job, worker.name, leader, 0, 0, now, _STRANGERS_S, "", payload)
+        self._foreign.setdefault(job, []).append(execution)
+        return execution
+
+    def payload_of(self, job: JobId, number: bytes) -> bytes | None:
+        """Which request the execution of this number ran."""
+        ran = (*self._executions.get(job, ()), *self._foreign.get(job, ()))
+        return next((one.payload for one in ran if b"%d" % one.number == number), None)
 
     def freed(self, leader: Leader, blobs: Sequence[str]) -> None:
         """Nothing is removed that somebody needs, now that it comes to it."""
@@ -464,6 +503,8 @@ class Checker:
         number = result.rsplit(b"|", 1)[1]
         if number != b"-":
             execution = next((one for one in self._executions.get(job, ()) if b"%d" % one.number == number), None)
+            if (payload := self.payload_of(job, number)) not in {None, want.request.payload}:
+                self.broken(job, f"{client.name} was given the result of another request: {payload!r}")
             if execution is None or execution.ended_at is None:
                 self.broken(job, f"{client.name} was given the result of a program that never ended: {result!r}")
             elif reason != ("" if execution.outcome == "ok" else execution.outcome):
@@ -472,7 +513,7 @@ class Checker:
                 self._stale(client, want, execution, before)
         if reason == "cancelled" and not want.cancelled:
             self.broken(job, "its result says cancelled, and nobody wanted that")
-        if reason == "dead":
+        if reason == "dead" and len(client.all_leaders) == 1:  # Others may have had the answer, and were lost with it.
             self._look_for_answers(want)
         if reason == "input-lost":
             self.broken(job, "LOST: the leader looked for its request where the journal does not have it")

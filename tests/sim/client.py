@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from tests.sim.jobs import OPEN, Request, Status, Want
+from tests.sim.jobs import OPEN, Request, Status, Want, digest_of
 from tests.sim.leader import Hello, Leader
 from tests.sim.net import Link
 from tests.sim.places import Places
@@ -328,6 +328,7 @@ class Client(Process):
             frame[16:],
             request.retries,
             request.wants,
+            request=digest_of(frame[16:]),
         )
 
     # What the user sees.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -11,9 +12,16 @@ from wakugumi.core.job import JobId
 from wakugumi.core.subject import Subject
 from wakugumi.core.wants import Wants
 
+FIRST_STRANGER: Final = 1_000_000
+"""From here on connections are those of strangers; others have the numbers of the network's links."""
 BLOBS: Final = tuple(digit * 64 for digit in "0123")
 FILES: Final = ((), (BLOBS[0],), ("cache:a",), (BLOBS[1], BLOBS[2], "cache:b"), ())
 """What jobs that ask for something name."""
+
+
+def digest_of(payload: bytes) -> bytes:
+    """Which request it is: here, its bytes."""
+    return blake2b(payload, digest_size=16).digest()
 
 
 class Request(msgspec.Struct, frozen=True, eq=False):
@@ -103,6 +111,8 @@ class Execution(msgspec.Struct, eq=False):
     takes_s: float
     reason: str
     """Why it will fail, if it will."""
+    payload: bytes
+    """What was asked for."""
     killed: str = ""
     ended_at: float | None = None
     outcome: str = ""

@@ -337,7 +337,8 @@ def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
 
 
 def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
-    wants = peer.leader.world.requests[effect.job].wants
+    world = peer.leader.world
+    wants = None if effect.payload in world.strangers.payloads else world.requests[effect.job].wants
     peer.send(sev.Assigned(effect.job, effect.payload, 1 if wants is None else wants.slots))
 
 

@@ -198,8 +198,8 @@ MUTANTS: Final = (
     Mutant(
         "late-ack-wins",
         "dispatch",
-        "        elif job.state is DONE:\n            return\n        elif event.ok:",
-        "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n        elif event.ok:",
+        "        elif job.state is DONE:\n            return\n",
+        "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n",
         "an OK that comes after a FAILED result was told replaces it",
     ),
     Mutant(
@@ -208,6 +208,34 @@ MUTANTS: Final = (
         "        elif _is_final(event):\n            self.course.finish",
         '        elif _is_final(event) and event.reason != "timeout":\n            self.course.finish',
         "a program that hangs is run again and again, and its job is dead in the end",
+    ),
+    Mutant(
+        "conflict-in-silence",
+        "dispatch",
+        "            if not _is_repeated(job, event):",
+        "            if not _is_repeated(job, event) and job.state is not DONE:",
+        "another request under the id of a job that is done is answered with its result, or replaces it",
+    ),
+    Mutant(
+        "kept-result-of-another-request",
+        "slots",
+        "        return not request or (wanted := self._digest(payload)) == request or not wanted",
+        "        return bool(payload)",
+        "a worker answers an assignment with the result that it has of another request under this id",
+    ),
+    Mutant(
+        "result-of-another-request-accepted",
+        "dispatch",
+        "        elif event.request and is_of_another(job, event.request):",
+        "        elif event.request and is_of_another(job, event.request) and not event.ok:",
+        "a leader that has forgotten a job takes a worker's late result of it for that of the job which has its id now",
+    ),
+    Mutant(
+        "digest-not-kept",
+        "recovery",
+        "            course.holds.results.get(job.id, ()),\n            job.request,\n",
+        "            course.holds.results.get(job.id, ()),\n",
+        "a job that was moved in the journal no longer knows which request it is",
     ),
     Mutant(
         "payload-of-another-leaf",

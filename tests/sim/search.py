@@ -167,6 +167,7 @@ def table(shares: list[Share], wall_s: float) -> str:
         ("results that came from two leaders", f"{counts.from_two_leaders:,}"),
         ("losers told to cancel", f"{counts.losers_told:,}"),
         ("endless programs left to a person", f"{counts.left_behind:,}"),
+        ("other requests under a used id, refused, run", f"{counts.conflicts:,}, {counts.reused:,}"),
         ("old failures told to a new submit", f"{counts.stale:,}"),
         ("faults, of them met work in flight", f"{sum(counts.faults.values()):,}, {met:,}"),
         *((f"  {kind}", f"{count:,}, {counts.met.get(kind, 0):,}") for kind, count in _most(counts.faults)),

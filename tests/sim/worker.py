@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from tests.sim.health import POISON_S
-from tests.sim.jobs import Execution
+from tests.sim.jobs import Execution, digest_of
 from tests.sim.leader import Hello
 from tests.sim.net import Link
 from tests.sim.process import Process
@@ -52,6 +52,8 @@ class Done(NamedTuple):
     reason: str
     payload: bytes
     at: float
+    request: bytes = b""
+    """The digest of what was run."""
 
 
 class Worker(Process):
@@ -91,7 +93,7 @@ class Worker(Process):
         self.line = None
         self.stopping = False
         self._pause_s = WORKER_RECONNECT_FIRST_S
-        self.machine = Slots(self.settings.slots, 0.75)
+        self.machine = Slots(self.settings.slots, 0.75, digest=digest_of)
         now = self.clock.now
         self.post(ev.Recovered([(job, now - done.at) for job, done in self.folder.items()]))
         self._dial()
@@ -152,7 +154,7 @@ class Worker(Process):
             if done is None:
                 self.post(ev.ResultLoaded(effect.job, False, None))
             else:
-                self.post(ev.ResultLoaded(effect.job, done.ok, done.payload, done.reason))
+                self.post(ev.ResultLoaded(effect.job, done.ok, done.payload, done.reason, done.request))
         elif isinstance(effect, ev.ForgetResult):
             if effect.job not in self.running:
                 self.folder.pop(effect.job, None)
@@ -187,7 +189,8 @@ class Worker(Process):
             begun = not effect.payload.endswith(NOT_BEGUN)
             blobs = self.world.blobs_of(effect.payload)
             output = "" if begun else "not begun"
-            message = lev.Acked(conn, effect.job, ok, reason, effect.payload, output, blobs, begun)
+            request = b"" if self.settings.old else effect.request
+            message = lev.Acked(conn, effect.job, ok, reason, effect.payload, output, blobs, begun, request)
         elif isinstance(effect, ev.SendCredit):
             message = lev.Credited(conn, effect.amount)
         elif isinstance(effect, ev.SendHeartbeat):
@@ -250,12 +253,13 @@ class Worker(Process):
         execution.end(self.clock.now, reason or "ok")
         status = (b"FAILED" if reason else b"OK") + bytes(self.world.printed_bytes(job))
         payload = b"%s|%s|%d" % (status, reason.encode(), execution.number)
-        self.folder[job] = Done(not reason, reason, payload, self.clock.now)
+        request = digest_of(execution.payload)
+        self.folder[job] = Done(not reason, reason, payload, self.clock.now, request)
         fault = ""
         if self.world.requests[job].poison and not execution.killed:
             fault = "a program broke it"
             self.fall_sick(POISON_S)
-        self.post(ev.Ended(job, not reason, reason, payload, self.clock.now - execution.started_at, fault))
+        self.post(ev.Ended(job, not reason, reason, payload, self.clock.now - execution.started_at, fault, request))
 
     # Its health.
 

@@ -24,6 +24,7 @@ from tests.sim.net import Net
 from tests.sim.plan import NARROW, Plan, draw_plan, with_patterns
 from tests.sim.process import Process
 from tests.sim.story import Story
+from tests.sim.stranger import STRANGER, Strangers
 from tests.sim.worker import Worker
 
 from wakugumi.core import callers, delivery, failover, leaders, leaves, resending, roster
@@ -64,6 +65,7 @@ class World:
         self.checker = Checker(self)
         buffers = NARROW if plan.wide is None else plan.wide.buffers
         self.net = Net(self.clock, random, plan.delay_max_s, buffers, self.checker.cut_off, self._speeds)
+        self.strangers = Strangers(self, seed)
         self.requests: dict[JobId, Request] = {}
         self.undo: dict[int, Callable[[], None]] = {}
         self._undone = 0
@@ -173,6 +175,7 @@ class World:
             at += random.expovariate(plan.faults_per_s)
         for spell in self.health.spells:
             self.clock.after(plan.stretched(spell.at_s), self._falls_sick(spell))
+        self.strangers.plan()
         for _ in range(plan.looks):
             self.clock.after(plan.when(random), self._someone_looks)
         self.clock.run_until(self.clock.now + plan.stretched(plan.lasts_s))
@@ -300,7 +303,10 @@ class World:
         for leader in self.leaders:
             jobs = leader.machine.jobs.values() if leader.alive else ()
             left = []
+            self.strangers.end_all(leader)
             for job in jobs:
+                if job.client.id == STRANGER:
+                    continue
                 client = self._clients[job.client.id]
                 want = client.wants[job.id]
                 is_over = want.status is Status.CANCELLED and job.state is not DONE and want.request.endless
@@ -371,6 +377,8 @@ class World:
         is kept for who asks for it again."""
         for leader in self.leaders:
             for job in leader.machine.jobs.values():
+                if job.client.id == STRANGER:
+                    continue
                 client = self._clients[job.client.id]
                 has_it = client.wants[job.id].status is Status.DONE
                 if has_it and not (job.delivered or job.requeued) and client.places.is_told(job.id, leader.name):

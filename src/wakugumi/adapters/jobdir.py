@@ -53,10 +53,12 @@ _QUICKLY_REMOVED_BYTES: Final = 16 * MIB
 
 
 class Done(JobResult, frozen=True, rename="pascal"):
-    """What `.done` holds: without an archive, exactly the result that was sent."""
+    """What `.done` holds: without an archive, the result that was sent, and of which request it is."""
 
     archive_bytes: int | None = None
     archive_crc: int | None = None
+    request: str = ""
+    """The digest of the request that was run. It comes last, and is not sent: a frame says it otherwise."""
 
 
 class Owner(msgspec.Struct, frozen=True, rename="pascal"):
@@ -119,9 +121,10 @@ class JobsFolder:
             raise refused(error, "the job's directory cannot be made") from None
         return JobDir(job, path, self._ledger)
 
-    def record(self, job: str, payload: bytes) -> None:
+    def record(self, job: str, payload: bytes, request: bytes = b"") -> None:
         """Mark a job as done of which there is nothing but this result. Raises Refused."""
         directory = self.make(job)
+        directory.request = request
         try:
             directory.reopen()
             directory.mark(payload)
@@ -145,15 +148,24 @@ class JobsFolder:
                 return None
             done = _done.read(data)
             parts = parts_of(done, path)
+            request = bytes.fromhex(done.request)
             if done.archive_bytes is None:
-                return Whole(data, parts)
+                mark = _marked(request)
+                return Whole(data[: -len(mark)] + b"}" if data.endswith(mark) else data, parts, request)
             archive = read_all(f"{path}/{ARCHIVE}")
         except (OSError, ValueError):
             return None
         if len(archive) != done.archive_bytes or crc32(archive) != done.archive_crc:
             return None
         result = JobResult(**{name: getattr(done, name) for name in JobResult.__struct_fields__})
-        return Whole(encode(msgspec.structs.replace(result, output_archive=archive)), parts)
+        return Whole(encode(msgspec.structs.replace(result, output_archive=archive)), parts, request)
+
+    def done_at(self, job: str) -> float | None:
+        """When a finished job was marked as done, by the machine's clock. None if it is not there."""
+        try:
+            return os.stat(f"{self.path}/{job}/{DONE}", follow_symlinks=False).st_mtime
+        except OSError:
+            return None
 
     def unmark(self, job: str) -> None:
         """Its result answers for nothing any more. What is beside it stays until the job's time is over."""
@@ -251,10 +263,12 @@ class JobDir:
     All raise Refused.
     """
 
-    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "_packed", "path")
+    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "_packed", "path", "request")
 
     def __init__(self, job: str, path: str, ledger: Ledger) -> None:
         self.path = path
+        self.request = b""
+        """The digest of what runs here, if it is known."""
         self._job = job
         self._ledger = ledger
         self._inputs: frozenset[str] = frozenset()
@@ -417,7 +431,9 @@ class JobDir:
         return payload
 
     def mark(self, content: bytes) -> None:
-        """The job is done."""
+        """The job is done. `content` is a record as JSON."""
+        if self.request:
+            content = content[:-1] + _marked(self.request)
         try:
             self._ledger.put(self._job, content, f"{self.path}/{DONE}")
         except OSError as error:
@@ -474,3 +490,8 @@ class JobDir:
             if bytes_max < 0 or len(all_found) > files_max:
                 return None
         return all_found
+
+
+def _marked(request: bytes) -> bytes:
+    """How a `.done` ends that says of which request it is."""
+    return b',"Request":"%s"}' % request.hex().encode()

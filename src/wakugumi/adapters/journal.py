@@ -231,7 +231,7 @@ class Journal:
                     self._drop_leaf, self._drop_before = self.next_leaf, record.before
                 elif isinstance(record, KeepWhole) and isinstance(record.payload, int):
                     content = records
-                    weight += record.digest >> 32  # the size of what is to be fetched
+                    weight += record.checksum >> 32  # the size of what is to be fetched
         return Entry(self.next_leaf, time.time(), content, weight, done)
 
     def _send(self, entry: Entry | None = None) -> None:

@@ -24,10 +24,12 @@ class Part(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """A finished job's encoded result, and all of its parts."""
+    """A finished job's encoded result, all of its parts, and of which request it is."""
 
     payload: bytes
     parts: Sequence[Part]
+    request: bytes = b""
+    """The digest of the request that was run; empty if it is not known."""
 
 
 def parts_of(result: JobResult, folder: str) -> list[Part]:

@@ -64,6 +64,8 @@ class Row(msgspec.Struct, frozen=True):
     accepted_at: float = 0.0
     changed_at: float = 0.0
     """By the clock of the store, which sets both."""
+    request: str = ""
+    """The digest of what decides the answer. Empty while its body is on its way, and in rows of older versions."""
 
     @property
     def is_final(self) -> bool:

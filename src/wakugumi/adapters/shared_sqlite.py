@@ -107,6 +107,7 @@ class _Told(msgspec.Struct, array_like=True):
     body: tuple[int, str] | None
     answer: tuple[int, str] | None
     """Size and file of each; the file is empty if it is in the row."""
+    request: str = ""
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -448,6 +449,7 @@ def _values(row: Row) -> tuple[object, ...]:
         row.head,
         None if row.body is None else (row.body.size, row.body.file),
         None if row.answer is None else (row.answer.size, row.answer.file),
+        row.request,
     )
     content = row.answer if row.is_final else row.body
     kept_bytes = 0 if content is None else content.size
@@ -480,6 +482,7 @@ def _row(found: tuple[bytes, int, int, str, float, float, bytes, bytes | None, b
         version=version,
         accepted_at=accepted_at,
         changed_at=changed_at,
+        request=told.request,
     )
 
 

@@ -47,8 +47,9 @@ _HINTS: Final = (b"dout.", b"derr.")
 """What every name holds that equals one of ours where case is ignored, whatever letters its beginning is written in."""
 
 
-def splice(archive: bytes, texts: Mapping[str, bytes]) -> bytes:
-    """An archive, which may be empty, and these texts beside what is in it. Raises PeerError if it is none."""
+def splice(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> bytes:
+    """An archive, which may be empty, and these texts beside what is in it. The `note` is its comment. Raises PeerError
+    if it is none."""
     known = Archive.of_bytes(archive) if archive else None
     at = known.list_at if known else 0
     listed = archive[at : at + known.list_bytes] if known else b""
@@ -61,19 +62,19 @@ def splice(archive: bytes, texts: Mapping[str, bytes]) -> bytes:
         lines.append(entry.line(at))
         at += len(entry.head) + entry.packed_bytes
     count = len(texts) + (known.count if known else 0)
-    return b"".join([*entries, *lines, end_of(count, sum(map(len, lines)), at)])
+    return b"".join([*entries, *lines, _noted(end_of(count, sum(map(len, lines)), at), note)])
 
 
 class Spliced:
     """The same for what is large: an async iterator of pieces, whose `size` is known. Close it, read or not."""
 
-    def __init__(self, archive: Content, texts: Mapping[str, Content]) -> None:
+    def __init__(self, archive: Content, texts: Mapping[str, Content], note: bytes = b"") -> None:
         """Takes its time: not for the loop. Raises OSError, and PeerError if it is no archive."""
         self.done: Callable[[], None] = _nothing
         """Called once, when it is closed."""
         self._kept: list[bytes] = []
         with contextlib.ExitStack() as files:
-            parts, self.size = _plan(archive, texts, files)
+            parts, self.size = _plan(archive, texts, note, files)
             self._reader = _read(parts)
             self._close = finalize(self, files.pop_all().close)
 
@@ -129,7 +130,9 @@ class _Range(NamedTuple):
     end: int
 
 
-def _plan(archive: Content, texts: Mapping[str, Content], files: contextlib.ExitStack) -> tuple[Sequence[_Range], int]:
+def _plan(
+    archive: Content, texts: Mapping[str, Content], note: bytes, files: contextlib.ExitStack
+) -> tuple[Sequence[_Range], int]:
     """All that is to be sent, in order, and its size."""
     source, size = _opened(archive, files)
     known = None
@@ -152,7 +155,7 @@ def _plan(archive: Content, texts: Mapping[str, Content], files: contextlib.Exit
         lines += entry.line(at)
         at += len(entry.head) + entry.packed_bytes
     count = len(texts) + (known.count if known else 0)
-    tail = lines + end_of(count, listed.end - listed.at + len(lines), at)
+    tail = lines + _noted(end_of(count, listed.end - listed.at + len(lines), at), note)
     parts = [*entries, listed, _Range(tail, 0, len(tail))]
     return parts, sum(part.end - part.at for part in parts)
 
@@ -223,6 +226,11 @@ def _windows(part: _Range) -> Iterator[bytes]:
     for piece in _read([part]):
         yield end + piece
         end = piece[-max(map(len, _HINTS)) :]
+
+
+def _noted(end: bytes, note: bytes) -> bytes:
+    """The end of an archive without a comment, with one: its length stands last."""
+    return end[:-2] + len(note).to_bytes(2, "little") + note
 
 
 def _nothing() -> None:

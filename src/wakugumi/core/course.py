@@ -28,7 +28,7 @@ from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, Co
 from wakugumi.core.not_started import without_shuns
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import backoff_s
-from wakugumi.core.queues import Client, Job, Lanes, digest_of
+from wakugumi.core.queues import DIGEST_BITS, Client, Job, Lanes, digest_of
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.stats import Cell, Failure, Stats
 from wakugumi.errors import CODES
@@ -152,7 +152,7 @@ class Course:
             door.alone,
             LIMBO,
             now,
-            digest=event.digest or digest_of(payload),
+            digest=digest_of(size, event.request, event.checksum, payload),
             retries=event.retries,
             wants=event.wants,
         )
@@ -176,7 +176,8 @@ class Course:
                     event.retries,
                     payload,
                     event.wants,
-                    event.digest,
+                    event.checksum,
+                    event.request,
                 )
             )
             if self.memory_bytes + size > self._payload_memory_bytes:
@@ -325,7 +326,7 @@ class Course:
             self._lanes.dropped(job)
         elif before is BACKOFF:
             self.backing_off -= 1
-        request_size = job.digest >> 32
+        request_size = job.digest >> DIGEST_BITS
         self.open_bytes -= request_size
         if job.payload is not None:
             self.memory_bytes -= request_size

@@ -42,7 +42,7 @@ from wakugumi.core.questions import (
     CancelAnswer,
     DeadDoneAnswer,
 )
-from wakugumi.core.queues import Job, Lanes, digest_of, is_packed_or_not
+from wakugumi.core.queues import Job, Lanes, is_of_another, is_same_request
 from wakugumi.core.recovery import Leaf, keep_whole, recover
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.shelf import Shelf
@@ -326,8 +326,8 @@ class Dispatch:
         door.seen_at = now
         job = self.jobs.get(event.job)
         if job is not None:
-            if not _same_request(job, event):
-                self._out.refuse(door, event.job, "conflict", "this job id was used for another request")
+            if not _is_repeated(job, event):
+                self._refuse_conflict(door, event.job)
                 return
             if job.state is not DONE or job.ok:
                 self.callers.attach(door, job)
@@ -368,13 +368,19 @@ class Dispatch:
             text = f"{size} bytes for each of {len(workers)} workers are too many: {BROADCAST_BYTES_MAX} in all"
             self._out.refuse(door, event.job, "too-big", text)
             return
+        part_events = [
+            msgspec.structs.replace(
+                event, job=part_id(event.job, worker.id), subject=own_subject(worker.id), broadcast_s=0.0
+            )
+            for worker in workers
+        ]
+        if any((part := self.jobs.get(one.job)) is not None and not _is_repeated(part, one) for one in part_events):
+            self._refuse_conflict(door, event.job)  # Of an earlier one, which is forgotten, a part is still known.
+            return
         broadcast = self.course.accept(door, event, now)
         self._out.receipt(door.conn, event.job)
         parts: list[Part] = []
-        for worker in workers:
-            part_event = msgspec.structs.replace(
-                event, job=part_id(event.job, worker.id), subject=own_subject(worker.id), broadcast_s=0.0
-            )
+        for worker, part_event in zip(workers, part_events, strict=True):
             parts.append(Part(part_event.job.hex(), worker.label))
             known = self.jobs.get(part_event.job)
             if known is not None:
@@ -397,12 +403,17 @@ class Dispatch:
         """A worker that was there before this leader runs the job already, or has its result."""
         worker = self.roster.by_id.get(claim.worker)
         answer = claim.answer
-        if answer is not None and _is_final(answer):
+        if answer is not None and is_of_another(job, answer.request):
+            self.course.queue(job)
+        elif answer is not None and _is_final(answer):
             self.course.finish(job, answer.ok, answer.payload, now, blobs=answer.blobs)
         elif answer is None and worker is not None and claim.since >= worker.joined_at:
             self.course.run_on(job, worker, now)
         else:
             self.course.queue(job)
+
+    def _refuse_conflict(self, door: Door, job_id: JobId) -> None:
+        self._out.refuse(door, job_id, "conflict", "this job id was used for another request")
 
     def _refuse_full(self, door: Door, job_id: JobId) -> None:
         why = self._fullness()
@@ -530,6 +541,10 @@ class Dispatch:
             self._out.complain(event.conn, f"{worker.label} acked a job that it was never given")
         elif job.state is DONE:
             return
+        elif event.request and is_of_another(job, event.request):
+            # It has the result of a job that this leader has forgotten, or that another one gave out (SPEC L6).
+            if job.worker is worker:
+                self.course.attempt_lost(job, "conflict", now, at_once=True)
         elif event.ok:
             self.course.finish(job, True, event.payload, now, by=worker, blobs=event.blobs)
         elif never_began(event):
@@ -687,15 +702,8 @@ class Dispatch:
             self.callers.resume_old()
 
 
-def _same_request(job: Job, event: ev.Submitted) -> bool:
-    if job.subject != event.subject:
-        return False
-    if job.payload is not None and job.payload == event.payload:
-        return True
-    digest = event.digest or digest_of(event.payload)
-    if job.digest == digest and not event.digest:
-        return job.payload is None
-    return is_packed_or_not(job.digest, digest, packed=event.digest != 0)
+def _is_repeated(job: Job, event: ev.Submitted) -> bool:
+    return job.subject == event.subject and is_same_request(job, event.request, event.payload, event.checksum)
 
 
 def _is_retried(job: Job, event: ev.Acked) -> bool:

@@ -116,8 +116,10 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     wants: Wants | None = None
     broadcast_s: float = 0.0
     """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""
-    digest: int = 0
+    checksum: int = 0
     """Of a payload that is packed: its size, and the checksum of what it is unpacked. 0 for all others."""
+    request: bytes = b""
+    """The digest of what decides its answer, if somebody made one."""
 
 
 class SubmitRefused(msgspec.Struct, frozen=True, gc=False):
@@ -147,6 +149,8 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     """What of the result did not fit, and is in the leader's place."""
     begun: bool = True
     """False if the worker says that it could not even start the program."""
+    request: bytes = b""
+    """The digest of the request that was run, if the worker says so."""
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -322,8 +326,10 @@ class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
     retries: int
     payload: bytes
     wants: Wants | None = None
-    digest: int = 0
+    checksum: int = 0
     """If it is not that of the payload, because that is packed."""
+    request: bytes = b""
+    """Its digest."""
 
 
 class KeepAttempt(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=2):
@@ -376,7 +382,7 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     history: tuple[Attempt, ...]
     running: Attempt | None
     """The attempt that has not ended, with `ok` as the outcome it does not have yet."""
-    digest: int
+    checksum: int
     payload: bytes | int | None
     """Its request; or the leaf from which the journal takes it; or None if nobody needs it any more."""
     ok: bool
@@ -387,6 +393,8 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     blobs: tuple[str, ...] = ()
     """The result's."""
     tried: Tried | None = None
+    request: bytes = b""
+    """Its digest."""
 
 
 class DropLeaves(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=8):

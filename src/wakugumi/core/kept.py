@@ -4,6 +4,7 @@ Results lie on the disk; here are their ids, and until the leader has confirmed 
 those of jobs that could not even be started lie nowhere else. An assignment of a job that has finished here is answered
 or run again, by this rule:
 
+    of another request than the assigned     run again: the leader has forgotten the job that had this id (L6)
     OK                                       answered: the answer never changes
     FAILED, not yet confirmed by the leader  answered: the assignment and the answer crossed on the way
     FAILED, but the leader cancelled it      run again: it knows that it did, and now wants it after all
@@ -46,6 +47,8 @@ class Owed(NamedTuple):
     """Why it failed; empty if it is OK."""
     payload: bytes | None
     """None if only the disk has it."""
+    request: bytes = b""
+    """The digest of the request that was run; empty if it is not known."""
 
 
 class Kept:
@@ -88,14 +91,14 @@ class Kept:
             self._earlier[job] = None
             self._remember(job, now - age_found_s(age_s, self._done_ttl_s))
 
-    def finish(self, job: JobId, reason: str, payload: bytes, now: float) -> None:
+    def finish(self, job: JobId, reason: str, payload: bytes, now: float, request: bytes = b"") -> None:
         """It has ended, OK if no reason is given."""
         assert job not in self._owed
         self._earlier.pop(job, None)
         self._remember(job, now)
         fits = self._owed_bytes + len(payload) <= OWED_BYTES_MAX
         self._owed_bytes += len(payload) if fits else 0
-        self._owe(job, Owed(reason, payload if fits else None))
+        self._owe(job, Owed(reason, payload if fits else None, request))
 
     def remember(self, job: JobId, now: float) -> None:
         """It has ended, and is on the disk for whoever asks. The leader did not."""
@@ -111,10 +114,11 @@ class Kept:
     def owes(self, job: JobId) -> bool:
         return job in self._owed
 
-    def owed_payload(self, job: JobId) -> bytes | None:
-        """The result that answers an assignment or a new connection without a look at the disk."""
+    def owed_here(self, job: JobId) -> tuple[bytes, bytes] | None:
+        """The result that answers an assignment or a new connection without a look at the disk, and the digest of its
+        request."""
         owed = self._owed.get(job)
-        return None if owed is None else owed.payload
+        return None if owed is None or owed.payload is None else (owed.payload, owed.request)
 
     def was_cancelled(self, job: JobId) -> bool:
         owed = self._owed.get(job)

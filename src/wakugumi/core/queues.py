@@ -43,6 +43,10 @@ from wakugumi.limits import (
     UNDELIVERED_BYTES_PER_CLIENT_MAX,
 )
 
+DIGEST_BITS: Final = 128
+CRC_BITS: Final = 32
+_DIGEST: Final = (1 << DIGEST_BITS) - 1
+_CRC: Final = (1 << CRC_BITS) - 1
 _GONE_KEPT: Final = 64
 """Cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
 
@@ -96,7 +100,7 @@ class Job(msgspec.Struct, gc=False, eq=False):
     delivered: bool = False
     result: bytes | Verdict | None = None
     digest: int = 0
-    """The request in short, for when its bytes are not here."""
+    """The request in short, and its size: see `digest_of`."""
     leaf: int = 0
     """Where the journal has its request; 0 if there is no journal."""
     retries: int = 0
@@ -111,21 +115,56 @@ class Job(msgspec.Struct, gc=False, eq=False):
     @property
     def size(self) -> int:
         """How many bytes its request has."""
-        return self.digest >> 32
+        return self.digest >> DIGEST_BITS
+
+    @property
+    def request(self) -> bytes:
+        """The digest of what decides its answer; empty if that is not known."""
+        digest = self.digest & _DIGEST
+        return digest.to_bytes(DIGEST_BITS // 8, "little") if digest > _CRC else b""
+
+    @property
+    def checksum(self) -> int:
+        """Size and checksum in one machine word, as journals hold them: 0 for the checksum of one with a digest."""
+        digest = self.digest & _DIGEST
+        return self.size << CRC_BITS | (digest if digest <= _CRC else 0)
 
 
-def digest_of(payload: bytes) -> int:
-    """A request in short: its size, and a checksum that tells a mistake from a repetition. It is the same in every
-    process, and of one machine word but for requests of gigabytes."""
-    return len(payload) << 32 | crc32(payload)
+def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b"") -> int:
+    """A request in short, in one number: its size, and the digest of what decides its answer (`wire/request_digest`).
+    Where nobody made one, which is so for jobs of older journals, a CRC-32 of its bytes stands there. `checksum` is
+    size and CRC-32 of a request that is packed, or was read from a journal."""
+    if request:
+        return size << DIGEST_BITS | int.from_bytes(request, "little")
+    if checksum:
+        return checksum >> CRC_BITS << DIGEST_BITS | checksum & _CRC
+    return size << DIGEST_BITS | crc32(payload)
 
 
-def is_packed_or_not(known: int, came: int, *, packed: bool) -> bool:
-    """Are these the digests of one request, of which one is packed (`packed`: the one that came)? Both have the
-    checksum of the unpacked request, and the size of what came."""
-    if (known ^ came) & 0xFFFF_FFFF:
+def is_of_another(job: Job, request: bytes) -> bool:
+    """Is this the digest of another request than the job's? If one of them has none, nobody knows."""
+    known = job.digest & _DIGEST
+    return bool(request) and known > _CRC and known != int.from_bytes(request, "little")
+
+
+def is_same_request(job: Job, request: bytes, payload: bytes, checksum: int) -> bool:
+    """Does this ask for the same answer as the job (SPEC L6)? By their digests, or, where one of the two has none, by
+    their bytes. `checksum` is that of what is packed, else 0."""
+    known = job.digest & _DIGEST
+    if request and known > _CRC:
+        return known == int.from_bytes(request, "little")
+    if job.payload is not None and job.payload == payload:
+        return True
+    if known > _CRC:
         return False
-    return packed or (came >> 32 >= PACK_FROM_BYTES and known >> 32 < PACK_SHARE_MAX * (came >> 32))
+    came = checksum & _CRC if checksum else crc32(payload)
+    size = checksum >> CRC_BITS if checksum else len(payload)
+    if known != came:
+        return False
+    if job.size == size and not checksum:
+        return job.payload is None
+    # Both are of the unpacked request, and one of them came packed.
+    return bool(checksum) or (size >= PACK_FROM_BYTES and job.size < PACK_SHARE_MAX * size)
 
 
 class Turn:
@@ -582,7 +621,7 @@ class Lanes:
         turn.client.in_flight += 1
         if self._roster.by_turns:
             self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
-        self._roster.assign(worker, job.id, size=job.digest >> 32)
+        self._roster.assign(worker, job.id, size=job.digest >> DIGEST_BITS)
         if len(jobs) == turn.gone:
             self._drop(turn)
         elif len(lane.ring) > 1:

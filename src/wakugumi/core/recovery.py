@@ -24,7 +24,7 @@ from wakugumi.core.events import LeaderKeep
 from wakugumi.core.job import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Tried, Verdict, WorkerId
 from wakugumi.core.not_started import tried_too, without_shuns
 from wakugumi.core.outbox import Outbox
-from wakugumi.core.queues import Client, Job, digest_of
+from wakugumi.core.queues import CRC_BITS, Client, Job, digest_of
 from wakugumi.core.subject import Pattern, Subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import RECOVERY_GRACE_S
@@ -58,7 +58,7 @@ def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
             job.submitted_at - now,
             tuple(_moved(attempt, -now) for attempt in job.history),
             running,
-            job.digest,
+            job.checksum,
             payload,
             job.ok,
             job.result,
@@ -67,6 +67,7 @@ def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
             without_shuns(job.wants),
             course.holds.results.get(job.id, ()),
             course.tried.get(job.id),
+            job.request,
         )
     )
     if (due := course.deadlines.get(job.id)) is not None:
@@ -133,7 +134,9 @@ class _Fold:
         self._leaves.recovered(number)
         for record in records:
             if isinstance(record, ev.KeepJob):
-                self._open(record, at, record.digest or digest_of(record.payload), len(record.payload))
+                payload = record.payload
+                digest = digest_of(len(payload), record.request, record.checksum, payload)
+                self._open(record, at, digest, len(payload))
             elif isinstance(record, ev.KeepWhole):
                 self._whole(record, at)
             elif not isinstance(record, ev.DropLeaves):
@@ -172,7 +175,8 @@ class _Fold:
     def _whole(self, record: ev.KeepWhole, at: float) -> None:
         size = len(record.payload) if isinstance(record.payload, bytes) else 0
         size += sum(len(attempt.output) for attempt in record.history)
-        job = self._open(record, at, record.digest, size + bytes_of(record.result))
+        digest = digest_of(record.checksum >> CRC_BITS, record.request, record.checksum)
+        job = self._open(record, at, digest, size + bytes_of(record.result))
         job.requeued = record.requeued
         job.submitted_at = at + record.submitted_at
         job.history = tuple(_moved(attempt, at) for attempt in record.history)

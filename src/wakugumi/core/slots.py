@@ -24,7 +24,7 @@ told again, or that it fetches, go a few at a time.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, assert_never
 
@@ -156,9 +156,19 @@ class _Health:
 class Slots:
     """The slots of one machine, offered to one leader and to callers of the machine itself."""
 
-    def __init__(self, slots: int, cpu_cap: float, done_ttl_s: float = DONE_TTL_S, *, rests: bool = True) -> None:
-        """If it never `rests`, a sick machine goes on taking jobs, which fail: for a leader that has no other."""
+    def __init__(
+        self,
+        slots: int,
+        cpu_cap: float,
+        done_ttl_s: float = DONE_TTL_S,
+        *,
+        rests: bool = True,
+        digest: Callable[[bytes], bytes] = lambda _: b"",
+    ) -> None:
+        """If it never `rests`, a sick machine goes on taking jobs, which fail: for a leader that has no other. `digest`
+        tells which request a payload is; empty if that cannot be told."""
         assert 1 <= slots <= CREDIT_MAX
+        self._digest = digest
         self.slots = slots
         self.cpu_cap = cpu_cap
         self.line = Line.DOWN
@@ -178,6 +188,8 @@ class Slots:
         """And how many slots each takes."""
         self._cancelling: dict[JobId, bytes | None] = {}
         """Those of the running that are being killed; with a payload, if they were assigned anew meanwhile."""
+        self._repeated: dict[JobId, bytes] = {}
+        """Of the running: what was assigned under the same id meanwhile. It may be another request."""
         self._looking: dict[JobId, _Look] = {}
         """Assigned, and the disk is asked whether they have finished before."""
         self._waiting: dict[JobId, bytes] = {}
@@ -306,6 +318,7 @@ class Slots:
         places = [*self._running, *self._looking, *self._waiting, *self._due]
         assert len(places) == len(set(places)), "a job is in two places"
         assert self._cancelling.keys() <= self._running.keys()
+        assert self._repeated.keys() <= self._running.keys()
         assert self._callers.ours <= self._running.keys()
         assert all(self.has(job) for job in self._callers.waiting), "a caller waits for nothing"
         assert not any(job in self._running for job in self._kept.owed), "a result that is owed is of a job that runs"
@@ -418,6 +431,7 @@ class Slots:
         self._waiting.clear()
         self._due.clear()
         self._cancelling = dict.fromkeys(self._cancelling)
+        self._repeated.clear()
         self._again.end()
         self._complained = False
 
@@ -435,8 +449,7 @@ class Slots:
         if self._has(job):
             # It is answered when it is done (W4), and gives its credit back (F7).
             self._callers.ours.discard(job)
-            if job in self._cancelling:
-                self._cancelling[job] = payload
+            self._repeat(job, payload)
             if paid:
                 self._release(slots, now)
         elif not paid:
@@ -448,6 +461,19 @@ class Slots:
             self._due[job] = _Wish(payload, slots)
         else:
             self._fill(job, payload, slots, now)
+
+    def _repeat(self, job: JobId, payload: bytes) -> None:
+        """What has not begun is begun with what was assigned last. What runs is looked at when it ends."""
+        if job in self._cancelling:
+            self._cancelling[job] = payload
+        elif job in self._running:
+            self._repeated[job] = payload
+        elif job in self._looking:
+            self._looking[job] = self._looking[job]._replace(payload=payload)
+        elif job in self._due:
+            self._due[job] = self._due[job]._replace(payload=payload)
+        else:
+            self._waiting[job] = payload
 
     def _assigned_without_credit(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         """No leader may do so (L2). One job more for each slot may wait, so that a small mistake costs no attempt."""
@@ -479,24 +505,27 @@ class Slots:
         anew = self._cancelling.pop(job, None)
         if event.fault and self._health.rests:  # That is said first: what is tried again goes to another worker.
             self._fall_sick(event.reason, event.fault, now)
+        repeated = self._repeated.pop(job, None) if self._repeated else None
         if anew is not None and not event.ok:
             # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
-            if self._gives_back():
-                self._give_back(job)
-                self._release(slots, now)
-            else:
-                self._start(job, anew, slots, now)
+            self._start_unless_sick(job, anew, slots, now)
+            return
+        wanted = repeated if anew is None else anew
+        if wanted is not None and not self._is_answered_by(event.request, wanted):
+            self._callers.ours.discard(job)
+            self._start_unless_sick(job, wanted, slots, now)
             return
         callers = self._callers
         if job in callers.ours:
             callers.ours.remove(job)
             self._kept.remember(job, now)
         else:
-            self._kept.finish(job, "" if event.ok else event.reason or "failed", event.payload, now)
+            reason = "" if event.ok else event.reason or "failed"
+            self._kept.finish(job, reason, event.payload, now, event.request)
             if self._listening():
-                self._answer(job, event.payload)
+                self._answer(job, event.payload, event.request)
         if callers.waiting:
-            self._tell(job, event.payload)
+            self._tell(job, event.payload, event.request)
         self._release(slots, now, event.ran_s)
 
     def _loaded(self, event: ev.ResultLoaded, now: float) -> None:
@@ -507,9 +536,13 @@ class Slots:
                 self._asked_the_disk(wish, event, now)
             elif self._again.is_looked_for(job):
                 self._send_from_disk(event)
-        elif event.payload is not None and (event.ok or look.failure_stands):
-            self._answer(job, event.payload)
-            self._tell(job, event.payload)
+        elif (
+            event.payload is not None
+            and (event.ok or look.failure_stands)
+            and self._is_answered_by(event.request, look.payload)
+        ):
+            self._answer(job, event.payload, event.request)
+            self._tell(job, event.payload, event.request, kept=True)
             self._release(look.slots, now)
         elif self._gives_back():
             self._kept.forget(job)
@@ -581,7 +614,7 @@ class Slots:
         if self._has(job):  # Assigned meanwhile: callers are told when it is done.
             return
         if found.payload is not None and found.ok:
-            self._tell(job, found.payload)
+            self._tell(job, found.payload, found.request, kept=True)
         elif self.leaving:
             self._send_away(job, "stopping", _STOPPING)
         elif self.free < wish.slots:
@@ -598,11 +631,11 @@ class Slots:
             self._send_away(job, CANCELLED, _NOT_STARTED)
         self._cancel(job, now)
 
-    def _tell(self, job: JobId, payload: bytes) -> None:
+    def _tell(self, job: JobId, payload: bytes, request: bytes, *, kept: bool = False) -> None:
         if job in self._callers.waiting:
             self._callers.waiting.remove(job)
             self._callers.asked.pop(job, None)
-            self._do.append(ev.AnswerCaller(job, payload))
+            self._do.append(ev.AnswerCaller(job, payload, request, kept))
 
     def _send_away(self, job: JobId, code: str, text: str) -> None:
         self._callers.waiting.discard(job)
@@ -648,10 +681,13 @@ class Slots:
         """Run it, unless it has finished here before. False if it is answered already and needs no slot."""
         if self._kept.was_cancelled(job):
             self._kept.forget(job)
-        elif (result := self._kept.owed_payload(job)) is not None:
-            self._answer(job, result)
-            self._tell(job, result)
-            return False
+        elif (owed := self._kept.owed_here(job)) is not None:
+            result, request = owed
+            if self._is_answered_by(request, payload):
+                self._answer(job, result, request)
+                self._tell(job, result, request, kept=True)
+                return False
+            self._kept.forget(job)
         elif self._kept.may_be_on_disk(job, now):
             stands = self._kept.failure_stands(job, old_leader=self.line is Line.OLD)
             self._looking[job] = _Look(payload, stands, slots)
@@ -663,11 +699,23 @@ class Slots:
         self._start(job, payload, slots, now)
         return True
 
+    def _is_answered_by(self, request: bytes, payload: bytes) -> bool:
+        """Is a result of this request the answer to what was assigned? Where it is not known of which request a result
+        is, the id alone decides (SPEC L6)."""
+        return not request or (wanted := self._digest(payload)) == request or not wanted
+
     def _start(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         self._running[job] = slots
         self._do.append(ev.StartProgram(job, payload))
         if self._measure_at == _NEVER:
             self._measure(now)
+
+    def _start_unless_sick(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        if self._gives_back():
+            self._give_back(job)
+            self._release(slots, now)
+        else:
+            self._start(job, payload, slots, now)
 
     def _release(self, slots: int, now: float, ran_s: float = 0.0) -> None:
         """Slots came free: jobs that wait take them, or their credit goes back, at once or, after a program that ran so
@@ -705,12 +753,12 @@ class Slots:
         self._health.held_by = self._others if self._held else 0.0
         self._beat_at = now + HEARTBEAT_S
 
-    def _answer(self, job: JobId, payload: bytes) -> None:
+    def _answer(self, job: JobId, payload: bytes, request: bytes) -> None:
         """Tell the leader, or have it told when the line is written."""
         if self._again.is_full:
             self._again.wait(job)
             return
-        self._do.append(ev.SendAck(job, payload))
+        self._do.append(ev.SendAck(job, payload, request))
         if self._again.gave(len(payload)):
             self._do.append(ev.TellWhenWritten())
         if self.line is Line.OLD:
@@ -719,12 +767,12 @@ class Slots:
     def _send_more(self) -> None:
         """Results that wait, as many as may be on their way; to an old leader, which confirms nothing, all of them."""
         while (job := self._again.next(self._is_theirs)) is not None:
-            payload = self._kept.owed_payload(job)
-            if payload is None:
+            owed = self._kept.owed_here(job)
+            if owed is None:
                 self._again.look(job)
                 self._do.append(ev.LoadResult(job))
             else:
-                self._send_again(job, payload)
+                self._send_again(job, *owed)
 
     def _send_from_disk(self, found: ev.ResultLoaded) -> None:
         job, owed = found.job, self._kept.owes(found.job)
@@ -739,15 +787,15 @@ class Slots:
         else:
             if not owed:
                 self._kept.fetched(job, ok=found.ok)
-            self._send_again(job, found.payload)
+            self._send_again(job, found.payload, found.request)
         self._send_more()
 
-    def _send_again(self, job: JobId, payload: bytes) -> None:
+    def _send_again(self, job: JobId, payload: bytes, request: bytes) -> None:
         if self._again.is_full:
             self._again.wait(job)
             return
         self._again.told(job, confirms=self.line is Line.OWN)
-        self._answer(job, payload)
+        self._answer(job, payload, request)
 
     # The machine's health (W9).
 

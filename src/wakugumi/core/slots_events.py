@@ -79,6 +79,8 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     """How long the program ran."""
     fault: str = ""
     """What is wrong with this machine, if that is why: whether or not the program had begun."""
+    request: bytes = b""
+    """The digest of the request that was run; empty if it is not known."""
 
 
 class ResultLoaded(msgspec.Struct, frozen=True, gc=False):
@@ -89,6 +91,8 @@ class ResultLoaded(msgspec.Struct, frozen=True, gc=False):
     payload: bytes | None
     reason: str = ""
     """Why it failed."""
+    request: bytes = b""
+    """The digest of the request that was run; empty if it is not known."""
 
 
 class CpuMeasured(msgspec.Struct, frozen=True, gc=False):
@@ -185,6 +189,8 @@ class SendHolding(msgspec.Struct, frozen=True, gc=False):
 class SendAck(msgspec.Struct, frozen=True, gc=False):
     job: JobId
     payload: bytes
+    request: bytes = b""
+    """The digest of the request that was run; empty if it is not known."""
 
 
 class TellWhenWritten(msgspec.Struct, frozen=True, gc=False):
@@ -221,10 +227,13 @@ class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
 
 
 class AnswerCaller(msgspec.Struct, frozen=True, gc=False):
-    """Those of this machine who wait for the job get its result: it has just ended, or had before."""
+    """Those of this machine who wait for the job get its result: it has just ended, or was kept."""
 
     job: JobId
     payload: bytes
+    request: bytes = b""
+    """The digest of the request that was run; empty if it is not known."""
+    kept: bool = False
 
 
 class RefuseCaller(msgspec.Struct, frozen=True, gc=False):

@@ -57,10 +57,11 @@ class Deliveries:
     def __init__(
         self,
         load: Callable[[JobId], Whole | None],
-        send_again: Callable[[JobId, bytes], None],
+        send_again: Callable[[JobId, bytes, bytes], None],
         fail: Callable[[JobId, str, str], None],
     ) -> None:
-        """`load` is called in a thread. `fail` gets a code and words: what the leader waits for will not come."""
+        """`load` is called in a thread. `send_again` gets a result, and the digest of its request. `fail` gets a code
+        and words: what the leader waits for will not come."""
         self._load = load
         self._send_again = send_again
         self._fail = fail
@@ -130,7 +131,7 @@ class Deliveries:
             if not await self._put(job, part, delivery):
                 return
         if self._url == delivery.url and not delivery.stopped:
-            self._send_again(job, whole.payload)
+            self._send_again(job, whole.payload, whole.request)
 
     async def _put(self, job: JobId, part: Part, delivery: Delivery) -> bool:
         """False if it was given up, because there is no leader now: the next one will ask for it."""

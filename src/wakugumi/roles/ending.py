@@ -37,6 +37,8 @@ class Ended(NamedTuple):
     """How long its program ran."""
     fault: str = ""
     """What is wrong with this machine, if that is why."""
+    request: bytes = b""
+    """The digest of the request; empty if it could not be read."""
 
 
 def conclude(

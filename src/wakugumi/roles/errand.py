@@ -6,8 +6,10 @@
     cut off        ask again, for the time that a lost worker has; then Gone
     anything else  Ended, FAILED with the code of the problem
 
-A node that may know the job is first asked without the input: it answers with the result, or 423, or that the form is
-missing, and only then is the input sent (again). What a node has begun is given to nobody else while it may be there.
+Each question names the request by its digest. So a node never answers with the result of another one that had this id:
+it says 409, which is the job's end (SPEC L6). A node that may know the job is first asked without the input: it answers
+with the result, or 423, or that the form is missing, and only then is the input sent (again). What a node has begun is
+given to nobody else while it may be there.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from wakugumi.roles.node_result import readable, result_of
 from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, JobRequest, JobResult
 from wakugumi.wire.multipart import FORM_DATA, encode_head, encode_tail
+from wakugumi.wire.request_digest import HEADER, request_digest
 from wakugumi.wire.run_query import run_query
 from wakugumi.wire.untrusted import Unreadable, read_json
 
@@ -121,6 +124,7 @@ class Errand:
         self._may_know = may_know
         self._patience_s = patience_s
         self._timeout: asyncio.Timeout | None = None
+        self._digest = ""
         self._request = JobRequest(show_job_id(assigned.job))
 
     async def run(self) -> Outcome:
@@ -129,6 +133,7 @@ class Errand:
             payload = unpack(self._payload) if is_packed(self._payload) else self._payload
             self._payload = b""
             self._request = ms.read_request(payload)
+            self._digest = (await _digest_of(self._request)).hex()
             async with AsyncExitStack() as stack:
                 return await self._ask_until(await _Input.of(self._request, self._blobs, stack))
         except Refused as no:
@@ -171,6 +176,7 @@ class Errand:
     async def _ask(self, url: str, file: _Input | None) -> Outcome | _Running | None:
         """None: it does not know the job, and was not told. Raises Lost."""
         headers, body = ({}, None) if file is None else file.form()
+        headers[HEADER] = self._digest
         try:
             async with (
                 asyncio.timeout(NODE_QUESTION_S if file is None else None) as self._timeout,
@@ -194,7 +200,7 @@ class Errand:
         text = problem.detail or f"the node answered with status {status}"
         if status in {401, 403, 429, 503}:
             return GivenBack(text, unreached=False)
-        if asked and 400 <= status < 500:
+        if asked and 400 <= status < 500 and code != "conflict":
             return None
         return self._failed(code if code in CODES else "worker-error", text)
 
@@ -262,6 +268,13 @@ class _Input:
         for at in range(0, self._size, _SENT_BYTES):
             yield await asyncio.to_thread(os.pread, file, min(_SENT_BYTES, self._size - at), at)
         yield tail
+
+
+async def _digest_of(request: JobRequest) -> bytes:
+    """A large input takes its time."""
+    if sum([len(file.content or b"") for file in request.files]) <= _SENT_BYTES:
+        return request_digest(request)
+    return await asyncio.to_thread(request_digest, request)
 
 
 def _open(blobs: LeaderBlobs, ref: BlobRef) -> int:

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from wakugumi.adapters.shared import DONE, FAILED, QUEUED, RUNNING, Content, GatewayStore, Row
 from wakugumi.adapters.spool import Spool, Spools
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.visit import Refusal
 from wakugumi.core.job import JobId
 from wakugumi.core.meters import Counter, Timing
 from wakugumi.errors import Lost, Refused
@@ -71,8 +72,10 @@ GONE: Final = Gone()
 class Flight:
     """One job that this gateway forwards."""
 
-    def __init__(self, row: Row, parcel: Parcel, body: Spool | None) -> None:
+    def __init__(self, row: Row, parcel: Parcel, body: Spool | None, request: Callable[[], str] = lambda: "") -> None:
         self.row = row
+        self.request = request
+        """The digest of what is received just now; empty until it is whole."""
         self.parcel = parcel
         self.body = body
         """What is received just now; None if it comes out of the row."""
@@ -162,18 +165,27 @@ class Gateway:
         """Somebody here is about to forward it, or does."""
         return job in self.flights or job in self.queue or job in self._forwarding or job in self._entering
 
-    async def enter(self, new: Row, body: Spool, size: int | None) -> Flight | Row:
-        """A synchronous job, whose body may still be on its way: a flight of ours, or the row of who forwards it."""
+    async def enter(self, new: Row, body: Spool, size: int | None, request: Callable[[], str]) -> Flight | Row:
+        """A synchronous job, whose body may still be on its way: a flight of ours, or the row of who forwards it.
+        `request` tells its digest once it is whole. Raises Refused."""
         is_first = new.job not in self._entering
         self._entering.add(new.job)
         try:
             row, is_ours = await self._claim(new, is_first)
             if not is_ours:
                 return row
-            return self._start(Flight(row, _parcel(row, size, lambda: body.data or body.pieces()), body))
+            return self._start(Flight(row, _parcel(row, size, lambda: body.data or body.pieces()), body, request))
         finally:
             if is_first:
                 self._entering.discard(new.job)
+
+    async def received(self, flight: Flight) -> None:
+        """All of its body is there: from now on it is known which request it is."""
+        row, request = flight.row, flight.request()
+        if not row.request and request:
+            changed = await self.store.replace(row, replace(row, request=request))
+            if changed is not None:  # If someone else changed it meanwhile, its end says so.
+                flight.row = changed
 
     async def is_forsaken(self, row: Row) -> bool:
         """A synchronous job whose gateway is gone."""
@@ -184,9 +196,11 @@ class Gateway:
         return not await self.store.is_held(row.owner)
 
     async def accept(self, new: Row) -> Row:
-        """The row of an asynchronous job, for good. Its body is dropped if it is not needed."""
+        """The row of an asynchronous job, for good. Its body is dropped if it is not needed. Raises Refused."""
         while True:
             row, is_new = await self.store.add(new)
+            if not is_new:
+                check_same(row, new.request)
             if is_new:
                 kept: Row | None = row
             elif row.state == DONE or (row.is_async and not row.is_final):
@@ -196,6 +210,9 @@ class Gateway:
                 kept = await self.store.replace(row, new)
                 self._drop(row.files if kept is not None else set())
                 is_new = kept is not None
+            elif not row.request:
+                text = f"another request of the id {row.name} is being received"
+                raise Refusal(503, "busy", text, {"Retry-After": "1"}, "come again")
             else:  # It runs for one who waits: from now on it runs for good.
                 for_good = replace(row, is_async=True, key=new.key, query=new.query, headers=new.headers, body=new.body)
                 kept = await self.store.replace(row, for_good)
@@ -273,6 +290,7 @@ class Gateway:
             row, is_new = await self.store.add(new)
             if is_new:
                 return row, True
+            check_same(row, new.request)
             is_left = is_first and row.owner == self.owner and not row.is_async and row.job not in self.flights
             if not (row.state == FAILED or (is_left and not row.is_final) or await self.is_forsaken(row)):
                 return row, False
@@ -438,6 +456,7 @@ class Gateway:
         kept = await self._end(
             flight.row,
             lambda row: replace(row, state=state, status=200, head=answered.head, answer=content, body=None),
+            flight.request(),
         )
         if kept is None or kept.answer is not content:
             self._drop({content.file})
@@ -446,15 +465,17 @@ class Gateway:
     async def _fail(self, flight: Flight, problem: Problem) -> Outcome:
         if not flight.row.is_async and problem.code in NOT_A_JOB and await self.store.remove(flight.row):
             return problem
-        kept = await self._end(flight.row, lambda row: _failed(row, problem))
+        kept = await self._end(flight.row, lambda row: _failed(row, problem), flight.request())
         return problem if kept is None else outcome_of(kept)
 
-    async def _end(self, row: Row, end: Callable[[Row], Row]) -> Row | None:
-        """The row as it has ended; None if there is none any more."""
+    async def _end(self, row: Row, end: Callable[[Row], Row], request: str = "") -> Row | None:
+        """The row as it has ended; None if there is none any more. `request` is the digest, if the row does not have it
+        yet."""
         self._crashes.pop(row.job, None)
         while True:
             try:
-                if (kept := await self.store.replace(row, end(row))) is not None:
+                ended = end(row)
+                if (kept := await self.store.replace(row, replace(ended, request=row.request or request))) is not None:
                     self._drop_later(row.files)
                     return kept
                 found = await self.store.get(row.job)
@@ -496,6 +517,12 @@ class Gateway:
 
         if files:
             self._tasks.start(_quietly(drop()), name="drop")
+
+
+def check_same(row: Row, request: str) -> None:
+    """Raises Refused if its id was used for another request than this one (SPEC L6), as far as both are known."""
+    if row.request and request and row.request != request:
+        raise Refused("conflict", f"the job id {row.name} was used for another request")
 
 
 def outcome_of(row: Row) -> Outcome:

@@ -6,22 +6,29 @@ looks at them.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from typing import Final
 
 from wakugumi.adapters.receive import FIELD, FILE_NAME, too_large
 from wakugumi.adapters.visit import Visit
 from wakugumi.core.names import check_file_name
+from wakugumi.core.subject import route
 from wakugumi.errors import Refused
-from wakugumi.limits import JOB_TIMEOUT_S
-from wakugumi.roles.http_job import CLIENT_HEADER
-from wakugumi.wire.multipart import Multipart, Part, boundary_of
+from wakugumi.limits import JOB_TIMEOUT_S, MIB
+from wakugumi.roles.http_job import CLIENT_HEADER, JobForm, args_of
+from wakugumi.wire.message import InputFile, JobRequest
+from wakugumi.wire.multipart import Data, Multipart, Part, boundary_of
 from wakugumi.wire.percent import percent_decoded
+from wakugumi.wire.request_digest import DIGEST_BYTES, request_digest
 
 PASSED_ON: Final = ("Content-Type", CLIENT_HEADER)
 """Headers of a job."""
 ASYNC: Final = "async"
 """The one parameter that is the gateway's own."""
+_HASHED_BYTES: Final = 1 * MIB
+"""In one go, in a thread: a smaller body is hashed where it is."""
 _YES: Final = frozenset({"1", "true", "yes"})
 _NO: Final = frozenset({"0", "false", "no"})
 
@@ -66,7 +73,42 @@ def job_s_of(query: str) -> float:
         return JOB_TIMEOUT_S
 
 
-async def form_pieces(visit: Visit, bytes_max: int) -> AsyncIterator[bytes]:
+class Seen:
+    """Which request is it that passes by? The gateway's digest has the subject in it as well: a group may run another
+    program for another subject."""
+
+    def __init__(self, form: JobForm) -> None:
+        self._form = form
+        self._sha256 = hashlib.sha256()
+        self._file_name = ""
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self.digest = ""
+        """In hexadecimal digits, once all of it has passed."""
+
+    def file(self, name: str) -> None:
+        self._file_name = name
+
+    async def data(self, data: bytes) -> None:
+        """Of the file. Much of it is hashed in a thread."""
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= _HASHED_BYTES:
+            content = b"".join(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
+            await asyncio.to_thread(self._sha256.update, content)
+
+    def finish(self) -> None:
+        self._sha256.update(b"".join(self._waiting))
+        self._waiting = []
+        form, name = self._form, self._file_name
+        file = InputFile(name, sha256=self._sha256.hexdigest(), size=0)
+        request = JobRequest("", exec_name=form.program, args=args_of(form, name), files=[file])
+        said = request_digest(request) + route(form.subject, form.program).encode()
+        self.digest = hashlib.blake2b(said, digest_size=DIGEST_BYTES).hexdigest()
+
+
+async def form_pieces(visit: Visit, bytes_max: int, seen: Seen) -> AsyncIterator[bytes]:
     """The body as it comes, if it is a form with one file. Raises Refused, or Lost for who is gone."""
     parser = Multipart(boundary_of(visit.header("Content-Type")))
     length = visit.content_length
@@ -82,9 +124,12 @@ async def form_pieces(visit: Visit, bytes_max: int) -> AsyncIterator[bytes]:
                 if event.name != FIELD or has_file:
                     what = f"two fields {FIELD!r}" if event.name == FIELD else f"a field {event.name[:80]!r}"
                     raise Refused("bad-request", f"the form has {what}: it takes one field {FIELD!r} alone", "")
-                check_file_name(event.file_name or FILE_NAME)
+                seen.file(check_file_name(event.file_name or FILE_NAME))
                 has_file = True
+            elif type(event) is Data:
+                await seen.data(event.data)
         yield piece
     parser.finish()
     if not has_file:
         raise Refused("bad-request", f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")
+    seen.finish()

@@ -6,7 +6,7 @@
     GET    /events/{job}     each state as it comes, as server-sent events
     DELETE /jobs/{job}       nobody wants it any more
 
-What is known is answered at once, and its body is not asked for.
+What is known is answered once the body has told that it is the same request; at once, where nobody knows which it was.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from wakugumi.limits import (
     GATEWAY_SUBMITS_MAX,
     HEARTBEAT_S,
 )
-from wakugumi.roles.gateway import Answered, Flight, Gateway, Gone, Outcome, outcome_of
-from wakugumi.roles.gateway_form import ASYNC, form_pieces, headers_for_group, query_for_group, wants_async
+from wakugumi.roles.gateway import Answered, Flight, Gateway, Gone, Outcome, check_same, outcome_of
+from wakugumi.roles.gateway_form import ASYNC, Seen, form_pieces, headers_for_group, query_for_group, wants_async
 from wakugumi.roles.gateway_forward import NoGroup, Problem
 from wakugumi.roles.http_job import JobForm, job_of
 
@@ -98,11 +98,9 @@ class GatewayPages:
         name, job = job_of(visit)
         form = JobForm.of(visit, also=(ASYNC,))
         is_async = wants_async(visit)
-        if (row := await self._gateway.store.get(job)) is not None and row.state == DONE:
-            if is_async:
-                return _accepted(row)
-            if (kept := await self._kept(row)) is not None:
-                return kept
+        row = await self._gateway.store.get(job)
+        if row is not None and not row.request and (reply := await self._known_reply(row, is_async)) is not None:
+            return reply
         new = Row(
             job=job,
             name=name,
@@ -112,7 +110,7 @@ class GatewayPages:
             query=query_for_group(visit),
             headers=headers_for_group(visit),
         )
-        if self._gateway.store.is_short:
+        if self._gateway.store.is_short and (row is None or row.state != DONE):
             self.busy.add("disk-full")
             raise Refused(
                 "disk-full", "there is hardly any room on the gateway's disk", "free room on it (--state DIR)"
@@ -120,14 +118,21 @@ class GatewayPages:
         with self._seat(), self._gateway.quota.receiving() as receiving:
             spool = self._gateway.spools.new(self._body_bytes_max)
             try:
-                coming = form_pieces(visit, self._body_bytes_max)
+                seen = Seen(form)
+                coming = form_pieces(visit, self._body_bytes_max, seen)
                 if is_async:
                     coming = receiving.pieces(coming, visit.content_length)
                 is_whole = await spool.begin(coming)
-                if not is_async:
-                    return await self._wait(visit, new, spool, None if is_whole else coming)
-                if not is_whole:
+                if not is_whole and (is_async or (row is not None and row.request)):
                     await spool.fill(coming)
+                    is_whole = True
+                if row is not None and is_whole:
+                    check_same(row, seen.digest)
+                    if (reply := await self._known_reply(row, is_async)) is not None:
+                        return reply
+                new = msgspec.structs.replace(new, request=seen.digest)
+                if not is_async:
+                    return await self._wait(visit, new, spool, None if is_whole else coming, seen)
                 if len(self._gateway.queue) >= GATEWAY_QUEUE_MAX:
                     self.busy.add("full")
                     raise Refusal(503, "full", f"{GATEWAY_QUEUE_MAX} jobs wait here", _RETRY_AFTER)
@@ -139,6 +144,12 @@ class GatewayPages:
                     raise
             finally:
                 spool.close()
+
+    async def _known_reply(self, row: Row, is_async: bool) -> Reply | None:
+        """What is told at once of a job that is done."""
+        if row.state != DONE:
+            return None
+        return _accepted(row) if is_async else await self._kept(row)
 
     async def status(self, visit: Visit) -> Reply:
         row = await self._known(visit)
@@ -183,14 +194,18 @@ class GatewayPages:
             if self.submits == 0:
                 self.idle.set()
 
-    async def _wait(self, visit: Visit, new: Row, spool: Spool, coming: AsyncIterator[bytes] | None) -> Reply:
+    async def _wait(
+        self, visit: Visit, new: Row, spool: Spool, coming: AsyncIterator[bytes] | None, seen: Seen
+    ) -> Reply:
         """For the outcome of whoever forwards the job, which may be us. `coming` is what is still to be received: that
-        goes on until there is a reply, from one flight to the next."""
+        goes on until there is a reply, from one flight to the next. Raises Refused if what another one sent under this
+        id turns out to be another request."""
         gateway = self._gateway
         filling: asyncio.Task[None] | None = None
         pause_s = 0.0
         try:
             while True:
+                is_ours = False
                 if (flight := gateway.flights.get(new.job)) is None:
                     order = gateway.calls.order(new.key or new.name)
                     if not order:
@@ -198,15 +213,21 @@ class GatewayPages:
                         raise Refusal(503, "no-group", "every group is gone", _RETRY_AFTER)
                     first = msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1)
                     size = spool.size if spool.is_whole else visit.content_length
-                    entered = await gateway.enter(first, spool, size)
+                    entered = await gateway.enter(first, spool, size, lambda: seen.digest)
                     if isinstance(entered, Row):
                         outcome = outcome_of(entered) if entered.is_final else await self._settled(visit, entered)
                     else:
                         if filling is None and coming is not None:
                             filling = self._tasks.start(spool.fill(coming), name="receive", quiet=True)
+                        is_ours = True
                         outcome = await self._flown(visit, entered, filling)
                 else:
                     outcome = await self._told(visit, flight)
+                if not is_ours and isinstance(outcome, Answered | Problem):
+                    if coming is not None and not spool.is_whole:
+                        await (spool.fill(coming) if filling is None else filling)
+                    if (row := await gateway.store.get(new.job, contents=False)) is not None:
+                        check_same(row, seen.digest)
                 if (reply := await self._reply(new.job, outcome)) is not None:
                     return reply
                 await asyncio.sleep(pause_s)
@@ -225,6 +246,8 @@ class GatewayPages:
             if filling.done() and filling.exception() is not None:
                 await self._gateway.give_up(flight)
                 filling.result()
+            if filling.done():
+                await self._gateway.received(flight)
         return await self._told(visit, flight)
 
     async def _told(self, visit: Visit, flight: Flight) -> Outcome:

@@ -46,6 +46,7 @@ from wakugumi.roles.sayings import record_of
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 from wakugumi.roles.zip_answer import answer_of
 from wakugumi.wire.message import BlobRef, FileHead, JobResult, SubmitHead, read_result
+from wakugumi.wire.request_digest import payload_digest
 from wakugumi.wire.run_query import marked
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class GroupPages:
                 files=None if received.content is not None else (FileHead(sha256=received.sha256, size=received.size),),
             )
             event, blobs = self._leader.ingress.event_of(
-                ConnId(0), True, job, form.subject, head, payload, len(payload)
+                ConnId(0), True, job, form.subject, head, payload, len(payload), payload_digest(payload)
             )
             event = structs.replace(event, wants=marked(event.wants, payload, by_http=True))
             if blobs and not self._leader.knows(job):

@@ -57,10 +57,11 @@ class Ingress:
         head: ms.SubmitHead,
         payload: bytes,
         plain_bytes: int,
-        digest: int = 0,
+        request: bytes,
+        checksum: int = 0,
     ) -> tuple[ev.Submitted, tuple[BlobRef, ...]]:
-        """A submit, by frames or by HTTP, and the blobs that it names. `plain_bytes` is its size unpacked. Raises
-        Refused."""
+        """A submit, by frames or by HTTP, and the blobs that it names. `plain_bytes` is its size unpacked, `request`
+        its digest, `checksum` that of a packed one. Raises Refused."""
         leader = self._leader
         to, program, bytes_max = leader.route(subject, head.exec_name)
         if plain_bytes > bytes_max:
@@ -82,7 +83,9 @@ class Ingress:
             wants, blobs = self._files(knows_blobs, head)
         if wants is None and (head.key or head.priority or head.slots != 1):
             wants = leader.wants(head)
-        event = ev.Submitted(conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, digest)
+        event = ev.Submitted(
+            conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, checksum, request
+        )
         return event, blobs
 
     def _files(self, knows_blobs: bool, head: ms.SubmitHead) -> tuple[Wants | None, tuple[BlobRef, ...]]:
@@ -190,7 +193,7 @@ def plain(frame: Frame) -> Frame:
     return Frame(frame.type, frame.msg_id, frame.corr_id, frame.subject, payload)
 
 
-def digest_of_packed(packed: bytes, payload: bytes) -> int:
-    """What `digest_of` is for others: how many bytes are held, and the checksum of the request that they are."""
+def checksum_of_packed(packed: bytes, payload: bytes) -> int:
+    """How many bytes are held, and the checksum of the request that they are."""
     assert is_packed(packed)
     return len(packed) << 32 | crc32(payload)

@@ -62,7 +62,7 @@ class LeaderLink:
         self._served = False
         self._blobs_met = False
         """In this life a leader has greeted us that takes what does not fit a frame."""
-        self._withheld: dict[JobId, bytes] | None = None
+        self._withheld: dict[JobId, tuple[bytes, bytes]] | None = None
         """Results of which a silent leader, which may be that one, is not yet told that they do not fit."""
         self._ignored: set[int] = set()
         self.deliveries = Deliveries(runner.load_whole, self._send_result, self._not_delivered)
@@ -187,9 +187,9 @@ class LeaderLink:
         self._served = True
         if self._withheld is not None:  # It assigns without a greeting, so it is an old one.
             withheld, self._withheld = self._withheld, None
-            for job, payload in withheld.items():
+            for job, result in withheld.items():
                 if job != frame.msg_id:
-                    self._send_result(job, payload)
+                    self._send_result(job, *result)
         self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, ms.read_slots(frame.payload)))
 
     def _confirm(self, frame: Frame) -> None:
@@ -231,14 +231,14 @@ class LeaderLink:
 
     # What the deliveries say.
 
-    def _send_result(self, job: JobId, payload: bytes) -> None:
+    def _send_result(self, job: JobId, payload: bytes, request: bytes) -> None:
         if not self.deliveries.has_place:  # It is an old leader, and most results are as it knows them.
             short = self._runner.in_short(job, payload)
             if short is not payload and self._withheld is not None:
-                self._withheld[job] = payload
+                self._withheld[job] = payload, request
                 return
             payload = short
-        self.send(fr.encode(fr.ACK_JOB, fr.NO_ID, job, "", payload))
+        self.send(fr.encode(fr.ACK_JOB, request or fr.NO_ID, job, "", payload))
 
     def _not_delivered(self, job: JobId, code: str, text: str) -> None:
         if not self._runner.runs(job):  # Assigned anew meanwhile, it will have another result.
@@ -252,7 +252,7 @@ class LeaderLink:
         self.send(fr.encode(fr.HOLDING, payload=ms.encode(holding)))
 
     def _send_ack(self, effect: ev.SendAck) -> None:
-        self._send_result(effect.job, effect.payload)
+        self._send_result(effect.job, effect.payload, effect.request)
 
     def _tell_when_written(self, _effect: ev.TellWhenWritten) -> None:
         if self._link is not None:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import math
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -106,9 +107,10 @@ class Node:
         self._quiet.set()
         self.folder = _empty(Path(station.folder) / RECEIVING)
 
-    async def admit(self, job: JobId, size: int | None) -> Finished | None:
+    async def admit(self, job: JobId, size: int | None, request: bytes = b"") -> Finished | None:
         """Before anything of its input is read: its result, if that is known without it. The size is that of what would
-        come, as far as it was said. Raises Refused: busy, stopping."""
+        come, as far as it was said; `request` the digest, if its sender tells it. Raises Refused: busy, stopping,
+        conflict."""
         station = self.station
         if station.stopping:
             raise self.come_again(Refused("stopping", "this node takes no more jobs"))
@@ -120,7 +122,7 @@ class Node:
             finished = await station.finished(job)
             if finished is not None:
                 if ms.read_ack(finished.payload).status == ms.OK:
-                    return finished
+                    return _checked(finished, request)
                 finished.close()
         if is_full and not station.is_running(job):
             station.counts.busy += 1
@@ -145,13 +147,14 @@ class Node:
             slowest.send_away()
         return Sender(senders)
 
-    async def run(self, job: JobId, payload: bytes, received: Received) -> Finished:
-        """Its result, once there is one. What was received is the station's from now on. Raises Refused."""
+    async def run(self, job: JobId, payload: bytes, received: Received, request: bytes = b"") -> Finished:
+        """Its result, once there is one. What was received is the station's from now on. If the sender tells the
+        digest of its `request`, the result is of that one. Raises Refused."""
         bring = None if received.path is None else {received.file_name: received.path}
         running = self.station.run(job, payload, bring, slots=1)
         del payload, received  # They would be held for as long as it runs.
         try:
-            return await running
+            return _checked(await running, request)
         except Refused as error:
             raise self.come_again(error) from None
 
@@ -182,6 +185,20 @@ class Node:
 
     async def all_answered(self) -> None:
         await self._quiet.wait()
+
+
+def _checked(finished: Finished, request: bytes) -> Finished:
+    """Raises Refused, and closes it, if it is the result of another request than this one (SPEC L6)."""
+    if request and finished.request and request != finished.request:
+        finished.close()
+        since = "" if finished.kept_at is None else f" since {show_time(finished.kept_at)}"
+        raise Refused("conflict", f"this node has the result of another request under this id{since}")
+    return finished
+
+
+def show_time(at: float) -> str:
+    """In UTC, as ISO 8601 has it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _empty(folder: Path) -> Path:

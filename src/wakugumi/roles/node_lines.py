@@ -1,6 +1,7 @@
 """What does a node answer to a line? (SPEC N1) The ZIP if the program ended well; else why not, in one line.
 
-A job that runs here already is waited for: those who ask for the same job get the same result.
+A job that runs here already is waited for: those who ask for the same job get the same result. That a result was kept,
+and since when, is told by the ZIP's comment.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from wakugumi.adapters.receive import receive_pieces
 from wakugumi.core.job import JobId, job_id_from_name
 from wakugumi.errors import Refused
 from wakugumi.roles.http_job import JobForm, request_of
-from wakugumi.roles.node import Node
+from wakugumi.roles.node import Node, show_time
+from wakugumi.roles.node_pages import KEPT
 from wakugumi.roles.station import Finished
 from wakugumi.roles.zip_answer import answer_of, raise_unless_answer
 from wakugumi.wire.line import write_busy, write_err, write_exit, write_ok
@@ -46,7 +48,8 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
             node.end_answer()
 
         is_ours = False  # Whoever ends the answer says so.
-        body = (await answer_of(call.line.job, result, finished.parts, end)).body
+        note = "" if finished.kept_at is None else f"{KEPT}: {show_time(finished.kept_at)}"
+        body = (await answer_of(call.line.job, result, finished.parts, end, note=note)).body
         size = len(body) if isinstance(body, bytes) else body.size
         assert size is not None
         return LineReply(write_ok(size), body, hear_out=True)

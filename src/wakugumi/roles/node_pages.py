@@ -20,11 +20,14 @@ from wakugumi.core.run_meters import run_families
 from wakugumi.errors import Refused
 from wakugumi.limits import RUNNING_RETRY_AFTER_S
 from wakugumi.roles.http_job import JobForm, job_of, request_of
-from wakugumi.roles.node import Node
+from wakugumi.roles.node import Node, show_time
 from wakugumi.roles.station import Finished
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 from wakugumi.roles.zip_answer import answer_of
+from wakugumi.wire.request_digest import HEADER, digest_in
 
+KEPT: Final = "Waku-Kept"
+"""Since when the answer was kept, if it was not made for this request."""
 _JSON: Final = "application/json"
 
 
@@ -60,14 +63,18 @@ def node_families(node: Node) -> Iterable[Family]:
 async def _run(node: Node, visit: Visit) -> Reply:
     name, job = job_of(visit)
     form = JobForm.of(visit)
+    request = digest_in(visit.header(HEADER))
     node.begin_answer()
     is_ours = True
     try:
-        early = await node.admit(job, visit.content_length)
-        finished = early or await _run_anew(node, visit, job, form)
+        early = await node.admit(job, visit.content_length, request)
+        finished = early or await _run_anew(node, visit, job, form, request)
+        kept_at = finished.kept_at
         result = node.result_of(job, finished)
         is_ours = False  # Whoever ends the answer says so.
         reply = await answer_of(name, result, finished.parts, partial(_end, node, finished))
+        if kept_at is not None:
+            reply = reply._replace(headers={**reply.headers, KEPT: show_time(kept_at)})
         if early is not None and visit.content_length != 0:
             # What it still sends, or holds back until it is told to go on, is nobody's next request.
             reply = reply._replace(headers={**reply.headers, "Connection": "close"}, hear_out=True)
@@ -77,7 +84,7 @@ async def _run(node: Node, visit: Visit) -> Reply:
             node.end_answer()
 
 
-async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm) -> Finished:
+async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm, request: bytes) -> Finished:
     if node.station.is_running(job):
         raise _running(visit.job)
     async with node.receive_slot(visit.content_length) as sender:
@@ -85,7 +92,7 @@ async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm) -> Fini
     if node.station.is_running(job):  # Somebody else was quicker.
         _drop(received)
         raise _running(visit.job)
-    running = node.run(job, request_of(form, job, received), received)
+    running = node.run(job, request_of(form, job, received), received, request)
     del received  # It would be held for as long as it runs.
     return await running
 

@@ -27,9 +27,11 @@ from wakugumi.roles.openapi_parts import (
     JOB,
     JOB_PARAMETERS,
     JSON,
+    KEPT_HEADERS,
     NODE_CAPACITY,
     PROBLEM,
     RANGE,
+    REQUEST,
     RESULT_HEADERS,
     SHA256,
     SUBMITTED,
@@ -99,9 +101,9 @@ OPERATIONS: Final = (
         (NODE,),
         "Run the node's program, or one that is named, on the form's file, and wait for its result. The same id again "
         "gives the same result; while it runs, 423.",
-        (_ZIPPED,),
+        (_ZIPPED._replace(headers=KEPT_HEADERS),),
         (*_RECEIVED, *_ENDED, "running", "busy", "stopping"),
-        (JOB, *JOB_PARAMETERS),
+        (JOB, *JOB_PARAMETERS, REQUEST),
         FORM,
     ),
     Operation(

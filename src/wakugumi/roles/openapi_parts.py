@@ -103,6 +103,11 @@ JOB_PARAMETERS: Final = (
     ),
     _header("Waku-Client", "Whose job it is, if the query does not say.", {"type": "string", "pattern": "^[ -~]+$"}),
 )
+REQUEST: Final = _header(
+    "Waku-Request",
+    "Which request it is, by its digest: then the result of another one under this id is no answer.",
+    {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+)
 ASYNC: Final = _query("async", "1: accept it, and say where to ask. A leader ignores it.", {"enum": ["0", "1"]})
 SHA256: Final[Json] = {
     "name": "sha256",
@@ -153,6 +158,9 @@ RESULT_HEADERS: Final[Json] = {
     "Waku-Run-Seconds": _told("How long the program ran."),
     "Waku-Worker": _told("Who ran it."),
     "Content-Disposition": _told("A name for the ZIP."),
+}
+KEPT_HEADERS: Final[Json] = RESULT_HEADERS | {
+    "Waku-Kept": _told("Since when it was kept, if it was not made for this request."),
 }
 BLOB_HEADERS: Final[Json] = {"ETag": _told("The hash.")}
 CANCELLED: Final = _record({"cancelled": {"type": "boolean"}})

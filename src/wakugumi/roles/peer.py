@@ -21,12 +21,13 @@ from wakugumi.core.questions import CACHE_QUESTIONS
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import READ_BYTES_LARGE
-from wakugumi.roles.ingress import digest_of_packed, plain
+from wakugumi.roles.ingress import checksum_of_packed, plain
 from wakugumi.roles.sayings import send_no
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.refs import blobs_of_result
+from wakugumi.wire.request_digest import payload_digest
 from wakugumi.wire.run_query import marked
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Peer:
         """Payloads may be packed."""
         self.rests = False
         """A worker that says when its machine is out of order."""
+        self.digests = False
+        """It tells of each job which request it is."""
         self.link: Link
         self.intake = Intake()
         self._brings_work = False
@@ -216,6 +219,7 @@ class Peer:
     def _wants(self, wants: frozenset[str]) -> None:
         self.blobs = ms.BLOBS in wants
         self.zstd = ms.ZSTD in wants
+        self.digests = ms.DIGESTS in wants
         self.leader.packed |= self.zstd
 
     def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
@@ -228,19 +232,21 @@ class Peer:
     # What a client says.
 
     def _submit(self, frame: Frame) -> None:
-        payload, digest = frame.payload, 0
+        payload, checksum = frame.payload, 0
         self._brings_work = True
         try:
             if self.zstd and is_packed(payload):
                 frame = plain(frame)
-                digest = digest_of_packed(payload, frame.payload)
+                checksum = checksum_of_packed(payload, frame.payload)
             job_id, head = ms.read_submit(frame)
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
             return
         try:
+            is_told = self.digests and frame.corr_id != fr.NO_ID
+            request = frame.corr_id if is_told else payload_digest(frame.payload)
             event, blobs = self._event_of(
-                self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), digest
+                self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), request, checksum
             )
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
@@ -306,12 +312,13 @@ class Peer:
             if self.zstd and is_packed(payload):
                 frame = plain(frame)
             head = ms.read_ack(frame.payload)
+            request = frame.msg_id if self.digests and frame.msg_id != fr.NO_ID else b""
             if head.status == ms.OK:
-                event = ev.Acked(self.conn, job_id, True, "", payload)
+                event = ev.Acked(self.conn, job_id, True, "", payload, request=request)
             else:
                 output = ms.output_tail(frame.payload)
-                begun = not head.not_begun
-                event = ev.Acked(self.conn, job_id, False, head.reason or "", payload, output, begun=begun)
+                reason, begun = head.reason or "", not head.not_begun
+                event = ev.Acked(self.conn, job_id, False, reason, payload, output, begun=begun, request=request)
             if head.archive_blob or head.stdout_blob or head.stderr_blob:
                 self.leader.ingress.acked(self, event, blobs_of_result(head))
             else:

@@ -1,8 +1,8 @@
 """What does a job look like as bytes? The same request gives the same bytes, today and in the next run.
 
-A leader tells a repeated request from a different one by its bytes (SPEC L6), so nothing here depends on the order of a
-mapping, the clock or the process. Only the id is new each time, unless it is given. What its files hold, and which of
-them travel beside it, is the business of `contents`.
+So nothing here depends on the order of a mapping, the clock or the process. Only the id is new each time, unless it is
+given. By the digest that goes along in the frame a leader tells a repeated request from another one (SPEC L6). What the
+files hold, and which of them travel beside it, is the business of `contents`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from wakugumi.limits import (
 from wakugumi.roles.contents import NO_FILES, NOTHING, Brings, Content, Contents, Loaded
 from wakugumi.wire import frame
 from wakugumi.wire.message import JobLimits, JobRequest, encode
+from wakugumi.wire.request_digest import request_digest
 
 Arg: TypeAlias = str | int | float | os.PathLike[str]
 """One argument of a program; a number or a path stands for its text."""
@@ -308,7 +309,7 @@ def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loa
         files = lighter
         payload = _encoded(msgspec.structs.replace(record, files=files.entries))
         assert len(payload) <= PAYLOAD_BYTES_MAX
-    data = frame.encode(frame.SUBMIT_JOB, job, frame.NO_ID, subject, payload)
+    data = frame.encode(frame.SUBMIT_JOB, job, request_digest(record), subject, payload)
     return Request(job, name, record.exec_name, data, files.brings, given)
 
 

@@ -51,6 +51,7 @@ from wakugumi.roles.ending import Ended, conclude, refuse, too_big
 from wakugumi.roles.goods import Goods, NotLinked
 from wakugumi.roles.supply import Supply
 from wakugumi.wire.message import JobRequest, encode, read_request, read_result
+from wakugumi.wire.request_digest import request_digest
 
 T = TypeVar("T")
 
@@ -73,12 +74,14 @@ _THREADS: Final = 2
 class Run:
     """One job on its way; what it does not have yet is None."""
 
-    __slots__ = ("brought", "child", "directory", "goods", "job_id", "kill_code", "name", "request")
+    __slots__ = ("brought", "child", "digest", "directory", "goods", "job_id", "kill_code", "name", "request")
 
     def __init__(self, job_id: JobId, brought: Brought | None) -> None:
         self.job_id = job_id
         self.name = show_job_id(job_id)
         self.request = JobRequest(self.name)
+        self.digest = b""
+        """Of the request, once it is known."""
         self.directory: JobDir | None = None
         self.child: Child | None = None
         self.goods: Goods | None = None
@@ -205,8 +208,12 @@ class Runner:
         return None if job_id in self._runs else self._folder.load(show_job_id(job_id))
 
     def load_whole(self, job_id: JobId) -> Whole | None:
-        """The same, and the files that it names."""
+        """The same, the files that it names, and the digest of its request."""
         return None if job_id in self._runs else self._folder.load_whole(show_job_id(job_id))
+
+    def done_at(self, job_id: JobId) -> float | None:
+        """When a finished job that is kept here was done, by the machine's clock."""
+        return self._folder.done_at(show_job_id(job_id))
 
     def parts(self, job_id: JobId, payload: bytes) -> Mapping[str, Path]:
         """The files that a finished job's result names by their hashes, by their names. Raises Refused."""
@@ -355,6 +362,8 @@ class Runner:
     def _prepare(self, run: Run, payload: bytes) -> None:
         request = read_request(payload)
         run.request = request if request.job_id else msgspec.structs.replace(request, job_id=run.name)
+        if len(payload) <= SMALL_BYTES:
+            run.digest = request_digest(request)
         _check(request)
         program = self._programs.resolve(request.exec_name)
         bounds = Bounds(request.limits) if request.limits is not None else None
@@ -390,6 +399,7 @@ class Runner:
         run.directory = directory = self._folder.make(run.name)
 
         def place() -> str:
+            run.digest = run.digest or request_digest(run.request)
             bring = None if goods is None else goods.place
             directory.place(files, bring if brought is None else brought.place(bring))
             return directory.place_program(program) if self._copy_in else program
@@ -401,7 +411,7 @@ class Runner:
             self._launch(run, directory, program, bounds)
 
         size = sum([len(file.content or b"") for file in files]) + (goods.copied_bytes if goods is not None else 0)
-        if self._copy_in or size > SMALL_BYTES or len(files) > SMALL_FILES:
+        if self._copy_in or size > SMALL_BYTES or len(files) > SMALL_FILES or not run.digest:
             self._in_thread(run, place, launch)
             return
         try:
@@ -457,6 +467,7 @@ class Runner:
     def _conclude(self, run: Run, child: Child) -> None:
         directory = run.directory
         assert directory is not None
+        directory.request = run.digest
 
         def go_on() -> None:
             if self._closed or run.kill_code:
@@ -493,7 +504,7 @@ class Runner:
             if run.directory is not None:
                 run.directory.remove()
             with contextlib.suppress(Refused):  # a full disk: then the result is sent once, and not kept
-                self._folder.record(run.name, end.payload)
+                self._folder.record(run.name, end.payload, run.digest)
                 return True
             return False
 
@@ -512,7 +523,7 @@ class Runner:
             self.counts.ended(end.reason, child.exit_code, child.ended_at - child.started_at)
         self._leave(run)
         try:
-            self._on_end(run.job_id, end)
+            self._on_end(run.job_id, end._replace(request=run.digest))
         except Exception:
             log.exception("job=%s ended, and nobody took its result", run.name)
 

@@ -48,6 +48,7 @@ from wakugumi.roles.serving import Serving, serve, where_to_serve
 from wakugumi.roles.supply import Supply
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
+from wakugumi.wire.request_digest import payload_digest
 
 log = logging.getLogger("wakugumi.worker")
 
@@ -55,9 +56,21 @@ log = logging.getLogger("wakugumi.worker")
 class Finished:
     """A finished job's result. While it is open, what it names stays on the disk: close it, or use it as a context."""
 
-    __slots__ = ("_let_go", "parts", "payload")
+    __slots__ = ("_let_go", "kept_at", "parts", "payload", "request")
 
-    def __init__(self, payload: bytes, parts: Mapping[str, Path], let_go: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        payload: bytes,
+        parts: Mapping[str, Path],
+        let_go: Callable[[], None] | None = None,
+        *,
+        request: bytes = b"",
+        kept_at: float | None = None,
+    ) -> None:
+        self.request = request
+        """The digest of the request that was run; empty if it is not known."""
+        self.kept_at = kept_at
+        """Since when it was kept, by the machine's clock; None if it was made for whoever asked."""
         self.payload = payload
         """The encoded JobResult."""
         self.parts = parts
@@ -117,13 +130,14 @@ class Station:
         self._advertise = advertise
         self._serving: Serving | None = None
         self._stopped = asyncio.Event()
-        self._waiting: dict[JobId, dict[asyncio.Future[bytes], None]] = {}
+        self._waiting: dict[JobId, dict[asyncio.Future[ev.AnswerCaller], None]] = {}
         """Callers of this machine, by what they wait for."""
         self._brought: dict[JobId, tuple[bytes, Brought]] = {}
         """Files of jobs that were not started yet, and with which request they came."""
         self._reading: dict[JobId, int] = {}
         """Results that are open, and how often."""
-        self._slots = Slots(slots, float("inf") if cpu_cap is None else cpu_cap, done_ttl_s, rests=rests)
+        cap = float("inf") if cpu_cap is None else cpu_cap
+        self._slots = Slots(slots, cap, done_ttl_s, rests=rests, digest=payload_digest)
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
         self._post = self._drive.post
         self._runner = Runner(
@@ -236,8 +250,8 @@ class Station:
         """What the disk has of a job that does not run: OK or FAILED. None if nothing."""
         if self._slots.has(job) or self._stopped.is_set():
             return None
-        payload = self._runner.load(job)
-        return None if payload is None else self._open(job, payload)
+        whole = self._runner.load_whole(job)
+        return None if whole is None else self._open(job, whole.payload, whole.request, kept=True)
 
     def cancel(self, job: JobId) -> bool:
         """End it, whoever it is for; those who wait are told. False if it does not run."""
@@ -296,7 +310,7 @@ class Station:
     # What the runner and the supply say.
 
     def _ended(self, job: JobId, end: Ended) -> None:
-        self._post(ev.Ended(job, end.ok, end.reason, end.payload, end.ran_s, end.fault))
+        self._post(ev.Ended(job, end.ok, end.reason, end.payload, end.ran_s, end.fault, end.request))
 
     def _is_needed(self, job: JobId) -> bool:
         return self._slots.owes(job) or job in self._reading
@@ -324,12 +338,13 @@ class Station:
         self._runner.kill(effect.job, effect.code)
 
     def _load_result(self, effect: ev.LoadResult) -> None:
-        payload = self._runner.load(effect.job)
-        if payload is None:
+        whole = self._runner.load_whole(effect.job)
+        if whole is None:
             self._post(ev.ResultLoaded(effect.job, False, None))
         else:
-            head = ms.read_ack(payload)
-            self._post(ev.ResultLoaded(effect.job, head.status == ms.OK, payload, head.reason or ""))
+            head = ms.read_ack(whole.payload)
+            ok, reason = head.status == ms.OK, head.reason or ""
+            self._post(ev.ResultLoaded(effect.job, ok, whole.payload, reason, whole.request))
 
     def _forget_result(self, effect: ev.ForgetResult) -> None:
         self._runner.unmark(effect.job)
@@ -350,7 +365,7 @@ class Station:
         self._drop_brought(effect.job)
         for told in self._waiting.pop(effect.job, ()):
             if not told.done():
-                told.set_result(effect.payload)
+                told.set_result(effect)
 
     def _refuse_caller(self, effect: ev.RefuseCaller) -> None:
         self._drop_brought(effect.job)
@@ -365,24 +380,26 @@ class Station:
 
     # What callers get.
 
-    def _wait(self, job: JobId, payload: bytes, slots: int) -> asyncio.Future[bytes]:
-        told: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+    def _wait(self, job: JobId, payload: bytes, slots: int) -> asyncio.Future[ev.AnswerCaller]:
+        told: asyncio.Future[ev.AnswerCaller] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job, {})[told] = None
         self._post(ev.Wanted(job, payload, slots))
         return told
 
-    async def _told(self, job: JobId, told: asyncio.Future[bytes]) -> Finished:
+    async def _told(self, job: JobId, told: asyncio.Future[ev.AnswerCaller]) -> Finished:
         try:
-            return self._open(job, await told)
+            answer = await told
+            return self._open(job, answer.payload, answer.request, kept=answer.kept)
         finally:
             if (waiting := self._waiting.get(job)) is not None:
                 waiting.pop(told, None)
 
-    def _open(self, job: JobId, payload: bytes) -> Finished:
+    def _open(self, job: JobId, payload: bytes, request: bytes, *, kept: bool) -> Finished:
         """Raises Refused if what it names is gone."""
         parts = self._runner.parts(job, payload)
+        kept_at = self._runner.done_at(job) if kept else None
         if not parts:
-            return Finished(payload, parts)
+            return Finished(payload, parts, request=request, kept_at=kept_at)
         self._reading[job] = self._reading.get(job, 0) + 1
 
         def let_go() -> None:
@@ -390,15 +407,15 @@ class Station:
             if not self._reading[job]:
                 del self._reading[job]
 
-        return Finished(payload, parts, let_go)
+        return Finished(payload, parts, let_go, request=request, kept_at=kept_at)
 
     def _read_again(self, job: JobId) -> Finished:
         """Its result is being read by others: if it is a failure, a new run would take it away from under them."""
-        payload = self._runner.load(job)
-        if payload is None or ms.read_ack(payload).status != ms.OK:
+        whole = self._runner.load_whole(job)
+        if whole is None or ms.read_ack(whole.payload).status != ms.OK:
             text = "its last run failed, and others still read what that made: it runs again once they are done"
             raise Refused("busy", text, "come again in a moment")
-        return self._open(job, payload)
+        return self._open(job, whole.payload, whole.request, kept=True)
 
     def _drop_brought(self, job: JobId) -> None:
         if self._brought and (brought := self._brought.pop(job, None)) is not None:

@@ -50,18 +50,21 @@ async def answer_of(
     result: JobResult,
     parts: Mapping[str, Path] = _NO_PARTS,
     done: Callable[[], None] = lambda: None,
+    *,
+    note: str = "",
 ) -> Reply:
     """`parts` are the files of what is not in the result itself, by their keys in `adapters.parts`. They are needed
-    until `done` is called, which happens once, be it that this raises. Raises Refused."""
+    until `done` is called, which happens once, be it that this raises. The `note` is the ZIP's comment. Raises
+    Refused."""
     try:
         raise_unless_answer(name, result)
         archive = result.output_archive or b""
         is_here = result.archive_blob is UNSET and result.stdout_blob is UNSET and result.stderr_blob is UNSET
         if is_here and len(archive) + len(result.stdout) + len(result.stderr) <= INLINE_FILE_BYTES_MAX:
             texts = {"stdout.txt": _utf8(result.stdout), "stderr.txt": _utf8(result.stderr)}
-            body: bytes | Stream = splice(archive, texts)
+            body: bytes | Stream = splice(archive, texts, note.encode())
         else:
-            large = await asyncio.to_thread(_spliced, result, parts)
+            large = await asyncio.to_thread(_spliced, result, parts, note.encode())
             large.done, done = done, _nothing
             body = Stream(large.size, large)
     except PeerError as error:
@@ -75,13 +78,13 @@ async def answer_of(
     )
 
 
-def _spliced(result: JobResult, parts: Mapping[str, Path]) -> Spliced:
+def _spliced(result: JobResult, parts: Mapping[str, Path], note: bytes) -> Spliced:
     archive = result.output_archive or b"" if result.archive_blob is UNSET else parts[ARCHIVE]
     texts = {
         "stdout.txt": _utf8(result.stdout) if result.stdout_blob is UNSET else parts[STDOUT],
         "stderr.txt": _utf8(result.stderr) if result.stderr_blob is UNSET else parts[STDERR],
     }
-    return Spliced(archive, texts)
+    return Spliced(archive, texts, note)
 
 
 def _head_of(name: str, result: JobResult) -> dict[str, str]:

@@ -59,8 +59,11 @@ ZSTD: Final = "zstd"
 """Payloads of jobs and results may be packed, in both directions."""
 RESTS: Final = "rests"
 """A worker may say that its machine is out of order, and gives back what it could not start."""
-WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS)
-WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS, RESTS)
+DIGESTS: Final = "digests"
+"""It tells of each job which request it is (`request_digest`): a client in the corrId of a SubmitJob, a worker in the
+msgId of an AckJob."""
+WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS, DIGESTS)
+WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS, RESTS, DIGESTS)
 
 
 class BlobRef(msgspec.Struct, frozen=True, gc=False, rename="pascal"):

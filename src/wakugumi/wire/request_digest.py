@@ -1,0 +1,79 @@
+"""Are two requests the same job? (SPEC L6) A digest of what decides the answer, however the request travels.
+
+It covers the program, the arguments, and the names and contents of the files; a file in the request, the same content
+as a blob and the same form by HTTP give the same digest. It does not cover how the job is run: timeout, limits,
+retries, priority, slots, key, client and subject. Where a request has no digest, because it cannot be read or nobody
+made one, the digest is empty; in a frame it is zeros.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from wakugumi.errors import Refused
+from wakugumi.wire.message import InputFile, JobRequest, read_request
+
+try:
+    from _blake2 import blake2b  # hashlib loads OpenSSL first, and most clients need it for nothing else
+except ImportError:
+    from hashlib import blake2b
+
+DIGEST_BYTES: Final = 16
+HEADER: Final = "Waku-Request"
+"""In which a leader tells a node the digest, in hexadecimal digits."""
+
+_REMEMBERED_FROM_BYTES: Final = 4_096
+"""All jobs of a map may have the same file, as one object: then it is hashed once."""
+_REMEMBERED_MAX: Final = 4
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def request_digest(request: JobRequest) -> bytes:
+    files = sorted([(file.name, *_content_of(file)) for file in request.files]) if request.files else ()
+    told: list[object] = [request.exec_name, request.args, files]
+    # What few requests have comes last, by its name: a request without it keeps its digest.
+    if request.broadcast_s:
+        told.append("broadcast")
+    return blake2b(_encode(told), digest_size=DIGEST_BYTES).digest()
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """Of an encoded request. Empty if it cannot be read: whoever is to run it says so."""
+    try:
+        return request_digest(read_request(payload))
+    except Refused:
+        return b""
+
+
+def digest_in(text: str | None) -> bytes:
+    """What a header says. Raises Refused."""
+    if text is None:
+        return b""
+    try:
+        digest = bytes.fromhex(text)
+    except ValueError:
+        digest = b""
+    if len(digest) != DIGEST_BYTES:
+        raise Refused("bad-request", f"{HEADER} has {2 * DIGEST_BYTES} hexadecimal digits, not {text[:80]!r}", "")
+    return digest
+
+
+def _content_of(file: InputFile) -> tuple[str, str]:
+    if file.content is not None:
+        return "sha256", (_sha256 if len(file.content) < _REMEMBERED_FROM_BYTES else _remembered_sha256)(file.content)
+    if file.sha256 is not None:
+        return "sha256", file.sha256
+    return "cache", file.cache_id or ""
+
+
+def _sha256(content: bytes) -> str:
+    from hashlib import sha256
+
+    return sha256(content).hexdigest()
+
+
+_remembered_sha256: Final = lru_cache(_REMEMBERED_MAX)(_sha256)
