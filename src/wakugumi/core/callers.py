@@ -180,7 +180,7 @@ class Callers:
                     break
 
     def send_result(self, job: Job, door: Door) -> None:
-        if door.is_written_to:
+        if door.blocked or door.unwritten_bytes >= GIVEN_BYTES_MAX:
             door.pending[job.id] = None
             return
         assert job.result is not None
