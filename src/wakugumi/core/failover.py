@@ -538,8 +538,7 @@ class Failover:
             conn.blocked = event.on
             return
         if isinstance(event, ev.Written):
-            conn.unwritten_bytes = 0
-            conn.tells = False
+            conn.written()
             return
         conn.heard_at = now
         match event:
@@ -688,7 +687,7 @@ class Failover:
                 if conn.own:
                     conn.claims.append(job)
                 else:
-                    conn.submit(record.frame)
+                    conn.submit_again(record.frame)
             elif conn.own and (record.stage is _ASKED or leader.no in record.may):
                 self._claim_beside(job, record, conn)
             elif conn.takes_finds and record.given and record.leader != leader.no and len(self._rows) > 1:

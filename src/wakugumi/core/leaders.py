@@ -74,6 +74,8 @@ class Conn(msgspec.Struct, eq=False):
     blocked: bool = False
     unwritten_bytes: int = 0
     """Jobs that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+    later: list[bytes] = []
+    """Jobs that an old leader is sent again when they are."""
     tells: bool = False
     """It is told when they are."""
     beat_at: float = 0.0
@@ -108,6 +110,20 @@ class Conn(msgspec.Struct, eq=False):
     def submit(self, frame: bytes) -> None:
         self.frames.append(frame)
         self.unwritten_bytes += len(frame)
+
+    def submit_again(self, frame: bytes) -> None:
+        """To an old leader, which may have it: now, or when there is room."""
+        if self.unwritten_bytes >= GIVEN_BYTES_MAX:
+            self.later.append(frame)
+        else:
+            self.submit(frame)
+
+    def written(self) -> None:
+        self.unwritten_bytes = 0
+        self.tells = False
+        later, self.later = self.later, []
+        for frame in later:
+            self.submit_again(frame)
 
 
 class Leader(msgspec.Struct, eq=False):
@@ -453,6 +469,7 @@ class Leaders:
             assert conn.full == bool(conn.waiting)
             assert not any((conn.frames, conn.claims, conn.cancels, conn.confirms, conn.finds))
             assert conn.tells == (conn.unwritten_bytes >= GIVEN_BYTES_MAX)
+            assert conn.tells or not conn.later
         shares = [leader.share for leader in self.rows.values() if leader.serves and not leader.removed]
         assert not shares or sum(shares) == self._cap
         assert not shares or max(shares) - min(shares) <= 1
