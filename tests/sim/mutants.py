@@ -224,17 +224,10 @@ MUTANTS: Final = (
         "a worker answers an assignment with the result that it has of another request under this id",
     ),
     Mutant(
-        "result-of-another-request-accepted",
-        "dispatch",
-        "        elif event.request and is_of_another(job, event.request):",
-        "        elif event.request and is_of_another(job, event.request) and not event.ok:",
-        "a leader that has forgotten a job takes a worker's late result of it for that of the job which has its id now",
-    ),
-    Mutant(
         "digest-not-kept",
         "recovery",
-        "            course.holds.results.get(job.id, ()),\n            job.request,\n",
-        "            course.holds.results.get(job.id, ()),\n",
+        "            course.tried.get(job.id),\n            job.request,\n",
+        "            course.tried.get(job.id),\n",
         "a job that was moved in the journal no longer knows which request it is",
     ),
     Mutant(
