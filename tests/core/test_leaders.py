@@ -25,6 +25,7 @@ from wakugumi.limits import (
     FIND_COMING_S,
     FIND_WITHIN_S,
     FULL_RETRY_FIRST_S,
+    GIVEN_BYTES_MAX,
     MUTE_MAX_S,
     RECONNECT_FIRST_S,
     RECONNECT_MAX_S,
@@ -966,6 +967,97 @@ def test_a_leader_that_does_not_answer_is_not_waited_for_and_its_late_word_count
     said = script.hear(result)
     assert of(fo.Deliver, said) == [fo.Deliver([result])]
     assert fo.SendCancels(ONE, [A]) in said, "the loser is told"
+
+
+@pytest.mark.spec("K8")
+@pytest.mark.parametrize("stage", [Stage.UNSENT, Stage.SOUGHT])
+def test_a_leader_that_was_late_is_asked_for_what_nobody_was_sent_since(stage: Stage) -> None:
+    script = that_find(2)
+    script.hear(asks(1))
+    script.hear(fo.Found(ONE, "unknown", [A]))
+    script.passes(FIND_WITHIN_S + 0.1)
+    if stage is Stage.UNSENT:
+        script.hear(fo.Blocked(ONE, True), fo.Blocked(TWO, True))
+    assert of(fo.SendFinds, script.hear(asks(2))) == [fo.SendFinds(ONE, [B])]
+    if stage is Stage.UNSENT:
+        script.hear(fo.Found(ONE, "unknown", [B]))
+    assert script.machine._jobs[B].stage is stage
+    assert script.hear(fo.Found(TWO, "unknown", [A])) == [fo.SendFinds(TWO, [B])]
+    script.hear(fo.Blocked(ONE, False) if stage is Stage.UNSENT else fo.Found(ONE, "unknown", [B]))
+    assert script.hear(fo.Found(TWO, "known", [B])) == [fo.SendFrames(TWO, [frame(2)])]
+
+
+HALF = bytes(GIVEN_BYTES_MAX // 2)
+"""Two of them are all that a leader is given before they are written."""
+
+
+def known_and_large(count: int) -> tuple[Script, list[ClientDo]]:
+    """The first of two leaders knows them all; and what it is sent."""
+    script = that_find(2)
+    jobs = [job(number) for number in range(count)]
+    script.hear(*(fo.Submit(one, HALF + one, given=True) for one in jobs))
+    script.hear(fo.Found(TWO, "unknown", jobs))
+    return script, script.hear(fo.Found(ONE, "known", jobs))
+
+
+def numbers(script: Script, do: Sequence[ClientDo]) -> list[int]:
+    return [data[-1] for data in script.frames(do)]
+
+
+@pytest.mark.spec("K8", "L9")
+def test_what_a_leader_knows_is_sent_a_few_at_a_time() -> None:
+    script, said = known_and_large(5)
+    assert numbers(script, said) == [0, 1]
+    assert of(fo.TellWhenWritten, said) == [fo.TellWhenWritten(ONE)]
+    assert script.in_flight() == [5, 0], "they belong to it all the same"
+    said = script.hear(fo.Written(ONE))
+    assert numbers(script, said) == [2, 3]
+    assert of(fo.TellWhenWritten, said) == [fo.TellWhenWritten(ONE)]
+    assert numbers(script, script.hear(fo.Written(ONE))) == [4]
+    for number in range(5):
+        assert of(fo.Deliver, script.hear(fo.Result(ONE, job(number), b"done")))
+    assert script.machine.unfinished == 0
+
+
+@pytest.mark.spec("K8", "L10")
+def test_a_job_that_is_cancelled_before_its_turn_is_not_sent() -> None:
+    script, _ = known_and_large(4)
+    said = script.hear(fo.Cancel([C]))
+    assert [give_up.job for give_up in of(fo.GiveUp, said)] == [C]
+    assert fo.SendCancels(ONE, [C]) in said, "it has it from an earlier life"
+    assert numbers(script, script.hear(fo.Written(ONE))) == [2]
+
+
+@pytest.mark.spec("K8", "L6")
+def test_a_result_that_comes_before_the_request_was_sent_is_no_answer() -> None:
+    script, _ = known_and_large(3)
+    assert of(fo.Deliver, script.hear(fo.Result(ONE, A, b"")))
+    assert not of(fo.Deliver, script.hear(fo.Result(ONE, B, b"of another request?")))
+    assert numbers(script, script.hear(fo.Written(ONE))) == [2]
+    assert of(fo.Deliver, script.hear(fo.Result(ONE, B, b"")))
+
+
+@pytest.mark.spec("K8", "K5")
+def test_a_leader_that_is_lost_is_claimed_from_also_what_it_was_not_sent() -> None:
+    script, _ = known_and_large(3)
+    script.lose(FIRST)
+    assert of(fo.SendClaims, script.return_(FIRST)) == [fo.SendClaims(script.dials[FIRST], [job(0), A, B])]
+
+
+def test_an_old_leader_is_not_sent_again_what_it_has_answered_meanwhile() -> None:
+    script = Script(1)
+    script.hear(fo.Connected(ONE))
+    script.passes(WELCOME_WITHIN_S + 0.1)
+    for number in range(4):
+        script.hear(fo.Submit(job(number), HALF + job(number)), fo.Written(ONE))
+    script.lose(FIRST)
+    while FIRST not in script.dials:
+        script.passes(0.1)
+    conn = script.dials[FIRST]
+    script.hear(fo.Connected(conn))
+    assert numbers(script, script.passes(WELCOME_WITHIN_S + 0.1)) == [0, 1]
+    assert of(fo.Deliver, script.hear(fo.Result(conn, job(2), b"")))
+    assert numbers(script, script.hear(fo.Written(conn))) == [3]
 
 
 @pytest.mark.spec("K8")

@@ -601,6 +601,13 @@ MUTANTS: Final = (
         "a client submits all it has at once, however large its jobs are",
     ),
     Mutant(
+        "unbounded-bytes-of-known-jobs",
+        "leaders",
+        "        if self.unwritten_bytes >= GIVEN_BYTES_MAX:\n            self.later",
+        "        if self.unwritten_bytes < 0:\n            self.later",
+        "a client sends a leader all jobs that it knows at once, however large they are",
+    ),
+    Mutant(
         "loaded-jobs-not-counted",
         "crew",
         "            if not worker.loading:\n",

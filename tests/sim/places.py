@@ -77,7 +77,10 @@ class Places:
         visits = self._visits.setdefault(job, {})
         if self._client.wants[job].given:
             self._look_who_knows(job, line, visits)
+        known = self._fates.pop((line, job), "") == "known"  # It is submitted where it was already.
         for other, visit in visits.items():
+            if other != name and known and visit.lingers:
+                continue
             if other != name and not visit.refused:
                 self._reasons[job, wish] = self._why_elsewhere(job, visit, line)
             elif other != name and visit.lingers:
@@ -89,12 +92,12 @@ class Places:
         self._first_life.setdefault((job, name), line.life)
 
     def claimed(self, job: JobId, line: Line) -> None:
-        """It is with this leader again, if it was in this life, or if the leader has just said that it knows it: a job
-        of an earlier life is only looked for."""
-        visit = self._visits.get(job, {}).get(line.leader.name)
-        if visit is not None and self._fates.get((line, job)) == "known":
-            self._visits[job][line.leader.name] = Visit(line, self._clock.now, lingers=True)
+        """It is with this leader again, if it was in this life, or if the leader has just said that it knows it, maybe
+        from an earlier wish: a job of an earlier life is only looked for."""
+        if self._fates.get((line, job)) == "known":
+            self._visits.setdefault(job, {})[line.leader.name] = Visit(line, self._clock.now, lingers=True)
             return
+        visit = self._visits.get(job, {}).get(line.leader.name)
         if visit is not None and visit.line.life == line.life:
             visit.line = line
             visit.at = self._clock.now

@@ -165,7 +165,7 @@ class Failover:
                     takers = self._leaders.look()
                 record = jobs.pop(event.job, None)
                 if record is not None:
-                    if record.doubted or record.may or record.leader != conn.leader.no:
+                    if record.doubted or record.may or conn.later or record.leader != conn.leader.no:
                         if not self._is_answer(event.job, record, conn):
                             jobs[event.job] = record
                             continue
@@ -325,6 +325,8 @@ class Failover:
             self._to_judge = False
             self._judge_claims(now, do)
         if self._seeking.news:
+            for conn in self._seeking.late_no_more(now):
+                self._seek_missed(conn, now)
             for job in self._seeking.settled(now):
                 self._found_nowhere(job, self._jobs[job])
         self._send_unsent(do)
@@ -403,7 +405,7 @@ class Failover:
         """Submit it there."""
         leader = conn.leader
         self._give(job, record, leader)
-        conn.submit(record.frame)
+        conn.submit(job, record.frame)
         if record.may and leader.no not in record.may:
             leader.adopted += 1
 
@@ -476,9 +478,10 @@ class Failover:
                 # One that is away, or whose connection is dead and not yet known to be, may have it as well.
                 self._call_off(job, self._rows)
                 return
-        if record.stage is _SENT or record.stage is _ACCEPTED:
-            self._call_off(job, [no for no in record.may if no != record.leader])
-            home = self._rows[record.leader]
+        home = self._rows.get(record.leader)
+        waits = home is not None and home.conn is not None and job in home.conn.later
+        if home is not None and record.stage in {_SENT, _ACCEPTED} and not waits:
+            self._call_off(job, [no for no in record.may if no != home.no])
             if (line := home.line) is not None:
                 record.cancelled = True
                 line.cancels.append(job)
@@ -538,7 +541,7 @@ class Failover:
             conn.blocked = event.on
             return
         if isinstance(event, ev.Written):
-            conn.written()
+            self._written(conn)
             return
         conn.heard_at = now
         match event:
@@ -565,6 +568,16 @@ class Failover:
                     do.append(ev.Answer(ask, refused, payload))
             case _:
                 pass
+
+    def _written(self, conn: Conn) -> None:
+        """It has what it was given. What waited for that is sent, unless it is over or with another leader by now."""
+        conn.unwritten_bytes = 0
+        conn.tells = False
+        later, conn.later = conn.later, {}
+        for job in later:
+            record = self._jobs.get(job)
+            if record is not None and record.stage is _SENT and record.leader == conn.leader.no:
+                conn.submit(job, record.frame)
 
     def _found(self, conn: Conn, fate: Fate, jobs: Sequence[JobId], now: float) -> None:
         """A leader says which jobs it knows: that is where they belong, if they are with nobody yet."""
@@ -642,7 +655,7 @@ class Failover:
         elif code == "unknown-job" and leader.no in record.may:
             record.may = _without(record.may, leader.no)
             if record.only:
-                conn.submit(record.frame)
+                conn.submit(job, record.frame)
             else:
                 self._find_place(job, record, now)
         elif code == "unknown-job" and record.frame:
@@ -660,7 +673,7 @@ class Failover:
         if record is None or record.leader != conn.leader.no or record.stage is not _SENT:
             return
         if conn.takes_blobs:  # Its welcome was slow, and came in between.
-            conn.submit(record.frame)
+            conn.submit(job, record.frame)
             return
         if record.cancelled or record.only:
             self._refused(conn, job, code, text, now, do)
@@ -687,7 +700,7 @@ class Failover:
                 if conn.own:
                     conn.claims.append(job)
                 else:
-                    conn.submit_again(record.frame)
+                    conn.submit(job, record.frame)
             elif conn.own and (record.stage is _ASKED or leader.no in record.may):
                 self._claim_beside(job, record, conn)
             elif conn.takes_finds and record.given and record.leader != leader.no and len(self._rows) > 1:
@@ -704,6 +717,12 @@ class Failover:
         if record.stage is _UNSENT and not record.large:
             record.stage = _SOUGHT
             self._seeking.jobs[job] = None
+
+    def _seek_missed(self, conn: Conn, now: float) -> None:
+        """It was late, and may know jobs that nobody was sent since."""
+        for job, record in self._jobs.items():
+            if record.given and record.stage in {_UNSENT, _SOUGHT}:
+                self._seek_at(conn, job, record, now)
 
     def _claim_beside(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
         """Others have it, or nobody knows who; this one may have it as well, and its result already."""
@@ -877,6 +896,8 @@ class Failover:
         no = conn.leader.no
         if record.leader != no:
             return no in record.may or job in conn.claimed
+        if conn.own and job in conn.later:
+            return False  # It was not yet told which request is meant: this may be of another one under the same id.
         if record.doubted:
             record.doubted = False
             conn.claims.append(job)

@@ -74,8 +74,8 @@ class Conn(msgspec.Struct, eq=False):
     blocked: bool = False
     unwritten_bytes: int = 0
     """Jobs that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
-    later: list[bytes] = []
-    """Jobs that an old leader is sent again when they are."""
+    later: dict[JobId, None] = {}
+    """Jobs that are its own all the same, and are sent when they are: it knows them, or is an old leader that may."""
     tells: bool = False
     """It is told when they are."""
     beat_at: float = 0.0
@@ -89,6 +89,8 @@ class Conn(msgspec.Struct, eq=False):
     """Jobs that it was asked for and has said nothing of yet, and when it was asked, the oldest first."""
     late: bool = False
     """It has not answered the oldest of these questions in time."""
+    missed: bool = False
+    """It was not asked for some jobs, because it was late."""
     claimed: set[JobId] = set()
     """Jobs that it was asked for and is not the one to do: others have them, or nobody knows who has. It has not said
     that it does not know them."""
@@ -107,23 +109,13 @@ class Conn(msgspec.Struct, eq=False):
         """It has still to read what it was given, and is given nothing more before."""
         return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
-    def submit(self, frame: bytes) -> None:
-        self.frames.append(frame)
-        self.unwritten_bytes += len(frame)
-
-    def submit_again(self, frame: bytes) -> None:
-        """To an old leader, which may have it: now, or when there is room."""
+    def submit(self, job: JobId, frame: bytes) -> None:
+        """Now, or when there is room."""
         if self.unwritten_bytes >= GIVEN_BYTES_MAX:
-            self.later.append(frame)
+            self.later[job] = None
         else:
-            self.submit(frame)
-
-    def written(self) -> None:
-        self.unwritten_bytes = 0
-        self.tells = False
-        later, self.later = self.later, []
-        for frame in later:
-            self.submit_again(frame)
+            self.frames.append(frame)
+            self.unwritten_bytes += len(frame)
 
 
 class Leader(msgspec.Struct, eq=False):

@@ -8,7 +8,8 @@ second leader would run what the first one runs or has done. So a job whose id w
 leaders that can be reached have said that they do not know it. All jobs of a turn are asked for in one question.
 
 A leader that does not answer within `FIND_WITHIN_S` is waited for no longer, and not asked again until it has answered:
-one that hangs must not hold up what others could do. Its late "known" counts all the same: see `failover`.
+one that hangs must not hold up what others could do. Its late "known" counts all the same: see `failover`. When it has
+answered, it is asked for the jobs that still wait to be submitted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class Seeking:
         """Ask every leader that can be asked. False if none of them is waited for."""
         waits = False
         for conn in self._leaders.conns.values():
-            if conn.takes_finds and not (conn.late or conn.leader.removed):
+            if not conn.takes_finds or conn.leader.removed:
+                continue
+            if conn.late:
+                conn.missed = True
+            else:
                 self.ask(conn, job, now)
                 waits |= not conn.late
         waits = waits or self.some_come(now)
@@ -52,6 +57,15 @@ class Seeking:
     def look(self, conn: Conn, now: float) -> None:
         """Has it answered in time?"""
         conn.late = bool(conn.sought) and next(iter(conn.sought.values())) + FIND_WITHIN_S <= now
+        self.news |= conn.missed and not conn.late
+
+    def late_no_more(self, now: float) -> list[Conn]:
+        """Those that have answered since, and were not asked for some jobs before."""
+        conns = [conn for conn in self._leaders.conns.values() if conn.missed]
+        for conn in conns:
+            self.look(conn, now)
+            conn.missed = conn.late
+        return [conn for conn in conns if not (conn.late or conn.leader.removed)]
 
     def is_settled(self, job: JobId) -> bool:
         """All that were asked have answered, or have had their time."""
