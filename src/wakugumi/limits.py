@@ -93,6 +93,9 @@ UPLOADS_AT_ONCE_MAX: Final = 4
 
 # Credit (SPEC F7)
 CREDIT_MAX: Final = 4_096
+CREDIT_BACK_S: Final = 10.0
+"""An old worker that answers a duplicate may offer no credit for it. If none came for so long, it gets it back: longer
+than a worker under load holds credit back."""
 
 # What a job may ask for (SPEC L1, L2)
 KEY_CHARS_MAX: Final = 128

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.core.leader_world import TIMEOUT_S, World, a_world, job_id, subject
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.leader_world import OUTPUT, TIMEOUT_S, World, a_world, job_id, subject
 
 from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
@@ -18,6 +20,7 @@ from wakugumi.core.policy import POLICIES, Policies
 from wakugumi.limits import (
     ACK_MARGIN_S,
     ATTEMPTS_MAX,
+    CREDIT_BACK_S,
     CREDIT_MAX,
     HEARTBEAT_S,
     REATTACH_GRACE_S,
@@ -182,6 +185,126 @@ def test_credit_is_gone_with_the_connection(world: World, old: bool) -> None:
     worker.gets_nothing()
     worker.credit(1)
     worker.gets(job)
+
+
+BACK_S = CREDIT_BACK_S + HEARTBEAT_S
+
+
+@pytest.mark.spec("F7", "L3")
+def test_an_old_worker_gets_the_credit_of_a_duplicate_back(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", old=True, credit=2)
+    (late,) = desk.submits(1)
+    worker.gets(late)
+    world.wait(LATE_S + 1)
+    worker.gets(late)
+    worker.acks(late, b"")  # It has it from before, and offers nothing for it.
+    desk.gets_result(late, b"")
+    worker.acks(late)
+    worker.credit(1)
+    first, second, third = desk.submits(3)
+    worker.gets(first)
+    worker.gets_nothing()
+    world.wait(BACK_S)
+    worker.gets(second)
+    world.wait(BACK_S)
+    worker.gets_nothing()
+    worker.acks(first)
+    desk.gets_result(first)
+    worker.credit(1)
+    worker.gets(third)
+
+
+@pytest.mark.spec("F7")
+def test_a_worker_of_one_slot_that_answers_with_nothing_is_not_idle_for_ever(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", old=True, credit=1)
+    first, second, third = desk.submits(3)
+    worker.gets(first)
+    worker.acks(first, b"")
+    desk.gets_result(first, b"")
+    world.wait(CREDIT_BACK_S - HEARTBEAT_S)
+    worker.gets_nothing()
+    world.wait(2 * HEARTBEAT_S)
+    worker.gets(second)
+    worker.credit(1)  # It was slow: that is what it has got already.
+    world.wait(BACK_S)
+    worker.gets_nothing()
+    worker.acks(second)
+    desk.gets_result(second)
+    worker.credit(1)
+    worker.gets(third)
+
+
+@pytest.mark.spec("F7")
+def test_credit_that_was_offered_or_held_back_is_not_given_back(world: World) -> None:
+    desk = world.client()
+    offers, holds_back = world.worker("offers", old=True, credit=1), world.worker("holds back", old=True, credit=1)
+    first, second, third, fourth = desk.submits(4)
+    offers.gets(first)
+    holds_back.gets(second)
+    offers.acks(first, b"")
+    desk.gets_result(first, b"")
+    offers.credit(1)
+    offers.gets(third)
+    holds_back.acks(second)
+    desk.gets_result(second)
+    world.wait(BACK_S)
+    offers.gets_nothing()
+    holds_back.gets_nothing()
+    assert fourth
+
+
+@pytest.mark.spec("F7")
+def test_a_worker_of_our_own_types_offers_all_its_credit_itself(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", old=True, cancels=True, credit=1)
+    first, _ = desk.submits(2)
+    worker.gets(first)
+    worker.acks(first, b"")
+    desk.gets_result(first, b"")
+    world.wait(BACK_S)
+    worker.gets_nothing()
+
+
+@pytest.mark.spec("F7")
+def test_credit_of_before_is_not_given_back_over_the_next_connection(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", old=True, credit=1)
+    first, _ = desk.submits(2)
+    worker.gets(first)
+    worker.acks(first, b"")
+    desk.gets_result(first, b"")
+    worker.leaves()
+    worker = world.worker("w", old=True)
+    world.wait(BACK_S)
+    worker.gets_nothing()
+
+
+@pytest.mark.spec("F7")
+@given(st.lists(st.sampled_from(["empty", "full", "credit", "wait"]), max_size=40))
+def test_an_old_worker_is_never_given_more_than_it_takes_at_once(steps: list[str]) -> None:
+    """It offers its credit in time, late or never, and never more than it has acked."""
+    with a_world() as world:
+        desk, worker = world.client(), world.worker("w", old=True, credit=3)
+        record = world.leader.roster.by_id[worker.id]
+        desk.submits(50)
+        held, owed, waits = worker.gets_some(), 0, 0
+        for step in steps:
+            if step == "wait" and waits < 3:  # Before any job is late.
+                world.wait(BACK_S)
+                waits += 1
+            elif step == "credit" and owed:
+                worker.credit(1)
+                owed -= 1
+            elif step in {"empty", "full"} and held:
+                output = b"" if step == "empty" else OUTPUT
+                job = held.pop(0)
+                worker.acks(job, output)
+                desk.gets_result(job, output)
+                owed += 1
+            held += worker.gets_some()
+            assert record.credit + len(held) <= 3
+            assert len(held) + owed >= 3, "it has as much to do as it offered"
+        if "full" not in steps:
+            world.wait(BACK_S)
+            assert len(held + worker.gets_some()) == 3, "all that it did not offer again was given back"
 
 
 def test_credit_before_a_worker_has_said_what_it_holds_counts_from_then_on(world: World) -> None:

@@ -19,7 +19,15 @@ from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import TURN_STRIDE
 from wakugumi.core.queues import Job, Lanes
 from wakugumi.core.roster import Roster, Worker
-from wakugumi.limits import ACK_MARGIN_S, CREDIT_MAX, DRAINED_MAX, HELLO_DEADLINE_S, REATTACH_GRACE_S, SILENCE_MAX_S
+from wakugumi.limits import (
+    ACK_MARGIN_S,
+    CREDIT_BACK_S,
+    CREDIT_MAX,
+    DRAINED_MAX,
+    HELLO_DEADLINE_S,
+    REATTACH_GRACE_S,
+    SILENCE_MAX_S,
+)
 
 
 class Crew:
@@ -197,7 +205,12 @@ class Crew:
         self._roster.changed(worker)
 
     def credited(self, worker: Worker, event: ev.Credited, now: float) -> None:
-        if event.amount <= 0 or worker.credit + event.amount > CREDIT_MAX:
+        back = 0
+        if worker.lent:
+            over = worker.credit + len(worker.jobs) + event.amount - worker.parallel
+            back = max(0, min(worker.lent, event.amount, over))
+        amount = event.amount - back
+        if event.amount <= 0 or worker.credit + amount > CREDIT_MAX:
             text = f"a credit of {event.amount} to {worker.credit} is refused: 1 to {CREDIT_MAX}"
             self._out.complain(event.conn, text)
             return
@@ -205,9 +218,34 @@ class Crew:
         if worker.rests:
             worker.rests = ""
             self._roster.era += 1
-        worker.credit += event.amount
+        worker.credit += amount
+        worker.lent -= back
+        if not worker.parallel:
+            worker.parallel = amount
+        if worker.unpaid and worker.credit + len(worker.jobs) >= worker.parallel:
+            worker.unpaid = 0
         if worker.slots < worker.slots_said:  # It was not believed, and may have them after all.
             worker.slots = max(worker.slots, min(worker.credit, worker.slots_said))
+        self._roster.changed(worker)
+
+    def acked_empty(self, worker: Worker, now: float) -> None:
+        """A worker of the nine types answers a duplicate so, and maybe offers no credit for it. Others do offer it."""
+        if worker.receipts or worker.heartbeats or worker.reattach or worker.cancels:
+            return
+        if not worker.unpaid:
+            worker.unpaid_since = now
+        worker.unpaid += 1
+
+    def _give_credit_back(self, worker: Worker, now: float) -> None:
+        """A duplicate assignment gives its credit back (SPEC F7). With it the worker has as much to do as it takes at
+        once, and never more: if its own credit comes all the same, that is not added."""
+        if not worker.unpaid or now - worker.unpaid_since < CREDIT_BACK_S:
+            return
+        missing = max(0, worker.parallel - worker.credit - len(worker.jobs))
+        back = min(worker.unpaid, missing)
+        worker.unpaid = 0
+        worker.lent = min(worker.parallel, worker.lent + back)
+        worker.credit += back
         self._roster.changed(worker)
 
     def blocked(self, worker: Worker, blocked: bool) -> None:
@@ -240,6 +278,7 @@ class Crew:
                 self._out.at_once.append(ev.SendHeartbeat(worker.conn))
             else:
                 self._look_for_late_acks(worker, now)
+                self._give_credit_back(worker, now)
 
     def hear_all(self, now: float) -> None:
         """We could not hear them: their silence says nothing, and those that are away had no chance to come back."""

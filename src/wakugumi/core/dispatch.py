@@ -529,6 +529,8 @@ class Dispatch:
         worker.seen_at = now
         if worker.receipts:
             self._out.confirm(event.conn, event.job)
+        if not event.payload:
+            self.crew.acked_empty(worker, now)
         given = event.job in worker.jobs
         if given:
             del worker.jobs[event.job]

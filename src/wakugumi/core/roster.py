@@ -73,11 +73,13 @@ class Worker:
         "kept_for",
         "label",
         "leaving",
+        "lent",
         "load",
         "loading",
         "more",
         "name",
         "number",
+        "parallel",
         "patterns",
         "pools",
         "rank",
@@ -95,6 +97,8 @@ class Worker:
         "stride",
         "timer_at",
         "turn",
+        "unpaid",
+        "unpaid_since",
         "unwritten_bytes",
     )
 
@@ -108,6 +112,14 @@ class Worker:
         self.patterns: tuple[Pattern, ...] = ()
         self.pools: list[Pool] = []
         self.credit = 0
+        self.parallel = 0
+        """How many jobs it takes at once: its first credit over this connection."""
+        self.unpaid = 0
+        """Empty acks since its credit and its jobs were as many as that: maybe of duplicates, for which a worker of the
+        nine types offers no credit."""
+        self.unpaid_since = 0.0
+        self.lent = 0
+        """Credit that it was given back for them: less is taken of what it offers, if that would be too much."""
         self.jobs: dict[JobId, None] = {}
         """What it was given and has not answered, as far as the leader knows."""
         self.rank = -1
@@ -236,7 +248,7 @@ class Roster:
         address: subjects may have waited for them."""
         assert worker.conn is None
         worker.conn = conn
-        worker.credit = 0
+        worker.credit = worker.parallel = worker.unpaid = worker.lent = 0
         worker.unwritten_bytes = 0
         worker.patterns = patterns
         if worker.turn < self._turns:
@@ -496,6 +508,7 @@ class Roster:
             assert self.by_id[worker.id] is worker
         for worker in self.by_id.values():
             assert 0 <= worker.credit <= CREDIT_MAX
+            assert 0 <= worker.lent <= worker.parallel <= CREDIT_MAX
             assert worker.loading >= 0
             if worker in self.to_write:
                 assert worker.unwritten_bytes >= GIVEN_BYTES_MAX
