@@ -155,8 +155,8 @@ MUTANTS: Final = (
     Mutant(
         "credit-counted-twice",
         "crew",
-        "        worker.credit += event.amount",
-        "        worker.credit += event.amount + (event.amount > 1)",
+        "        worker.credit += amount",
+        "        worker.credit += amount + (amount > 1)",
         "a worker is given more than it offered",
     ),
     Mutant(
