@@ -227,6 +227,37 @@ def test_a_full_queue_refuses_own_clients_and_takes_work_again_when_there_is_roo
         desk.gets_receipt(more)
 
 
+@pytest.mark.spec("K8", "L9")
+def test_a_full_queue_takes_a_job_that_a_worker_has_already() -> None:
+    with a_world(queue_jobs_max=10) as world:
+        desk, worker = world.client(), world.worker("w", holds=False)
+        runs, done, held = (world.new_job() for _ in range(3))
+        worker.holds(running=[runs, done, held])
+        worker.acks(done)
+        desk.submits(10)
+        new = world.new_job()
+        assert desk.asks_for(runs, done, new) == {"known": [runs, done], "unknown": [new]}
+        why = world.leader.why_not(new)
+        assert why is not None
+        assert why.code == "full"
+        assert world.leader.why_not(runs) is None
+        desk.submit(job=new)
+        desk.gets_refusal(new, "full")
+        desk.submit(job=runs)
+        desk.gets_receipt(runs)
+        desk.submit(job=done)
+        desk.gets_receipt(done)
+        desk.gets_result(done)
+        worker.acks(runs)
+        desk.gets_result(runs)
+        world.hear(ev.DiskLow(True))  # It would have to be written down.
+        desk.submit(job=held)
+        desk.gets_refusal(held, "disk-full")
+        why = world.leader.why_not(held)
+        assert why is not None
+        assert why.code == "disk-full"
+
+
 @pytest.mark.spec("L9")
 def test_a_queue_is_full_of_bytes_too_and_running_jobs_count() -> None:
     with a_world(queue_bytes_max=1_000) as world:

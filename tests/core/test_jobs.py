@@ -39,6 +39,21 @@ def test_whatever_comes_and_goes_each_is_found_by_its_client_and_subject(script:
         assert {job.id for job in jobs.oldest_first(client_id, wanted)} == {job.id for job in expected}
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=30))
+def test_put_in_order_the_oldest_is_first_for_everybody(script: list[tuple[int, int]]) -> None:
+    jobs = Jobs()
+    for number, (of, at) in enumerate(script):
+        client, word = list(product(CLIENTS, SUBJECTS))[of]
+        jobs[job_id(number)] = Job(job_id(number), client, word, "p", 1.0, float(at), b"", ())
+    expected = sorted(jobs.values(), key=lambda job: job.submitted_at)
+    jobs.put_in_order()
+    jobs.check()
+    assert list(jobs.values()) == expected
+    for client in CLIENTS:
+        of_client = [job.submitted_at for job in expected if job.client is client]
+        assert [job.submitted_at for job in jobs.newest_first(client.id, None)] == of_client[::-1]
+
+
 @pytest.mark.spec("L10", "O6")
 def test_a_question_about_one_client_looks_at_no_job_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.core.leader_world import World, a_world, subject
 
-from wakugumi.core import course
+from wakugumi.core import course, leaves
 from wakugumi.core import events as ev
 from wakugumi.core.dispatch import Dispatch
 from wakugumi.core.job import ClientId, ConnId, JobId, JobState, show_job_id
@@ -41,6 +41,35 @@ def test_what_was_queued_is_queued_again_in_its_order_and_runs_though_its_client
     jobs = world.client().submits(5)
     world.restart()
     world.worker("w", credit=9).gets(*jobs)
+
+
+@pytest.mark.parametrize("set_back_s", [0.0, 86_400.0])
+def test_jobs_that_the_journal_moved_are_still_the_oldest(
+    world: World, monkeypatch: pytest.MonkeyPatch, set_back_s: float
+) -> None:
+    monkeypatch.setattr(leaves, "JOURNAL_SLACK_BYTES", 0)
+    desk, worker = world.client(), world.worker("w", "job.assign.short")
+    oldest = desk.submits(3)
+    world.wait(1.0)
+    for job in desk.submits(40, "short"):
+        worker.credit(1)
+        worker.gets(job)
+        worker.acks(job)
+        desk.gets_result(job)
+        desk.confirms(job)
+    jobs = oldest + desk.submits(3)
+    for number, (at, data) in world.journal._leaves.items():
+        world.journal._leaves[number] = at + set_back_s, data
+    world.wait(1.0)
+    jobs += desk.submits(3)
+    world.wait(2 * KEPT_RESULT_TTL_S)
+    assert [record.job for record in world.kept if isinstance(record, ev.KeepWhole)] == oldest
+    for _ in range(2):
+        world.restart()
+        answer = world.ask(AskJobs(limit=3))
+        assert isinstance(answer, JobsAnswer)
+        assert [row.job for row in answer.jobs] == [show_job_id(job) for job in jobs[-3:]]
+    world.worker("another", credit=len(jobs)).gets(*jobs)
 
 
 def test_a_client_that_is_away_has_the_cap_it_had(world: World) -> None:

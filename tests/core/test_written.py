@@ -140,6 +140,56 @@ def test_a_client_is_given_so_many_bytes_of_results_and_the_rest_when_they_are_w
             again.is_written()
 
 
+@pytest.mark.spec("F9", "L9")
+@pytest.mark.parametrize("finishes", ["before it leaves", "after"])
+def test_results_that_wait_for_an_old_connection_go_through_another_one_of_its_client_when_it_leaves(
+    world: World, finishes: str
+) -> None:
+    worker, desk, other = world.worker("w"), world.client(old=True), world.client(old=True)
+    own = world.client()
+    desk.slow = True
+    jobs = desk.submits(5)
+    worker.credit(5)
+    worker.gets(*jobs)
+    for job in jobs[:4]:
+        worker.acks(job, HALF)
+    for job in jobs[:2]:
+        desk.gets_result(job, HALF)
+    if finishes == "before it leaves":
+        worker.acks(jobs[4], HALF)
+    desk.gets_nothing()
+    other.gets_nothing()
+    desk.leaves()
+    if finishes == "after":
+        worker.acks(jobs[4], HALF)
+    for job in jobs[2:]:
+        other.gets_result(job, HALF)
+    assert not world.leader.callers.delivery.undelivered
+    own.gets_nothing()
+
+
+@pytest.mark.spec("F9")
+def test_a_result_that_waits_for_one_old_connection_is_not_sent_to_it_again_when_others_come_and_go(
+    world: World,
+) -> None:
+    worker, desk, other = world.worker("w"), world.client(old=True), world.client(old=True)
+    other.slow = True
+    jobs = desk.submits(3)
+    worker.credit(3)
+    worker.gets(*jobs)
+    desk.leaves()
+    for job in jobs:
+        worker.acks(job, HALF)
+    for job in jobs[:2]:
+        other.gets_result(job, HALF)
+    third = world.client(old=True)
+    third.gets_nothing()
+    third.leaves()
+    other.gets_nothing()
+    other.is_written()
+    other.gets_result(jobs[2], HALF)
+
+
 @pytest.mark.spec("L9")
 def test_a_client_that_is_blocked_as_well_gets_more_when_both_are_over(world: World) -> None:
     worker, desk = world.worker("w"), world.client()

@@ -67,10 +67,7 @@ class Callers:
         if not event.receipts:
             if paused:
                 self._pause(door)
-            if client.undelivered_bytes:
-                for job in [job for job in self.delivery.undelivered.values() if job.client is client]:
-                    if not any(conn in self.doors for conn in job.waiters):
-                        self.send_result(job, door)
+            self._send_stranded(client, door)
 
     def cap_changed(self, door: Door, cap: int) -> None:
         """The largest cap of a client's connections holds, as in their hellos."""
@@ -88,6 +85,8 @@ class Callers:
         del client.conns[door.conn]
         if client.conns:
             client.cap = max(client.conns.values())
+            if not door.receipts and (other := self._old_door(client)) is not None:
+                self._send_stranded(client, other)
         else:
             self._forget_idle(client)
 
@@ -172,12 +171,22 @@ class Callers:
             if door is not None:
                 self.send_result(job, door)
                 somebody = True
-        if not somebody:
-            # An old client that came back cannot ask for its results: any connection of its will do.
-            for conn in job.client.conns:
-                if not self.doors[conn].receipts:
-                    self.send_result(job, self.doors[conn])
-                    break
+        if not somebody and (other := self._old_door(job.client)) is not None:
+            self._wait_for(job, other)
+            self.send_result(job, other)
+
+    def _send_stranded(self, client: Client, door: Door) -> None:
+        """An old client cannot ask for its results: those for which no connection waits any more go through this one,
+        which waits for them from now on."""
+        if client.undelivered_bytes:
+            for job in [job for job in self.delivery.undelivered.values() if job.client is client]:
+                if not any(conn in self.doors for conn in job.waiters):
+                    self._wait_for(job, door)
+                    self.send_result(job, door)
+
+    def _old_door(self, client: Client) -> Door | None:
+        """Any connection of an old client will do for its results."""
+        return next((self.doors[conn] for conn in client.conns if not self.doors[conn].receipts), None)
 
     def send_result(self, job: Job, door: Door) -> None:
         if door.blocked or door.unwritten_bytes >= GIVEN_BYTES_MAX:

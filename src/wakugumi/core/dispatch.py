@@ -168,11 +168,13 @@ class Dispatch:
         job = self.jobs.get(job_id)
         return job is not None and (job.state is not DONE or job.ok)
 
-    def why_not(self) -> Verdict | None:
-        """Why a job that is new would be refused now; None if it would not."""
+    def why_not(self, job_id: JobId) -> Verdict | None:
+        """Why a job that is submitted under this id would be refused now; None if it would not."""
+        if self.knows(job_id):
+            return None
         if self.stopping:
             return Verdict("stopping", "the leader is shutting down")
-        return self._fullness() if self.full or self._is_full() else None
+        return self._fullness() if (self.full or self._is_full()) and self._is_new_work(job_id) else None
 
     def unclaimed(self, client: ClientId) -> dict[ClientId, list[JobId]]:
         """Jobs that came by HTTP, and all of this client, whose results nobody has yet; by their clients."""
@@ -334,7 +336,7 @@ class Dispatch:
                 return
         if self.stopping:
             self._out.refuse(door, event.job, "stopping", "the leader is shutting down")
-        elif door.receipts and (self.full or self._is_full()):
+        elif door.receipts and (self.full or self._is_full()) and self._is_new_work(event.job):
             self._refuse_full(door, event.job)
         else:
             if job is not None:
@@ -421,6 +423,11 @@ class Dispatch:
             self._out.at_once.append(ev.SendRefusal(door.conn, job_id, why.code, why.text))
         else:
             self._out.refuse(door, job_id, why.code, why.text)
+
+    def _is_new_work(self, job_id: JobId) -> bool:
+        """A job that a worker runs already, or has done, needs no place in a full queue: a client that was refused
+        would run it once more at another leader (SPEC K8). It has to be written down, which a full disk forbids."""
+        return self.disk_low or job_id not in self._claims.by_job
 
     def _fullness(self) -> Verdict:
         if self.disk_low:

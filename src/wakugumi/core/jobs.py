@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import merge
+from itertools import islice
+from operator import attrgetter, le
+from typing import Final
 
 from wakugumi.core.job import ClientId, JobId
 from wakugumi.core.queues import Job
 from wakugumi.core.subject import Pattern, Subject, matches
+
+_submitted_at: Final = attrgetter("submitted_at")
 
 
 class Jobs(dict[JobId, Job]):
@@ -38,6 +43,16 @@ class Jobs(dict[JobId, Job]):
     def __delitem__(self, job_id: JobId) -> None:
         self._leave_row(self[job_id])
         dict.__delitem__(self, job_id)
+
+    def put_in_order(self) -> None:
+        """The oldest first, as they were submitted: a journal that was read has those at its end that it moved."""
+        times = list(map(_submitted_at, self.values()))
+        if not all(map(le, times, islice(times, 1, None))):
+            ordered = sorted(self.values(), key=_submitted_at)
+            self.clear()
+            self.update((job.id, job) for job in ordered)
+            for key, row in self._rows.items():
+                self._rows[key] = {job.id: job for job in sorted(row.values(), key=_submitted_at)}
 
     def count(self, client: str, wanted: Pattern | None) -> int:
         """Of this client, with a subject that the pattern matches; an empty word and None mean any."""

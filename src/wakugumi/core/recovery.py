@@ -14,6 +14,7 @@ Clocks may have been set meanwhile, so nothing is decided by how long the leader
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from wakugumi.core import events as ev
@@ -80,14 +81,16 @@ def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
 def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
     """Fill a leader that has done nothing yet."""
     fold = _Fold(leader)
-    last = 0
+    last, at = 0, -inf
     for number, age_s, records in leaves:
-        fold.leaf(number, now - max(0.0, age_s), records)
+        at = max(at, now - max(0.0, age_s))  # A later leaf was written later, even if the clock was set back.
+        fold.leaf(number, at, records)
         last = number
     if last:
         leader.leaves.turn()
     leader.course.tried.update(fold.tried)
     leader.not_started.recovered()
+    leader.jobs.put_in_order()
     for job in list(leader.jobs.values()):
         if job.state is DONE:
             _take_back_result(leader, job, fold.blobs.get(job.id, ()), now)

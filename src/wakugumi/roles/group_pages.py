@@ -185,7 +185,7 @@ class GroupPages:
         if self._leader.behind:
             self.busy.add("full")
             raise Refused("full", "the leader's disk does not keep up")
-        why = None if self._leader.knows(job) else self._leader.why_not()
+        why = self._leader.why_not(job)
         if why is not None:
             self.busy.add(why.code)
             raise Refused(why.code, why.text)
