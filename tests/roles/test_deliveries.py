@@ -29,7 +29,9 @@ from tests.roles.test_worker import (
     until,
 )
 
+from wakugumi.adapters.parts import Whole
 from wakugumi.adapters.places import FolderPlace
+from wakugumi.core.job import JobId
 from wakugumi.errors import Lost, Refused
 from wakugumi.roles import deliveries
 from wakugumi.wire.message import BlobRef
@@ -380,3 +382,19 @@ async def test_a_worker_stops_while_a_delivery_waits(leader: ScriptedLeader, ben
     async with asyncio.timeout(20):
         await bench.stopped(worker)
     elsewhere.abandon()
+
+
+async def test_a_delivery_that_fails_for_a_reason_nobody_foresaw_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    def load(_job: JobId) -> Whole | None:
+        raise MemoryError
+
+    job = JobId(uuid.uuid4().bytes_le)
+    told: asyncio.Future[tuple[JobId, str, str]] = asyncio.get_running_loop().create_future()
+    all_of_it = deliveries.Deliveries(load, lambda *_: None, lambda *failure: told.set_result(failure))
+    all_of_it.connected("http://127.0.0.1:1")
+    all_of_it.missing(job, ["ab" * 32])
+    async with asyncio.timeout(20):
+        failure = await told
+    assert failure == (job, "worker-error", "the worker failed to deliver the result: MemoryError")
+    assert "its result cannot be delivered" in caplog.text
+    await all_of_it.close()

@@ -116,6 +116,10 @@ class Deliveries:
             if not delivery.stopped:
                 log.warning("job=%s its result cannot be delivered: %s", show_job_id(job), error)
                 self._fail(job, error.code, error.message)
+        except Exception as error:
+            log.exception("job=%s its result cannot be delivered", show_job_id(job))
+            if not delivery.stopped:
+                self._fail(job, "worker-error", f"the worker failed to deliver the result: {type(error).__name__}")
         finally:
             del self._under_way[job]
         if delivery.next_url is not None:
