@@ -46,6 +46,8 @@ class Owner:
         self.lost = 0
         self.refuse: int | None = None
         """A type that this owner calls a breach of the protocol."""
+        self.fail_at: int | None = None
+        """After so many frames this owner fails."""
         self._news = asyncio.Event()
 
     def on_open(self, link: Link) -> None:
@@ -56,6 +58,8 @@ class Owner:
     def on_frame(self, _link: Link, frame: Frame) -> None:
         if frame.type == self.refuse:
             raise PeerError("that was one too many")
+        if len(self.frames) == self.fail_at:
+            raise KeyError("nobody foresaw this")
         self.frames.append(frame)
         self._news.set()
 
@@ -130,11 +134,12 @@ async def pair() -> AsyncIterator[tuple[Owner, Peer]]:
 
 
 class Wire(asyncio.Transport):
-    """A transport that only counts writes."""
+    """A transport that only counts writes, and knows whether it is read from."""
 
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
+        self.is_read = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
@@ -146,10 +151,10 @@ class Wire(asyncio.Transport):
         return False
 
     def pause_reading(self) -> None:
-        pass
+        self.is_read = False
 
     def resume_reading(self) -> None:
-        pass
+        self.is_read = True
 
 
 async def test_what_is_sent_in_one_turn_leaves_as_one_write() -> None:
@@ -367,6 +372,49 @@ async def test_what_was_read_before_the_connection_broke_is_handled() -> None:
     link.connection_lost(ConnectionResetError())
     assert len(owner.frames) == READ_EVENTS_MAX + 10
     assert owner.lost == 1
+
+
+async def test_a_failure_that_nobody_foresaw_ends_the_connection_in_a_later_turn_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with pair() as (owner, peer):
+        owner.fail_at = READ_EVENTS_MAX + 5
+        await peer.send(encode(fr.HEARTBEAT) * (READ_EVENTS_MAX + 50))
+        await owner.until(lambda: owner.lost)
+        assert len(owner.frames) == owner.fail_at, "nothing after it is handled"
+        assert await peer.ended()
+    assert "nobody foresaw this" in caplog.text
+
+
+async def test_an_owner_hears_of_the_end_though_the_last_frames_could_not_be_handled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    owner = Owner()
+    owner.fail_at = READ_EVENTS_MAX + 5
+    link = Link(owner, trusted=True)
+    link.connection_made(Wire())
+    link.data_received(encode(fr.HEARTBEAT) * (READ_EVENTS_MAX + 10))
+    link.connection_lost(ConnectionResetError())
+    assert owner.lost == 1
+    assert "nobody foresaw this" in caplog.text
+
+
+async def test_what_comes_while_earlier_frames_wait_has_its_turn_after_them_and_reading_goes_on() -> None:
+    """A transport may hand over what it had read before reading was paused."""
+    owner, wire = Owner(), Wire()
+    link = Link(owner, trusted=True)
+    sizes: list[int] = []
+    link.on_read = sizes.append
+    link.connection_made(wire)
+    frames = [encode(fr.HEARTBEAT, number.to_bytes(16, "little")) for number in range(READ_EVENTS_MAX + 10)]
+    link.data_received(b"".join(frames[:-3]))
+    assert not wire.is_read
+    link.data_received(b"".join(frames[-3:]))
+    assert len(owner.frames) == READ_EVENTS_MAX, "its turn is the next one"
+    await owner.until(lambda: len(owner.frames) == len(frames))
+    assert [frame.msg_id for frame in owner.frames] == [n.to_bytes(16, "little") for n in range(len(frames))]
+    assert wire.is_read
+    assert sizes == [len(frames[0]) * len(frames)]
 
 
 async def test_close_sends_what_is_queued() -> None:

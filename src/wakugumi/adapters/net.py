@@ -196,9 +196,10 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         size = len(data)
         frames = self._decoder.feed(data)
-        if self._rest is not None:
-            frames = chain(self._rest, frames)
         self._rest_bytes += size
+        if self._rest is not None:  # Read before reading was paused: its turn comes after what waits already.
+            self._rest = chain(self._rest, frames)
+            return
         if self._handle(frames, READ_EVENTS_MAX) and size < READ_BYTES_TURN_MAX:
             self._is_handled()
         elif self.is_open:
@@ -209,8 +210,15 @@ class Link(asyncio.Protocol):
     def _next_turn(self) -> None:
         if self._rest is None or self._paused_by_owner or not self.is_open:
             return
-        if self._handle(self._rest, READ_EVENTS_MAX):
-            self._is_handled()
+        try:
+            is_all = self._handle(self._rest, READ_EVENTS_MAX)
+            if is_all:
+                self._is_handled()
+        except Exception:  # In `data_received` the loop would end the connection; here nobody else does.
+            log.exception("closing %s: a frame could not be handled", self.peer)
+            self.abort()
+            return
+        if is_all:
             self._set_reading()
         elif self.is_open:
             self._loop.call_soon(self._next_turn)
@@ -261,7 +269,10 @@ class Link(asyncio.Protocol):
         self._out.clear()
         if self._rest is not None:
             if not self._ended_by_us:
-                self._handle(self._rest, -1)
+                try:
+                    self._handle(self._rest, -1)
+                except Exception:  # The owner has to hear of the end all the same.
+                    log.exception("%s is gone, and its last frames could not be handled", self.peer)
             self._rest = None
         self._when_written.clear()
         if self._decoder.held_bytes and not self._ended_by_us:
