@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -102,6 +103,17 @@ def test_either_half_of_the_mark_is_enough(marked: Marked, shell: str) -> None:
 
 def test_without_pidfds_as_well(marked: Marked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open")
+    marked.start(STAY)
+    assert end_marked(marked.mark) == 1
+    assert all(map(has_ended, marked.pids()))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EPERM, errno.EMFILE], ids=errno.errorcode.get)
+def test_where_no_pidfd_is_given_as_well(marked: Marked, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuses(_pid: int, _flags: int = 0) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pidfd_open", refuses)
     marked.start(STAY)
     assert end_marked(marked.mark) == 1
     assert all(map(has_ended, marked.pids()))

@@ -79,12 +79,16 @@ class _Process:
     """One that has, or may have, the mark."""
 
     def __init__(self, pid: int) -> None:
-        """Raises OSError if it is gone."""
+        """Raises ProcessLookupError if it is gone."""
         self.pid = pid
         self._pidfd = -1
         if hasattr(os, "pidfd_open"):
-            with contextlib.suppress(PermissionError, NotImplementedError):
+            try:
                 self._pidfd = os.pidfd_open(pid)
+            except ProcessLookupError:
+                raise
+            except (OSError, NotImplementedError):
+                pass  # An old kernel, a sandbox, no descriptor left: then it is known by its number only.
 
     @property
     def has_ended(self) -> bool:
@@ -121,7 +125,7 @@ def _stopped(mark: Mark, spared: set[int]) -> dict[int, _Process]:
                 continue
             try:
                 process = _Process(pid)
-            except OSError:
+            except ProcessLookupError:
                 is_more = True
                 continue
             is_marked = mark.is_on(pid)
