@@ -8,9 +8,10 @@ import sys
 import threading
 
 import pytest
+from tests.processes import no_new_thread
 
 from wakugumi.adapters.tasks import Tasks
-from wakugumi.adapters.threads import beside
+from wakugumi.adapters.threads import beside, is_no_thread, started_pool
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +41,7 @@ async def test_cancelled_it_leaves_the_thread_to_itself_and_the_loop_goes_on() -
 def test_a_program_ends_though_a_thread_has_not() -> None:
     script = """
 import asyncio, threading
-from wakugumi.adapters.threads import beside
+from wakugumi.adapters.threads import beside, is_no_thread, started_pool
 async def main():
     task = asyncio.ensure_future(beside(threading.Event().wait, "for ever"))
     await asyncio.sleep(0)
@@ -48,3 +49,17 @@ async def main():
 asyncio.run(main())
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_a_started_pool_needs_no_new_thread() -> None:
+    with started_pool(3, "mine") as pool, no_new_thread():
+        together = threading.Barrier(3)
+        waits = [pool.submit(together.wait, 20) for _ in range(3)]
+        assert sorted(wait.result(20) for wait in waits) == [0, 1, 2]
+
+
+def test_a_pool_that_cannot_start_its_threads_says_so() -> None:
+    with no_new_thread(), pytest.raises(RuntimeError) as caught:
+        started_pool(3, "mine")
+    assert is_no_thread(caught.value)
+    assert not is_no_thread(RuntimeError("another one"))

@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import AsyncIterator, Callable
@@ -18,12 +19,13 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from tests.processes import no_new_thread
 
 from wakugumi.adapters.loop import new_loop
 from wakugumi.adapters.machine import OthersCpu, busy_share
 from wakugumi.adapters.process import Programs
 from wakugumi.core.job import JobId, show_job_id
-from wakugumi.errors import CODES
+from wakugumi.errors import CODES, ConfigError
 from wakugumi.limits import ARGS_PER_JOB_MAX, DONE_TTL_S, FILES_PER_JOB_MAX, KIB, MIB, PAYLOAD_BYTES_MAX
 from wakugumi.roles.ending import Ended
 from wakugumi.roles.runner import Runner
@@ -824,6 +826,45 @@ async def test_without_descriptors_a_job_is_not_begun_and_a_probe_says_why_until
     assert "Too many open files" in why
     assert "by this machine's fault" in caplog.text
     assert await probed(world) == ""
+
+
+@pytest.mark.spec("W9")
+async def test_a_job_ends_where_no_further_thread_can_be_started(world: World) -> None:
+    program = world.program("wc -c < large > size; head -c 3000000 /dev/zero")
+    with no_new_thread():
+        job_id = world.start(program, files=[InputFile("large", content=bytes(2_000_000))])
+        result = await world.end(job_id)
+        assert (result.status, files_of(result)["size"].strip()) == ("OK", b"2000000")
+        assert await probed(world) == ""
+        assert world.runner.running == 0
+
+
+async def test_a_runner_closes_where_no_further_thread_can_be_started(tmp_path: Path) -> None:
+    runner = World(tmp_path).runner
+    with no_new_thread():
+        await runner.close()
+    await World(tmp_path, shares_folder=False).runner.close()  # The folder is free again.
+
+
+@pytest.mark.spec("W9")
+async def test_a_job_that_needs_a_thread_that_cannot_be_started_is_the_machine_s_fault(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(_name: str) -> str:
+        threading.Thread(target=str).start()
+        return ""
+
+    monkeypatch.setattr(world.runner._programs, "resolve", resolve)
+    with no_new_thread():
+        result = await world.end(world.start())
+    assert (result.reason, result.not_begun) == ("worker-error", True)
+    assert "no thread can be started" in world.faults[-1]
+
+
+async def test_a_worker_that_can_start_no_thread_does_not_begin(tmp_path: Path) -> None:
+    with no_new_thread(), pytest.raises(ConfigError, match="cannot start its 2 threads"):
+        World(tmp_path)
+    await World(tmp_path, shares_folder=False).runner.close()  # The folder is free again.
 
 
 @pytest.mark.spec("W9", "F11")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
@@ -42,3 +43,23 @@ def begin(work: Callable[[], T], name: str) -> asyncio.Future[T]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return done
+
+
+def started_pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """A pool that has started all its threads, so it needs no new one when the machine has none left. Raises
+    RuntimeError if they cannot be started."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    together = threading.Barrier(threads)  # The pool starts a thread only if no other one is idle.
+    try:
+        for _ in range(threads):
+            pool.submit(together.wait)
+    except RuntimeError:
+        together.abort()
+        pool.shutdown(cancel_futures=True)
+        raise
+    return pool
+
+
+def is_no_thread(error: BaseException) -> bool:
+    """Does the error say that the machine can start no further thread? Python has no class of its own for that."""
+    return isinstance(error, RuntimeError) and "start new thread" in str(error)

@@ -16,7 +16,6 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -30,6 +29,7 @@ from wakugumi.adapters.marks import Mark, end_marked
 from wakugumi.adapters.parts import Whole, parts_of
 from wakugumi.adapters.probe import a_program, check_machine, check_room
 from wakugumi.adapters.process import Child, Processes, Programs
+from wakugumi.adapters.threads import is_no_thread, started_pool
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX, age_found_s
 from wakugumi.core.names import check_file_names
@@ -119,7 +119,7 @@ class Runner:
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
         What interrupted jobs left is removed after `interrupted_ttl_s`: 0 is at once.
         If another process has the jobs folder, one in it is used, if it `shares_folder`.
-        Raises ConfigError if the jobs folder cannot be used.
+        Raises ConfigError if the jobs folder cannot be used, or no thread can be started.
         """
         self._loop = loop
         self._programs = programs
@@ -141,6 +141,14 @@ class Runner:
                 f"another process has the jobs folder {jobs_folder}, and the finished jobs in it",
                 "end that one first, or choose another folder with --jobs",
             )
+        try:
+            self._threads = started_pool(_THREADS, "waku-jobdir")  # Now: the end of a job must not need a new thread.
+        except RuntimeError as error:
+            self._folder.close()
+            raise ConfigError(
+                f"the worker cannot start its {_THREADS} threads: {error}",
+                "look at `ulimit -u`, `ulimit -v` and the control group's pids.max and memory.max",
+            ) from None
         self.worker_id = self._folder.worker_id()
         """By it a leader knows the worker again (SPEC L4), also after a restart: it belongs to the folder."""
         self._worker_name = worker_name or self.worker_id[:4][::-1].hex()
@@ -151,7 +159,6 @@ class Runner:
             loop, self._program_ended, output_bytes_max=output_bytes_max, kill_grace_s=kill_grace_s, mark=mark
         )
         self._others_cpu = OthersCpu(self._processes.cpu_s)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="waku-jobdir")
         self._runs: dict[JobId, Run] = {}
         self._by_name: dict[str, Run] = {}
         self._kept: dict[JobId, float] = {}
@@ -305,13 +312,7 @@ class Runner:
             return
         self._probing = told
         self._disk_looked_at = -math.inf
-        try:
-            done = self._loop.run_in_executor(
-                self._threads, check_machine, self._folder.path, self._disk_free_min_bytes
-            )
-        except RuntimeError as error:  # No thread can be started.
-            self._loop.call_soon(self._probed, str(error))
-            return
+        done = self._loop.run_in_executor(self._threads, check_machine, self._folder.path, self._disk_free_min_bytes)
         done.add_done_callback(self._start_probe)
 
     def _start_probe(self, checked: asyncio.Future[None]) -> None:
@@ -350,7 +351,10 @@ class Runner:
         self._closed = True
         self._sweeper.cancel()
         await self._processes.close()
-        await asyncio.to_thread(self._threads.shutdown)
+        try:
+            await asyncio.to_thread(self._threads.shutdown)
+        except RuntimeError:  # No thread can be started: then the loop waits for them.
+            self._threads.shutdown()
         for run in list(self._runs.values()):
             if run.directory is not None and not self._interrupted_ttl_s and self._folder.load(run.name) is None:
                 run.directory.remove()
@@ -490,6 +494,8 @@ class Runner:
             error = refused(error, "the job cannot be run here")
         elif isinstance(error, MemoryError):
             error = Sick("worker-error", "the job cannot be run here: no memory is left")
+        elif is_no_thread(error):
+            error = Sick("worker-error", "the job cannot be run here: no thread can be started")
         if isinstance(error, Refused):
             code, text = error.code, error.message
         else:
