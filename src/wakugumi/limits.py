@@ -473,7 +473,7 @@ HTTP_LINGER_S: Final = 10.0
 """A client id that nobody uses over HTTP any more is let go after this: the next request is likely to name it again."""
 HTTP_UNREAD_S: Final = 60.0
 """A result whose reader left while it was written counts as undelivered for so long, so that it is kept whatever else
-is; then as with who left before: for ten minutes, if there is room."""
+is; then as with who left before: for ten minutes, if there is room. A stopping leader does not wait for that."""
 HTTP_GONE_S: Final = 1.0
 """How often a leader looks whether those who wait for an answer over HTTP are still there."""
 HTTP_RECEIVED_MAX: Final = 512

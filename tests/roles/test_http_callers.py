@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.conformance.old_peers import OldWorker
+from tests.conformance.old_peers import DEADLINE_S, OldWorker
 from tests.roles.a_group import Caller, a_group, get, nothing_is_left, pages_of, post
 from tests.roles.a_leader import Running
 from tests.roles.test_http_job import AVisit
@@ -175,3 +175,40 @@ async def test_a_result_that_nobody_comes_back_for_is_let_go_after_a_while(
         assert job in leader.machine.callers.delivery.undelivered, "nobody said that it was written"
         await leader.until(lambda machine: job not in machine.callers.delivery.undelivered)
         await leader.until(lambda machine: not machine.callers.clients)
+
+
+@pytest.mark.spec("F9", "L6")
+@pytest.mark.parametrize("reason", ["timeout", "unknown-program"])
+async def test_a_job_that_ends_as_a_problem_is_delivered_with_it(leader: Running, reason: str) -> None:
+    (callers, job) = pages_of(leader).callers, job_id_from_name("one")
+    async with OldWorker(leader.port) as worker, Caller(leader.port) as caller:
+        await worker.hello("job.assign.>", credit=1)
+        await caller.send("/dispatch/one?retries=0")
+        await worker.ack(await worker.assigned(), Status="FAILED", Stderr="no", Reason=reason)
+        assert (await caller.answer()).code == reason
+        assert not any(counter.unread for counter in callers._counters())
+        await leader.until(lambda machine: job not in machine.callers.delivery.undelivered)
+        assert await leader.leader.drain(DEADLINE_S)
+
+
+@pytest.mark.spec("L6")
+async def test_a_stopping_leader_does_not_wait_for_a_reader_that_left(leader: Running) -> None:
+    job = job_id_from_name("one")
+    visit = AVisit()
+    async with OldWorker(leader.port) as worker:
+        await worker.hello("job.assign.>", credit=1)
+        waiting = asyncio.get_running_loop().create_task(
+            pages_of(leader).callers.wait_for(
+                visit,
+                ClientId("http"),
+                job,
+                lambda conn: ev.Submitted(conn, job, parse_subject("job.assign.pricer"), "pricer", 1.0, b"{}"),
+            )
+        )
+        await worker.ack(await worker.assigned())
+        await waiting
+        assert not await leader.leader.drain(0.1), "its reader reads"
+        assert job in leader.machine.callers.delivery.undelivered
+        visit.is_gone = True
+        assert await leader.leader.drain(DEADLINE_S)
+        assert job not in leader.machine.callers.delivery.undelivered

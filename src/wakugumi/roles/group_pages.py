@@ -237,7 +237,11 @@ class GroupPages:
         say: Callable[[ConnId], ev.Submitted | ev.Claimed],
     ) -> Reply:
         effect = await self.callers.wait_for(visit, client, job, say)
-        reply = await self._reply(name, client, effect)
+        try:
+            reply = await self._reply(name, client, effect)
+        except Refused:  # A problem is an answer too: its job is over.
+            self.callers.written(effect)
+            raise
         return reply._replace(on_sent=lambda: self.callers.written(effect))
 
     async def _reply(self, name: str, client: ClientId, effect: ev.SendResult) -> Reply:

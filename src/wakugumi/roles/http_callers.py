@@ -3,7 +3,8 @@
     visit ──► counter of its client id ──► Submitted ──► dispatch ──► SendResult ──► counter ──► the visit's answer
 
 So a job that came by HTTP is one like any other: on disk before anything, fair, capped, explained (SPEC L5–L9). Its
-result is confirmed once it is written; if its reader left meanwhile, it waits a while for that one to come again.
+result is confirmed once it is written; if its reader left meanwhile, it waits a while for that one to come again, but
+not while the leader stops.
 
 Of one job there is at most one visit at a counter, so that it is known whose refusal it is; the next one gets another.
 Whoever leaves before the answer leaves the job to go on: its result is taken for them, and kept for whoever asks again.
@@ -138,7 +139,7 @@ class HttpCallers:
             await asyncio.sleep(HTTP_GONE_S)
             for client, counters in list(self._clients.items()):
                 for counter in list(counters):
-                    counter.look(clock())
+                    counter.look(clock(), stopping=self._leader.stopping)
                     if clock() - counter.used_at >= self._linger_s:
                         counters.remove(counter)
                         del self._leader.insiders[counter.conn]
@@ -155,6 +156,13 @@ class _Left(NamedTuple):
     """The leader has answered that visit's request: it has the job."""
     goes_on: bool
     """It has the job whatever it answers: somebody left it here before."""
+
+
+class _Unread(NamedTuple):
+    """A result that a visit was given."""
+
+    since: float
+    visit: Visit
 
 
 class _Waiting:
@@ -177,8 +185,8 @@ class Counter:
         self.visits: dict[JobId, _Waiting] = {}
         self.left: dict[JobId, _Left] = {}
         """Jobs whose visits left before they were done."""
-        self.unread: dict[JobId, float] = {}
-        """Results that a visit was given and that are not written to it yet, or never will be; and since when."""
+        self.unread: dict[JobId, _Unread] = {}
+        """Results that a visit was given and that are not written to it yet, or never will be."""
         self.used_at = asyncio.get_running_loop().time()
         self._post = leader.drive.post
 
@@ -190,7 +198,7 @@ class Counter:
                 waiting.goes_on = False  # This was for whoever left.
                 self.written(effect.job)
             elif waiting is not None and not waiting.answer.done():
-                self.unread[effect.job] = asyncio.get_running_loop().time()
+                self.unread[effect.job] = _Unread(asyncio.get_running_loop().time(), waiting.visit)
                 _settle(waiting.answer, effect)
             else:  # Nobody waits: it is taken for who left, and the same is kept for whoever asks again.
                 self.written(effect.job)
@@ -228,13 +236,14 @@ class Counter:
         elif waiting.goes_on and not waiting.is_told and isinstance(answer.exception(), Refused):
             self.left[job] = _GOES_ON
 
-    def look(self, now: float) -> None:
-        """Who is gone?"""
+    def look(self, now: float, *, stopping: bool) -> None:
+        """Who is gone? A stopping leader does not wait for them to come again."""
         for waiting in list(self.visits.values()):
             if waiting.visit.is_gone:
                 _settle(waiting.answer, Lost("it left before its job was done", "dead"))
-        for job, since in list(self.unread.items()):
-            if now - since >= HTTP_UNREAD_S:  # Its reader does not come again: as with who left before.
+        for job, unread in list(self.unread.items()):
+            # Its reader does not come again: as with who left before.
+            if now - unread.since >= HTTP_UNREAD_S or (stopping and unread.visit.is_gone):
                 self.written(job)
         if self.visits or self.left or self.unread:
             self.used_at = now
