@@ -267,7 +267,11 @@ ACK_MARGIN_S: Final = 60.0
 """Workers without heartbeats have the job's timeout and this to answer."""
 REATTACH_GRACE_S: Final = 2.0
 RESTING_PATIENCE_S: Final = 10.0
-"""A job that one worker could not start waits so long for another that rests or is drained, and then takes any."""
+"""A job that one worker could not start waits so long for another that rests, is drained, is busy or has just left, and
+then takes any."""
+GONE_WORKERS_MAX: Final = 1_000
+"""Workers that left in the last RESTING_PATIENCE_S and are remembered: each job that nobody else may start looks at all
+of them."""
 
 # Jobs and their programs (SPEC W2, W3, W4, W8)
 JOB_TIMEOUT_S: Final = 900.0

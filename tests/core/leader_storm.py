@@ -41,7 +41,7 @@ from wakugumi.core.questions import (
 from wakugumi.core.queues import Job, is_simple
 from wakugumi.core.subject import Pattern, matches, parse_pattern
 from wakugumi.core.wants import Wants
-from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
+from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, RESTING_PATIENCE_S, SWEEP_S, UNDELIVERED_TTL_S
 
 JOBS = [job_id(number) for number in range(1, 15)]
 BROADCASTS = [job_id(300 + number) for number in range(3)]
@@ -122,6 +122,8 @@ class Storm:
         self.caps: dict[ClientId, int] = {}
         self.runs: dict[WorkerId, dict[JobId, None]] = defaultdict(dict)
         """What each worker really has, whatever the leader thinks."""
+        self.turned_down_at: dict[tuple[WorkerId, JobId], float] = {}
+        """When a worker could not start a job for the last time, at no cost."""
         self.draining: set[WorkerId] = set()
         self.open: set[JobId] = set()
         self.result: dict[JobId, ev.KeepResult] = {}
@@ -467,6 +469,9 @@ class Storm:
             self.open.remove(record.job)
             self.result[record.job] = record
             self.answers[record.job] += 1
+        elif isinstance(record, ev.KeepDeclined):
+            if record.worker:
+                self.turned_down_at[record.worker, record.job] = self.now
         elif isinstance(record, ev.KeepDelivered):
             assert record.job in self.result, "a result that is not there was delivered"
         elif isinstance(record, ev.KeepAttempt | ev.KeepOutcome):
@@ -550,10 +555,10 @@ class Storm:
         others = [it for it in others if it.blobs or job.wants is None or not job.wants.blobs]
         if worker in tried.lack:
             assert all(it.id in tried.lack for it in others), "it goes where its program is not, and another one serves"
-        elif worker in tried.sick:
-            assert all(it.id in {*tried.sick, *tried.lack} for it in others), (
-                "it goes where it could not be started, and another one serves"
-            )
+        elif worker in tried.sick and any(it.id not in {*tried.sick, *tried.lack} for it in others):
+            assert worker not in tried.again, "it goes where it could not be started twice, and another one serves"
+            waited_s = self.now - self.turned_down_at[worker, job.id]
+            assert waited_s >= RESTING_PATIENCE_S, "it goes where it could not be started, and another one serves"
 
     def _judge_result(self, effect: ev.SendResult) -> None:
         known = self.clients[effect.conn]

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 from tests.core.leader_world import World, a_world
 
+from wakugumi.core import events as ev
 from wakugumi.core.job import Tried
 from wakugumi.core.recovery import keep_whole
 from wakugumi.core.wants import Wants
-from wakugumi.limits import ATTEMPTS_MAX, RESTING_PATIENCE_S
+from wakugumi.limits import ATTEMPTS_MAX, LOOK_AHEAD_MAX, RECOVERY_GRACE_S, RESTING_PATIENCE_S
 
 pytestmark = pytest.mark.spec("W9")
 
@@ -173,9 +174,116 @@ def test_if_the_one_that_it_waits_for_leaves_the_program_is_unknown(world: World
     lacks.turns_down(job, "unknown-program")
     lacks.gets_nothing()
     busy.leaves()
+    world.wait(RESTING_PATIENCE_S - 1.0)
+    lacks.gets_nothing()
+    world.wait(1.0)
     lacks.gets(job)
     lacks.turns_down(job, "unknown-program")
     desk.gets_result(job)
+
+
+@pytest.mark.spec("F11", "L4")
+@pytest.mark.parametrize("says_so", [False, True])
+def test_while_the_one_that_has_the_program_connects_anew_no_job_is_given_up(world: World, says_so: bool) -> None:
+    desk, has, lacks = world.client(), world.worker("has"), world.worker("lacks", credit=3)
+    jobs = desk.submits(3)
+    lacks.gets(*jobs)
+    lacks.turns_down(jobs[0], "unknown-program")
+    if says_so:
+        world.hear(ev.Leaving(has.conn))
+        lacks.turns_down(jobs[1], "unknown-program")
+    has.leaves()
+    for job in jobs[1 + says_so :]:
+        lacks.turns_down(job, "unknown-program")
+    lacks.credit(3)
+    world.wait(RESTING_PATIENCE_S - 1.0)
+    lacks.gets_nothing()
+    again = world.worker("has", credit=3)
+    assert sorted(again.gets_some()) == jobs
+
+
+@pytest.mark.spec("F11", "L7")
+def test_a_leader_that_is_started_anew_waits_for_the_worker_that_has_the_program(world: World) -> None:
+    desk = world.client()
+    first, second = desk.submits(2)
+    world.restart()
+    lacks = world.worker("lacks", credit=2)
+    lacks.gets(first, second)
+    lacks.turns_down(first, "unknown-program")
+    lacks.turns_down(second, "unknown-program")
+    lacks.credit(1)
+    world.wait(RECOVERY_GRACE_S - 2.0)
+    lacks.gets_nothing()
+    has = world.worker("has", credit=1)
+    (job,) = has.gets_some()
+    has.acks(job)
+    has.leaves()
+    world.wait(RESTING_PATIENCE_S)
+    (other,) = {first, second} - {job}
+    lacks.gets(other)
+    lacks.turns_down(other, "unknown-program")
+    desk = world.client()
+    desk.claims(other)
+    desk.gets_receipt(other)
+    desk.gets_result(other)
+
+
+def test_one_that_was_sick_gets_it_again_once_if_all_others_stay_busy(world: World) -> None:
+    desk, sick = world.client(), world.worker("sick", credit=1)
+    (job,) = desk.submits(1)
+    sick.gets(job)
+    busy = world.worker("busy")
+    sick.turns_down(job)
+    sick.credit(1)
+    world.wait(RESTING_PATIENCE_S - 1.0)
+    sick.gets_nothing()
+    world.wait(2.0)
+    sick.gets(job)
+    sick.turns_down(job)
+    sick.credit(1)
+    world.wait(20 * RESTING_PATIENCE_S)
+    sick.gets_nothing()
+    assert [attempt.outcome for attempt in world.leader.jobs[job].history] == ["disk"]
+    busy.credit(1)
+    busy.gets(job)
+    busy.acks(job)
+    desk.gets_result(job)
+
+
+def test_jobs_that_the_same_workers_have_tried_are_alike_whoever_was_the_first(world: World) -> None:
+    desk, left, right = world.client(), world.worker("left", credit=1), world.worker("right", credit=1)
+    world.worker("busy")
+    first, second = desk.submits(2)
+    left.gets(first)
+    right.gets(second)
+    left.turns_down(first, "unknown-program")
+    right.turns_down(second, "unknown-program")
+    left.credit(1)
+    left.gets(second)
+    right.credit(1)
+    right.gets(first)
+    left.turns_down(second, "unknown-program")
+    right.turns_down(first, "unknown-program")
+    assert world.leader.course.tried[first] == world.leader.course.tried[second]
+
+
+@pytest.mark.parametrize("count", [3, 3 * LOOK_AHEAD_MAX])
+def test_those_that_no_longer_shun_a_worker_stand_as_they_stood(world: World, count: int) -> None:
+    desk, other, sick = world.client(cap=1_000), world.client("other"), world.worker("sick", credit=count + 1)
+    jobs = desk.submits(count)
+    (its,) = other.submits(1)
+    assert sorted(sick.gets_some()) == sorted([*jobs, its])
+    busy = world.worker("busy")
+    for job in reversed([*jobs, its]):
+        sick.turns_down(job)
+    sick.credit(1)
+    (plain,) = desk.submits(1)
+    sick.gets(plain)
+    busy.leaves()
+    sick.credit(count + 1)
+    got = sick.gets_some()
+    assert its in got
+    assert [job for job in got if job != its] == jobs
 
 
 def test_a_late_word_of_a_worker_that_lost_the_job_changes_nothing(world: World) -> None:

@@ -11,7 +11,8 @@ the grid promises:
     subjects take turns: see `turns`
     between the reading of a submit and its receipt a leader commits a bounded number of another connection's jobs
     a sick machine is given nothing more once it knows; what it could not start is no attempt, once per worker, and a
-    program that a worker has which is there is not unknown
+    program that a worker has is not unknown while that worker is there, has just left, or may come back to a leader
+    that was started anew
 
 Broken is raised at once, so that the story ends where it went wrong.
 """
@@ -28,12 +29,14 @@ from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
 from wakugumi.core import events as ev
+from wakugumi.core.broadcast import owner_of
 from wakugumi.core.events import LeaderKeep
 from wakugumi.core.job import DONE, ConnId, JobId, WorkerId
 from wakugumi.core.queues import Job
 from wakugumi.core.roster import members_of
+from wakugumi.core.subject import matches
 from wakugumi.errors import CODES
-from wakugumi.limits import SILENCE_MAX_S
+from wakugumi.limits import RECOVERY_GRACE_S, RESTING_PATIENCE_S, SILENCE_MAX_S
 
 if TYPE_CHECKING:
     from tests.sim.client import Client
@@ -293,8 +296,8 @@ class Checker:
             free.add(record.worker)
 
     def decided(self, leader: Leader, records: Sequence[LeaderKeep]) -> None:
-        """What a step wants kept, when it was decided: nobody who is there has the program that is said to be
-        unknown."""
+        """What a step wants kept, when it was decided: nobody who is there or may come back has the program that is
+        said to be unknown."""
         for record in records:
             if not isinstance(record, ev.KeepResult) or record.outcome != "unknown-program":
                 continue
@@ -304,8 +307,28 @@ class Checker:
             for known in members_of(leader.machine.roster.pools_for(job.subject)):
                 has = self._world.health.has(self._world.worker_called(known.label).number, job.program)
                 fits = job.wants is None or job.wants.slots in (1, *range(known.slots + 1))
-                if has and fits and not known.leaving and known.joined_at < now:
+                if has and fits and known.joined_at < now:
                     self.broken(record.job, f"its program is unknown, and {known.label} has it")
+            if owner_of(job.subject) is None:
+                self._nobody_comes_back_with(leader, job)
+
+    def _nobody_comes_back_with(self, leader: Leader, job: Job) -> None:
+        """The job's program is said to be unknown."""
+        now, slots = self._world.clock.now, 1 if job.wants is None else job.wants.slots
+        left_at = {it.label: it.spent_at for it in leader.machine.roster.gone.values()}
+        started_at = leader.machine.started_at
+        # It was open when the leader was started anew.
+        is_old = job.submitted_at < started_at and now < started_at + RECOVERY_GRACE_S
+        for worker in self._world.workers:
+            settings = worker.settings
+            serves = worker.leader is leader and any(matches(it, job.subject) for it in settings.patterns)
+            fits = slots == 1 or (not settings.old and settings.slots >= slots)
+            if not (serves and fits and self._world.health.has(worker.number, job.program)):
+                continue
+            if worker.name in left_at and now < left_at[worker.name] + RESTING_PATIENCE_S:
+                self.broken(job.id, f"its program is unknown, and {worker.name}, which has just left, has it")
+            if is_old:
+                self.broken(job.id, f"its program is unknown, and {worker.name}, which may still come back, has it")
 
     def turned_down_by_sick(self, worker: Worker, job: JobId) -> None:
         """It was assigned to a worker whose machine cannot start it. The first ones nobody could foresee."""

@@ -540,9 +540,16 @@ MUTANTS: Final = (
     Mutant(
         "unknown-although-another-has-it",
         "not_started",
-        "        if lacks and not self._able(job, tried):\n",
-        "        if lacks and not [it for it in self._able(job, tried) if it.usable_credit]:\n",
+        "        if lacks and not self._able(job, tried) and",
+        "        if lacks and not [it for it in self._able(job, tried) if it.usable_credit] and",
         "a program is said to be unknown while the worker that has it is busy",
+    ),
+    Mutant(
+        "unknown-although-one-comes-back",
+        "not_started",
+        " and self._expected_until(job, tried, now) <= now:\n",
+        ":\n",
+        "a program is said to be unknown while the worker that has it connects anew",
     ),
     Mutant(
         "void-credit-is-used",

@@ -25,7 +25,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from wakugumi.core.homes import Homes
-from wakugumi.core.job import QUEUED, WorkerId
+from wakugumi.core.job import QUEUED, JobId, WorkerId
 from wakugumi.core.nearness import Holders, nearest, nobody
 from wakugumi.core.roster import Roster, Worker, can_run, has_room, members_of, rank_of
 from wakugumi.core.subject import Subject
@@ -143,6 +143,21 @@ def remove(turn: Turn, job: Job) -> None:
     """It is not in this turn any more."""
     _queue_of(turn, job).remove(job)
     _uncount(turn, job)
+
+
+def pull(turn: Turn, jobs: dict[JobId, Job]) -> list[Job]:
+    """Remove these, which all ask for the same. Returns them in the order in which they stood. One pass, as far as the
+    last of them."""
+    queue = _queue_of(turn, next(iter(jobs.values())))
+    pulled: list[Job] = []
+    passed: list[Job] = []
+    while len(pulled) < len(jobs):
+        job = queue.popleft()
+        (pulled if jobs.get(job.id) is job else passed).append(job)
+    queue.extendleft(reversed(passed))
+    for job in pulled:
+        _uncount(turn, job)
+    return pulled
 
 
 def size(turn: Turn) -> int:

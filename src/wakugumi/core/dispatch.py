@@ -568,6 +568,7 @@ class Dispatch:
             # "cancelled" is the echo of a cancel, under an id that was opened again since: nothing is wrong with it.
             # And who says that a worker is lost stands for that worker (SPEC L4).
             at_once = event.reason in {"cancelled", "worker-lost"}
+            self.not_started.attempt_fails(worker, job, event.reason, now)
             self.course.attempt_lost(job, event.reason, now, at_once=at_once, output=event.output)
 
     # Cancel, drain, and whatever else is asked.

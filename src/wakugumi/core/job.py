@@ -88,6 +88,8 @@ class Tried(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """By a fault of their machines."""
     lack: tuple[WorkerId, ...] = ()
     """They do not have its program."""
+    again: tuple[WorkerId, ...] = ()
+    """Those of the sick that were given it once more, and failed by a fault of their machines again."""
 
 
 _NAMESPACE: Final = UUID("6b0d7f1e-5c0b-5d0e-9a53-77616b750000")

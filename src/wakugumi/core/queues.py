@@ -338,6 +338,23 @@ class Lanes:
             self._drop(turn)
         self._uncount(lane)
 
+    def ask_anew(self, jobs: list[Job], wants: Wants | None) -> None:
+        """These queued jobs of one subject, which asked for the same, ask for this from now on. They go to the head of
+        their clients' turns, in the order in which they stood."""
+        turns: dict[Turn, dict[JobId, Job]] = {}
+        for job in jobs:
+            turn = self._lanes[job.subject].by_client[job.client.id]
+            turns.setdefault(turn, {})[job.id] = job
+            self.choice.forget(turn, job)
+        for turn, theirs in turns.items():
+            lane, pulled = turn.lane, choice.pull(turn, theirs)
+            lane.simple -= sum(map(is_simple, pulled))
+            lane.queued -= len(pulled)
+            self.queued -= len(pulled)
+            for job in reversed(pulled):
+                job.wants = wants
+                self.push(job, first=True)
+
     def assign(self) -> list[Job]:
         """Hand out whatever can be handed out now. Each of these jobs is RUNNING and has its worker, whose credit is
         taken, and its place under its client's cap."""

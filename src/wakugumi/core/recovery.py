@@ -23,7 +23,7 @@ from wakugumi.core.dead import is_dead
 from wakugumi.core.delivery import bytes_of
 from wakugumi.core.events import LeaderKeep
 from wakugumi.core.job import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Tried, Verdict, WorkerId
-from wakugumi.core.not_started import tried_too, without_shuns
+from wakugumi.core.not_started import tried_again, tried_too, without_shuns
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import CRC_BITS, Client, Job, digest_of
 from wakugumi.core.subject import Pattern, Subject
@@ -89,7 +89,7 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
     if last:
         leader.leaves.turn()
     leader.course.tried.update(fold.tried)
-    leader.not_started.recovered()
+    leader.not_started.recovered(now)
     leader.jobs.put_in_order()
     for job in list(leader.jobs.values()):
         if job.state is DONE:
@@ -200,6 +200,9 @@ class _Fold:
                 self.running[job.id] = Attempt(job.attempts, worker, self._one(label), at, at, "ok")
             case ev.KeepOutcome(_, outcome, output):
                 self._leaves.add(len(output))
+                running, tried = self.running.get(job.id), self.tried.get(job.id)
+                if running is not None and tried is not None:
+                    self.tried[job.id] = tried_again(tried, running.worker_id, outcome)
                 self._end_attempt(job, outcome, output, at)
             case ev.KeepResult(_, ok, outcome, result, blobs):
                 self._end_attempt(job, outcome, "", at)

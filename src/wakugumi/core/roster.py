@@ -14,6 +14,7 @@ rule, of which there is always one, has its own fields, and the others share a l
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final
@@ -24,7 +25,7 @@ from wakugumi.core.line import Line
 from wakugumi.core.policy import NUMBER_MASK, TURN_STRIDE, Ranking, most_credit, round_robin, score
 from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
 from wakugumi.core.wants import Wants
-from wakugumi.limits import CREDIT_MAX, GIVEN_BYTES_MAX
+from wakugumi.limits import CREDIT_MAX, GIVEN_BYTES_MAX, GONE_WORKERS_MAX, RESTING_PATIENCE_S
 
 if TYPE_CHECKING:
     from wakugumi.core.queues import Lane, Turn
@@ -226,6 +227,9 @@ class Roster:
         self.by_conn: dict[ConnId, Worker] = {}
         self.now = 0.0
         """When this step happens."""
+        self.gone: OrderedDict[WorkerId, Worker] = OrderedDict()
+        """Workers that left less than RESTING_PATIENCE_S ago and are not back, the last one last: `spent_at` says
+        when."""
         self.era = 0
         """Grows whenever other workers serve than before."""
 
@@ -254,6 +258,7 @@ class Roster:
         if worker.turn < self._turns:
             worker.turn = self._turns
         self.by_conn[conn] = worker
+        self.gone.pop(worker.id, None)
         self.era += 1
         born = []
         tree = self._tree_of(worker)
@@ -278,6 +283,7 @@ class Roster:
         worker.credit = 0
         worker.rank = -1
         worker.spent_at = self.now
+        self._remember_gone(worker)
         self.era += 1
         self._changed.pop(worker, None)
         self.to_write.pop(worker, None)
@@ -314,6 +320,12 @@ class Roster:
         """All who would take a job of this subject if they had a slot for it, in the order in which they came."""
         members = {worker.number: worker for pool in self.pools_for(subject) for worker in pool.members.values()}
         return [worker for _, worker in sorted(members.items()) if worker.serves and can_run(worker, wants or _NOTHING)]
+
+    def _remember_gone(self, worker: Worker) -> None:
+        gone = self.gone
+        gone[worker.id] = worker
+        while len(gone) > GONE_WORKERS_MAX or next(iter(gone.values())).spent_at + RESTING_PATIENCE_S <= self.now:
+            gone.popitem(last=False)
 
     def _tree_of(self, worker: Worker) -> PatternTree[Pool]:
         return self._simple_tree if worker.simple_only else self._tree
@@ -503,6 +515,8 @@ class Roster:
         return None
 
     def check(self) -> None:
+        assert all(worker.conn is None for worker in self.gone.values())
+        assert len(self.gone) <= GONE_WORKERS_MAX
         for conn, worker in self.by_conn.items():
             assert worker.conn == conn
             assert self.by_id[worker.id] is worker
