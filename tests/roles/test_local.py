@@ -263,7 +263,7 @@ def test_a_suspended_parent_is_not_taken_for_dead(tmp_path: Path) -> None:
             await grid.close()
             return data
 
-        assert json.loads(asyncio.run(hello())[45:])["Wants"] == ["receipts", "blobs"]
+        assert json.loads(asyncio.run(hello())[45:])["Wants"] == ["receipts", "blobs", "digests"]
 
 
 def test_large_jobs_flow_both_ways_at_once(programs: Path) -> None:

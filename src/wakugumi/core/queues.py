@@ -648,6 +648,7 @@ class Lanes:
 
     def _hand_out_picked(self, turn: Turn, job: Job, worker: Worker) -> Job:
         lane = turn.lane
+        was_kept = worker.kept_for is turn
         self.choice.forget(turn, job)
         choice.remove(turn, job)
         job.state = RUNNING
@@ -658,6 +659,8 @@ class Lanes:
         if self._roster.by_turns:
             self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
         self._roster.assign(worker, job.id, slots_of(job), job.size)
+        if was_kept:
+            self._hear_of(worker)
         if choice.size(turn) == turn.gone:
             self._drop(turn)
         elif len(lane.ring) > 1:
@@ -732,6 +735,13 @@ class Lanes:
         self._news = [(pool.parked.first(), at, pool) for at, pool in enumerate(self._pools_with_news)]
         heapify(self._news)
         self._pools_with_news.clear()
+
+    def _hear_of(self, worker: Worker) -> None:
+        """It was kept for a large job, which it now has: lanes that waited before may use the rest of its credit."""
+        pools = [*(pool for _, _, pool in self._news), *(pool for pool in worker.pools if pool.parked.at)]
+        self._pools_with_news = dict.fromkeys(pools)
+        self._able.append(worker)
+        self._hear_news()
 
     def _is_credit_left(self) -> bool:
         able = self._able
