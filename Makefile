@@ -40,7 +40,7 @@ test-user: setup ## the tests that depend on the user, as an ordinary one: root 
 test-pythons: ## all tests, or ONLY="tests/wire …", on Python 3.12 and 3.13 (PYTHONS="…"), as far as they are here
 	PYTHONS="$(PYTHONS)" ONLY="$(ONLY)" .ci/pythons
 
-check: setup ## format, lint, types, tests; CI runs this, test-user and some of test-pythons
+check: setup ## format, lint, types, tests; CI runs test-user, some of test-pythons and this
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
