@@ -49,6 +49,18 @@ def test_where_it_is_as_high_as_may_be_nothing_changes(tmp_path: Path) -> None:
     assert err == "open files: at most 2000 (2000 before), so at most 1500 connections\n"
 
 
+def test_where_nobody_can_limit_another_process_programs_start_all_the_same(tmp_path: Path) -> None:
+    script = """
+import os, resource
+del resource.prlimit
+from wakugumi.adapters import linux
+linux.raise_open_files()
+pid = linux.Spawner(dict(os.environb)).start([b"/bin/sh", b"-c", b"ulimit -Sn"], b"/", 1, 2, "job")
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    assert said(1_000, 2_000, tmp_path, script)[0] == ["2000"]
+
+
 LIMITED = """
 import asyncio, os
 from pathlib import Path

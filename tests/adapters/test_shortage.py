@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from weakref import ref
 
 import pytest
+import uvloop
 
 from wakugumi.adapters import shortage
 from wakugumi.adapters.net import accept, bound_port
@@ -91,3 +94,34 @@ async def test_other_exceptions_of_the_loop_are_told_as_before(caplog: pytest.Lo
     assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == ["something else"]
     server.close()
     await server.wait_closed()
+
+
+async def test_after_the_last_server_the_loop_has_the_handler_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shortage, "LOOK_S", 0.001)
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    for _ in range(2):
+        server = await accept("127.0.0.1", 0, asyncio.Protocol)
+        assert loop.get_exception_handler() != before
+        server.close()
+        await server.wait_closed()
+        async with asyncio.timeout(DEADLINE_S):
+            while loop.get_exception_handler() != before:  # noqa: ASYNC110 - a handler rings no bell
+                await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_that_ends_soon_after_its_servers_is_freed(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def serve() -> ref[asyncio.AbstractEventLoop]:
+        server = await accept("127.0.0.1", 0, asyncio.Protocol)
+        server.close()
+        await server.wait_closed()
+        return ref(asyncio.get_running_loop())
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        loop = runner.run(serve())
+    del runner
+    gc.collect()
+    assert loop() is None

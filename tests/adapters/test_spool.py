@@ -175,6 +175,18 @@ async def test_a_body_stops_coming_when_the_disk_has_hardly_any_room_left(tmp_pa
     spools.close()
 
 
+async def test_an_answer_may_use_the_room_that_is_kept_for_answers(tmp_path: Path) -> None:
+    spools = Spools(tmp_path / "spool", memory_max=1000, free_bytes=lambda: module.DISK_FREE_MIN_BYTES - 1)
+    source, spool = Source(), spools.new(is_answer=True)
+    coming = aiter(source)
+    source.say(bytes(2_000), bytes(3_000_000), None)
+    assert not await spool.begin(coming)
+    await spool.fill(coming)
+    assert (await spool.keep(JOB)).size == 3_002_000
+    spool.close()
+    spools.close()
+
+
 async def test_a_machine_without_a_thread_to_spare_is_a_refusal(
     spools: Spools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.roles.fake_group import FORM, Caller, a_gateway, call, form, groups_of, submit, until, until_state
+from tests.roles.fake_group import FORM, Caller, a_gateway, a_result, call, form, groups_of, submit, until, until_state
 
 from wakugumi.adapters.visit import Refusal
 from wakugumi.errors import Refused
+from wakugumi.limits import SPOOL_MEMORY_BYTES
 from wakugumi.roles import gateway_keeper
 from wakugumi.roles.gateway_quota import BodyQuota, Receiving
 
@@ -48,8 +50,10 @@ def test_a_gateway_never_takes_more_than_it_may_and_in_the_end_all_is_given_back
         elif what in {"accept", "leave"} and coming:
             one, stack = coming.pop(number % len(coming))
             if what == "accept":
-                quota.accepted(one.size)
-                waiting.append(one.size)
+                size, used = one.size, quota.used
+                one.accepted(size)
+                assert quota.used == used, "it counts once"
+                waiting.append(size)
             stack.close()
         elif what == "end" and waiting:
             waiting.pop(number % len(waiting))
@@ -108,6 +112,44 @@ async def test_a_body_without_a_length_is_counted_as_it_comes(tmp_path: Path, qu
         assert (heard.status, heard.code) == (503, "full")
         await until(lambda: gate.server.gateway.quota.used == 0)
         assert (await call(gate.port, "GET", "/status/monday")).status == 404
+
+
+@pytest.mark.anyio
+async def test_a_body_counts_once_while_its_row_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group], queue_bytes=1_000_000) as gate:
+        group.behave = group.hold
+        flushes, go_on = asyncio.Event(), asyncio.Event()
+        store = gate.server.gateway.store
+        flush = store.flush
+
+        async def slow_flush() -> None:
+            flushes.set()
+            await go_on.wait()
+            await flush()
+
+        async with asyncio.timeout(20.0), asyncio.TaskGroup() as tasks:
+            with monkeypatch.context() as patch:
+                patch.setattr(store, "flush", slow_flush)
+                first = tasks.create_task(submit(gate.port, "monday", bytes(600_000), query="?async=1"))
+                await flushes.wait()
+            second = await submit(gate.port, "tuesday", bytes(300_000), query="?async=1")
+            go_on.set()
+        assert (first.result().status, second.status) == (202, 202)
+        group.open.set()
+        await until_state(gate.port, "tuesday", "done")
+
+
+@pytest.mark.anyio
+async def test_a_large_answer_of_an_accepted_job_is_kept_with_hardly_any_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        answer = bytes(2 * SPOOL_MEMORY_BYTES)
+        group.say(a_result("monday", answer))
+        monkeypatch.setattr(gate.server.gateway.spools, "_free_bytes", lambda: 1_000_000)
+        assert (await submit(gate.port, "monday", query="?async=1")).status == 202
+        await until_state(gate.port, "monday", "done")
+        assert (await call(gate.port, "GET", "/result/monday")).body == answer
 
 
 @pytest.mark.anyio

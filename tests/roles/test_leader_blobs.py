@@ -249,6 +249,18 @@ async def test_http_connections_count_and_frames_beyond_the_maximum_are_closed(
         await leader.serves()
 
 
+async def test_frames_count_and_http_connections_beyond_the_maximum_are_closed(tmp_path: Path) -> None:
+    async with leading(LeaderBlobs(FolderPlace(tmp_path), url="")) as leader:
+        leader.leader.connections_max = 2
+        async with OldClient(leader.port) as client, HttpPeer(leader.port) as one:
+            await client.hello("desk-1")
+            assert (await one.ask("HEAD", f"/blobs/{A.sha256}")).status == 404
+            async with HttpPeer(leader.port) as two:
+                assert await two.is_cut_off()
+            assert (await one.ask("HEAD", f"/blobs/{A.sha256}")).status == 404
+        await leader.until(lambda _: leader.leader.connections == 0)
+
+
 async def test_who_says_nothing_is_cut_off_whatever_it_would_have_spoken(tmp_path: Path) -> None:
     leader = Leader(blobs=LeaderBlobs(FolderPlace(tmp_path), url=""), hello_deadline_s=0.05)
     port = await leader.listen("127.0.0.1", 0)

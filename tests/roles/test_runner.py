@@ -808,6 +808,15 @@ async def test_without_room_a_job_is_not_begun_and_a_probe_says_why_until_there_
 
 
 @pytest.mark.spec("W9")
+async def test_a_probe_removes_what_a_killed_worker_left_of_an_earlier_probe(world: World) -> None:
+    left = world.jobs / ".probe"
+    left.mkdir()
+    (left / "file").write_bytes(b"half")
+    assert await probed(world) == ""
+    assert not left.exists()
+
+
+@pytest.mark.spec("W9")
 async def test_without_descriptors_a_job_is_not_begun_and_a_probe_says_why_until_there_are_some(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

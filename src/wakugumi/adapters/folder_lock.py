@@ -30,12 +30,16 @@ class Held(Exception):
 class FolderLock:
     """A folder that is ours, until `release`."""
 
-    def __init__(self, folder: str, name: str, *, patient: bool = False) -> None:
+    def __init__(self, folder: str, name: str, *, patient: bool = False, own: bool = False) -> None:
         """Takes it, and writes our process id to the file of this name. Raises Held, and OSError for a folder that
-        cannot be used. With `patient` it is tried twice, with a pause: somebody may just be looking (`holder`)."""
+        cannot be used. With `patient` it is tried twice, with a pause: somebody may just be looking (`holder`). With
+        `own`, a link and a folder of another user raise OSError."""
         self._files: list[int] = []
         try:
-            self._files.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            links = os.O_NOFOLLOW if own else 0
+            self._files.append(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | links))
+            if own and os.fstat(self._files[0]).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "the folder is another user's", folder)
             file = os.open(f"{folder}/{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             self._files.append(file)
             if not _took(self._files, fcntl.LOCK_EX):

@@ -407,7 +407,10 @@ def _limiter() -> Callable[[int], None] | None:
     limits = _open_files_of_programs
     if limits is None:
         return None
-    from resource import RLIMIT_NOFILE, prlimit
+    try:
+        from resource import RLIMIT_NOFILE, prlimit
+    except ImportError:  # Only Linux has prlimit.
+        return None
 
     def limit(pid: int) -> None:
         with contextlib.suppress(OSError):  # It became another user's, or has ended.

@@ -17,13 +17,16 @@ FILE_BYTES: Final = 64 * KIB
 FILES: Final = 16
 """What a job and its result take of each, and some more: a machine that has just so much is soon sick again."""
 _NAME: Final = ".probe"
+"""Always the same: what a worker left that was killed during a probe is removed by the next probe."""
 
 
 def check_machine(folder: str, free_min_bytes: int) -> None:
     """Raises Refused, as a job would be. It takes as long as the disk takes to sync a file."""
-    path = f"{folder}/{_NAME}-{os.urandom(8).hex()}"
+    path = f"{folder}/{_NAME}"
     try:
         check_room(folder, free_min_bytes)
+        if os.path.lexists(path):
+            remove_tree(path)
         os.makedirs(path, 0o700)
         try:
             write_new(f"{path}/file", os.urandom(FILE_BYTES), 0o600)

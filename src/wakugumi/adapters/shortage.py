@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from wakugumi.adapters.linux import open_files_max
 
@@ -22,15 +22,18 @@ LOOK_S: Final = 1.0
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _ASYNCIO_SAYS: Final = "socket.accept() out of system resource"
 
-_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch] = WeakKeyDictionary()
+_watches: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[Watch]] = WeakKeyDictionary()
+"""Its loop holds a watch, as its exception handler. A reference from here would keep both for ever."""
 
 
 def watch_descriptors(server: asyncio.Server) -> None:
     """While it serves, the log tells when new connections are turned away for want of a file descriptor."""
     loop = asyncio.get_running_loop()
-    watch = _watches.get(loop)
+    known = _watches.get(loop)
+    watch = None if known is None else known()
     if watch is None:
-        watch = _watches[loop] = Watch(loop)
+        watch = Watch(loop)
+        _watches[loop] = ref(watch)
     watch.add(server)
 
 
@@ -52,7 +55,10 @@ class Watch:
 
     def _look(self) -> None:
         self._servers = [server for server in self._servers if server.is_serving()]
-        self._timer = self._loop.call_later(LOOK_S, self._look) if self._servers else None
+        if not self._servers:
+            self._end()
+            return
+        self._timer = self._loop.call_later(LOOK_S, self._look)
         try:
             os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
@@ -62,6 +68,13 @@ class Watch:
             if self._short_since is not None:
                 log.warning("new connections are accepted again, after %.0f s", time.monotonic() - self._short_since)
                 self._short_since = None
+
+    def _end(self) -> None:
+        """The last server is closed: the loop is as it was before."""
+        self._timer = None
+        if self._loop.get_exception_handler() == self._on_exception:
+            self._loop.set_exception_handler(self._handler)
+        del _watches[self._loop]
 
     def _is_short(self, error: OSError) -> None:
         if self._short_since is not None:

@@ -57,8 +57,9 @@ class Spools:
         self._free_bytes = free_bytes or partial(free_on_disk, folder)
         self._pool = ThreadPoolExecutor(_THREADS, "spool")
 
-    def new(self, bytes_max: int = GATEWAY_BODY_BYTES_MAX) -> Spool:
-        return Spool(self, bytes_max)
+    def new(self, bytes_max: int = GATEWAY_BODY_BYTES_MAX, *, is_answer: bool = False) -> Spool:
+        """An answer may use the room that is kept free for answers; a body may not."""
+        return Spool(self, bytes_max, is_answer=is_answer)
 
     def read(self, content: Content) -> bytes | AsyncIterator[bytes]:
         """What a row names. The pieces raise Lost if the file is gone."""
@@ -115,9 +116,10 @@ class Spools:
 class Spool:
     """One body or answer."""
 
-    def __init__(self, spools: Spools, bytes_max: int) -> None:
+    def __init__(self, spools: Spools, bytes_max: int, *, is_answer: bool) -> None:
         self._spools = spools
         self._bytes_max = bytes_max
+        self._is_answer = is_answer
         self._memory: bytearray | None = bytearray()
         self._file = -1
         self._temporary = ""
@@ -241,7 +243,7 @@ class Spool:
         """From the memory to the disk. In a thread."""
         folder = self._spools.folder
         assert self._memory is not None
-        self._spools.check_room()
+        self._check_room()
         try:
             self._file = os.open(folder, os.O_RDWR | _NAMELESS | os.O_CLOEXEC, 0o600)
         except OSError:
@@ -256,8 +258,12 @@ class Spool:
             self._tell()
 
     def _append(self, data: bytearray) -> None:
-        self._spools.check_room()
+        self._check_room()
         _write_all(self._file, data)
+
+    def _check_room(self) -> None:
+        if not self._is_answer:
+            self._spools.check_room()
 
     async def _read(self, at: int) -> bytes:
         if self._memory is not None:

@@ -21,9 +21,10 @@ NAME: Final = re.compile(r"waku-[0-9a-f]{16}")
 
 
 def end_abandoned(folder: str) -> None:
-    """End what a dead grid left running, and remove its temporary folder. Nothing happens if it lives."""
+    """End what a dead grid left running, and remove its temporary folder. Nothing happens if it lives, or if
+    the folder is a link or another user's."""
     with suppress(Held, OSError):
-        lock = FolderLock(folder, LOCK)
+        lock = FolderLock(folder, LOCK, own=True)
         try:
             if (owner := owner_of(folder)) is not None:
                 end_marked(Mark(owner))

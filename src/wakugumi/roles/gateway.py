@@ -39,7 +39,7 @@ from wakugumi.limits import (
 from wakugumi.roles.gateway_form import job_s_of
 from wakugumi.roles.gateway_forward import Forwarder, NoBody, NoGroup, Parcel, Problem
 from wakugumi.roles.gateway_groups import GroupAnswer, GroupCalls
-from wakugumi.roles.gateway_quota import BodyQuota
+from wakugumi.roles.gateway_quota import BodyQuota, Receiving
 
 log = logging.getLogger("wakugumi.gateway")
 
@@ -195,8 +195,9 @@ class Gateway:
             return row.job not in self.flights and row.job not in self._entering
         return not await self.store.is_held(row.owner)
 
-    async def accept(self, new: Row) -> Row:
-        """The row of an asynchronous job, for good. Its body is dropped if it is not needed. Raises Refused."""
+    async def accept(self, new: Row, receiving: Receiving) -> Row:
+        """The row of an asynchronous job, for good. `receiving` is what its body has of the quota. The body is
+        dropped if it is not needed. Raises Refused."""
         while True:
             row, is_new = await self.store.add(new)
             if not is_new:
@@ -218,7 +219,7 @@ class Gateway:
                 kept = await self.store.replace(row, for_good)
             if kept is not None:
                 if kept.body is not None and kept.body is new.body:
-                    self.quota.accepted(kept.body.size)
+                    receiving.accepted(kept.body.size)
                 try:
                     await self.store.flush()
                 finally:  # Whether its client hears of it or not, the row is there, and is ours.
@@ -271,7 +272,7 @@ class Gateway:
                         whole = await self.store.get(flight.row.job)
                         self._ended_elsewhere(row if whole is None else whole)
                 except Refused as error:
-                    log.debug("it is not seen what ended elsewhere: %s", error)
+                    log.debug("cannot check which jobs ended at another gateway: %s", error)
                 await asyncio.sleep(0)
 
     def _ended_elsewhere(self, row: Row) -> None:
@@ -430,7 +431,7 @@ class Gateway:
         """Read an answer. A large one is passed on while it comes. Raises Lost."""
         head = {name: value for name in ANSWER_HEADERS if (value := answer.header(name)) is not None}
         head["Waku-Group"] = group
-        spool = self.spools.new(RESULT_BYTES_MAX)
+        spool = self.spools.new(RESULT_BYTES_MAX, is_answer=True)
         answered = Answered(200, head, answer.size, spool)
         try:
             pieces = answer.pieces()

@@ -138,7 +138,7 @@ class GatewayPages:
                     raise Refusal(503, "full", f"{GATEWAY_QUEUE_MAX} jobs wait here", _RETRY_AFTER)
                 body = await spool.keep(job)
                 try:
-                    return _accepted(await self._gateway.accept(msgspec.structs.replace(new, body=body)))
+                    return _accepted(await self._gateway.accept(msgspec.structs.replace(new, body=body), receiving))
                 except BaseException:
                     await self._take_back(job, body)
                     raise

@@ -38,9 +38,6 @@ class BodyQuota:
     def counted(self, open_bytes: int, begun: int) -> None:
         self._counted, self._accepted_before = open_bytes, begun
 
-    def accepted(self, size: int) -> None:
-        self._accepted += size
-
     @contextmanager
     def receiving(self) -> Iterator[Receiving]:
         """While one body comes in."""
@@ -49,6 +46,11 @@ class BodyQuota:
             yield one
         finally:
             self._coming -= one.size
+
+    def accepted(self, size: int, coming: int) -> None:
+        """A body of this size is in the store; while it came in it had `coming` bytes."""
+        self._accepted += size
+        self._coming -= coming
 
     def take(self, size: int) -> None:
         """So much more comes in. Raises Refusal."""
@@ -74,6 +76,11 @@ class Receiving:
         """Raises Refusal."""
         self._quota.take(size)
         self.size += size
+
+    def accepted(self, size: int) -> None:
+        """It is in the store, with this size: from now on it counts there, and no longer as coming in."""
+        self._quota.accepted(size, self.size)
+        self.size = 0
 
     async def pieces(self, pieces: AsyncIterator[bytes], size: int | None) -> AsyncIterator[bytes]:
         """The same pieces, as long as there is room. With its size known, that is seen before any of them."""
