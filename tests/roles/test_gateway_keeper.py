@@ -160,7 +160,7 @@ async def test_an_open_job_that_nobody_sees_to_is_queued_again(
         assert keeper.stranded == 60
         assert [gateway.queue.popleft() for _ in range(61)] == [queued.job, *sorted(row.job for row in lost)]
         assert await store.get(waited_for.job) is None, "its client has left, or asks anew"
-        assert len([line for line in caplog.messages if "nobody saw to job monday" in line]) == 60
+        assert len([line for line in caplog.messages if "job monday was not being forwarded" in line]) == 60
 
 
 async def test_a_job_that_somebody_sees_to_again_is_not_stranded(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_next_worker_on_the_folder_ends_what_was_left_before_the_job_starts_
         assert not any(map(has_ended, pids)), "nobody was left to end them"
         second = start(*words)
         nothing_lived_on(place, pids)
-        assert "that an earlier life of this worker had left running" in second.until(lambda text: "earlier" in text)
+        assert "processes from before this worker was restarted" in second.until(lambda text: "restarted" in text)
         assert stranger.poll() is None, "whoever merely works in the folder is none of ours"
     finally:
         stranger.kill()

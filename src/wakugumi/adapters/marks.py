@@ -68,10 +68,10 @@ def end_marked(mark: Mark, within_s: float = _END_WITHIN_S) -> int:
         for process in found.values():
             process.close()
         if left:
-            log.error("processes of an earlier life of this worker cannot be ended: %s", left)
+            log.error("processes from before this worker was restarted cannot be ended: %s", left)
             break
     if ended:
-        log.warning("ended %d processes that an earlier life of this worker had left running", ended)
+        log.warning("ended %d processes from before this worker was restarted", ended)
     return ended
 
 

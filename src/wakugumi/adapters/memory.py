@@ -36,7 +36,7 @@ def memory_room(root: Path = Path("/")) -> Room | None:
         if space < ADDRESS_SPACE_MIN_BYTES:
             raise ConfigError(
                 f"the address space is limited to {space // MIB} MiB (ulimit -v), and a leader needs "
-                f"{ADDRESS_SPACE_MIN_BYTES // MIB} MiB: it would end in the midst of its work",
+                f"{ADDRESS_SPACE_MIN_BYTES // MIB} MiB: it would end while it works",
                 "raise that limit, or limit its memory by a cgroup instead (MemoryMax= of a service)",
             )
         rooms.append(Room(space - ADDRESS_SPACE_MIN_BYTES, space, "the limit of its address space (ulimit -v)"))

@@ -137,7 +137,7 @@ class Keeper:
             try:
                 took_s = await self.find_stranded(clock())
             except Refused as error:
-                log.warning("jobs that nobody sees to are not looked for: %s", error)
+                log.warning("cannot check for jobs that are not being forwarded: %s", error)
             await asyncio.sleep(max(self._stranded_s / 2, took_s / _WATCHED_SHARE))
 
     async def find_stranded(self, now: float) -> float:
@@ -172,7 +172,7 @@ class Keeper:
         if not row.is_async:  # Its client has left, or asks anew.
             await self._store.remove(row)
             return
-        log.error("nobody saw to job %s for %g s: it is forwarded anew", row.name, self._stranded_s)
+        log.error("job %s was not being forwarded for %g s: it is forwarded anew", row.name, self._stranded_s)
         self.stranded += 1
         self._gateway.queue.append(job)
 

@@ -352,7 +352,7 @@ class Peer:
             logging.WARNING if why else logging.INFO,
             "worker %s %s",
             self._name,
-            f"rests: {why}" if why else "is in order again",
+            f"takes no jobs: {why}" if why else "is in order again",
         )
         self._post(ev.Rested(self.conn, why))
 
