@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -430,8 +432,12 @@ async def test_an_answer_that_the_disk_does_not_take_is_told_and_asked_for_again
 ) -> None:
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
         group.say(a_result("monday", bytes(1_000_000)))
+
+        def full(_file: int, _data: bytearray) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
         with monkeypatch.context() as patch:
-            patch.setattr("wakugumi.adapters.spool.DISK_FREE_MIN_BYTES", 1 << 60)
+            patch.setattr("wakugumi.adapters.spool._write_all", full)
             heard = await submit(gate.port, "monday")
             assert (heard.status, heard.code) == (503, "disk-full")
             assert int(heard.head["retry-after"]) >= 1

@@ -361,9 +361,10 @@ async def _stream_and_drop(request: web.BaseRequest, reply: Reply, body: Stream)
 
 
 async def _sent(request: web.BaseRequest, response: web.StreamResponse, on_sent: Callable[[], None]) -> None:
-    """Write its end, and tell that all of it is written. Raises ConnectionError."""
+    """Write its end, and tell that all of it is written. A connection that was closed before raises ConnectionError; a
+    connection that is closed by now may be that of a reader which has all of it."""
     await response.write_eof()
-    if request.method != "HEAD" and request.transport is not None and not request.transport.is_closing():
+    if request.method != "HEAD":
         on_sent()
 
 
