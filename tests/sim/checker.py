@@ -50,9 +50,9 @@ _ANSWERS: Final = frozenset({"exit", "timeout"})
 """Ends of a program that are the job's answer, unless it asked for retries (W6)."""
 SUBMIT_BYTES_MAX: Final = 300
 """A submit of these worlds."""
-FOREIGN_WINDOWS_MAX: Final = 2
+FOREIGN_WINDOWS_MAX: Final = 3
 """What of one other connection is committed before a submit's receipt: what waited for the disk when the submit was
-read, and what was read before the leader's next turn."""
+read, what was read while that was written, and what was read before the leader's next turn."""
 
 Place: TypeAlias = tuple[str, JobId]
 """A job at a leader, by its name."""

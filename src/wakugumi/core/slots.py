@@ -867,8 +867,9 @@ class Slots:
 
     def _offer_kept(self) -> None:
         health = self._health
-        if self._offering() and not health.keeps:
-            self._offered += health.kept
+        if not health.keeps:
+            if self._offering():
+                self._offered += health.kept
             health.kept = 0
 
     def _gives_back(self) -> bool:
