@@ -35,7 +35,20 @@ PURE_MODULES = {
         "enum",
         "functools",
     ),
-    *("hashlib", "heapq", "itertools", "math", "msgspec", "operator", "re", "string", "struct", "types", "typing"),
+    *(
+        "hashlib",
+        "heapq",
+        "ipaddress",
+        "itertools",
+        "math",
+        "msgspec",
+        "operator",
+        "re",
+        "string",
+        "struct",
+        "types",
+        "typing",
+    ),
     *("unicodedata", "uuid", "zlib"),
 }
 """All that a pure floor may have of the outside: values and functions of values."""

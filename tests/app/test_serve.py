@@ -54,7 +54,7 @@ async def leading(
     """`waku leader`, in this process, and its port."""
     tasks = Tasks()
     with handlers_restored():
-        running = tasks.start(serve._lead(Address("127.0.0.1", 0), state, EVERYWHERE), name="leader")
+        running = tasks.start(serve._lead(Address("127.0.0.1", 0), frozenset(), state, EVERYWHERE), name="leader")
         said = ""
         async with asyncio.timeout(DEADLINE_S):
             while "\n" not in said:

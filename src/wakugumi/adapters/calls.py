@@ -20,6 +20,7 @@ import aiohttp
 from wakugumi.adapters.net import tune, why_not
 from wakugumi.errors import Lost
 from wakugumi.limits import CALL_IDLE_S, CALLS_MAX, CONNECT_DEADLINE_S, KIB
+from wakugumi.wire.web_names import NO_BROWSER
 
 _READ_BYTES: Final = 256 * KIB
 
@@ -73,6 +74,7 @@ class Calls:
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BYTES,
+            headers=NO_BROWSER,
             skip_auto_headers=("User-Agent", "Accept-Encoding"),
         )
         self._connect_s = connect_s

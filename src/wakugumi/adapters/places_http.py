@@ -42,6 +42,7 @@ from wakugumi.limits import (
 )
 from wakugumi.wire.message import BlobRef
 from wakugumi.wire.untrusted import Unreadable, read_json
+from wakugumi.wire.web_names import NO_BROWSER
 
 if TYPE_CHECKING:
     from wakugumi.adapters.places import OnBytes
@@ -98,7 +99,7 @@ class HttpPlace:
         self._port = port
         self._is_tls = parts.scheme == "https"
         self._path = parts.path.rstrip("/") + "/blobs/"
-        self._head = {"Authorization": f"Bearer {token}"} if token else {}
+        self._head = NO_BROWSER | ({"Authorization": f"Bearer {token}"} if token else {})
         self._stall_s = stall_s
         self._patience_s = patience_s
         self._packs = not is_loopback(host) if packs is None else packs

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from wakugumi.adapters.blobs import BlobStore
 from wakugumi.adapters.linux import connections_max as connections_of_process
-from wakugumi.adapters.net import Address, Link, accept, is_loopback
+from wakugumi.adapters.net import Address, Link, accept
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import Pages
 from wakugumi.limits import (
@@ -112,15 +113,15 @@ class Door:
 
     def __init__(
         self,
-        host: str,
         routes: Sequence[Routes],
         *,
+        names: Iterable[str] = (),
         connections_max: int | None = None,
         idle_s: float = HTTP_IDLE_S,
     ) -> None:
-        """`host` is what it is bound to: on loopback, foreign Host and Origin headers are refused (SPEC O1). Without
-        `connections_max`, as many come in as this process may hold."""
-        self._is_loopback = is_loopback(host)
+        """`names`: which Host a request may name, beside IP addresses, localhost and this machine's own name (SPEC O1).
+        Without `connections_max`, as many come in as this process may hold."""
+        self._names = frozenset(name.lower() for name in names) | _machine_names()
         self._routes = routes
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
@@ -184,7 +185,7 @@ class Door:
             from wakugumi.adapters.web_server import WebServer
 
             table = [route for routes in self._routes for route in routes()]
-            return lambda: WebServer(table, is_loopback=self._is_loopback, idle_s=self._idle_s)
+            return lambda: WebServer(table, names=self._names, idle_s=self._idle_s)
 
         # In a thread of its own: those of the loop may all be waiting for an answer of ours.
         pool = ThreadPoolExecutor(1, "import")
@@ -326,17 +327,23 @@ class Doorstep(asyncio.BufferedProtocol):
         self.transport.resume_reading()
 
 
+def _machine_names() -> frozenset[str]:
+    name = socket.gethostname().lower()
+    return frozenset({name, name.partition(".")[0]} - {""})
+
+
 async def listen_http(
     host: str,
     port: int,
     routes: Sequence[Routes],
     *,
+    names: Iterable[str] = (),
     tls: SSLContext | None = None,
     lines: Lines | None = None,
     connections_max: int | None = None,
 ) -> HttpListener:
     """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
-    door = Door(host, routes, connections_max=connections_max)
+    door = Door(routes, names=names, connections_max=connections_max)
     return HttpListener(await accept(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
 
 

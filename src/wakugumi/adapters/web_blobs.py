@@ -24,7 +24,7 @@ from wakugumi.adapters.packed_stream import Packer, Unpacker, shrinks
 from wakugumi.adapters.tokens import check_token
 from wakugumi.adapters.visit import Refusal
 from wakugumi.adapters.web import Route
-from wakugumi.adapters.web_server import let_go_on
+from wakugumi.adapters.web_server import SAFE_HEADERS, let_go_on
 from wakugumi.errors import Refused
 from wakugumi.limits import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
 from wakugumi.wire.message import BlobRef
@@ -272,7 +272,8 @@ class BlobPages:
 
 
 def _headers(sha256: str) -> dict[str, str]:
-    return {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
+    content = {"ETag": f'"{sha256}"', "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
+    return content | SAFE_HEADERS
 
 
 def _number(text: str | None, otherwise: int | None) -> int | None:

@@ -10,14 +10,12 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from functools import lru_cache
 from typing import Final
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import ClientError, HttpVersion11, web
 
-from wakugumi.adapters.net import is_loopback
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import PageAt, Refusal, Reply, Stream
 from wakugumi.adapters.web import Route
@@ -31,6 +29,7 @@ from wakugumi.limits import (
     KIB,
     LINGER_S,
 )
+from wakugumi.wire.web_names import NO_BROWSER, Foreign, check_page
 
 log = logging.getLogger("wakugumi.web")
 access = logging.getLogger("wakugumi.access")
@@ -42,6 +41,11 @@ _GONE: Final = 499
 """The status in the log of a request whose sender did not wait for one."""
 _PATH_CHARS_LOGGED: Final = 200
 _PROBLEM: Final = "application/problem+json"
+SAFE_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+"""In each answer: a browser takes it for what it says it is, runs nothing of it and shows it in no other page."""
 _SEE_PAGES: Final = "GET /openapi.json tells all that is asked here"
 
 
@@ -65,7 +69,7 @@ _TRACE: Final = web.RequestKey("trace", Trace)
 class WebServer:
     """Serves HTTP connections that others have accepted."""
 
-    def __init__(self, routes: Sequence[Route], *, is_loopback: bool, idle_s: float) -> None:
+    def __init__(self, routes: Sequence[Route], *, names: frozenset[str], idle_s: float) -> None:
         self._exact: dict[str, dict[str, Route]] = {}
         self._below: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -75,7 +79,7 @@ class WebServer:
             for methods in table.values():
                 if "GET" in methods:
                     methods.setdefault("HEAD", methods["GET"])  # The library sends no body then.
-        self._is_loopback = is_loopback
+        self._names = names
         self._server = web.Server(self._answer)
         self._options = {
             "keepalive_timeout": idle_s,
@@ -103,8 +107,7 @@ class WebServer:
         request[_TRACE] = trace = Trace()
         began_at = time.perf_counter()
         try:
-            if self._is_loopback:
-                _check_home(request)
+            _check_page(request, self._names)
             route, rest = self._find(request)
             trace.quiet = route.quiet
             if not route.waits or not request.body_exists:
@@ -171,7 +174,9 @@ def problem(error: Refused) -> web.Response:
     """A refusal as an answer."""
     known = CODES.get(error.code)
     status = error.status if isinstance(error, Refusal) else known.http_status if known else 500
-    headers = dict(error.headers) if isinstance(error, Refusal) else {}
+    headers = dict(SAFE_HEADERS)
+    if isinstance(error, Refusal):
+        headers.update(error.headers)
     if status in {409, 423, 503} and error.retry:
         headers.setdefault("Retry-After", "1")
     body = {"type": "about:blank", "status": status, "code": error.code, "detail": error.message, "hint": error.hint}
@@ -197,8 +202,7 @@ def page_route(at: PageAt) -> Route:
         if isinstance(body, bytes):
             if not drops:
                 trace.sent_bytes = len(body)
-                headers = _headers(reply) if reply.headers else {"Content-Type": reply.content_type}
-                response = web.Response(status=reply.status, body=body, headers=headers)
+                response = web.Response(status=reply.status, body=body, headers=_headers(reply))
                 if reply.on_sent is not None:
                     await response.prepare(request)
                     await _sent(request, response, reply.on_sent)
@@ -393,7 +397,7 @@ async def _head_of(reply: Reply, body: Stream) -> web.StreamResponse:
 
 
 def _headers(reply: Reply) -> dict[str, str]:
-    return {"Content-Type": reply.content_type, **reply.headers}
+    return {"Content-Type": reply.content_type, **SAFE_HEADERS, **reply.headers}
 
 
 def _cut_off(request: web.BaseRequest) -> None:
@@ -418,27 +422,23 @@ def _decoded(text: str) -> str:
         raise Refused("bad-request", "the query is not UTF-8", hint="") from None
 
 
-def _check_home(request: web.BaseRequest) -> None:
-    """No web page may use a browser on this machine to reach a port that is only for this machine (SPEC O1)."""
-    host = request.headers.get("Host", "localhost")
-    if not _is_home(f"//{host}"):
-        raise Refusal(403, "denied", f"the Host {host[:100]!r} is not this machine", hint="ask for localhost")
-    origin = request.headers.get("Origin")
-    if origin is not None and _netloc(origin) != host.lower():
-        raise Refusal(403, "denied", f"a page of {origin[:100]!r} may not ask here", hint="ask from elsewhere")
-
-
-def _netloc(origin: str) -> str | None:
-    with contextlib.suppress(ValueError):
-        return urlsplit(origin).netloc.lower()
-    return None
-
-
-@lru_cache(64)  # A client says the same in each request.
-def _is_home(url: str) -> bool:
-    with contextlib.suppress(ValueError):
-        return is_loopback(urlsplit(url).hostname or "")
-    return False
+def _check_page(request: web.BaseRequest, names: frozenset[str]) -> None:
+    """Raises Refusal if a web page of elsewhere may have sent it (SPEC O1)."""
+    headers = request.headers
+    site = headers.get("Sec-Fetch-Site", "")
+    looks = (
+        site != ""
+        and request.method in {"GET", "HEAD"}
+        and headers.get("Sec-Fetch-Mode") == "navigate"
+        and headers.get("Sec-Fetch-Dest") == "document"
+    )
+    program = any(name in headers for name in NO_BROWSER)
+    try:
+        # What has no Host speaks HTTP/1.0: no browser does.
+        host = headers.get("Host", "localhost")
+        check_page(host, headers.get("Origin"), site, looks=looks, program=program, names=names)
+    except Foreign as error:
+        raise Refusal(403, "denied", error.message, hint=error.hint) from None
 
 
 def _quiet() -> logging.Logger:

@@ -26,7 +26,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.app.options import LOGGING, Logging
-from wakugumi.app.serve import AllowOpen, Host, Stops, binding
+from wakugumi.app.serve import AllowOpen, Host, ServerNames, Stops, binding, names_for
 from wakugumi.core.groups import NEAR, GroupAt, parse_group
 from wakugumi.errors import ConfigError
 from wakugumi.limits import DRAIN_DEADLINE_S, GROUPS_MAX
@@ -117,11 +117,12 @@ def gateway(
     lease: Lease = None,
     try_timeout: TryTimeout = None,
     host: Host = None,
+    name: ServerNames = (),
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = binding(host, port, allow_open)
+    where, names = binding(host, port, allow_open), names_for(name, host)
     how, at_home = config.GROUP_CHOICE.value(choice), config.ZONE.value(zone)
     groups = _groups(config.GROUP.value(" ".join(group) or None))
     if how == NEAR and not any(one.zone == at_home for one in groups if at_home):
@@ -141,16 +142,16 @@ def gateway(
             try_s=config.TRY_TIMEOUT_S.value(try_timeout),
         )
         raise_open_files()
-        return run(_serve(where, settings))
+        return run(_serve(where, names, settings))
 
 
-async def _serve(where: Address, settings: GatewaySettings) -> int:
+async def _serve(where: Address, names: frozenset[str], settings: GatewaySettings) -> int:
     stops = Stops()
     tasks = Tasks()
     async with GatewayServer(settings) as server:
-        there = Address(where.host, await server.listen(where.host, where.port))
-        names = ", ".join(f"{group.name} at {group.url}" for group in settings.groups)
-        log.info("gateway ready at %s, with the groups %s; state in %s", there, names, settings.state)
+        there = Address(where.host, await server.listen(where.host, where.port, names))
+        groups = ", ".join(f"{group.name} at {group.url}" for group in settings.groups)
+        log.info("gateway ready at %s, with the groups %s; state in %s", there, groups, settings.state)
         print(f"http://{there}", flush=True)
         await stops.wait(1)
         log.info("draining: those who wait may have their answers; ask again to stop at once")

@@ -32,8 +32,8 @@ from wakugumi.app.serve import (
     Host,
     JobsDir,
     ProgramsDir,
-    WorkerName,
     check_open_files,
+    names_for,
     programs_folder,
     say_limits,
 )
@@ -78,6 +78,17 @@ LinesAt = Annotated[
 ]
 LeaderAt = Annotated[
     str | None, Parameter(name="--leader", help="HOST:PORT of a leader to work for as well; none if nothing is said.")
+]
+NodeNames = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--name",
+        negative="",
+        consume_multiple=False,
+        show_default=False,
+        help="What it is called: at a leader (the first), and by HTTP requests, which may also use IP addresses, "
+        "localhost and the machine's own name. May be repeated. [WAKU_NAME, with blanks between them]",
+    ),
 ]
 Pattern = Annotated[str, Parameter(show_default=False, help="Which jobs it takes from the leader, as with a worker.")]
 
@@ -140,6 +151,7 @@ class _Settings(NamedTuple):
     leader: Address | None
     pattern: str
     name: str
+    names: frozenset[str]
     cache: Keeping
     receive: int
     input_bytes: int
@@ -160,7 +172,7 @@ def node(
     lines: LinesAt = None,
     leader: LeaderAt = None,
     pattern: Pattern = "",
-    name: WorkerName = None,
+    name: NodeNames = (),
     bounds: Bounds = BOUNDS,
     tls: Tls = TLS,
     cache: CacheDir = None,
@@ -196,8 +208,9 @@ def node(
         # Not WAKU_LEADER: that says whom this user's commands ask, not whom this machine works for.
         leader=parse_address(leader) if leader else None,
         pattern=pattern,
-        name=config.NAME.value(name),
-        cache=keeping(cache, cache_bytes) if leader else Keeping(None, 0, None, None),
+        name=next(iter(config.NAME.value(" ".join(name) or None).split()), ""),
+        names=names_for(name, host),
+        cache=keeping(cache, cache_bytes, allow_open=allow_open) if leader else Keeping(None, 0, None, None),
         receive=config.RECEIVE.value(bounds.receive),
         input_bytes=parse_bytes(size, "--input-bytes"),
         retry_after_s=config.RETRY_AFTER_S.value(bounds.retry_after),
@@ -232,7 +245,9 @@ async def _serve(settings: _Settings) -> int:
         retry_after_s=settings.retry_after_s,
         input_bytes_max=settings.input_bytes,
     )
-    ports = await listen(node, settings.http, settings.lines, settings.tls, one_port=settings.is_same)
+    ports = await listen(
+        node, settings.http, settings.lines, settings.tls, names=settings.names, one_port=settings.is_same
+    )
     stops = _Stops(station, ports)
     on_stop_signals(asyncio.get_running_loop(), stops.ask)
     log.info("node ready at %s: slots=%d", ports, station.limit)

@@ -40,6 +40,7 @@ from wakugumi.limits import DRAIN_DEADLINE_S, MIB, OPEN_FILES_BESIDE_MIN, OPEN_F
 from wakugumi.roles.leader import HTTP, WHOLE, HttpSettings, Leader
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.worker import Worker, WorkerSettings, main_worker
+from wakugumi.wire.web_names import server_names
 
 log = logging.getLogger("wakugumi.app")
 
@@ -57,6 +58,15 @@ AllowOpen = Annotated[
         help="Listen wider than this machine: whoever reaches the port may run programs.",
     ),
 ]
+PortsOpen = Annotated[
+    bool,
+    Parameter(
+        name="--allow-open",
+        negative="",
+        show_default=False,
+        help="--serve and --metrics may listen wider than this machine.",
+    ),
+]
 ProgramsDir = Annotated[str | None, Parameter(help="The folder with the programs; /opt/grid/exe. [WAKU_PROGRAMS]")]
 JobsDir = Annotated[str | None, Parameter(help="The folder for the jobs' directories; /tmp/jobs. [WAKU_JOBS]")]
 WorkerSlots = Annotated[
@@ -70,6 +80,18 @@ CpuCap = Annotated[
     ),
 ]
 WorkerName = Annotated[str | None, Parameter(help="What people call it, and a subject of its own. [WAKU_NAME]")]
+ServerNames = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--name",
+        negative="",
+        consume_multiple=False,
+        show_default=False,
+        help="A name that HTTP requests may use for it, such as a DNS alias or the service's name in compose or "
+        "Kubernetes. IP addresses, localhost and the machine's own name need none. May be repeated. [WAKU_NAME, with "
+        "blanks between them]",
+    ),
+]
 StateDir = Annotated[
     str | None,
     Parameter(
@@ -143,16 +165,17 @@ def leader(
     program: GroupProgram = None,
     http_cap: HttpCap = None,
     host: Host = None,
+    name: ServerNames = (),
     allow_open: AllowOpen = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = binding(host, port, allow_open)
+    where, names = binding(host, port, allow_open), names_for(name, host)
     kept, policies = _state(state, memory, port), _policies(policy)
     nodes = node_settings(node, node_ca, node_cert, node_key)
     http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
     raise_open_files()
-    return run(_lead(where, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
+    return run(_lead(where, names, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
 
 
 def worker(
@@ -171,11 +194,12 @@ def worker(
     serve: ServeAt = None,
     advertise: Advertise = None,
     metrics: MetricsAt = None,
+    allow_open: PortsOpen = False,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    kept = keeping(cache, cache_bytes, serve, advertise)
+    kept = keeping(cache, cache_bytes, serve, advertise, allow_open=allow_open)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
         programs=programs_folder(programs),
@@ -189,7 +213,7 @@ def worker(
         cache_bytes=kept.bytes_max,
         serve=kept.serve,
         advertise=kept.advertise,
-        metrics=metrics_at(metrics),
+        metrics=metrics_at(metrics, allow_open=allow_open),
     )
     say_limits("worker", settings.slots, settings.cpu_cap)
     raise_open_files()
@@ -216,17 +240,18 @@ def up(
     cache_bytes: CacheBytes = None,
     policy: PolicyNames = (),
     host: Host = None,
+    name: ServerNames = (),
     allow_open: AllowOpen = False,
     copy_program: CopyProgram = False,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
-    where = binding(host, port, allow_open)
+    where, names = binding(host, port, allow_open), names_for(name, host)
     if groups is not None:
         return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
     if nodes is not None or program is not None:
         raise ConfigError("--nodes and --program are for --groups", "say how many groups: --groups 2")
-    keeps = keeping(cache, cache_bytes)
+    keeps = keeping(cache, cache_bytes, allow_open=allow_open)
     settings = WorkerSettings(
         leader=where,
         programs=programs_folder(programs),
@@ -242,7 +267,7 @@ def up(
     say_limits("worker", settings.slots, settings.cpu_cap)
     raise_open_files()
     check_open_files(settings.slots)
-    return guarded(lambda: run(_up(where, settings, kept, policies, place)))
+    return guarded(lambda: run(_up(where, names, settings, kept, policies, place)))
 
 
 def say_limits(role: str, slots: int, cpu_cap: float | None) -> None:
@@ -293,6 +318,7 @@ def _up_tiers(
 
 async def _lead(
     where: Address,
+    names: frozenset[str],
     state: Path | NoJournal,
     policies: Policies,
     blobs: BlobSettings = BLOB_SETTINGS,
@@ -301,7 +327,7 @@ async def _lead(
 ) -> int:
     stops = Stops()
     async with _leader(state, policies, blobs, http) as (leader, tasks), nodes_of(leader, nodes):
-        await _listen(leader, where)
+        await _listen(leader, where, names)
         await stops.wait(1, leader.drive.failed)
         await _drain(leader, stops, tasks)
     log.info("leader stopped")
@@ -309,11 +335,16 @@ async def _lead(
 
 
 async def _up(
-    where: Address, settings: WorkerSettings, state: Path | NoJournal, policies: Policies, blobs: BlobSettings
+    where: Address,
+    names: frozenset[str],
+    settings: WorkerSettings,
+    state: Path | NoJournal,
+    policies: Policies,
+    blobs: BlobSettings,
 ) -> int:
     stops = Stops()
     async with _leader(state, policies, blobs) as (leader, tasks):
-        there = await _listen(leader, where)
+        there = await _listen(leader, where, names)
         worker = Worker(
             _reachable(there),
             Programs(settings.programs),
@@ -415,8 +446,8 @@ class Stops:
         self._news.set()
 
 
-async def _listen(leader: Leader, where: Address) -> Address:
-    there = Address(where.host, await leader.listen(where.host, where.port))
+async def _listen(leader: Leader, where: Address, names: frozenset[str]) -> Address:
+    there = Address(where.host, await leader.listen(where.host, where.port, names))
     log.info("leader ready at %s", there)
     print(there, flush=True)
     return there
@@ -441,6 +472,12 @@ def binding(host: str | None, port: int, allow_open: bool) -> Address:
     where = Address(config.HOST.value(host), _port(port))
     check_binding(where.host, allow_open=allow_open)
     return where
+
+
+def names_for(said: tuple[str, ...], host: str | None) -> frozenset[str]:
+    """What HTTP requests may call a server, beside what its machine is called. Raises ConfigError."""
+    bound = config.HOST.value(host)
+    return server_names(config.NAME.value(" ".join(said) or None).split()) | ({bound} - {""})
 
 
 def _state(folder: str | None, memory: bool | None, port: int) -> Path | NoJournal:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple
 
 from cyclopts import Parameter
 
-from wakugumi.adapters.net import Address, parse_address
+from wakugumi.adapters.net import Address, is_loopback, parse_address
 from wakugumi.app import config
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.errors import ConfigError
@@ -38,7 +38,8 @@ ServeAt = Annotated[
     Parameter(
         name="--serve",
         help="[HOST:]PORT at which other workers may fetch contents from this one, each with a token of the leader's; "
-        "nothing can be written or run there. With a leader on this machine it serves 127.0.0.1 by itself. "
+        "nothing can be written or run there. With a leader on this machine it serves 127.0.0.1 by itself; wider needs "
+        "--allow-open. "
         "[WAKU_SERVE]",
     ),
 ]
@@ -54,7 +55,7 @@ MetricsAt = Annotated[
     Parameter(
         name="--metrics",
         help="[HOST:]PORT at which Prometheus finds /metrics, and others /health and /capacity; on 127.0.0.1 if no "
-        "host is said. Nothing can be run or changed there. [WAKU_METRICS]",
+        "host is said; wider needs --allow-open. Nothing can be run or changed there. [WAKU_METRICS]",
     ),
 ]
 
@@ -69,7 +70,12 @@ class Keeping(NamedTuple):
 
 
 def keeping(
-    cache: str | None, cache_bytes: str | None, serve: str | None = None, advertise: str | None = None
+    cache: str | None,
+    cache_bytes: str | None,
+    serve: str | None = None,
+    advertise: str | None = None,
+    *,
+    allow_open: bool = False,
 ) -> Keeping:
     """What holds of the flags and of wherever else it is said. Raises ConfigError."""
     size = config.CACHE_BYTES.value(cache_bytes)
@@ -77,19 +83,21 @@ def keeping(
     place = Keeping(
         _folder(config.CACHE.value(cache)),
         parse_bytes(size, "--cache-bytes") if size else 0,
-        _serve(where) if where else None,
+        _serve(where, allow_open=allow_open) if where else None,
         parse_address(found_at) if found_at else None,
     )
     where_to_serve(None, place.serve, place.advertise)
     return place
 
 
-def metrics_at(said: str | None) -> Address | None:
+def metrics_at(said: str | None, *, allow_open: bool = False) -> Address | None:
     """Where a worker tells its metrics, if anywhere. Raises ConfigError."""
     text = config.METRICS.value(said)
+    if not text:
+        return None
     if text.isascii() and text.isdigit():
         text = f"127.0.0.1:{text}"
-    return parse_address(text) if text else None
+    return _open_to(parse_address(text), "--metrics", "read what this worker counts", allow_open=allow_open)
 
 
 def _folder(said: str) -> Path | None:
@@ -107,10 +115,20 @@ def _folder(said: str) -> Path | None:
     )
 
 
-def _serve(text: str) -> Address:
+def _open_to(where: Address, option: str, what: str, *, allow_open: bool) -> Address:
+    """Safe by default (SPEC O1): wider than loopback needs a word. Raises ConfigError."""
+    if allow_open or is_loopback(where.host):
+        return where
+    raise ConfigError(
+        f"{option} {where} would let anyone who reaches this machine {what}",
+        f"say {option} 127.0.0.1:{where.port}, or --allow-open if the network is closed to strangers",
+    )
+
+
+def _serve(text: str, *, allow_open: bool) -> Address:
     if text.isascii() and text.isdigit():
         text = f"0.0.0.0:{text}"
     where = parse_address(text)
     if not 0 <= where.port <= 65535:
         raise ConfigError(f"--serve {text} has no port", "write HOST:PORT or PORT")
-    return where
+    return _open_to(where, "--serve", "connect to it (and to read with a token alone)", allow_open=allow_open)

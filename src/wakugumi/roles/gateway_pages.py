@@ -45,6 +45,7 @@ from wakugumi.roles.http_job import JobForm, job_of
 log = logging.getLogger("wakugumi.gateway")
 
 _JSON: Final = "application/json"
+_ZIP: Final = "application/zip"
 _EXIT_CODE: Final = re.compile("-?[0-9]{1,9}")
 _LOOK_FIRST_S: Final = 0.01
 _LOOK_MAX_S: Final = 0.25
@@ -383,6 +384,9 @@ def _accepted(row: Row) -> Reply:
 
 
 def _answer(status: int, head: dict[str, str], body: bytes | AsyncIterator[bytes], size: int | None) -> Reply:
+    """Whatever a group calls its answer, a browser saves it and shows nothing of it."""
     headers = {name: value for name, value in head.items() if name != "Content-Type"}
-    content_type = head.get("Content-Type", "application/zip")
+    if not headers.get("Content-Disposition", "").startswith("attachment"):
+        headers["Content-Disposition"] = "attachment"
+    content_type = _ZIP if head.get("Content-Type", _ZIP) == _ZIP else "application/octet-stream"
     return Reply(status, body if isinstance(body, bytes) else Stream(size, body), content_type, headers)

@@ -124,9 +124,9 @@ class GatewayServer:
             await self._listener.close()
         await self._parts.aclose()
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
         """Serve here, and say where. Raises ConfigError."""
-        self._listener = await listen_http(host, port, [page_routes(self._pages)])
+        self._listener = await listen_http(host, port, [page_routes(self._pages)], names=names)
         return self._listener.port
 
     async def drain(self, deadline_s: float) -> bool:

@@ -13,7 +13,7 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -189,10 +189,11 @@ class Leader:
             self.holders = self.caches.holders
             self.needed_by.append(self.caches.pins)
 
-    async def listen(self, host: str, port: int) -> int:
-        """Take connections; returns the port, which matters if 0 was asked for. Raises ConfigError."""
+    async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
+        """Take connections; returns the port, which matters if 0 was asked for. `names`: what it is called beside
+        this machine's name. Raises ConfigError."""
         of_blobs = () if self.blobs is None else self.blobs.routes
-        self.door = Door(host, [*of_blobs, page_routes(self._pages)])
+        self.door = Door([*of_blobs, page_routes(self._pages)], names=names)
         self._server = await listen(host, port, self.new_peer, self.door.at)
         return bound_port(self._server)
 

@@ -6,7 +6,7 @@ A port is TLS or plain; the look at the first bytes comes after decryption.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -75,6 +75,7 @@ async def listen(
     lines: Address | None,
     tls: TlsContext | None = None,
     *,
+    names: Iterable[str] = (),
     one_port: bool = False,
 ) -> NodePorts:
     """With `one_port` that of HTTP speaks lines too. Raises ConfigError if one cannot be had."""
@@ -85,7 +86,9 @@ async def listen(
         if http is not None:
             routes = [page_routes(partial(_pages, node))]
             both = by_line if one_port else None
-            listener = await listen_http(http.host, http.port, routes, tls=tls, lines=both, connections_max=each_max)
+            listener = await listen_http(
+                http.host, http.port, routes, names=names, tls=tls, lines=both, connections_max=each_max
+            )
             ports.add(listener)
             ports.http = Address(http.host, listener.port)
             if both is not None:

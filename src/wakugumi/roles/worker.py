@@ -123,6 +123,7 @@ class Worker:
         self._deliveries = self.station.link.deliveries
         self._supply = self.station.supply
         self.worker_id = self.station.worker_id
+        self._name = name
         self._metrics_at = metrics
         self.metrics_port: int | None = None
         """Where they are, once they are: it matters if port 0 was asked for."""
@@ -132,7 +133,8 @@ class Worker:
         async with AsyncExitStack() as ends:
             if self._metrics_at is not None:
                 most = connections_max(PARTS_OF_WORKER)
-                listener = await listen_http(*self._metrics_at, [page_routes(self.pages)], connections_max=most)
+                pages = [page_routes(self.pages)]
+                listener = await listen_http(*self._metrics_at, pages, names=[self._name], connections_max=most)
                 ends.push_async_callback(listener.close)
                 self.metrics_port = listener.port
                 log.info("metrics at http://%s/metrics", Address(self._metrics_at.host, listener.port))
