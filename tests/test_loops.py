@@ -28,6 +28,16 @@ def mortal_loops(source: str) -> list[str]:
     return [f"{work.lineno}: {_name(work.func)}" for work in works if _name(work.func) in endless]
 
 
+def unawaited(source: str) -> list[str]:
+    """Coroutines that are made outside the task that awaits them: if it is cancelled before it begins, nobody does."""
+    tree = ast.parse(source)
+    coroutines = {node.name for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef)}
+    started = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in STARTERS]
+    works = [work for node in started for work in node.args[:1] if isinstance(work, ast.Call)]
+    given = [one for work in works for one in work.args if isinstance(one, ast.Call)]
+    return [f"{one.lineno}: {_name(one.func)}" for one in given if _name(one.func) in coroutines]
+
+
 def immortal_loops(source: str) -> list[str]:
     return [
         ast.unparse(node.args[0])
@@ -66,6 +76,11 @@ def test_no_endless_loop_is_started_as_if_it_had_an_end(file: str) -> None:
     assert mortal_loops((SRC / file).read_text(encoding="utf-8")) == []
 
 
+@pytest.mark.parametrize("file", FILES)
+def test_no_task_is_given_a_coroutine_that_it_may_never_await(file: str) -> None:
+    assert unawaited((SRC / file).read_text(encoding="utf-8")) == []
+
+
 def test_the_loops_that_must_live_are_started_so() -> None:
     """Those that end while nobody needs them are not found by their shape."""
     started = {file: immortal_loops((SRC / file).read_text(encoding="utf-8")) for file in FILES}
@@ -99,6 +114,12 @@ ENDLESS = "async def poll():\n    while True:\n        await ask()\n"
 )
 def test_a_planted_loop_is_found(source: str) -> None:
     assert len(mortal_loops(source)) == 1
+
+
+def test_a_planted_coroutine_is_found() -> None:
+    source = "async def drop():\n    pass\n"
+    assert unawaited(source + "self._tasks.start(quietly(drop()), name='drop')") == ["3: drop"]
+    assert unawaited(source + "self._tasks.start(quietly(drop), name='drop')") == []
 
 
 @pytest.mark.parametrize(

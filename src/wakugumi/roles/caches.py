@@ -155,7 +155,7 @@ class Caches:
             self._inline[peer.conn] = self._inline.get(peer.conn, 0) + 1
             contents = {file.sha256: entry.content for file, entry in zip(asked.files, request.entries)}
             name = f"cache {asked.cache_id}"
-            self._tasks.start(peer.do(name, self._store(peer, frame, asked, contents)), name=name)
+            self._tasks.start(peer.do(name, partial(self._store, peer, frame, asked, contents)), name=name)
 
     def ask(self, peer: Peer, ask_id: bytes, question: CacheQuestion) -> None:
         self.drive.post(Asked(peer.conn, ask_id, question))
@@ -279,7 +279,7 @@ class Caches:
         key = effect.cache_id, effect.version, len(effect.files), effect.pinned
         if effect.inline:
             name = f"cache {effect.cache_id} to an old worker"
-            self._tasks.start(peer.do(name, self._send_inline(peer, effect)), name=name)
+            self._tasks.start(peer.do(name, partial(self._send_inline, peer, effect)), name=name)
             return
         payload = self._encoded.get(key)
         if payload is None:

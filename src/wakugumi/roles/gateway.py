@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -513,11 +513,14 @@ class Gateway:
         """Once it is on the disk that nobody needs them: otherwise power loss would leave a job without its body."""
 
         async def drop() -> None:
-            await self.store.flush()
-            self._drop(files)
+            try:
+                await self.store.flush()
+                self._drop(files)
+            except Refused as error:
+                log.warning("%s", error)
 
         if files:
-            self._tasks.start(_quietly(drop()), name="drop")
+            self._tasks.start(drop(), name="drop")
 
 
 def check_same(row: Row, request: str) -> None:
@@ -554,10 +557,3 @@ def _word(outcome: Outcome) -> str:
             return "no-group"
         case Gone():
             return "gone"
-
-
-async def _quietly(work: Awaitable[None]) -> None:
-    try:
-        await work
-    except Refused as error:
-        log.warning("%s", error)

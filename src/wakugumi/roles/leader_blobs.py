@@ -102,7 +102,7 @@ class LeaderBlobs:
         now = time.monotonic()
         going = [gone for ref in refs if (gone := self._going.get(ref.sha256))] if self._going else []
         if going:
-            self._tasks.start(answer.surely(self._look_after(going, refs, answer)), name="look for blobs")
+            self._tasks.start(answer.surely(partial(self._look_after, going, refs, answer)), name="look for blobs")
         elif self.store is not None:
             try:
                 absent = [ref.sha256 for ref in refs if not self.place.has(ref)]
@@ -111,7 +111,7 @@ class LeaderBlobs:
             else:
                 then(absent, [])
         elif asked := [ref for ref in refs if not self._is_known(ref, now)]:
-            self._tasks.start(answer.surely(self._look(asked, then)), name="look for blobs")
+            self._tasks.start(answer.surely(partial(self._look, asked, then)), name="look for blobs")
         else:
             then([], [])
 
@@ -184,9 +184,9 @@ class _Answer:
         self.then = then
         self.failed = failed
 
-    async def surely(self, looking: Coroutine[Any, Any, None]) -> None:
+    async def surely(self, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await looking
+            await look()
         except Exception as error:
             self.fail(error)
 

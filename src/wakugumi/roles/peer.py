@@ -143,10 +143,10 @@ class Peer:
         self.link.close("a bug of the leader's")
         self.link.abort()
 
-    async def do(self, what: str, work: Coroutine[Any, Any, None]) -> None:
+    async def do(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Something for it that takes its time. It is done, or fails as above."""
         try:
-            await work
+            await work()
         except Exception as error:
             self.fail(what, error)
 
