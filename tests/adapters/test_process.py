@@ -15,7 +15,7 @@ from tests.processes import has_ended
 
 from wakugumi.adapters import process, strays
 from wakugumi.adapters.bounds import Bounds
-from wakugumi.adapters.capture import Captures
+from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.linux import OwnChildren, usage_of
 from wakugumi.adapters.process import Child, Processes, Programs
 from wakugumi.errors import Refused
@@ -409,6 +409,57 @@ async def test_a_stray_that_cannot_be_killed_delays_one_job_and_no_other(
     (world.cwd(waiting) / "go").touch()
     await world.end(waiting)
     assert (await world.run("true")).abandoned
+
+
+def broken(*_: object, **__: object) -> Any:
+    raise RuntimeError("nobody foresaw this")
+
+
+@pytest.mark.parametrize("script", ["exit 3", f"{LEAVE_STRAY}\nexit 3"])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (strays.Strays, "find"),
+        (strays.Strays, "reap"),
+        (strays.Strays, "give_up"),
+        (strays, "kill_with_all_below"),
+        (process, "send_to_group"),
+        (Bounds, "explain"),
+        (Capture, "measure"),
+    ],
+)
+async def test_the_end_of_a_program_is_told_whatever_fails_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, script: str
+) -> None:
+    monkeypatch.setattr(process, "_HUNT_ROUNDS", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, broken)
+        child = await world.run(script, limits=JobLimits(file_bytes=MIB))
+    assert child.exit_code == 3
+    assert (await world.run("true")).exit_code == 0
+    await until(lambda: not world.processes.running and own_children() == [])
+
+
+@pytest.mark.parametrize("broken_call", ["of", "find"])
+async def test_a_timeout_ends_its_program_though_its_strays_cannot_be_seen_at_first(
+    world: World, monkeypatch: pytest.MonkeyPatch, broken_call: str
+) -> None:
+    child = world.start("trap '' TERM; echo $$ > own.pid; while true; do sleep 0.01; done", timeout_s=0.5)
+    with monkeypatch.context() as patch:
+        patch.setattr(strays.Strays, broken_call, broken)
+        await until(lambda: child.reason == "timeout")
+    assert (await world.end(child)).reason == "timeout"
+
+
+async def test_a_listener_that_fails_keeps_nobody_from_closing(tmp_path: Path) -> None:
+    processes = Processes(asyncio.get_running_loop(), broken)
+    captures = Captures(str(tmp_path))
+    processes.start(
+        "job", [b"/bin/sh", b"-c", b"setsid sleep 1000 & exit 0"], str(tmp_path), captures.take(), timeout_s=9
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        await processes.close()
+    assert own_children() == []
 
 
 @pytest.mark.spec("W3")

@@ -263,6 +263,14 @@ async def submit(port: int, name: str, content: bytes = b"input", *lines: str, q
     return await call(port, "POST", f"/submit/{name}{query}", form(content, boundary=boundary), head, *lines)
 
 
+async def submit_until_taken(port: int, name: str, content: bytes = b"input", *, query: str = "") -> Heard:
+    """As a client does that is told to come again (503)."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (heard := await submit(port, name, content, query=query)).status == 503:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return heard
+
+
 @asynccontextmanager
 async def groups_of(*names: str) -> AsyncIterator[list[FakeGroup]]:
     made = [FakeGroup(name) for name in names]

@@ -219,11 +219,11 @@ class Processes:
         if at_once:
             self._kill_hard(child)
             return
+        child.kill_at = self._loop.time() + self._kill_grace_s
+        self._wake(child.kill_at)
         send_to_group(child.pid, signal.SIGTERM)
         for pid in self._strays.of(child.pid, child.job):
             send(pid, signal.SIGTERM)
-        child.kill_at = self._loop.time() + self._kill_grace_s
-        self._wake(child.kill_at)
 
     def cpu_s(self) -> float:
         """CPU seconds of all programs so far, ended and running."""
@@ -291,7 +291,10 @@ class Processes:
                 log.exception("job=%s could not be watched", child.job)
             if child.pid in self._by_pid:
                 self._wake(min(now + self._interval(child), child.kill_at if child.reason else child.deadline))
-        self._strays.reap()
+        try:
+            self._strays.reap()
+        except Exception:
+            log.exception("what jobs left running could not be looked for")
 
     def _look_at(self, child: Child, now: float) -> None:
         if child.pidfd < 0 and os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -325,18 +328,27 @@ class Processes:
 
     def _see_exits(self) -> None:
         for pidfd, _ in self._exits.poll(0):
-            child = self._by_pidfd[pidfd]
+            child = self._by_pidfd.get(pidfd)
+            if child is None:
+                continue
             try:
                 self._ended(child)
             except Exception:
                 log.exception("job=%s ended, and that could not be handled", child.job)
 
     def _ended(self, child: Child) -> None:
-        """The program is a zombie still: so its group's number is not used anew before its members are killed."""
+        """The program is a zombie still: so its group's number is not used anew before its members are killed.
+
+        Until it is reaped, `_watch` comes again if this fails. From then on its end is told, whatever fails.
+        """
         self._close_pidfd(child)
-        strays = self._strays.find()
-        if strays or not self._strays.all_known:
-            send_to_group(child.pid, signal.SIGKILL)
+        strays = True  # as long as nobody knows
+        try:
+            strays = bool(self._strays.find())
+            if strays or not self._strays.all_known:
+                send_to_group(child.pid, signal.SIGKILL)
+        except Exception:
+            log.exception("job=%s ended, and its group could not be killed", child.job)
         try:
             _, status, usage = os.wait4(child.pid, 0)
             code = os.waitstatus_to_exitcode(status)
@@ -350,7 +362,10 @@ class Processes:
         del self._by_pid[child.pid]
         del self._by_job[child.job]
         if child.bounds is not None:
-            self._explain(child, child.bounds)
+            try:
+                self._explain(child, child.bounds)
+            except Exception:
+                log.exception("job=%s ended, and its limits could not be checked", child.job)
         if strays:
             self._hunts += 1
             self._hunt(child, 0)
@@ -359,13 +374,17 @@ class Processes:
             self._tell(child)
 
     def _tell(self, child: Child) -> None:
-        if child.capture.measure() > self._output_bytes_max and not child.reason:  # all of it since the last look
-            child.reason, child.why = "output-limit", self._too_much_output()
+        try:
+            if child.capture.measure() > self._output_bytes_max and not child.reason:  # all of it since the last look
+                child.reason, child.why = "output-limit", self._too_much_output()
+        except Exception:
+            log.exception("job=%s ended, and its output could not be measured", child.job)
         try:
             self._on_end(child)
-        finally:
-            if self._all_ended is not None and not self._by_pid and not self._hunts and not self._all_ended.done():
-                self._all_ended.set_result(None)
+        except Exception:
+            log.exception("job=%s ended, and that could not be handled", child.job)
+        if self._all_ended is not None and not self._by_pid and not self._hunts and not self._all_ended.done():
+            self._all_ended.set_result(None)
 
     def _explain(self, child: Child, bounds: Bounds) -> None:
         """What the stub and the limits have to say to its end."""
@@ -391,29 +410,39 @@ class Processes:
 
     def _close_pidfd(self, child: Child) -> None:
         if child.pidfd >= 0:
-            self._by_pidfd.pop(child.pidfd, None)
-            os.close(child.pidfd)
-            child.pidfd = -1
+            pidfd, child.pidfd = child.pidfd, -1
+            self._by_pidfd.pop(pidfd, None)
+            os.close(pidfd)
 
     def _kill_hard(self, child: Child) -> None:
         """All of it at once; and again after a while, should anything have slipped through."""
+        child.kill_at = self._loop.time() + self._kill_grace_s
+        self._wake(child.kill_at)
         send_to_group(child.pid, signal.SIGSTOP)
         kill_with_all_below([child.pid, *self._strays.of(child.pid, child.job)])
         send_to_group(child.pid, signal.SIGKILL)
-        child.kill_at = self._loop.time() + self._kill_grace_s
-        self._wake(child.kill_at)
 
     def _hunt(self, child: Child, rounds: int) -> None:
         """After its end: kill what is left of a job, as often as something is left, then tell."""
-        if self._strays.reap() and rounds < _HUNT_ROUNDS:
+        try:
+            some_left, failed = self._strays.reap() > 0, False
+        except Exception:
+            some_left = failed = True
+            if rounds in (0, _HUNT_ROUNDS):
+                log.exception("job=%s ended, and what it left running could not be looked for", child.job)
+        if some_left and rounds < _HUNT_ROUNDS:
             pause = min(_HUNT_FIRST_S * 2**rounds, _HUNT_MAX_S)
             self._loop.call_later(pause, self._hunt, child, rounds + 1)
             return
         if rounds >= _HUNT_ROUNDS:
             log.warning("job=%s left processes behind that cannot be killed", child.job)
-            self._strays.give_up()
+            try:
+                self._strays.give_up()
+            except Exception:
+                failed = True
+                log.exception("job=%s left processes behind that cannot be listed", child.job)
         self._hunts -= 1
-        child.abandoned = self._strays.all_known and not self._strays.some_remain
+        child.abandoned = not failed and self._strays.all_known and not self._strays.some_remain
         self._tell(child)
 
 

@@ -10,7 +10,6 @@ millisecond goes to a thread, so that no connection waits for a disk.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import os
@@ -337,9 +336,11 @@ class Runner:
             self._probed(repr(error))
 
     def _probe_ended(self, child: Child) -> None:
-        self._folder.captures.give_back(child.capture, abandoned=child.abandoned)
         why = child.why or f"a program that does nothing ended with exit code {child.exit_code}"
-        self._probed(why if child.reason or child.exit_code else "")
+        try:
+            self._folder.captures.give_back(child.capture, abandoned=child.abandoned)
+        finally:
+            self._probed(why if child.reason or child.exit_code else "")
 
     def _probed(self, why: str) -> None:
         told, self._probing = self._probing, None
@@ -507,12 +508,16 @@ class Runner:
         end = refuse(run.request, run.child, code, text, self._worker_name, sick=sick)
 
         def record() -> bool:
-            if run.directory is not None:
-                run.directory.remove()
-            with contextlib.suppress(Refused):  # a full disk: then the result is sent once, and not kept
+            try:
+                if run.directory is not None:
+                    run.directory.remove()
                 self._folder.record(run.name, end.payload, run.digest)
-                return True
-            return False
+            except Refused:  # a full disk: then the result is sent once, and not kept
+                return False
+            except Exception:
+                log.exception("job=%s failed, and that could not be kept", run.name)
+                return False
+            return True
 
         if run.child is None and run.goods is None:
             self._finish(run, end, kept=record())
