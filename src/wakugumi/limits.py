@@ -28,6 +28,30 @@ CONNECTIONS_MAX: Final = 10_000
 """Connections one process holds: some 50 KiB each. Fewer where it may not open so many files."""
 CONNECTION_FILES_SHARE: Final = 0.75
 """Of the files a process may open, so many may be connections: journal, contents and programs need the others."""
+STRANGERS_MAX: Final = 1_024
+STRANGERS_SHARE: Final = 0.25
+"""Connections of one process that have not said hello, sent a whole request head or a whole line, and their share of
+all connections where that is less: some 20 KiB each. As many as come in one turn of the loop, so that a thousand
+workers can reconnect at once. Beyond it the oldest is closed."""
+STRANGER_SPARED_S: Final = 0.1
+"""A stranger is not closed for its number before this, unless there are twice as many: its hello may be on its way."""
+STRANGERS_BYTES_MAX: Final = 16 * MIB
+"""What all of them may have sent: 256 of the largest hellos. Beyond it the one that began first is closed."""
+STRANGER_DEADLINE_S: Final = 15.0
+"""How long any of them may be one. Ports have shorter deadlines of their own, after which they say why."""
+STRANGERS_TOLD_MAX: Final = 20
+STRANGERS_TOLD_S: Final = 10.0
+"""Log lines about strangers in so long, of each kind; further ones are counted and told in one line."""
+FRAME_GRACE_S: Final = 30.0
+FRAME_BYTES_PER_S_MIN: Final = 16 * KIB
+"""A frame that has begun must end within the grace and its size at this pace: 286 s for the largest, 34 s of which a
+line of 1 Mbit/s needs. A connection that the leader does not read has longer."""
+HALF_FRAMES_BYTES_MAX: Final = 256 * MIB
+HALF_FRAMES_BYTES_MIN: Final = 8 * MIB
+"""What all half frames of one process may hold before large ones take turns: 64 of the largest. Less where memory is
+limited, but two of the largest always fit."""
+FRAME_PRESSED_BYTES_PER_S_MIN: Final = 32 * KIB
+"""While others wait for memory, a half frame that is read and grows more slowly than this is closed."""
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 """Beyond it a peer counts as not reading: its results wait in the core, where they are counted."""
 WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB

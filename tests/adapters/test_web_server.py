@@ -181,8 +181,10 @@ async def test_who_stops_in_the_midst_of_its_body_is_too_slow(monkeypatch: pytes
 
 async def test_who_leaves_in_the_midst_of_its_body_is_lost_to_the_page() -> None:
     ended: list[BaseException] = []
+    begun = asyncio.Event()
 
     async def count(visit: Visit) -> Reply:
+        begun.set()
         try:
             return await size_of_body(visit)
         except BaseException as error:
@@ -194,7 +196,7 @@ async def test_who_leaves_in_the_midst_of_its_body_is_lost_to_the_page() -> None
         async with HttpPeer(listener.port) as peer:
             await peer.head("POST", "/page", "Content-Length: 10")
             await peer.say(b"abc")
-            await until(lambda: listener.door.connections == 1)
+            await begun.wait()
         await until(lambda: ended)
     assert isinstance(ended[0], Lost)
 
@@ -295,10 +297,16 @@ async def test_what_machines_ask_all_the_time_is_logged_for_debugging_only(caplo
 
 async def test_who_is_gone_before_the_answer_is_logged_as_499(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "wakugumi.access")
-    async with page(size_of_body) as listener:
+    begun = asyncio.Event()
+
+    async def count(visit: Visit) -> Reply:
+        begun.set()
+        return await size_of_body(visit)
+
+    async with page(count) as listener:
         async with HttpPeer(listener.port) as peer:
             await peer.head("POST", "/page", "Content-Length: 10")
-            await until(lambda: listener.door.connections == 1)
+            await begun.wait()
         await until(lambda: caplog.records)
     assert caplog.records[0].__dict__["fields"]["status"] == 499
 

@@ -312,9 +312,10 @@ async def test_connections_beyond_the_limit_are_turned_away(
     leader: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     leader.leader.connections_max = 2
-    async with OldClient(leader.port) as one, Stranger(leader.port):
+    async with OldClient(leader.port) as one, OldClient(leader.port) as two:
         await one.hello("desk-1")
-        await leader.until(lambda machine: len(leader.leader.peers) == 2 and machine.callers.clients)
+        await two.hello("desk-2")
+        await leader.until(lambda machine: len(machine.callers.clients) == 2)
         async with Stranger(leader.port) as third:
             assert await third.is_cut_off()
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -322,6 +323,18 @@ async def test_connections_beyond_the_limit_are_turned_away(
     assert "more than 2 connections" in lines[0]
     await leader.until(lambda _machine: not leader.leader.peers)
     await leader.serves()
+
+
+@pytest.mark.spec("O6")
+async def test_the_oldest_stranger_makes_room_for_a_known_client_that_comes_back(leader: Running) -> None:
+    leader.leader.connections_max = 3
+    async with OldClient(leader.port) as one, Stranger(leader.port) as two:
+        await one.hello("desk-1")
+        await leader.until(lambda machine: len(leader.leader.peers) == 2 and machine.callers.clients)
+        async with Stranger(leader.port), OldClient(leader.port) as again:
+            assert await two.is_cut_off()
+            await again.hello("desk-1")
+            await leader.until(lambda machine: len(machine.callers.doors) == 2)
 
 
 async def test_routes_are_remembered_up_to_a_bound(leader: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.whole.conftest import Running
 
-from wakugumi.limits import CONNECTION_FILES_SHARE
+from wakugumi.limits import CONNECTION_FILES_SHARE, STRANGERS_SHARE
+from wakugumi.wire import frame as fr
 
 SOFT, HARD = 80, 160
 CONNECTIONS = int(HARD * CONNECTION_FILES_SHARE)
@@ -32,9 +33,9 @@ def said_once(running: Running) -> str:
     return text
 
 
-def opened(port: int, count: int, all_open: ExitStack) -> None:
+def opened(port: int, count: int, all_open: ExitStack, hello: bytes = b"") -> None:
     for _ in range(count):
-        all_open.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        all_open.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)).sendall(hello)
 
 
 @pytest.mark.spec("O6")
@@ -44,7 +45,11 @@ def test_a_leader_holds_as_many_connections_as_fit_its_open_files_and_goes_on(st
     text = said_once(leader)
     assert f"open files: at most {HARD} ({SOFT} before), so at most {CONNECTIONS} connections" in text
     with ExitStack() as all_open:
-        opened(int(address.rpartition(":")[2]), CONNECTIONS + 3, all_open)
+        port = int(address.rpartition(":")[2])
+        opened(port, 2 * CONNECTIONS, all_open)
+        strangers = int(CONNECTIONS * STRANGERS_SHARE)
+        leader.until(lambda text: f"more than {strangers} connections without a hello, and it is the oldest" in text)
+        opened(port, CONNECTIONS + 3, all_open, fr.encode(fr.HELLO_CLIENT, subject="known"))
         leader.until(lambda text: text.count(f"more than {CONNECTIONS} connections") == 3)
     worker = start("worker", *address.split(":"), "--programs", programs, "--jobs", programs.parent / "jobs")
     worker.until(lambda text: "the leader speaks version" in text)
@@ -59,7 +64,8 @@ def test_a_node_and_a_gateway_raise_it_too(start, programs: Path) -> None:
     assert http is not None
     with ExitStack() as all_open:
         opened(int(http[1]), CONNECTIONS // 3 + 3, all_open)
-        node.until(lambda text: text.count(f"more than {CONNECTIONS // 3} connections") == 3)
+        node.until(lambda text: text.count("no hello, and others need its place") == 3)
+        node.until(lambda text: text.count("connections without a hello, and it is the oldest") == 10)
     gateway = start("gateway", "0", "--group", f"one=http://127.0.0.1:{http[1]}")
     assert f"so at most {CONNECTIONS} connections" in said_once(gateway)
 

@@ -18,8 +18,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
+from wakugumi.adapters.gate import gate, name_of
 from wakugumi.adapters.linux import connections_max as connections_of_process
-from wakugumi.adapters.net import Address, accept, bound_port, tune
+from wakugumi.adapters.net import accept, bound_port, tune
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import Stream
 from wakugumi.errors import Lost, Refused
@@ -150,6 +151,7 @@ class Lines:
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._tasks = Tasks()
         self._open: set[_Connection] = set()
+        self.gate = gate()
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -171,8 +173,8 @@ class Lines:
 
     def add(self, connection: _Connection) -> None:
         """Serve it, if there is room."""
-        if len(self._open) >= self._connections_max:
-            log.warning("closing %s: more than %d connections", connection.peer, self._connections_max)
+        if len(self._open) >= self._connections_max and not self.gate.make_room(connection.transport):
+            self.gate.say("full", f"closing {connection.peer}: more than {self._connections_max} connections")
             connection.cut_off()
             return
         self._open.add(connection)
@@ -228,6 +230,8 @@ class Lines:
 class _Connection(asyncio.StreamReaderProtocol):
     """One connection, once it is known that it speaks lines."""
 
+    transport: asyncio.Transport
+
     def __init__(self, lines: Lines) -> None:
         loop = asyncio.get_running_loop()
         self.reader = asyncio.StreamReader(limit=LINE_BYTES_MAX, loop=loop)
@@ -235,6 +239,8 @@ class _Connection(asyncio.StreamReaderProtocol):
         self._lines = lines
         self._writer: asyncio.StreamWriter | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
+        self._half: int | None = 0
+        """Bytes of a line that is not whole; None once it is."""
         self.peer = "?"
 
     @property
@@ -250,18 +256,28 @@ class _Connection(asyncio.StreamReaderProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        both_ways = cast(asyncio.Transport, transport)
+        self.transport = both_ways = cast(asyncio.Transport, transport)
         self._writer = asyncio.StreamWriter(both_ways, self, self.reader, asyncio.get_running_loop())
         # So `drain` means that the system has taken it. With 0, TLS would wait for less than nothing.
         self._writer.transport.set_write_buffer_limits(high=1, low=0)
         if (sock := transport.get_extra_info("socket")) is not None:
             tune(sock)
-        name = transport.get_extra_info("peername")
-        self.peer = str(Address(name[0], name[1])) if isinstance(name, tuple) and len(name) >= 2 else "a local process"
+        self.peer = name_of(transport)
+        self._lines.gate.came(both_ways)
         self._lines.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._half is not None:
+            if b"\n" in data:  # Whether the line is good is seen soon.
+                self._half = None
+            else:
+                self._half += len(data)
+                self._lines.gate.brought(self.transport, self._half)
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
+        self._lines.gate.known(self.transport)
         if not self.gone.done():
             self.gone.set_result(None)
         self._lines.drop(self)
@@ -281,7 +297,9 @@ class _Connection(asyncio.StreamReaderProtocol):
             raise Refused("bad-request", "the line has no end", "") from None
         except OSError as error:
             raise Lost(f"{self.peer} is gone: {error}", "dead") from None
-        return read_job_line(line)
+        job = read_job_line(line)
+        self._lines.gate.known(self.transport)
+        return job
 
     async def answer(self, reply: LineReply, call: LineCall | None) -> int:
         """How much of the body was sent. Raises Lost for who does not read, or is gone."""

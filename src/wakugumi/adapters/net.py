@@ -18,6 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
+from wakugumi.adapters.gate import Gate, gate, name_of
 from wakugumi.adapters.packing import ask_for_packing, pack_frames, unpack_frame
 from wakugumi.errors import ConfigError, Lost, PeerError
 from wakugumi.limits import (
@@ -65,6 +66,7 @@ class Link(asyncio.Protocol):
     def __init__(self, owner: Owner, *, trusted: bool = False) -> None:
         self._owner = owner
         self._decoder = Decoder()
+        self._is_trusted = trusted
         if trusted:
             self._decoder.trust()
         self._out: list[bytes] = []
@@ -79,6 +81,12 @@ class Link(asyncio.Protocol):
         self._when_written: list[Callable[[], None]] = []
         self._alive_at = 0.0
         self._paused_by_owner = False
+        self._waits_for_memory = False
+        self._gate: Gate | None = None if trusted else gate()
+        """What watches connections that others make."""
+        self._is_half = False
+        """It ends in the midst of a frame, as the gate knows."""
+        self._half_no = -1
         self._rest: Iterator[Frame] | None = None
         """Frames that were read and wait for the next turn of the loop. Meanwhile nothing is read."""
         self._rest_bytes = 0
@@ -133,6 +141,9 @@ class Link(asyncio.Protocol):
     def trust(self) -> None:
         """The hello was good: frames may have their full size, and the deadline is off."""
         self._decoder.trust()
+        self._is_trusted = True
+        if self._gate is not None and self._transport is not None:
+            self._gate.known(self._transport)
         self.expect_within(None, "")
 
     def expect_within(self, seconds: float | None, why: str) -> None:
@@ -150,13 +161,14 @@ class Link(asyncio.Protocol):
         self._paused_by_owner = paused
         self._set_reading()
 
-    def close(self, why: str = "") -> None:
-        """Send what is queued and close; a peer that does not read is cut off."""
+    def close(self, why: str = "", kind: str = "broken") -> None:
+        """Send what is queued and close; a peer that does not read is cut off. Of each kind of reason, only some lines
+        about strangers are logged."""
         if self._transport is None or self._transport.is_closing():
             return
         if why:
             self.why_closed = why
-            log.warning("closing %s: %s", self.peer, why)
+            self._warn(kind, f"closing {self.peer}: {why}")
         self._ended_by_us = True
         self._flush()
         if self._blocked:
@@ -169,6 +181,26 @@ class Link(asyncio.Protocol):
         self._ended_by_us = True
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def is_read(self) -> bool:
+        """What it sends is read."""
+        return not (self._paused_by_owner or self._waits_for_memory or self._rest is not None)
+
+    def wait_for_memory(self, waits: bool) -> None:
+        """Half frames of others take all memory that there is for them: read no more for now, or again."""
+        self._waits_for_memory = waits
+        self._set_reading()
+
+    def is_there(self) -> None:
+        """It is we who do not read: its silence says nothing."""
+        if self.is_open and (now := self._loop.time()) - self._alive_at >= ALIVE_TOLD_S:
+            self._alive_at = now
+            self._owner.on_alive(self)
+
+    def make_room(self) -> bool:
+        """There are too many connections: the oldest one that has not said hello goes, if there is one beside this."""
+        return self._gate is not None and self._transport is not None and self._gate.make_room(self._transport)
 
     def release(self) -> None:
         """Give the connection up without ending it: it speaks something else. To its owner it is lost."""
@@ -188,9 +220,10 @@ class Link(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
             tune(sock)
-        name = transport.get_extra_info("peername")
-        self.peer = str(Address(name[0], name[1])) if isinstance(name, tuple) and len(name) >= 2 else "a local process"
+        self.peer = name_of(transport)
         self.is_local = _is_local(transport)
+        if self._gate is not None:
+            self._gate.came(self._transport)
         self._owner.on_open(self)
 
     def data_received(self, data: bytes) -> None:
@@ -244,8 +277,32 @@ class Link(asyncio.Protocol):
     def _is_handled(self) -> None:
         self._rest = None
         size, self._rest_bytes = self._rest_bytes, 0
+        held = self._decoder.held_bytes
+        if (held or self._is_half) and self._gate is not None:
+            self._note_half(self._gate, held)
         if self.on_read is not None:
             self.on_read(size)
+
+    def _note_half(self, gate: Gate, held: int) -> None:
+        """After each read that ends, or began, in the midst of a frame."""
+        decoder = self._decoder
+        if not self._is_trusted:
+            if self._transport is not None:
+                gate.brought(self._transport, held)
+        elif held and self.is_open:
+            is_anew = self._half_no != decoder.unfinished_no
+            self._half_no = decoder.unfinished_no
+            self._is_half = True
+            gate.half(self, held, decoder.needed_bytes, anew=is_anew)
+        else:
+            self._is_half = False
+            gate.whole(self)
+
+    def _warn(self, kind: str, text: str) -> None:
+        if self._is_trusted or self._gate is None:
+            log.warning("%s", text)
+        else:
+            self._gate.say(kind, text)
 
     def _on_packed(self, link: Link, frame: Frame) -> None:
         self._owner.on_frame(link, unpack_frame(frame))
@@ -266,6 +323,12 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.expect_within(None, "")
+        if self._gate is not None:
+            if self._transport is not None and not self._gate.known(self._transport) and not self._is_trusted:
+                self._ended_by_us = True  # The gate has closed it.
+            if self._is_half:
+                self._is_half = False
+                self._gate.whole(self)
         self._out.clear()
         if self._rest is not None:
             if not self._ended_by_us:
@@ -276,7 +339,7 @@ class Link(asyncio.Protocol):
             self._rest = None
         self._when_written.clear()
         if self._decoder.held_bytes and not self._ended_by_us:
-            log.warning("%s ended in the middle of a frame, after %d bytes", self.peer, self._decoder.held_bytes)
+            self._warn("broken", f"{self.peer} ended in the middle of a frame, after {self._decoder.held_bytes} bytes")
         self._owner.on_lost(self)
 
     def _flush(self) -> None:
@@ -301,7 +364,7 @@ class Link(asyncio.Protocol):
     def _set_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        if self._paused_by_owner or self._rest is not None:
+        if self._paused_by_owner or self._waits_for_memory or self._rest is not None:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()

@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
 from wakugumi.adapters.blobs import BlobStore
+from wakugumi.adapters.gate import gate, name_of
 from wakugumi.adapters.linux import connections_max as connections_of_process
-from wakugumi.adapters.net import Address, Link, accept
+from wakugumi.adapters.net import Link, accept
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import Pages
 from wakugumi.limits import (
@@ -25,6 +26,7 @@ from wakugumi.limits import (
     FIRST_FRAME_BYTES_MAX,
     HELLO_DEADLINE_S,
     HTTP_IDLE_S,
+    HTTP_LINE_BYTES_MAX,
     KIB,
     SERVING_MAX,
     UPLOADS_MAX,
@@ -127,37 +129,39 @@ class Door:
         self._idle_s = idle_s
         self._waiting: dict[Doorstep, asyncio.TimerHandle] = {}
         """Connections that speak HTTP, for which the server is still being imported, and until when they wait."""
-        self._looking = 0
-        """Connections that have not said what they speak, and belong to nobody else meanwhile."""
+        self._looking: set[Doorstep] = set()
+        """Connections that have not said what they speak, or ask for, and belong to nobody else meanwhile."""
+        self.gate = gate()
+        self.room = bytearray(_READ_BYTES)
+        """Where connections read into that have not shown yet what they speak: one after the other."""
         self._server: WebServer | None = None
         self._tasks = Tasks()
         self._loading: asyncio.Task[None] | None = None
 
     @property
     def connections(self) -> int:
-        return self._looking + len(self._waiting) + (0 if self._server is None else self._server.connections)
+        return len(self._looking) + len(self._waiting) + (0 if self._server is None else self._server.connections)
 
     def at(self, link: Link) -> asyncio.BaseProtocol:
         """What a listener gives a new connection to."""
         return Doorstep(self, link)
 
     def look(self, step: Doorstep) -> asyncio.TimerHandle | None:
-        """It has not said yet what it speaks: until when it must, if there is room for it."""
-        if self.connections >= self._connections_max:
-            log.warning("closing %s: more than %d connections", step.peer, self._connections_max)
+        """It has not said yet what it speaks, or what it asks for: until when it must, if there is room for it."""
+        if self._is_full(step):
             step.transport.abort()
             return None
-        self._looking += 1
-        return asyncio.get_running_loop().call_later(HELLO_DEADLINE_S, step.transport.abort)
+        self._looking.add(step)
+        within_s = self._idle_s if step.speaks_http else HELLO_DEADLINE_S
+        return asyncio.get_running_loop().call_later(within_s, step.transport.abort)
 
-    def looked(self) -> None:
+    def looked(self, step: Doorstep) -> None:
         """It has said it, or is gone."""
-        self._looking -= 1
+        self._looking.discard(step)
 
     def take(self, step: Doorstep) -> None:
         """This connection speaks HTTP."""
-        if self.connections >= self._connections_max:
-            log.warning("closing %s: more than %d connections", step.peer, self._connections_max)
+        if self._is_full(step):
             step.transport.close()
             return
         if self._server is not None:
@@ -175,7 +179,7 @@ class Door:
     async def close(self) -> None:
         """End what is served, after a moment for what is nearly done."""
         await self._tasks.close()
-        for step in self._take_all():
+        for step in [*self._looking, *self._take_all()]:
             step.transport.abort()
         if self._server is not None:
             await self._server.close(CLOSE_DEADLINE_S)
@@ -202,6 +206,13 @@ class Door:
         for step in self._take_all():
             step.hand_over(self._server)
 
+    def _is_full(self, step: Doorstep) -> bool:
+        """No stranger makes room for it."""
+        if self.connections < self._connections_max or self.gate.make_room(step.transport):
+            return False
+        self.gate.say("full", f"closing {step.peer}: more than {self._connections_max} connections")
+        return True
+
     def _send_away(self, step: Doorstep) -> None:
         log.warning("closing %s: the HTTP server was not loaded within %g s", step.peer, HELLO_DEADLINE_S)
         del self._waiting[step]
@@ -217,7 +228,8 @@ class Door:
 class Doorstep(asyncio.BufferedProtocol):
     """A connection that has not shown yet what it speaks. Its Link counts it, and cuts it off if it says nothing.
 
-    Little is read at a time: a thousand uploads that wait for their turn must not bring a quarter of a MiB each.
+    Little is read at a time: a thousand uploads that wait for their turn must not bring a quarter of a MiB each. A head
+    of HTTP is gathered here, where that costs next to nothing, and handed over when it is whole, or none.
     """
 
     transport: asyncio.Transport
@@ -227,11 +239,11 @@ class Doorstep(asyncio.BufferedProtocol):
         self._door = door
         self._link = link
         self._lines = lines
-        self._looks = link is not None or lines is not None
-        """Not enough has come to know what it speaks."""
+        self.speaks_http = link is None and lines is None
+        self._looks = True
+        """Not enough has come to know what it speaks, or what it asks for."""
         self._deadline: asyncio.TimerHandle | None = None
         self._kept = bytearray()
-        self._room = bytearray(_READ_BYTES)
         self.peer = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -240,28 +252,42 @@ class Doorstep(asyncio.BufferedProtocol):
             self._link.connection_made(transport)
             self.peer = self._link.peer
         else:
-            name = transport.get_extra_info("peername")
-            self.peer = str(Address(name[0], name[1])) if name else "a local process"
-            if self._looks:
-                self._deadline = self._door.look(self)
-            else:
-                self._door.take(self)
+            self.peer = name_of(transport)
+            self._door.gate.came(self.transport)
+            self._deadline = self._door.look(self)
 
     def get_buffer(self, _sizehint: int) -> bytearray:
-        return self._room
+        return self._door.room
 
     def buffer_updated(self, count: int) -> None:
-        self._kept += memoryview(self._room)[:count]
+        self._kept += memoryview(self._door.room)[:count]
         if not self._looks:
             if len(self._kept) > FIRST_FRAME_BYTES_MAX:
                 self.transport.pause_reading()
+        elif self.speaks_http:
+            self._gather()
         elif len(self._kept) >= _LOOK_BYTES:
-            self._looks = False
             self._let_be()
             self._recognise()
 
+    def _gather(self) -> None:
+        """Of a head, as long as it can become one."""
+        head = self._kept
+        if b"\r\n\r\n" in head:
+            self._door.gate.known(self.transport)
+        elif len(head) < HTTP_LINE_BYTES_MAX and b"\n\n" not in head:
+            line, end, _ = head.partition(b"\n")
+            if not end or b" HTTP/" in line:
+                self._door.gate.brought(self.transport, len(head))
+                return
+        self._looks = False
+        self._let_be()
+        if not self.transport.is_closing():
+            self._door.take(self)
+
     def _recognise(self) -> None:
         link = self._link
+        self._looks = False
         if self._lines is not None and self._kept[:_LOOK_BYTES] == FIRST_BYTES:
             to = self._lines.new_connection()
             self._switch_to(to)
@@ -271,12 +297,14 @@ class Doorstep(asyncio.BufferedProtocol):
             self._link = None
             if link is not None:
                 link.release()
-            self._door.take(self)
+            self.speaks_http = self._looks = True
+            self._deadline = self._door.look(self)
+            self._gather()
         elif link is not None:  # a frame, or something that the link knows how to refuse
             self._switch_to(link)
             link.data_received(bytes(self._kept))
         else:
-            log.warning("closing %s: it speaks neither lines nor HTTP", self.peer)
+            self._door.gate.say("broken", f"closing {self.peer}: it speaks neither lines nor HTTP")
             self.transport.abort()
 
     def eof_received(self) -> bool:
@@ -294,6 +322,7 @@ class Doorstep(asyncio.BufferedProtocol):
             self._link.data_received(bytes(self._kept))  # so that it can tell what is missing
             self._link.connection_lost(error)
         else:
+            self._door.gate.known(self.transport)
             self._door.drop(self)
 
     def hand_over(self, server: WebServer) -> None:
@@ -319,7 +348,7 @@ class Doorstep(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            self._door.looked()
+            self._door.looked(self)
 
     def _switch_to(self, protocol: asyncio.Protocol) -> None:
         self.transport.pause_reading()  # a transport may look only when it begins to read how its protocol takes bytes

@@ -1,6 +1,7 @@
 """What may one HTTP connection cost? The library leaves open who does not read, and who sends nonsense.
 
-head too slow, or nothing asked     the library's own timer cuts it off (`idle_s`)
+head too slow, or nothing asked     the library's own timer cuts it off (`idle_s`); what has come of a head counts as a
+                                    stranger's (`adapters/gate.py`)
 body too slow                       whoever reads it refuses (`web_server.WebVisit.pieces`)
 answer not read                     cut off here, once next to nothing was read for BODY_RECEIVED_MIN_S, unless as
                                     much came of a body that is only heard out: some read when they have sent all
@@ -14,9 +15,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http import RawRequestMessage
 
+from wakugumi.adapters.gate import gate
 from wakugumi.limits import BODY_RECEIVED_MIN_BYTES, BODY_RECEIVED_MIN_S, LINGER_S
 
 Answerer = Callable[[web.BaseRequest, int, str], web.Response]
@@ -32,6 +34,12 @@ class Connection(web.RequestHandler):
         self._unread_watch: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
         self.is_held = False
+        self._gate = gate()
+        self._is_stranger = True
+        """No whole head has come, or more of the next one than nothing."""
+        self._head_bytes = 0
+        self._body: StreamReader | None = None
+        """Of the latest request."""
         self.dropped = 0
         """Bytes of a body that came, and nobody wanted."""
 
@@ -61,12 +69,30 @@ class Connection(web.RequestHandler):
             asyncio.get_running_loop().call_later(BODY_RECEIVED_MIN_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        asked = self._request_count
         web.RequestHandler.data_received(self, data)  # `super` would cost each request a little
+        if self._request_count == asked:
+            if self._current_request is None and data and (self._body is None or self._body.is_eof()):
+                self._gather(len(data))
+        elif isinstance(self._messages[-1][0], RawRequestMessage):
+            self._body = self._messages[-1][1]
+            self._head_bytes = 0
+            if self._is_stranger and self.transport is not None:
+                self._is_stranger = False
+                self._gate.known(self.transport)
         request = self._current_request
         if request is None or not self._messages or request.content.is_eof():
             return
         if not isinstance(self._messages[-1][0], RawRequestMessage):  # Its body broke: nothing more of it comes.
             request.content.set_exception(web.RequestPayloadError("the chunks are broken"))
+
+    def _gather(self, size: int) -> None:
+        """More of a head that is not whole."""
+        transport = self.transport
+        if transport is not None and not (self._messages or self._close or self._force_close):
+            self._is_stranger = True
+            self._head_bytes += size
+            self._gate.brought(transport, self._head_bytes)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -79,6 +105,8 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._gone.set()
         self._unwatch()
+        if self._is_stranger and self.transport is not None:
+            self._gate.known(self.transport)
         super().connection_lost(exc)
 
     def _watch(self, transport: asyncio.Transport | None) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import ClientError, HttpVersion11, web
 
+from wakugumi.adapters.gate import gate
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.visit import PageAt, Refusal, Reply, Stream
 from wakugumi.adapters.web import Route
@@ -241,7 +242,8 @@ def _traced(trace: Trace, response: web.Response) -> web.Response:
 
 def _refuse_broken(request: web.BaseRequest, status: int, message: str) -> web.Response:
     """The answer to what is not HTTP, or too much of it."""
-    access.info("broken request %d", status, extra={"fields": {"status": status, "peer": request.remote or "?"}})
+    if gate().may_say("http"):
+        access.info("broken request %d", status, extra={"fields": {"status": status, "peer": request.remote or "?"}})
     return problem(Refusal(status, "bad-request", f"this is no request that is understood here: {message}", hint=""))
 
 

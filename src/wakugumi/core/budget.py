@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 from wakugumi.limits import (
     DEAD_BYTES_MAX,
+    HALF_FRAMES_BYTES_MAX,
+    HALF_FRAMES_BYTES_MIN,
     KEPT_BYTES_MAX,
     PAYLOAD_MEMORY_BYTES,
     QUEUE_BYTES_MAX,
     QUEUE_JOBS_MAX,
     QUEUED_JOB_BYTES,
+    STRANGERS_BYTES_MAX,
     UNDELIVERED_BYTES_MAX,
 )
 
@@ -30,10 +33,14 @@ class Budget(NamedTuple):
     undelivered_bytes: int = UNDELIVERED_BYTES_MAX
     kept_bytes: int = KEPT_BYTES_MAX
     dead_bytes: int = DEAD_BYTES_MAX
+    half_frame_bytes: int = HALF_FRAMES_BYTES_MAX
+    """Frames that have begun and not ended; at most twice as much."""
+    stranger_bytes: int = STRANGERS_BYTES_MAX
+    """What connections have sent that have not said who they are."""
 
 
 def budget_of(room_bytes: int) -> Budget:
-    """Its shares add up to seven eighths: the rest is for what is on its way."""
+    """The shares of what it holds add up to seven eighths: the rest is for what is on its way."""
     return Budget(
         queue_jobs=min(QUEUE_JOBS_MAX, room_bytes // 4 // QUEUED_JOB_BYTES),
         queue_bytes=min(QUEUE_BYTES_MAX, room_bytes // 4),
@@ -41,4 +48,6 @@ def budget_of(room_bytes: int) -> Budget:
         undelivered_bytes=min(UNDELIVERED_BYTES_MAX, room_bytes // 4),
         kept_bytes=min(KEPT_BYTES_MAX, room_bytes // 16),
         dead_bytes=min(DEAD_BYTES_MAX, room_bytes // 16),
+        half_frame_bytes=min(HALF_FRAMES_BYTES_MAX, max(HALF_FRAMES_BYTES_MIN, room_bytes // 16)),
+        stranger_bytes=min(STRANGERS_BYTES_MAX, room_bytes // 32),
     )

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from wakugumi.adapters.drive import Drive
+from wakugumi.adapters.gate import gate
 from wakugumi.adapters.journal import Journal
 from wakugumi.adapters.linux import connections_max
 from wakugumi.adapters.manifests import Manifests
@@ -124,6 +125,8 @@ class Leader:
             why_not_simple=why_not_simple,
         )
         machine.bound_by(budget)
+        if budget is not WHOLE:
+            gate().bound_by(budget)
         self._journal = journal
         self._roster = machine.roster
         self.knows = machine.knows

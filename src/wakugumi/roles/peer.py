@@ -72,8 +72,8 @@ class Peer:
 
     def on_open(self, link: Link) -> None:
         self.link = link
-        if self.leader.connections >= self.leader.connections_max:
-            link.close(f"more than {self.leader.connections_max} connections")
+        if self.leader.connections >= self.leader.connections_max and not link.make_room():
+            link.close(f"more than {self.leader.connections_max} connections", "full")
             return
         self.leader.came(self)
         self.set_reading()

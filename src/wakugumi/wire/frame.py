@@ -131,6 +131,8 @@ class Decoder:
         self._held = 0
         self._needed = 4
         self._broken = ""
+        self.unfinished_no = 0
+        """Another number, another unfinished frame."""
 
     def trust(self) -> None:
         """The first frame was a good hello: frames may now have their full size."""
@@ -140,6 +142,11 @@ class Decoder:
     def held_bytes(self) -> int:
         """Bytes of a frame that has begun and not ended."""
         return self._held
+
+    @property
+    def needed_bytes(self) -> int:
+        """How many that frame will have; 4 while that is not known."""
+        return self._needed
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yield every frame that `data` completes, in order. Raises PeerError at the first byte that cannot be."""
@@ -182,6 +189,8 @@ class Decoder:
             at = end  # What follows a broken frame means nothing.
             raise
         finally:
+            if at:
+                self.unfinished_no += 1
             rest = data[at:]
             self._held = len(rest)
             self._parts = [rest] if rest else []
