@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from wakugumi.adapters.manifests import Manifests
@@ -61,6 +62,14 @@ async def test_what_was_kept_is_loaded_and_what_was_dropped_is_not(tmp_path: Pat
     assert found[0].targets == record().targets
     assert 100.0 <= found[1].age_s < 160.0
     assert sorted(os.listdir(tmp_path / "caches")) == ["one.json", "two.json"]
+
+
+async def test_a_target_that_is_refused_today_is_still_read(tmp_path: Path) -> None:
+    """An earlier version took characters that nobody sees."""
+    unseen = msgspec.structs.replace(record("one"), targets=(Pattern("job.assign.calc\u202ea"),))
+    async with manifests_in(tmp_path) as manifests:
+        await kept(manifests, unseen)
+    assert [one.targets for one in Manifests(tmp_path).load()] == [unseen.targets]
 
 
 async def test_what_is_given_is_done_in_order(tmp_path: Path) -> None:

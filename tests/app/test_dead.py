@@ -86,7 +86,7 @@ def test_every_attempt_of_a_dead_job_is_shown(leader: ScriptedLeader, said: Said
     assert lines[6].split() == ["attempt", "worker", "began", "took", "outcome"]
     assert lines[7].split() == ["1", "rack1-7", "5", "min", "00", "s", "ago", "1", "min", "00", "s", "worker-lost"]
     assert lines[8].split() == ["2", "rack1-8", "3", "min", "20", "s", "ago", "0.50", "s", "disk"]
-    assert lines[9:] == ["", "attempt 2 said at last:", "    one", "    �[2Jno room"]
+    assert lines[9:] == ["", "attempt 2 said at last:", "    one", "    \\x1b[2Jno room"]
     assert said("show", "a", "-o", "quiet") == (0, "worker-lost\ndisk\n", "")
     assert json.loads(said("show", "a", "-o", "json")[1])["attempts"][1]["output"] == "one\n\x1b[2Jno room\n"
     assert leader.asked == [qu.AskLetter(id_of("a"))] * 3

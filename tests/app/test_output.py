@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import msgspec
 import pytest
+from tests.hostile_text import ALL, MARK, TEXTS, reached
 
-from wakugumi.app.output import brief, colour, duration, json_out, one, say_error, size, spread, table_out
+from wakugumi.app.output import (
+    brief,
+    colour,
+    console,
+    draw_over,
+    duration,
+    json_out,
+    line_out,
+    lines_out,
+    one,
+    say,
+    say_error,
+    say_lines,
+    size,
+    spread,
+    table_out,
+)
 from wakugumi.core.questions import Spread
 
 
@@ -56,8 +74,50 @@ def test_a_spread_is_three_durations_or_nothing() -> None:
     assert spread(Spread()) == "-"
 
 
-def test_nothing_is_coloured_where_no_terminal_is() -> None:
-    assert colour("word", "red") == "word"
+def test_nothing_is_coloured_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
+    say(colour("word", "red"), "and more")
+    assert capsys.readouterr().err == "word and more\n"
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("name", TEXTS)
+def test_whatever_is_shown_is_one_line_and_visible(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = TEXTS[name]
+    for shown in (
+        lambda: say(text),
+        lambda: say(colour(text, "red"), text),
+        lambda: say_lines([text]),
+        lambda: line_out(text, colour(text, "bold")),
+        lambda: lines_out([text]),
+        lambda: draw_over(text),
+    ):
+        shown()
+        told = capsys.readouterr()
+        assert reached((told.out + told.err).removeprefix("\r\x1b[K")) == []
+        assert (told.out + told.err).count("\n") <= 1
+
+
+@pytest.mark.spec("O1")
+def test_an_error_of_several_lines_forges_no_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    say_error("it cannot be\nhint: run this", "what we say\nof it")
+    assert capsys.readouterr().err == "error: it cannot be\n       hint: run this\n\nhint: what we say\\nof it\n"
+
+
+@pytest.mark.spec("O1")
+def test_a_cell_of_a_table_has_one_line_and_no_tab(capsys: pytest.CaptureFixture[str]) -> None:
+    table_out(("name", "#n"), [("a\tb\nc\x1b", "1")])
+    assert capsys.readouterr().out == "name         n\na\\tb\\nc\\x1b  1\n"
+
+
+@pytest.mark.spec("O1")
+def test_a_console_shows_visibly_what_a_renderable_forgot() -> None:
+    from rich.text import Text
+
+    drawn = console()
+    drawn.file = io.StringIO()
+    drawn.print(Text(ALL.replace("\n", " ")), soft_wrap=True)
+    assert reached(drawn.file.getvalue()) == []
+    assert MARK in drawn.file.getvalue()
 
 
 @pytest.mark.parametrize(

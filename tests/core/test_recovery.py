@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from tests.core import leader_world
 from tests.core.leader_world import World, a_world, subject
 
 from wakugumi.core import course, leaves
@@ -25,6 +26,7 @@ from wakugumi.core.questions import (
     JobsAnswer,
     StatusAnswer,
 )
+from wakugumi.core.subject import Pattern, Subject, is_valid_subject
 from wakugumi.core.wants import Wants
 from wakugumi.limits import CREDIT_MAX, KEPT_RESULT_TTL_S, REATTACH_GRACE_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 
@@ -597,3 +599,19 @@ def test_what_a_job_asks_for_survives_its_leader_and_a_journal_from_before_there
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
     assert fields[-3] is None
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-3]), type=ev.KeepJob) == record
+
+
+def test_a_journal_with_a_subject_that_is_refused_today_still_opens_and_its_job_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version took characters that nobody sees."""
+    unseen = Subject(Pattern("job.assign.calc\u202e\u200ba"))
+    assert not is_valid_subject(unseen)
+    monkeypatch.setattr(leader_world, "subject", lambda _word: unseen)
+    jobs = world.client().submits(3)
+    monkeypatch.undo()
+    world.restart()
+    answer = world.ask(AskCancel([show_job_id(jobs[0])], pattern="job.assign.>"))
+    assert isinstance(answer, CancelAnswer)
+    assert answer.cancelled == 1
+    world.worker("w", credit=9).gets(*jobs[1:])

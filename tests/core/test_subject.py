@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.hostile_text import TEXTS
 
 from wakugumi.core import subject as subject_module
 from wakugumi.core.subject import (
@@ -25,6 +26,7 @@ from wakugumi.core.subject import (
     SubjectError,
     is_valid_pattern,
     is_valid_subject,
+    kept_pattern,
     matches,
     overlaps,
     parse_pattern,
@@ -140,7 +142,38 @@ def test_an_error_says_that_subjects_have_no_wildcards() -> None:
         parse_subject("a.*")
 
 
-@given(st.text(alphabet="aB.*>/ \n\x00é\ud800", max_size=12))
+def hex_of(char: str) -> str:
+    return f"{ord(char):x}"
+
+
+UNSEEN = sorted({char for text in TEXTS.values() for char in text if not char.isprintable()} | {"\u200c", "\u200d"})
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("char", UNSEEN, ids=hex_of)
+def test_a_character_that_nobody_sees_is_refused_as_in_a_client_id(char: str) -> None:
+    text = f"job.assign.calc{char}a"
+    assert not is_valid_subject(text)
+    assert not is_valid_pattern(f"{text}.>")
+    with pytest.raises(SubjectError, match=f"token 3 holds the character U\\+{ord(char):04X}, which is not allowed"):
+        parse_subject(text)
+    with pytest.raises(SubjectError):
+        worker_patterns(text)
+
+
+@pytest.mark.parametrize("char", ["\u202e", "\u200b", "\u200d", "\ufeff"], ids=hex_of)
+def test_what_an_earlier_version_kept_with_one_is_still_matched(char: str) -> None:
+    kept = kept_pattern(f"job.assign.Calc{char}a")
+    assert kept == f"job.assign.calc{char}a"
+    assert matches("job.assign.>", kept)
+    assert matches(kept, kept)
+    assert overlaps(kept, "job.*.*")
+    assert tree_of("job.assign.>").match(Subject(kept))
+    with pytest.raises(SubjectError):
+        kept_pattern("job..a")
+
+
+@given(st.text(alphabet="aB.*>/ \n\x00é\ud800\u202e", max_size=12))
 def test_parsing_refuses_exactly_what_is_not_valid_and_can_always_say_why(text: str) -> None:
     for is_valid, parse in ((is_valid_subject, parse_subject), (is_valid_pattern, parse_pattern)):
         try:

@@ -15,7 +15,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
@@ -67,7 +66,7 @@ def _work(run: Callable[[], int], guardian: int, mask: set[int | signal.Signals]
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except BaseException:
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())  # as at the end of any process
     finally:
         logging.shutdown()
         with contextlib.suppress(OSError, ValueError):

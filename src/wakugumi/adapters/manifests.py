@@ -25,7 +25,7 @@ import msgspec
 from wakugumi.adapters.blobs import is_sha256
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.spread_events import CacheFile, DropCache, KeepCache, SpreadKeep
-from wakugumi.core.subject import parse_pattern
+from wakugumi.core.subject import kept_pattern
 from wakugumi.errors import ConfigError, WakugumiError
 from wakugumi.wire.untrusted import read_json
 
@@ -161,7 +161,7 @@ def _read(path: str, cache_id: str, now: float) -> KeepCache:
     check_file_names(file.name for file in manifest.files)
     if not all(is_sha256(file.sha256) and file.size >= 0 for file in manifest.files):
         raise ValueError("a hash or a size is none")
-    targets = tuple(parse_pattern(target) for target in manifest.targets)
+    targets = tuple(kept_pattern(target) for target in manifest.targets)
     age_s = max(now - manifest.created, 0.0)
     return KeepCache(cache_id, manifest.version, tuple(manifest.files), targets, manifest.pinned, age_s)
 

@@ -20,7 +20,7 @@ from wakugumi.app.fetches import Transfer
 from wakugumi.app.grids import connected
 from wakugumi.app.options import ASKING, Asking
 from wakugumi.app.outfolder import OutFolder, Record
-from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, size, spread, table_out
+from wakugumi.app.output import ago, duration, json_out, line_out, lines_out, one, say, size, spread, table_out
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core import questions as qu
@@ -145,7 +145,7 @@ def jobs_cancel(
             gone = f", {one(answer.forgotten, 'result')} forgotten" if forget else ""
             lines_out([f"{one(answer.cancelled, 'job')} cancelled{done}{gone}"])
             for job in answer.unknown:
-                say(f"unknown: {ids[job]}")
+                say(f"unknown: {ids.get(job, job)}")
     return EXIT_NOT_FOUND if answer.unknown else 0
 
 
@@ -267,14 +267,14 @@ def _show_status(answer: qu.StatusAnswer) -> None:
     width = max(len(name) for name, _ in rows)
     lines_out([f"{name:<{width}}  {value}" for name, value in rows])
     if answer.subjects:
-        print()
+        line_out()
         rows_by_subject = [
             (row.subject, f"{row.queued:,}", f"{row.figures.running:,}", str(row.workers), *_counted(row.figures))
             for row in answer.subjects
         ]
         table_out(("subject", "#queued", "#running", "#workers", *_COUNTED), rows_by_subject)
     if answer.groups:
-        print()
+        line_out()
         rows_by_group = [
             (
                 row.group,
@@ -287,7 +287,7 @@ def _show_status(answer: qu.StatusAnswer) -> None:
         ]
         table_out(("group", "#queued", "#running", "#workers", *_COUNTED), rows_by_group)
     if answer.busiest:
-        print()
+        line_out()
         rows_by_client = [
             (
                 row.client,
@@ -334,10 +334,12 @@ def _show_kept(kept: Mapping[str, Kept], several: bool) -> None:
             fetched = (
                 f"{size(sent.from_leader_bytes)} from the leader and {size(sent.from_workers_bytes)} from each other"
             )
-            print(f"\n{title}: {what.total:,}, {size(what.bytes)}, {one(what.hits, 'hit')}; workers fetched {fetched}")
+            line_out()
+            line_out(f"{title}: {what.total:,}, {size(what.bytes)}, {one(what.hits, 'hit')}; workers fetched {fetched}")
             if sent.store_budget_bytes:
                 budget = size(sent.store_budget_bytes)
-                print(f"content with the leader, when it last looked: {size(sent.store_bytes)} (--blob-bytes {budget})")
+                held = size(sent.store_bytes)
+                line_out(f"content with the leader, when it last looked: {held} (--blob-bytes {budget})")
 
 
 _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p99", "#run time p50/p95/p99")

@@ -23,7 +23,7 @@ from wakugumi.app.options import (
     Subject,
     Timeout,
 )
-from wakugumi.app.output import colour, duration, json_out, one, say, say_error, size
+from wakugumi.app.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
 from wakugumi.app.stoppable import run
 from wakugumi.app.transfers import shown
 from wakugumi.errors import EXIT_JOB_FAILED
@@ -95,14 +95,14 @@ def broadcast(
                 if how == "table":
                     _show(result)
                 elif how == "quiet":
-                    print(result.item, flush=True)
+                    line_out(str(result.item), flush=True)
             return shout.summary
 
     summary = run(ask_all())
     if how == "json":
         json_out(Report(summary, [_row(result) for result in results]))
     for leader in summary.unasked:
-        say(f"{colour('not asked:', 'yellow')} the workers of {leader}")
+        say(colour("not asked:", "yellow"), f"the workers of {leader}")
     if not summary.sent:
         say_error("no worker matches, so nobody was asked", "see who is there with `waku workers list`")
     elif how == "table":
@@ -113,19 +113,17 @@ def broadcast(
 def _show(result: Result) -> None:
     """A worker's answer: a line about it, and what it printed, set off."""
     how = colour("ok", "green") if result.ok else colour(result.reason or "failed", "red")
-    if result.exit_code:
-        how += f" (exit code {result.exit_code})"
-    took = "" if result.run_s is None else f" in {duration(result.run_s)}"
-    print(f"{colour(str(result.item), 'bold')}: {how}{took}")
+    code = [f"(exit code {result.exit_code})"] if result.exit_code else []
+    took = [] if result.run_s is None else [f"in {duration(result.run_s)}"]
+    line_out(colour(f"{result.item}:", "bold"), how, *code, *took)
     for name, text, whole_bytes in (
         ("stdout", result.stdout_end, result.stdout_bytes),
         ("stderr", result.stderr_end, result.stderr_bytes),
     ):
         shown_bytes = len(text.encode(errors="replace"))
         if shown_bytes < whole_bytes:
-            print(f"    … the last {size(shown_bytes)} of {whole_bytes:,} bytes of {name}; -o json has all")
-        for line in text.splitlines():
-            print(f"    {line}")
+            line_out(f"    … the last {size(shown_bytes)} of {whole_bytes:,} bytes of {name}; -o json has all")
+        lines_out([f"    {line}" for line in text.splitlines()])
 
 
 def _row(result: Result) -> Row:

@@ -17,7 +17,19 @@ from wakugumi.app import config, logs
 from wakugumi.app.asking import answers, ask, ask_each, show_each
 from wakugumi.app.grids import connected
 from wakugumi.app.options import ASKING, Asking
-from wakugumi.app.output import ago, colour, is_drawable, json_out, lines_out, one, say, say_error, size, table_out
+from wakugumi.app.output import (
+    ago,
+    colour,
+    is_drawable,
+    json_out,
+    line_out,
+    lines_out,
+    one,
+    say,
+    say_error,
+    size,
+    table_out,
+)
 from wakugumi.app.stoppable import run
 from wakugumi.app.transfers import shown
 from wakugumi.core import questions as qu
@@ -191,11 +203,11 @@ def _counts(summary: CacheSummary) -> str:
 
 def _say_failures(summary: CacheSummary) -> None:
     for failure in summary.failures[:_FAILURES_SHOWN]:
-        say(f"{colour('failed:', 'red')} {failure.worker}: {failure.message}")
+        say(colour("failed:", "red"), f"{failure.worker}: {failure.message}")
     if len(summary.failures) > _FAILURES_SHOWN:
         say(f"and {len(summary.failures) - _FAILURES_SHOWN:,} more")
     for leader in summary.unasked:
-        say(f"{colour('not asked:', 'yellow')} the workers of {leader}, which is away")
+        say(colour("not asked:", "yellow"), f"the workers of {leader}, which is away")
     if not summary.is_content:
         say_error(summary.message or "too few workers have it", _hint(summary))
 
@@ -243,14 +255,14 @@ def _show_cache(answer: qu.CacheAnswer) -> None:
     width = max(len(name) for name, _ in rows)
     lines_out([f"{name:<{width}}  {value}" for name, value in rows])
     if answer.entries:
-        print()
+        line_out()
         table_out(
             ("name", "#size", "sha256"), [(each.name, size(each.size), each.sha256[:16]) for each in answer.entries]
         )
         if len(answer.entries) < row.files:
             say(f"the first {len(answer.entries):,} of {one(row.files, 'file')}")
     if answer.workers:
-        print()
+        line_out()
         table_out(
             ("worker", "name", "state", "why"),
             [(each.worker, each.name or "-", each.state, each.message or "-") for each in answer.workers],

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from wakugumi.app import config, logs
 from wakugumi.app.asking import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.options import ASKING, Asking
-from wakugumi.app.output import ago, duration, json_out, lines_out, one, say, table_out
+from wakugumi.app.output import ago, duration, json_out, line_out, lines_out, one, say, table_out
 from wakugumi.core import questions as qu
 from wakugumi.errors import EXIT_NOT_FOUND, ConfigError
 from wakugumi.limits import LIST_ROWS_DEFAULT
@@ -164,7 +164,7 @@ def _show_letter(answer: qu.LetterAnswer) -> None:
     ]
     width = max(len(name) for name, _ in rows)
     lines_out([f"{name:<{width}}  {value}" for name, value in rows])
-    print()
+    line_out()
     table_out(
         ("#attempt", "worker", "#began", "#took", "outcome"),
         [
@@ -174,10 +174,6 @@ def _show_letter(answer: qu.LetterAnswer) -> None:
     )
     for each in answer.attempts:
         if each.output.strip():
-            print(f"\nattempt {each.attempt} said at last:")
-            lines_out([f"    {_plain(line)}" for line in each.output.rstrip().splitlines()])
-
-
-def _plain(line: str) -> str:
-    """What a program wrote for a terminal of its own is not let loose on this one."""
-    return "".join(char if char.isprintable() or char == "\t" else "�" for char in line)
+            line_out()
+            line_out(f"attempt {each.attempt} said at last:")
+            lines_out([f"    {line}" for line in each.output.rstrip().splitlines()])

@@ -131,7 +131,7 @@ def _check(prices: Path) -> int:
     worst = max(abs(one.deviation) for one in priced)
     say()
     if wrong:
-        say(f"{colour('wrong:', 'red')} {len(wrong)} of {len(priced)} prices are off by more than 4 standard errors")
+        say(colour("wrong:", "red"), f"{len(wrong)} of {len(priced)} prices are off by more than 4 standard errors")
         return EXIT_JOB_FAILED
     say(f"all {len(priced)} prices are within 4 standard errors of Black-Scholes; the farthest is off by {worst:.1f}")
     return 0

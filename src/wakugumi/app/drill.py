@@ -346,13 +346,13 @@ def _show(wanted: Wanted, found: Count, folder: str) -> None:
             table_out(("what", "#number", "meaning"), rows(found))
     say()
     for sentence in found.notes:
-        say(f"{colour('note:', 'yellow')} {sentence}")
+        say(colour("note:", "yellow"), sentence)
     _say_verdict(found.wrong)
 
 
 def _say_verdict(wrong: Sequence[str]) -> None:
     for sentence in wrong:
-        say(f"{colour('wrong:', 'red')} {sentence}")
+        say(colour("wrong:", "red"), sentence)
     if not wrong:
         say("passed: nothing was lost, and nothing ran twice without need")
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from wakugumi.adapters.threads import beside
-from wakugumi.app.output import is_drawable, say, size
+from wakugumi.app.output import draw_over, is_drawable, say, size
 from wakugumi.app.transfers import LINE_EVERY_S
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Transfer:
         self._total = total_bytes
         self._done = 0
         is_drawn = told is not None or is_drawable(sys.stderr)
-        self._told = told or (_draw if is_drawn else _say)
+        self._told = told or (draw_over if is_drawn else _say)
         self._every_s = _DRAW_EVERY_S if is_drawn else LINE_EVERY_S
         self._began_at = monotonic()
         self._next_at = self._began_at + (_QUIET_S if is_drawn else LINE_EVERY_S)
@@ -89,11 +89,6 @@ async def in_thread(work: Callable[[OnBytes], T], transfer: Transfer) -> T:
         raise
     finally:
         transfer.close()
-
-
-def _draw(text: str) -> None:
-    sys.stderr.write(f"\r\x1b[K{text}")
-    sys.stderr.flush()
 
 
 def _say(text: str) -> None:

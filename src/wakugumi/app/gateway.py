@@ -26,6 +26,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.app.options import LOGGING, Logging
+from wakugumi.app.output import line_out
 from wakugumi.app.serve import AllowOpen, Host, ServerNames, Stops, binding, names_for
 from wakugumi.core.groups import NEAR, GroupAt, parse_group
 from wakugumi.errors import ConfigError
@@ -152,7 +153,7 @@ async def _serve(where: Address, names: frozenset[str], settings: GatewaySetting
         there = Address(where.host, await server.listen(where.host, where.port, names))
         groups = ", ".join(f"{group.name} at {group.url}" for group in settings.groups)
         log.info("gateway ready at %s, with the groups %s; state in %s", there, groups, settings.state)
-        print(f"http://{there}", flush=True)
+        line_out(f"http://{there}", flush=True)
         await stops.wait(1)
         log.info("draining: those who wait may have their answers; ask again to stop at once")
         draining: asyncio.Task[bool] = tasks.start(server.drain(DRAIN_DEADLINE_S), name="drain")

@@ -1,14 +1,21 @@
-"""How does a log line look? `key=value` for people, one JSON object per line for machines; always on stderr."""
+"""How does a log line look? `key=value` for people, one JSON object per line for machines; always on stderr.
+
+A value from outside, whatever it holds, makes neither a second line nor a second field, and commands no terminal.
+"""
 
 from __future__ import annotations
 
 import faulthandler
 import logging
+import sys
+import threading
 from contextlib import suppress
+from types import TracebackType
 from typing import Any, Final
 
 from wakugumi.app import config
-from wakugumi.app.output import say
+from wakugumi.app.output import say_lines
+from wakugumi.core.visible import visible_json
 
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/[]@")
 
@@ -21,16 +28,27 @@ def start(level: str | None = None, as_json: bool | None = None, *, quiet: bool 
     if quiet and not config.LOG_LEVEL.is_said(level):
         wanted = "warning"
     logging.basicConfig(level=wanted.upper(), handlers=[handler], force=True)
+    sys.excepthook = _last_words
+    threading.excepthook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)
+    sys.unraisablehook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)
     if not quiet and not faulthandler.is_enabled():
         with suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file, or none at all
             faulthandler.enable()  # A crash inside a library, such as for want of memory, says at least where it was.
+
+
+def _last_words(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
+    """A bug of ours ends the command with a traceback, which may quote a stranger."""
+    import traceback
+
+    first, _, rest = "".join(traceback.format_exception(kind, error, where)).rstrip("\n").partition("\n")
+    say_lines([first, *_set_in(rest).split("\n")])
 
 
 class _Stderr(logging.Handler):
     """Writes to what stderr is at that moment: a progress bar puts itself in front of it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        say(self.format(record))
+        say_lines(self.format(record).split("\n"))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -50,7 +68,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 class _KeyValue(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = " ".join(f"{key}={_quoted(str(value))}" for key, value in _fields(record).items())
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{_set_in(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 class _Json(logging.Formatter):
@@ -60,7 +78,12 @@ class _Json(logging.Formatter):
         fields = _fields(record)
         if record.exc_info:
             fields["trace"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False)
+        return visible_json(json.dumps(fields, ensure_ascii=False))
+
+
+def _set_in(trace: str) -> str:
+    """An error's own text may have several lines: none of them passes for a line of the log."""
+    return "\n".join(f"    {line}" for line in trace.split("\n"))
 
 
 def _quoted(text: str) -> str:
@@ -69,4 +92,4 @@ def _quoted(text: str) -> str:
         return text
     import json
 
-    return json.dumps(text, ensure_ascii=False)
+    return visible_json(json.dumps(text, ensure_ascii=False))

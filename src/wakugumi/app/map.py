@@ -276,7 +276,7 @@ class Map:
         if not ok:
             self._reasons[record.reason] += 1
             if tally.failed <= _SHOWN_FAILURES:
-                drawn.say(_failure(task.source.out, record, result.stderr_end))
+                _say_failure(drawn, task.source.out, record, result.stderr_end)
             elif tally.failed == _SHOWN_FAILURES + 1:
                 drawn.say("further failures are only counted")
         drawn.show()
@@ -330,8 +330,8 @@ def _content(path: str) -> bytes | None:
     return data if len(data) <= PAYLOAD_BYTES_MAX else None
 
 
-def _failure(name: str, record: Record, stderr: str) -> str:
+def _say_failure(drawn: Progress, name: str, record: Record, stderr: str) -> None:
     how = f"exit code {record.exit_code}" if record.reason in {"", "exit"} else record.reason
-    lines = [f"{colour('failed:', 'red')} {name} ({how})"]
-    lines += [f"    {line}" for line in stderr.rstrip().splitlines()[-_SHOWN_LINES:]]
-    return "\n".join(lines)
+    drawn.say(colour("failed:", "red"), f"{name} ({how})")
+    for line in stderr.rstrip().splitlines()[-_SHOWN_LINES:]:
+        drawn.say(f"    {line}")

@@ -25,6 +25,7 @@ from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.app.options import LOGGING, Logging
+from wakugumi.app.output import line_out
 from wakugumi.app.serve import (
     AllowOpen,
     CopyProgram,
@@ -251,7 +252,7 @@ async def _serve(settings: _Settings) -> int:
     stops = _Stops(station, ports)
     on_stop_signals(asyncio.get_running_loop(), stops.ask)
     log.info("node ready at %s: slots=%d", ports, station.limit)
-    print(ports, flush=True)
+    line_out(str(ports), flush=True)
     try:
         await station.serve()
     finally:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakugumi.app.grids import Place, open_grid
-from wakugumi.app.output import one, say, say_error, size
+from wakugumi.app.output import one, program_out, say, say_error, size
 from wakugumi.app.stoppable import run
 from wakugumi.app.transfers import shown
 from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, Refused, hint_for
@@ -70,9 +70,9 @@ def _show(result: Result, out: str | None, on_bytes: OnBytes = no_news) -> str:
     """What is to be said when all is done: until then a line on how far it is may be drawn."""
     for stream, text in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
         on_bytes(0)  # Whoever stopped it wants to read no more.
-        _write(stream, text)
+        program_out(stream, text)
     if not result.ok and result.stderr and not result.stderr.endswith("\n"):
-        _write(sys.stderr, "\n")
+        program_out(sys.stderr, "\n")
     return _keep_files(result, out, on_bytes) if result.archive_bytes else ""
 
 
@@ -128,11 +128,3 @@ def _keep_files(result: Result, out: str | None, on_bytes: OnBytes) -> str:
         hint = "make room, or choose another --out"
         raise Refused("disk", f"cannot write to {out}: {error.strerror}", hint) from None
     return f"{one(written, 'file')} written to {out}"
-
-
-def _write(stream: object, text: str) -> None:
-    """As bytes: whatever the terminal's encoding is, the program's is UTF-8."""
-    buffer = getattr(stream, "buffer", None)
-    if buffer is not None and text:
-        buffer.write(text.encode(errors="replace"))
-        buffer.flush()

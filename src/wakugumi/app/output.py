@@ -4,6 +4,11 @@
     json    for programs: the leader's answer as it is
     quiet   for pipes: ids, one per line
 
+Every word that a command prints passes through here, and here alone (a test reads the source for it): text from outside
+is made visible (`core/visible.py`), so that no name, message or output of a stranger commands this terminal. What
+remains of control characters is ours: colours, and the lines that a progress bar draws. The one exception is
+`program_out`, for the output of a program that was asked for.
+
 Nothing of `rich` is loaded unless a terminal is there to draw on.
 """
 
@@ -12,22 +17,38 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeAlias
+
+from wakugumi.core.visible import visible, visible_json
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
+    from rich.text import Text
+
     from wakugumi.core.questions import Spread
 
 __all__ = [
+    "Part",
     "ago",
     "brief",
     "colour",
+    "console",
+    "draw_over",
     "duration",
+    "is_drawable",
+    "json_line_out",
     "json_out",
+    "line_out",
     "lines_out",
     "one",
+    "program_out",
+    "rich_line",
     "say",
     "say_error",
+    "say_lines",
+    "show_cursor",
     "size",
     "spread",
     "table_out",
@@ -47,20 +68,41 @@ _STYLES: Final = {
 _CODES: Final = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 
 
-def say(text: str = "") -> None:
-    """Talk: one line on stderr."""
-    if sys.stderr is None:
-        return
-    # Nobody may be listening. The work goes on all the same; it is the data that must arrive.
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+_KEPT: Final = "\t"
+"""Of a line: programs set their columns by it. A cell of a table has none."""
+_SHOW_CURSOR: Final = b"\x1b[?25h"
+
+
+class Styled(NamedTuple):
+    """A few words that are shown in a style, where the stream has colours."""
+
+    text: str
+    style: str
+
+
+Part: TypeAlias = str | Styled
+"""Of a line: its parts are set one after the other, with a blank between them, as `print` does."""
+
+
+def say(*parts: Part) -> None:
+    """Talk: one line on stderr, whatever the parts hold."""
+    _tell(_line(parts, sys.stderr))
+
+
+def say_lines(lines: Sequence[str]) -> None:
+    """Several lines on stderr in one go, so that nothing comes between them."""
+    _tell("\n".join(visible(line, _KEPT) for line in lines))
 
 
 def say_error(text: str, hint: str = "") -> None:
-    """What is wrong, and what to do about it."""
-    say(f"{colour('error:', 'red')} {text}")
+    """What is wrong, and what to do about it. Further lines of the text are set in: none of them passes for a hint."""
+    first, *more = text.split("\n")
+    say(colour("error:", "red"), first)
+    for line in more:
+        say(f"       {line}")
     if hint:
-        say(f"\n{colour('hint:', 'cyan')} {hint}")
+        say()
+        say(colour("hint:", "cyan"), hint)
 
 
 def is_drawable(stream: TextIO | None) -> bool:
@@ -68,24 +110,73 @@ def is_drawable(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM", "dumb") not in {"", "dumb"}
 
 
-def colour(text: str, style: str, stream: TextIO | None = None) -> str:
-    """The text in this style, where the stream shows colours."""
-    where = sys.stderr if stream is None else stream
-    if os.environ.get("NO_COLOR") or not is_drawable(where):
-        return text
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+def colour(text: str, style: str) -> Styled:
+    """The text in this style, where a stream shows colours."""
+    return Styled(text, style)
 
 
 def json_out(record: Any) -> None:
     """Any record of ours, as indented JSON."""
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode(record), indent=2).decode())
+    print(visible_json(msgspec.json.format(msgspec.json.encode(record), indent=2).decode()))
 
 
-def lines_out(lines: Sequence[str]) -> None:
-    for line in lines:
-        print(line)
+def json_line_out(record: Any) -> None:
+    """The same on one line, at once."""
+    import msgspec
+
+    print(visible_json(msgspec.json.encode(record).decode()), flush=True)
+
+
+def line_out(*parts: Part, flush: bool = False) -> None:
+    """Data: one line on stdout."""
+    print(_line(parts, sys.stdout), flush=flush)
+
+
+def lines_out(lines: Sequence[str], *, flush: bool = False) -> None:
+    if lines:
+        print("\n".join(visible(line, _KEPT) for line in lines), flush=flush)
+
+
+def program_out(stream: TextIO | None, text: str) -> None:
+    """What a program of the user's own wrote, unchanged, as its bytes: whatever our encoding is, its own is UTF-8."""
+    buffer = getattr(stream, "buffer", None)
+    if buffer is not None and text:
+        buffer.write(text.encode(errors="replace"))
+        buffer.flush()
+
+
+def draw_over(text: str) -> None:
+    """Talk that takes the place of the line before, on a terminal."""
+    sys.stderr.write(f"\r\x1b[K{visible(text)}")
+    sys.stderr.flush()
+
+
+def show_cursor() -> None:
+    """A progress bar may have hidden it."""
+    if is_drawable(sys.stderr):
+        os.write(2, _SHOW_CURSOR)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where `rich` draws: whatever a renderable of ours forgot to make visible is made so here, last of all."""
+    from rich.console import Console
+
+    class Guarded(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for piece in super().render(renderable, options):
+                yield piece if piece.control else piece._replace(text=visible(piece.text, "\n\t"))
+
+    return Guarded(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def rich_line(*parts: Part) -> Text:
+    """The same line as `say` would write, for a console."""
+    from rich.text import Text
+
+    pieces = [part if isinstance(part, Styled) else Styled(part, "") for part in parts]
+    return Text(" ").join(Text(visible(piece.text, _KEPT), style=piece.style) for piece in pieces)
 
 
 def table_out(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -93,7 +184,7 @@ def table_out(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     if is_drawable(sys.stdout):
         _rich_table(titles, rows)
         return
-    cells = [[title.lstrip("#") for title in titles], *rows]
+    cells = [[title.lstrip("#") for title in titles], *([visible(cell) for cell in row] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(titles))]
     for row in cells:
         padded = (
@@ -156,7 +247,6 @@ def one(count: int, noun: str) -> str:
 
 def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -164,5 +254,25 @@ def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for title in titles:
         table.add_column(title.lstrip("#"), justify="right" if title.startswith("#") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+        table.add_row(*(Text(visible(cell), style=_STYLES.get(cell, "")) for cell in row))
+    console().print(table)
+
+
+def _line(parts: Sequence[Part], stream: TextIO | None) -> str:
+    coloured = not os.environ.get("NO_COLOR") and is_drawable(stream)
+    return " ".join(
+        visible(part, _KEPT)
+        if isinstance(part, str)
+        else f"\x1b[{_CODES[part.style]}m{visible(part.text)}\x1b[0m"
+        if coloured
+        else visible(part.text)
+        for part in parts
+    )
+
+
+def _tell(text: str) -> None:
+    if sys.stderr is None:
+        return
+    # Nobody may be listening. The work goes on all the same; it is the data that must arrive.
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol
 
-from wakugumi.app.output import duration, is_drawable, one, say
+from wakugumi.app.output import Part, console, duration, is_drawable, one, rich_line, say
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn, Task
@@ -92,7 +92,7 @@ class Progress(Protocol):
     def show(self) -> None:
         """The tally has changed, or some time has passed."""
 
-    def say(self, text: str) -> None:
+    def say(self, *parts: Part) -> None:
         """A line that stays."""
 
     def close(self) -> None: ...
@@ -113,8 +113,8 @@ class _Lines:
             self._next_at = now + _LINE_EVERY_S
             say(self._tally.text())
 
-    def say(self, text: str) -> None:
-        say(text)
+    def say(self, *parts: Part) -> None:
+        say(*parts)
 
     def close(self) -> None:
         """The summary follows, and says it all."""
@@ -124,7 +124,6 @@ class _Bar:
     """Drawn by a thread of its own, eight times a second, whatever the rest does."""
 
     def __init__(self, tally: Tally) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
         self._tally = tally
@@ -132,7 +131,7 @@ class _Bar:
             BarColumn(bar_width=None, complete_style="cyan", finished_style="green"),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"),
             _column(self._figures),
-            console=Console(stderr=True, highlight=False),
+            console=console(stderr=True),
             refresh_per_second=8,
             transient=True,
             expand=True,
@@ -144,10 +143,8 @@ class _Bar:
     def show(self) -> None:
         self._progress.update(self._task, completed=self._tally.skipped + self._tally.ended)
 
-    def say(self, text: str) -> None:
-        from rich.text import Text
-
-        self._progress.console.print(Text.from_ansi(text), soft_wrap=True)
+    def say(self, *parts: Part) -> None:
+        self._progress.console.print(rich_line(*parts), soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()

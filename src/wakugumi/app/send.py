@@ -17,7 +17,7 @@ from wakugumi.adapters.line_client import send_job
 from wakugumi.adapters.net import Address, parse_address
 from wakugumi.app import logs, stoppable
 from wakugumi.app.options import LOGGING, Logging
-from wakugumi.app.output import say
+from wakugumi.app.output import line_out, say
 from wakugumi.core.job import job_id_from_name
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
@@ -93,7 +93,7 @@ def send(
     to = Path(out) if out else file.with_name(f"{file.name}.result.zip")
     context = _context(ca, cert, key) if tls or ca or cert else None
     stoppable.run(_Sending(addresses, job, file, to, context, timeout).go(wait))
-    print(to)
+    line_out(str(to))
     return 0
 
 

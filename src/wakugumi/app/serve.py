@@ -30,7 +30,7 @@ from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
 from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
-from wakugumi.app.output import one, say
+from wakugumi.app.output import line_out, one, say
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
 from wakugumi.core.budget import Budget, budget_of
 from wakugumi.core.names import check_exec_name
@@ -449,7 +449,7 @@ class Stops:
 async def _listen(leader: Leader, where: Address, names: frozenset[str]) -> Address:
     there = Address(where.host, await leader.listen(where.host, where.port, names))
     log.info("leader ready at %s", there)
-    print(there, flush=True)
+    line_out(str(there), flush=True)
     return there
 
 

@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from wakugumi.adapters.loop import run as run_loop
 from wakugumi.adapters.signals import handlers_restored, on_stop_signals
 from wakugumi.app import EXIT_INTERRUPTED
-from wakugumi.app.output import is_drawable
+from wakugumi.app.output import show_cursor
 
 T = TypeVar("T")
-
-_SHOW_CURSOR = b"\x1b[?25h"
-"""A progress bar may have hidden it."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -44,8 +40,7 @@ async def _until_asked(main: Coroutine[Any, Any, T], asked: list[None]) -> T:
 
     def stop() -> None:
         if asked:
-            if is_drawable(sys.stderr):
-                os.write(2, _SHOW_CURSOR)
+            show_cursor()
             os._exit(EXIT_INTERRUPTED)
         asked.append(None)
         task.cancel()

@@ -32,7 +32,8 @@ def check(folder: Folder = None, /, *, state: State = None, output: Output = Non
             _show(report)
             if report.damage:
                 say(f"damaged: {report.damage}")
-                say(f"\nhint: `waku store repair {Path(report.path).parent}` keeps what is readable")
+                say()
+                say(f"hint: `waku store repair {Path(report.path).parent}` keeps what is readable")
     return EXIT_JOB_FAILED if report.damage else 0
 
 
@@ -107,8 +108,9 @@ def _tell(done: store.Repair) -> None:
     )
     say(f"the damaged journal is now {done.aside}")
     if lost:
+        say()
         say(
-            "\nhint: clients that still wait will submit again what was lost; "
+            "hint: clients that still wait will submit again what was lost; "
             "jobs that stood in lost leaves alone cannot be named"
         )
 

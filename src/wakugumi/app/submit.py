@@ -27,7 +27,7 @@ from wakugumi.app.options import (
     Subject,
     Timeout,
 )
-from wakugumi.app.output import json_out
+from wakugumi.app.output import json_out, lines_out
 from wakugumi.app.stoppable import run
 from wakugumi.app.transfers import shown
 from wakugumi.errors import ConfigError
@@ -98,5 +98,5 @@ def submit(
 def _told(jobs: Sequence[Job], how: str) -> list[str]:
     ids = [job.id for job in jobs]
     if how != "json":
-        print("\n".join(ids), flush=True)
+        lines_out(ids, flush=True)
     return ids

@@ -20,7 +20,7 @@ from wakugumi.app import config, logs
 from wakugumi.app.asking import ask
 from wakugumi.app.grids import connected
 from wakugumi.app.options import ASKING, Asking
-from wakugumi.app.output import is_drawable, lines_out
+from wakugumi.app.output import console, is_drawable, json_line_out, lines_out
 from wakugumi.app.stoppable import Stopped, run
 from wakugumi.app.top_view import plain, view
 from wakugumi.core import questions as qu
@@ -80,9 +80,7 @@ def _json_lines(asking: Asking, every_s: float) -> int:
 
 
 def _json_line(answer: qu.TopAnswer) -> None:
-    import msgspec
-
-    print(msgspec.json.encode(answer).decode(), flush=True)
+    json_line_out(answer)
 
 
 def _live(asking: Asking, every_s: float) -> int:
@@ -147,13 +145,12 @@ class _Screen:
         self._open.close()
 
     def _begin(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
         self._open.enter_context(_keys(self._loop, self._leave))
         # stderr is left alone: what goes wrong is told after the screen is the old one again.
         self._live = Live(
-            console=Console(), screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            console=console(), screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         )
         self._open.enter_context(self._live)
         self._timer = self._loop.call_later(_REDRAW_S, self._redraw)

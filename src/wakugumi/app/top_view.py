@@ -17,6 +17,7 @@ from unicodedata import combining, east_asian_width
 from wakugumi.app.output import ago, brief, duration, one, size
 from wakugumi.core import questions as qu
 from wakugumi.core.subject import Pattern, is_address
+from wakugumi.core.visible import visible
 
 Line: TypeAlias = list[tuple[str, str]]
 """Pieces of text, each with its style."""
@@ -92,10 +93,10 @@ def _header(status: qu.StatusAnswer, leader: str, width: int, silent_s: float) -
         wrong.append("its disk is nearly full: nothing is accepted")
     elif status.full:
         wrong.append("full: no further jobs are accepted")
-    lines: list[Line] = [[(text, BAD)] for text in wrong]
+    lines: list[Line] = [[(visible(text), BAD)] for text in wrong]
     lines += _flow(
         [
-            [("waku top", TITLE), (f"  {leader}", "")],
+            [("waku top", TITLE), (f"  {visible(leader)}", "")],
             [(f"up {duration(status.up_s)}", "")],
             [("with a journal", "") if status.durable else ("in memory only", "yellow")],
         ],
@@ -146,7 +147,7 @@ def _workers(rows: Sequence[qu.WorkerRow], total: int) -> Section:
             Column("", [_bar(_busy(row), _slots(row)) for row in rows], 3, right=False),
             _numbers("slots", [f"{_busy(row)}/{_slots(row)}" for row in rows]),
             _numbers("cpu", [f"{row.cpu:.0%}" for row in rows], 2),
-            Column("state", [[(row.state, _STATE_STYLES.get(row.state, ""))] for row in rows], 1, right=False),
+            Column("state", [[(visible(row.state), _STATE_STYLES.get(row.state, ""))] for row in rows], 1, right=False),
             *why,
             _texts("hears", [_heard(row) for row in rows], 4, cut=True),
         ],
@@ -212,7 +213,7 @@ def _failures(rows: Sequence[qu.FailureRow]) -> Section:
     return Section(
         [
             _numbers("failed", [ago(row.ago_s) for row in rows]),
-            Column("reason", [[(row.reason, "red")] for row in rows], right=False),
+            Column("reason", [[(visible(row.reason), "red")] for row in rows], right=False),
             _texts("program", [row.program for row in rows], cut=True),
             _texts("worker", [row.worker or "-" for row in rows], 1),
             _texts("job", [row.job for row in rows], 2),
@@ -238,7 +239,7 @@ def _clients(rows: Sequence[qu.ClientRow]) -> Section:
 
 
 def _texts(title: str, texts: Sequence[str], rank: int = 0, *, cut: bool = False) -> Column:
-    return Column(title, [[(text, "")] for text in texts], rank, right=False, cut=cut)
+    return Column(title, [[(visible(text), "")] for text in texts], rank, right=False, cut=cut)
 
 
 def _numbers(title: str, texts: Sequence[str], rank: int = 0) -> Column:

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.adapters.tasks import Tasks
-from wakugumi.app.output import is_drawable, one, say, size
+from wakugumi.app.output import console, is_drawable, one, say, size
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -100,7 +100,6 @@ class Bars:
 
     def _drawn(self) -> Progress:
         if self._progress is None:
-            from rich.console import Console
             from rich.progress import (
                 BarColumn,
                 DownloadColumn,
@@ -116,7 +115,7 @@ class Bars:
                 DownloadColumn(binary_units=True),
                 TransferSpeedColumn(),
                 TimeRemainingColumn(),
-                console=Console(stderr=True, highlight=False),
+                console=console(stderr=True),
                 transient=True,
                 expand=True,
             )

@@ -20,7 +20,7 @@ from wakugumi.adapters.linux import kill_with_all_below
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.app.guarded import guarded
-from wakugumi.app.output import one, say
+from wakugumi.app.output import line_out, one, say
 from wakugumi.app.tiers import GATEWAY, GROUPS_MAX, NODES_MAX, Part, Tiers, parts_of
 from wakugumi.errors import ConfigError
 from wakugumi.limits import DRAIN_DEADLINE_S
@@ -109,7 +109,7 @@ class _Up:
     def _say_how(self) -> None:
         tiers, gateway = self._tiers, self._parts[-1]
         assert gateway.kind == GATEWAY
-        print(gateway.url.partition("//")[2], flush=True)
+        line_out(gateway.url.partition("//")[2], flush=True)
         say(
             f"a gateway, {one(tiers.groups, 'group')} and {one(tiers.groups * tiers.nodes, 'node')} "
             f"with {one(tiers.slots, 'slot')} each are up:"

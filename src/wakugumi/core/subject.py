@@ -2,11 +2,12 @@
 
 A subject is a name of dot-separated tokens; a pattern is a subject in which `*` stands for one token and a last `>` for
 one or more. The rules are NATS's, with these differences: ASCII case does not matter, and some text that NATS's server
-takes is refused: `foo*` as a name, `/`, and whitespace and control characters of all Unicode. So whatever is valid here
-is valid there.
+takes is refused: `foo*` as a name, `/`, whitespace and control characters of all Unicode, and characters that cannot be
+seen (bidirectional marks, no width), as in client ids and names. So whatever is valid here is valid there.
 
 Text becomes a `Subject` or a `Pattern` once, at the edge, and is valid and lower-cased from then on. Functions that
-take plain `str` check it themselves; everything else trusts the type.
+take plain `str` check it themselves; everything else trusts the type. An earlier version took characters that cannot
+be seen, and what it kept is still matched (`kept_pattern`); nothing new comes in with them.
 """
 
 import re
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from typing import Generic, NewType, NoReturn, TypeVar
 
 import msgspec
+
+from wakugumi.core.visible import INVISIBLE
 
 # A pattern costs the tree up to one node per token, and the deepest subject in the conformance data has 101.
 SUBJECT_TOKENS_MAX = 128
@@ -47,22 +50,29 @@ def parse_pattern(text: str) -> Pattern:
     return Pattern(_fold(text))
 
 
+def kept_pattern(text: str) -> Pattern:
+    """The pattern that an earlier version took and kept; SubjectError if it is none."""
+    if not _is_pattern(text):
+        _refuse("pattern", text)
+    return Pattern(_fold(text))
+
+
 def is_valid_subject(text: str) -> bool:
-    return _fits(text) and _SUBJECT.fullmatch(text) is not None
+    return _is_subject(text) and (text.isascii() or _UNSEEN.search(text) is None)
 
 
 def is_valid_pattern(text: str) -> bool:
-    return _fits(text) and _PATTERN.fullmatch(text) is not None
+    return _is_pattern(text) and (text.isascii() or _UNSEEN.search(text) is None)
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Does the pattern match the subject? Text that is not valid matches nothing and is matched by nothing."""
-    return is_valid_subject(subject) and overlaps(pattern, subject)
+    """Does the pattern match the subject? Text that is neither matches nothing and is matched by nothing."""
+    return _is_subject(subject) and overlaps(pattern, subject)
 
 
 def overlaps(a: str, b: str) -> bool:
-    """Is there a subject, of whatever length, that both patterns match? Text that is not valid overlaps nothing."""
-    if not (is_valid_pattern(a) and is_valid_pattern(b)):
+    """Is there a subject, of whatever length, that both patterns match? Text that is no pattern overlaps nothing."""
+    if not (_is_pattern(a) and _is_pattern(b)):
         return False
     tokens_a, tokens_b = _fold(a).split("."), _fold(b).split(".")
     for one, other in zip(tokens_a, tokens_b):
@@ -282,9 +292,19 @@ _REFUSED = r"\s\x00-\x1f\x7f-\x9f\ud800-\udfff/"
 _TOKEN = rf"[^.*>{_REFUSED}]++"
 _SUBJECT = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*+")
 _PATTERN = re.compile(rf"(?:(?:\*|{_TOKEN})\.)*+(?:\*|>|{_TOKEN})")
-_REFUSED_CHARACTER = re.compile(f"[{_REFUSED}]")
+# What nobody sees: two subjects would look like one, and a line that holds one would read other than it is.
+_UNSEEN = re.compile(rf"[{INVISIBLE}\u200c\u200d]")
+_REFUSED_CHARACTER = re.compile(rf"[{_REFUSED}{INVISIBLE}\u200c\u200d]")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def _is_subject(text: str) -> bool:
+    return _fits(text) and _SUBJECT.fullmatch(text) is not None
+
+
+def _is_pattern(text: str) -> bool:
+    return _fits(text) and _PATTERN.fullmatch(text) is not None
 
 
 def _fits(text: str) -> bool:

@@ -22,6 +22,7 @@ from wakugumi.adapters.process import Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core.names import check_exec_name
+from wakugumi.core.visible import visible
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.abandoned import end_abandoned_beside
 from wakugumi.roles.leader import Leader
@@ -64,7 +65,9 @@ class ProgramsOfPath(Programs):
 def main(text: str) -> None:
     """The whole life of the child."""
     settings = read_json(text, Settings)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Visible())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     for file in (settings.socket, settings.lifeline):
         os.set_inheritable(file, False)  # The programs of jobs have no business with them.
     raise_open_files()
@@ -74,6 +77,13 @@ def main(text: str) -> None:
             remove_tree(settings.jobs)
     sys.stderr.flush()
     os._exit(code)  # Somebody waits: taking the interpreter apart first would take longer than all the rest.
+
+
+class _Visible(logging.Formatter):
+    """The message alone: what it quotes of a program or a file commands nobody's terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record), "\n\t")
 
 
 def _serve(settings: Settings) -> int:
