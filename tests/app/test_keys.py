@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from wakugumi.app.keys import Keys, job_id, program_digest
+from wakugumi.app.keys import Keys, job_id, map_job_id, program_digest
 
 
 def test_everything_that_matters_changes_the_key() -> None:
@@ -31,6 +31,12 @@ def test_an_id_is_a_uuid_that_says_it_is_a_hash() -> None:
     assert str(one) != job_id("key", "me", 60.0)
     assert str(one) != job_id("key", "you", 900.0)
     assert str(one) != job_id("key", "me", 900.0, 1)
+
+
+def test_a_map_without_options_has_the_ids_of_earlier_versions() -> None:
+    """Which had its timeout, subject and retries in them."""
+    assert map_job_id("key", "me", "calc") == job_id("key", "me", "calc", 900.0, "", "", 0)
+    assert map_job_id("key", "me", "calc", "salt") == job_id("key", "me", "calc", 900.0, "", "salt", 0)
 
 
 def test_a_program_is_what_its_file_holds(tmp_path: Path) -> None:

@@ -105,6 +105,30 @@ def test_what_failed_runs_again_with_more_time(state: str, world: World) -> None
     assert worker.takes(ev.SendAssign).payload == b"monday, with more time"
 
 
+@pytest.mark.parametrize("state", ["queued", "running", "waits", "ok"])
+def test_another_subject_is_the_same_request(state: str, world: World) -> None:
+    desk, worker, job = brought_to(state, world)
+    desk.submit("other", job=job, payload=b"monday", request=MONDAY)
+    desk.gets_receipt(job)
+    if state != "ok":
+        if state != "running":
+            worker.credit(1)
+            world.wait(BACKOFF_MAX_S)
+            worker.gets(job)
+        worker.acks(job, b"result", request=MONDAY)
+    desk.gets_result(job, b"result")
+
+
+@pytest.mark.parametrize("state", ["failed", "dead", "cancelled"])
+def test_what_failed_runs_again_where_it_was_sent_last(state: str, world: World) -> None:
+    desk, _, job = brought_to(state, world)
+    other = world.worker("other", "job.assign.other", credit=1)
+    desk.submit("other", job=job, payload=b"monday", request=MONDAY)
+    desk.gets_receipt(job)
+    other.gets(job)
+    world.nothing_else()
+
+
 def test_a_job_of_an_older_journal_is_told_by_its_bytes() -> None:
     """Its records have no digest, as the version before this one wrote them."""
     with a_world() as world:
@@ -189,3 +213,16 @@ def test_a_part_of_an_earlier_broadcast_is_not_the_answer_to_another_one(world: 
     again = (desk.conn, job, subject("calc"), "calc", TIMEOUT_S, b"tuesday")
     world.hear(ev.Submitted(*again, broadcast_s=60.0, request=TUESDAY))
     desk.gets_refusal(job, "conflict")
+
+
+def test_a_broadcast_to_another_subject_is_another_one(world: World) -> None:
+    """Its subject says who answers."""
+    desk, job = world.client(), world.new_job()
+    for word, is_same in (("calc", True), ("calc", True), ("other", False)):
+        asked = (desk.conn, job, subject(word), "calc", TIMEOUT_S, b"monday")
+        world.hear(ev.Submitted(*asked, broadcast_s=60.0, request=MONDAY))
+        if is_same:
+            desk.gets_receipt(job)
+            desk.takes(ev.SendResult)
+        else:
+            desk.gets_refusal(job, "conflict")

@@ -75,7 +75,7 @@ async def test_the_same_id_with_another_request_is_a_conflict_whatever_came_of_t
             heard = await submit(gate.port, "report", other, query=said + query.replace("?", "&"))
             assert (heard.status, heard.code) == (409, "conflict")
         same = await submit(
-            gate.port, "report", monday, query="?program=p&timeout=9&retries=2&priority=1&key=k&client=c"
+            gate.port, "report", monday, query="?program=p&timeout=9&retries=2&priority=1&key=k&client=c&subject=s"
         )
         assert (same.status, same.body) == (200, b"PK by a")
         group.say(Said(504, b'{"code":"timeout","detail":"too long"}'))
@@ -85,6 +85,22 @@ async def test_the_same_id_with_another_request_is_a_conflict_whatever_came_of_t
         assert (await submit(gate.port, "slow", monday, query="?timeout=60")).status == 200
         assert len(group.dispatched) == 3
         await until(lambda: left_on_disk(tmp_path) == [])
+
+
+@pytest.mark.spec("L6")
+@pytest.mark.parametrize("request_before", ["", "0123456789abcdef" * 2])
+async def test_a_row_of_an_earlier_version_is_answered_by_its_id(tmp_path: Path, request_before: str) -> None:
+    """It has no digest, or one with the subject in it."""
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        assert (await submit(gate.port, "report")).status == 200
+        store = gate.server.gateway.store
+        await until_state(gate.port, "report", "done")
+        row = await store.get(job_id_from_name("report"))
+        assert row is not None
+        assert await store.replace(row, replace(row, request=request_before)) is not None
+        assert (await submit(gate.port, "report")).status == 200
+        assert (await submit(gate.port, "report", query="?async=1")).status == 202
+        assert len(group.dispatched) == 1
 
 
 @pytest.mark.spec("L6")

@@ -89,7 +89,8 @@ def test_a_longer_timeout_keeps_what_is_done(waku, inputs, programs) -> None:
 @pytest.mark.spec("L6")
 def test_a_leader_that_still_has_the_results_gives_them_again(grid, waku, inputs, home: Path) -> None:
     assert waku("map", "calcA", inputs, "--out", "one").returncode == 0
-    assert waku("map", "calcA", inputs, "--out", "two").returncode == 0
+    other = ("--timeout", "60", "--retries", "2", "--priority", "3", "--key", "k", "--subject", "calcA")
+    assert waku("map", "calcA", inputs, "--out", "two", *other).returncode == 0
     assert jobs_of(home / "one") == jobs_of(home / "two")
     assert json.loads(waku("status", "-o", "json").stdout)["submitted"] == 12
     assert waku("map", "calcA", inputs, "--out", "two", "--fresh").returncode == 0

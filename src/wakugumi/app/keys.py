@@ -1,7 +1,7 @@
 """When is a result still good? When its key is the same: program, arguments, the input's name and content.
 
-A job's id is made of the key and of everything else in the request, because a leader takes one id for one request
-(SPEC L6): who changes the timeout or the retries asks for another job, and still keeps the results that are there.
+A job's id is made of the key, the client and the program's name. Timeout, retries, subject and the like are not in it,
+because they decide no answer (SPEC L6): the same map with another timeout attaches to the jobs that its leader has.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from hashlib import sha256
 from uuid import UUID
 
 _VERSION = b"waku map 1"
+_TIMEOUT_AND_SUBJECT = ("900.0", "")
+_RETRIES = "0"
 
 
 class Keys:
@@ -43,6 +45,12 @@ def job_id(key: str, *parts: object) -> str:
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80
     return str(UUID(bytes=bytes(digest)))
+
+
+def map_job_id(key: str, client_id: str, program: str, salt: str = "") -> str:
+    """The same as of a map without options in versions that had timeout, subject and retries in it: such a map goes on
+    with jobs that an earlier version sent. `salt` makes jobs that run in any case."""
+    return job_id(key, client_id, program, *_TIMEOUT_AND_SUBJECT, salt, _RETRIES)
 
 
 def program_digest(path: str) -> bytes:

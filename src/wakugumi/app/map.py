@@ -28,7 +28,7 @@ from wakugumi.app import EXIT_INTERRUPTED, config, logs
 from wakugumi.app.fetches import Transfer, in_thread
 from wakugumi.app.grids import Place, choose, open_grid
 from wakugumi.app.inputs import Input, Inputs
-from wakugumi.app.keys import Keys, job_id, program_digest
+from wakugumi.app.keys import Keys, map_job_id, program_digest
 from wakugumi.app.one import NOTHING, Asked, named_files
 from wakugumi.app.options import (
     LOGGING,
@@ -210,7 +210,6 @@ class Map:
 
     async def _tasks(self, done: bytearray, client_id: str) -> AsyncIterator[MapTask]:
         """What is left to do, one by one: the next input is read when there is room for it."""
-        rest = self._asked if self._asked[1:] != NOTHING[1:] else self._asked[:1]  # as ids were before there was more
         for at, source in enumerate(self._inputs):
             if done[at]:
                 continue
@@ -224,7 +223,7 @@ class Map:
             except Refused:  # The grid refuses it too, with the reason.
                 yield MapTask(source=source, good_for="", args=args, files={source.name: Path(source.path)})
                 continue
-            job = job_id(key, client_id, self._place.program, self._timeout_s, self._subject, self._salt, *rest)
+            job = map_job_id(key, client_id, self._place.program, self._salt)
             self._waiting_for[job] = None
             yield MapTask(source=source, good_for=key, args=args, files={source.name: content}, job_id=job)
 

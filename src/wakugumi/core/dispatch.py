@@ -713,7 +713,11 @@ class Dispatch:
 
 
 def _is_repeated(job: Job, event: ev.Submitted) -> bool:
-    return job.subject == event.subject and is_same_request(job, event.request, event.payload, event.checksum)
+    """Does it ask for the same answer (SPEC L6)? Its subject decides none, except for a broadcast: there it says who
+    answers."""
+    if event.broadcast_s and job.subject != event.subject:
+        return False
+    return is_same_request(job, event.request, event.payload, event.checksum)
 
 
 def _is_retried(job: Job, event: ev.Acked) -> bool:

@@ -36,7 +36,7 @@ from wakugumi.limits import (
     GATEWAY_FORWARDS_MAX,
     RESULT_BYTES_MAX,
 )
-from wakugumi.roles.gateway_form import job_s_of
+from wakugumi.roles.gateway_form import DIGEST_FORM, job_s_of
 from wakugumi.roles.gateway_forward import Forwarder, NoBody, NoGroup, Parcel, Problem
 from wakugumi.roles.gateway_groups import GroupAnswer, GroupCalls
 from wakugumi.roles.gateway_quota import BodyQuota, Receiving
@@ -525,7 +525,7 @@ class Gateway:
 
 def check_same(row: Row, request: str) -> None:
     """Raises Refused if its id was used for another request than this one (SPEC L6), as far as both are known."""
-    if row.request and request and row.request != request:
+    if row.request.startswith(DIGEST_FORM) and request and row.request != request:
         raise Refused("conflict", f"the job id {row.name} was used for another request")
 
 

@@ -14,14 +14,13 @@ from typing import Final
 from wakugumi.adapters.receive import FIELD, FILE_NAME, too_large
 from wakugumi.adapters.visit import Visit
 from wakugumi.core.names import check_file_name
-from wakugumi.core.subject import route
 from wakugumi.errors import Refused
 from wakugumi.limits import JOB_TIMEOUT_S, MIB
 from wakugumi.roles.http_job import CLIENT_HEADER, JobForm, args_of
 from wakugumi.wire.message import InputFile, JobRequest
 from wakugumi.wire.multipart import Data, Multipart, Part, boundary_of
 from wakugumi.wire.percent import percent_decoded
-from wakugumi.wire.request_digest import DIGEST_BYTES, request_digest
+from wakugumi.wire.request_digest import request_digest
 
 PASSED_ON: Final = ("Content-Type", CLIENT_HEADER)
 """Headers of a job."""
@@ -73,9 +72,12 @@ def job_s_of(query: str) -> float:
         return JOB_TIMEOUT_S
 
 
+DIGEST_FORM: Final = "2:"
+"""How a row's digest begins. Digests without it had the subject in them: such rows are answered by their id alone."""
+
+
 class Seen:
-    """Which request is it that passes by? The gateway's digest has the subject in it as well: a group may run another
-    program for another subject."""
+    """Which request is it that passes by?"""
 
     def __init__(self, form: JobForm) -> None:
         self._form = form
@@ -84,7 +86,7 @@ class Seen:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self.digest = ""
-        """In hexadecimal digits, once all of it has passed."""
+        """`DIGEST_FORM` and hexadecimal digits, once all of it has passed."""
 
     def file(self, name: str) -> None:
         self._file_name = name
@@ -104,8 +106,7 @@ class Seen:
         form, name = self._form, self._file_name
         file = InputFile(name, sha256=self._sha256.hexdigest(), size=0)
         request = JobRequest("", exec_name=form.program, args=args_of(form, name), files=[file])
-        said = request_digest(request) + route(form.subject, form.program).encode()
-        self.digest = hashlib.blake2b(said, digest_size=DIGEST_BYTES).hexdigest()
+        self.digest = DIGEST_FORM + request_digest(request).hex()
 
 
 async def form_pieces(visit: Visit, bytes_max: int, seen: Seen) -> AsyncIterator[bytes]:
