@@ -975,6 +975,15 @@ def test_what_was_assigned_before_the_leader_knew_is_given_back_and_the_rest_of_
     assert script.hear(ended(C)) == [SendAck(C, RESULT), SendCredit(1)]
 
 
+@pytest.mark.spec("W9", "W6")
+def test_how_a_program_ended_that_broke_its_machine_is_not_said_of_jobs_that_were_not_begun() -> None:
+    script = with_resting_leader(slots=3)
+    script.hear(*assigned(A))
+    script.hear(Ended(A, False, "timeout", FAILURE, fault=SICK))
+    said = SendFailure(B, "worker-error", "this machine is out of order: no room", begun=False)
+    assert script.hear(*assigned(B)) == [said], "a timeout would be this job's answer"
+
+
 @pytest.mark.spec("W9")
 def test_a_sick_machine_probes_by_itself_less_and_less_often() -> None:
     script = with_resting_leader()

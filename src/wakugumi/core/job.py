@@ -45,6 +45,9 @@ LIMBO: Final = JobState.LIMBO
 """The same as plain names, to be compared by `is`: that happens ten times per job, and to look up a member of an enum
 costs twenty times as much as a name."""
 
+MACHINE_FAULTS: Final = frozenset({"disk", "worker-error"})
+"""Reasons that are about a worker's machine: a job that was not begun for one of them is for another worker (W9)."""
+
 TRANSITIONS: Final[dict[JobState, frozenset[JobState]]] = {
     QUEUED: frozenset({RUNNING, DONE}),
     BACKOFF: frozenset({QUEUED, RUNNING, DONE}),

@@ -19,7 +19,7 @@ import msgspec
 
 from wakugumi.core import events as ev
 from wakugumi.core.broadcast import owner_of
-from wakugumi.core.job import DONE, QUEUED, JobId, Tried, WorkerId
+from wakugumi.core.job import DONE, MACHINE_FAULTS, QUEUED, JobId, Tried, WorkerId
 from wakugumi.core.roster import Roster, Worker, can_run, members_of
 from wakugumi.core.subject import Subject, matches
 from wakugumi.core.wants import Wants
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from wakugumi.core.queues import Job, Lanes
 
 UNKNOWN_PROGRAM: Final = "unknown-program"
-_SICK: Final = frozenset({"disk", "worker-error"})
 _NOTHING: Final = Wants()
 _NOBODY: Final = Tried()
 _NEVER: Final = float("inf")
@@ -43,7 +42,7 @@ Key: TypeAlias = tuple[Subject, Tried, Wants | None]
 
 def never_began(event: ev.Acked) -> bool:
     """Its worker could not start it. One that does not know a program has not begun it, also an old one."""
-    return event.reason == UNKNOWN_PROGRAM or (not event.begun and event.reason in _SICK)
+    return event.reason == UNKNOWN_PROGRAM or (not event.begun and event.reason in MACHINE_FAULTS)
 
 
 def was_tried(tried: Tried | None, worker: Worker) -> bool:
@@ -60,7 +59,7 @@ def tried_too(tried: Tried | None, worker: WorkerId, *, lacks: bool) -> Tried:
 
 def tried_again(tried: Tried, worker: WorkerId, reason: str) -> Tried:
     """The same after an attempt there that failed for this reason."""
-    if reason not in _SICK or worker not in tried.sick:
+    if reason not in MACHINE_FAULTS or worker not in tried.sick:
         return tried
     return Tried(tried.sick, tried.lack, _with(tried.again, worker))
 

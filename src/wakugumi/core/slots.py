@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, assert_never
 
 from wakugumi.core import slots_events as ev
 from wakugumi.core.events import Step
-from wakugumi.core.job import JobId
+from wakugumi.core.job import MACHINE_FAULTS, JobId
 from wakugumi.core.kept import CANCELLED, Kept
 from wakugumi.core.resending import Resending
 from wakugumi.core.slots_events import SlotsDo, SlotsEvent, SlotsStep
@@ -803,7 +803,8 @@ class Slots:
         """Nothing can be started here, or what was made cannot be kept."""
         health = self._health
         news = health.why != why
-        health.code, health.why = code or "worker-error", why
+        # How the program ended that broke the machine, say by its timeout, is not said of jobs that were not begun.
+        health.code, health.why = code if code in MACHINE_FAULTS else "worker-error", why
         if health.probe_at == _NEVER and not health.is_sick:
             health.pause_s = PROBE_FIRST_S
             health.probe_at = now + PROBE_FIRST_S
