@@ -568,6 +568,29 @@ def test_what_is_meant_for_a_leader_that_forgot_it_is_sent_there_again(three: Sc
     assert three.hear(fo.Refusal(conn, A, "unknown-job", "")) == [fo.SendFrames(conn, [frame(1)])]
 
 
+def test_a_job_that_its_leader_does_not_know_is_sent_there_again_because_the_first_submit_may_still_arrive() -> None:
+    script = three_with(1, 2, 3)
+    script.hear(fo.Result(ONE, A, b"done"))  # Another leader has less to do.
+    script.lose(SECOND)
+    script.return_(SECOND)
+    conn = script.dials[SECOND]
+    assert script.hear(fo.Refusal(conn, B, "unknown-job", "")) == [fo.SendFrames(conn, [frame(2)])]
+    assert script.in_flight() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("why", ["full", "removed"])
+def test_a_job_that_its_leader_does_not_know_and_does_not_take_goes_to_another_one(why: str) -> None:
+    script = three_with(1, 2, 3, 4, 5)
+    script.hear(fo.Result(ONE, A, b"done"))
+    script.lose(SECOND)
+    script.return_(SECOND)
+    conn = script.dials[SECOND]
+    script.hear(fo.Refusal(conn, job(5), "unknown-job", ""))
+    script.hear(fo.Refusal(conn, job(5), "full", "") if why == "full" else fo.LeaderRemoved(SECOND))
+    said = script.hear(fo.Refusal(conn, B, "unknown-job", ""))
+    assert [(send.conn in {ONE, THREE}, send.frames) for send in of(fo.SendFrames, said)] == [(True, [frame(2)])]
+
+
 def test_that_a_job_is_unknown_is_no_answer_to_its_submit(three: Script) -> None:
     """It is the late answer to a claim before: the submit's own follows."""
     three.hear(fo.Submit(A, frame(1), SECOND))
@@ -1107,6 +1130,25 @@ def test_a_leader_that_comes_back_with_a_job_that_others_have_by_now_is_asked_fo
     said = script.hear(fo.Result(conn, A, b"done"))
     assert of(fo.Deliver, said)
     assert fo.SendCancels(ONE, [A]) in said
+
+
+@pytest.mark.spec("K8")
+@pytest.mark.parametrize("number", range(1, 6))  # The hash of their ids chooses now one leader, now the other.
+def test_a_given_job_that_its_leader_does_not_know_is_sent_there_again_once_others_have_answered(number: int) -> None:
+    script = that_find(2)
+    script.lose(FIRST)
+    script.hear(asks(number))
+    assert script.frames(script.hear(fo.Found(TWO, "unknown", [job(number)]))) == [frame(number)]
+    script.lose(SECOND)
+    for leader in (FIRST, SECOND):
+        while leader not in script.dials:
+            script.passes(0.1)
+        conn = script.dials[leader]
+        said = script.hear(fo.Connected(conn), fo.Welcomed(conn, True, finds=True))
+    assert of(fo.SendClaims, said) == [fo.SendClaims(conn, [job(number)])]
+    assert script.hear(fo.Refusal(conn, job(number), "unknown-job", "")) == [], "the other one may know it"
+    said = script.hear(fo.Found(script.dials[FIRST], "unknown", [job(number)]))
+    assert said == [fo.SendFrames(conn, [frame(number)])]
 
 
 @pytest.mark.spec("K8", "L10")

@@ -68,8 +68,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     """Its files did not fit a leader: it is only for those that take blobs."""
     given: bool = False
     """Its id is the user's own: a leader may know it from an earlier life."""
-    failed_at: LeaderNo = ANY_LEADER
-    """The leader that said that it had FAILED there: it knows the story."""
+    first: LeaderNo = ANY_LEADER
+    """The leader that gets it before others: it had FAILED there, or a submit to that leader may still be under way."""
 
 
 class _Question(msgspec.Struct, eq=False):
@@ -373,7 +373,7 @@ class Failover:
             if record is None or record.stage is not _UNSENT or record.large is not large:
                 queue.popleft()
                 continue
-            leader = self._leaders.choose(large, queue[0] if record.given else None, record.failed_at)
+            leader = self._leaders.choose(large, queue[0] if record.given else None, record.first)
             if leader is None:
                 break
             conn = leader.conn
@@ -587,7 +587,7 @@ class Failover:
             if conn.sought.pop(job, None) is None or record is None:
                 continue
             if fate == "failed":
-                record.failed_at = conn.leader.no
+                record.first = conn.leader.no
             if record.stage is not _SOUGHT:
                 if fate == "known" and record.leader != conn.leader.no:
                     # It was late, and others have the job as well: whoever is first has done it.
@@ -654,10 +654,11 @@ class Failover:
             self._give_up(job, "cancelled", "it was cancelled before the leader took it", do)
         elif code == "unknown-job" and leader.no in record.may:
             record.may = _without(record.may, leader.no)
+            record.first = leader.no
             if record.only:
                 conn.submit(job, record.frame)
             else:
-                self._find_place(job, record, now)
+                self._find_place(job, record, now, conn)
         elif code == "unknown-job" and record.frame:
             return  # It is about a claim before the submit, which is under way and has an answer of its own.
         elif code not in _NOT_NOW or record.only:
@@ -811,8 +812,12 @@ class Failover:
             elif record.cancelled and job in lost.claimed:
                 leader.remember_cancel(job)
 
-    def _find_place(self, job: JobId, record: _Unfinished, now: float) -> None:
-        """It is with nobody any more: another one may have it all the same, or be back with it in time."""
+    def _find_place(self, job: JobId, record: _Unfinished, now: float, denied: Conn | None = None) -> None:
+        """It is with nobody any more: another one may have it all the same, or be back with it in time.
+
+        One that has `denied` to know it gets it again, if it takes jobs: what was sent over its connection before this
+        one may still be read, and two leaders would run it.
+        """
         rows = self._rows
         if (home := rows.get(record.leader)) is not None and home.serves:
             home.in_flight -= 1
@@ -835,6 +840,8 @@ class Failover:
         elif record.given and not (record.large or self._seeking.is_settled(job)):
             record.stage = _SOUGHT  # A leader that came meanwhile was asked, and has not answered yet.
             self._seeking.jobs[job] = None
+        elif denied is not None and denied.leader in self._leaders.look() and not record.large:
+            self._send(job, record, denied)
         else:
             self._queue(job, record)
 
