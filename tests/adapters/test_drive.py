@@ -289,6 +289,25 @@ async def test_a_tick_that_falls_into_a_commit_waits_for_it_too() -> None:
     drive.close()
 
 
+async def test_what_was_posted_before_a_tick_is_handled_before_it_by_the_next_step() -> None:
+    machine, done, steps = Echo(), list[str](), list[int]()
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    machine.wakes.append(now)
+
+    def post() -> None:
+        steps.append(drive.steps)
+        drive.post("news")
+
+    loop.call_at(now - 1.0, post)  # Both timers are due: they run one after the other, and the next turn comes later.
+    drive = Drive(machine, lambda effects: done.extend(f"{effect} {drive.steps}" for effect in effects), name="echo")
+    async with asyncio.timeout(DEADLINE_S):
+        await machine.ticked.wait()
+    assert steps == [0]
+    assert done == ["news 1", "ticked 2"]
+    drive.close()
+
+
 async def test_the_machine_is_woken_when_it_asked_to_be_and_not_before() -> None:
     machine, done = Echo(), list[str]()
     wake_at = asyncio.get_running_loop().time() + 0.02

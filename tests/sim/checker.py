@@ -19,9 +19,9 @@ Broken is raised at once, so that the story ends where it went wrong.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 from tests.sim.jobs import FIRST_STRANGER, Execution, Request, Want
@@ -50,9 +50,14 @@ _ANSWERS: Final = frozenset({"exit", "timeout"})
 """Ends of a program that are the job's answer, unless it asked for retries (W6)."""
 SUBMIT_BYTES_MAX: Final = 300
 """A submit of these worlds."""
-FOREIGN_WINDOWS_MAX: Final = 3
-"""What of one other connection is committed before a submit's receipt: what waited for the disk when the submit was
-read, what was read while that was written, and what was read before the leader's next turn."""
+FOREIGN_WINDOWS_MAX: Final = 2
+"""What one other connection may have committed between the reading of a submit and its receipt, in windows. A window is
+what `Intake` lets a connection be ahead of the disk, and one submit more: the one that reached the bound.
+
+The next step takes the submit, because no tick and no other batch goes before what was read (`Drive`), and the receipt
+is performed with that step, before all later ones. Two things can be committed by then: what was read of the other
+connection before the submit and was not safe yet, at most one window; and what was read of it between the submit and
+that step. None of the latter is safe before that step, so it is at most one window too."""
 
 Place: TypeAlias = tuple[str, JobId]
 """A job at a leader, by its name."""
@@ -65,6 +70,14 @@ class Broken(Exception):
         super().__init__(what)
         self.job = job
         self.what = what
+
+
+class _Opening(NamedTuple):
+    """Of a job at a leader."""
+
+    number: int
+    at: float
+    wish: int
 
 
 class Counts(msgspec.Struct):
@@ -130,6 +143,11 @@ class Checker:
         self._opened: Counter[Place] = Counter()
         """How often each leader opened each job, as far as that was kept."""
         self._opened_at: dict[Place, float] = {}
+        self._under_way: dict[tuple[ConnId, JobId], deque[_Opening]] = {}
+        """For which opening each assignment is that was sent over a connection, the oldest first."""
+        self._given: dict[Place, _Opening] = {}
+        """For which opening each worker was given each job last. It may have been opened again while that was under
+        way."""
         self._results: dict[Place, bytes] = {}
         """What was said of each since it was opened."""
         self._finished: dict[Place, None] = {}
@@ -198,7 +216,7 @@ class Checker:
         peer, leader = link.ends
         whom, by = (leader, peer) if pipe is link.up else (peer, leader)
         process = self._world.process_called(whom)
-        if not (pipe.held or pipe.parted or process.paused or link.harm):
+        if not (pipe.held or pipe.stalls or pipe.parted or process.paused or link.harm):
             self.broken(None, f"{by} cuts {whom} off, which reads")
         link.harm = "it was cut off because it did not read"
         self.trouble(peer, link.harm)
@@ -232,6 +250,7 @@ class Checker:
         for record in records:
             if isinstance(record, ev.KeepJob):
                 self.accepted_with[leader.name, record.job] = record.payload
+                self._owner_of(record.job).places.taken(record.job, leader.name)
             elif isinstance(record, ev.ForgetJob):
                 self.accepted_with.pop((leader.name, record.job), None)
             if isinstance(record, ev.KeepJob) or (
@@ -264,6 +283,8 @@ class Checker:
         place = (leader.name, job)
         self._read[place] = (conn, size)
         self._before[place] = conn, Counter(self._kept_bytes.setdefault(leader.name, Counter()))
+        if conn < FIRST_STRANGER:
+            self._owner_of(job).places.arrived(job, leader, conn)
 
     def kept(self, leader: Leader, records: Sequence[LeaderKeep]) -> None:
         """A step that kept these is performed next."""
@@ -282,6 +303,7 @@ class Checker:
             by, before = self._before.pop((leader.name, job), (None, Counter()))
             if by != conn:  # It is the answer to a claim.
                 continue
+            self._owner_of(job).places.taken(job, leader.name)
             for other, size in self._kept_bytes[leader.name].items():
                 if other != conn and size - before[other] > most:
                     self.broken(
@@ -358,6 +380,15 @@ class Checker:
         if known != result:
             self.broken(job, f"at {leader.name} it has two results: {known!r} and {result!r}")
 
+    def assigned(self, leader: Leader, conn: ConnId, job: JobId) -> None:
+        place = (leader.name, job)
+        wish = self._owner_of(job).places.wish_at(job, leader.name)
+        opening = _Opening(self._opened[place], self._opened_at[place], wish)
+        self._under_way.setdefault((conn, job), deque()).append(opening)
+
+    def assignment_came(self, worker: Worker, conn: ConnId, job: JobId) -> None:
+        self._given[worker.name, job] = self._under_way[conn, job].popleft()
+
     # What programs do.
 
     def started(self, worker: Worker, job: JobId, payload: bytes) -> Execution:
@@ -368,8 +399,7 @@ class Checker:
             self.broken(job, f"{worker.name} was given another request: {payload!r} instead of {request.payload!r}")
         before = self._executions.setdefault(job, [])
         leader = worker.leader.name
-        opened = self._opened[leader, job]
-        wish = self._world.client_called(request.client).places.wish_at(job, leader)
+        opened, opened_at, wish = self._given[worker.name, job]
         reasons = [
             self._why_again(request, earlier, worker) if earlier.leader == leader else self._why_here(earlier, worker)
             for earlier in before
@@ -386,6 +416,7 @@ class Checker:
             leader,
             wish,
             opened,
+            opened_at,
             self._world.clock.now,
             takes_s,
             reason,
@@ -398,7 +429,7 @@ class Checker:
         self.counts.executions += 1
         now, leader = self._world.clock.now, worker.leader.name
         number = self.counts.executions
-        execution = Execution(number, job, worker.name, leader, 0, 0, now, _STRANGERS_S, "", payload)
+        execution = Execution(number, job, worker.name, leader, 0, 0, now, now, _STRANGERS_S, "", payload)
         self._foreign.setdefault(job, []).append(execution)
         return execution
 
@@ -440,8 +471,9 @@ class Checker:
 
     def _why_here(self, earlier: Execution, worker: Worker) -> str:
         """Why does another leader run it as well? Broken, if it was not right to give it to that one."""
-        owner = self._world.client_called(self._world.requests[earlier.job].client)
-        reason = owner.places.why_two_leaders(earlier.job, earlier.wish)
+        reason = self._owner_of(earlier.job).places.why_two_leaders(
+            earlier.job, earlier.wish, (earlier.leader, worker.leader.name)
+        )
         if not reason:
             self.broken(earlier.job, f"{worker.leader.name} runs it, and {earlier.leader} did for no reason")
         return reason
@@ -469,7 +501,7 @@ class Checker:
         if self._world.worker_called(earlier.worker).is_cut_off():
             return "its connection was cut"
         late_at = max(at, self._trouble.get(worker.name, (-1.0, ""))[0])
-        if late_at >= self._opened_at.get((earlier.leader, request.job), 0.0):
+        if late_at >= earlier.opened_at:
             return "an assignment was late, and the job was given to others meanwhile"
         if self._world.clock.now - self._delivered_at.get(request.job, self._world.clock.now) > 600.0:
             return "its result was forgotten"
@@ -488,6 +520,9 @@ class Checker:
         at, _ = max(self._trouble.get(execution.worker, (-1.0, "")), self._trouble.get(execution.leader, (-1.0, "")))
         if max(at, self._leader_died_at.get(execution.leader, -1.0)) < execution.started_at:
             self.broken(job, "it was submitted again, and its client was given the failure of before")
+
+    def _owner_of(self, job: JobId) -> Client:
+        return self._world.client_called(self._world.requests[job].client)
 
     def _is_old(self, worker: str) -> bool:
         """Then it may be given a job again that it has, and may answer with what it has: it knows no better (W4)."""
@@ -544,6 +579,10 @@ class Checker:
         if job in self._held_by_dead:
             self.counts.recovered += 1
             del self._held_by_dead[job]
+
+    def delivered_at(self, job: JobId) -> float:
+        """Its last result."""
+        return self._delivered_at.get(job, -1.0)
 
     def _look_for_answers(self, want: Want) -> None:
         """A job is dead if the grid lost its attempts, and not if the program gave an answer (W6) since it was wanted

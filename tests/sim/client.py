@@ -425,6 +425,7 @@ class Line:
     """One connection of a client, from the dial on."""
 
     __slots__ = (
+        "came_at",
         "cap",
         "client",
         "conn",
@@ -447,6 +448,8 @@ class Line:
         self.leader = client.leaders[no]
         self.cap = cap
         """What the hello says."""
+        self.came_at = client.clock.now
+        """When it was dialled, and then when it was connected."""
         self.ready = False
         self.own = False
         """The client has heard the leader's welcome."""
@@ -467,6 +470,7 @@ class Line:
             client.when_resumed(lambda: self.on_open(link))
             return
         self.link = link
+        self.came_at = client.clock.now
         own = not client.settings.old
         joined = lev.ClientJoined(ConnId(link.number), client.client_id, self.cap, own, own)
         link.up.send((Hello(joined, self.conn, client.name),))

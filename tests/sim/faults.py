@@ -400,10 +400,10 @@ def _trouble_of_link(world: World, link: Link, what: str) -> None:
 
 
 def _hold(world: World, link: Link, pipe: Pipe, seconds: float) -> None:
-    pipe.hold()
+    pipe.stall()
 
     def release() -> None:
         _trouble_of_link(world, link, "its connection stalled")
-        pipe.release()
+        pipe.flow()
 
     world.lasts(seconds, release)

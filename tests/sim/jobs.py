@@ -107,6 +107,7 @@ class Execution(msgspec.Struct, eq=False):
     """Which of its user's wishes it serves."""
     opened: int
     """Which opening of the job at that leader it belongs to: a FAILED job that is submitted again is opened again."""
+    opened_at: float
     started_at: float
     takes_s: float
     reason: str

@@ -289,7 +289,7 @@ class Peer:
                 size = EVENT_BYTES + len(event.payload)
                 if isinstance(event, ev.Submitted):
                     leader.world.checker.submit_read(leader, self.conn, event.job, size)
-                self.intake.took(size, leader.steps + 1, leader.safe_step)
+                self.intake.took(size, leader.steps + 1 + leader.batches_waiting, leader.safe_step)
             leader.post(event)
             self.look_at_window()
 
@@ -338,6 +338,7 @@ def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
 
 def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
     world = peer.leader.world
+    world.checker.assigned(peer.leader, peer.conn, effect.job)
     wants = None if effect.payload in world.strangers.payloads else world.requests[effect.job].wants
     peer.send(sev.Assigned(effect.job, effect.payload, 1 if wants is None else wants.slots))
 

@@ -495,6 +495,13 @@ MUTANTS: Final = (
         "a subject that a worker of several patterns serves keeps its place, and the others starve",
     ),
     Mutant(
+        "a-flood-is-read-without-end",
+        "intake",
+        "return self.ahead_bytes >= self._max or",
+        "return",
+        "a client that is far ahead of the disk is read from, and others wait behind all that it sends",
+    ),
+    Mutant(
         "sick-worker-keeps-its-credit",
         "slots",
         "            if self._health.keeps:\n                self._health.kept += slots\n            elif",

@@ -98,6 +98,7 @@ class Pipe:
         "parted",
         "receiver",
         "sender",
+        "stalls",
         "under_way",
     )
 
@@ -120,7 +121,9 @@ class Pipe:
         self._last_at = 0.0
         self._due = False
         self.held = 0
-        """How many reasons there are not to deliver: stalls, a reader that pauses."""
+        """For how many reasons its receiver does not read. It does not hear of the end either until it reads on."""
+        self.stalls = 0
+        """How many delays of the network lie in its way. Its end is not delayed by them."""
         self.parted = 0
         """How many partitions lie in its way: not even its end comes through."""
         self.blocked = False
@@ -165,7 +168,7 @@ class Pipe:
         if self.closed:
             return
         self.closed = True
-        self.held = 0
+        self.stalls = 0
         self._when_written.clear()
         if lose and self.under_way:
             for _ in range(self._net.random.randrange(len(self.under_way) + 1)):
@@ -178,7 +181,15 @@ class Pipe:
         self.held += 1
 
     def release(self) -> None:
-        self.held = max(0, self.held - 1)
+        self.held -= 1
+        self._began_at = self._clock.now
+        self._wake()
+
+    def stall(self) -> None:
+        self.stalls += 1
+
+    def flow(self) -> None:
+        self.stalls = max(0, self.stalls - 1)
         self._began_at = self._clock.now
         self._wake()
 
@@ -191,12 +202,15 @@ class Pipe:
         self._wake()
 
     def _wake(self) -> None:
-        if not self._due and not self.held and not self.parted and self.under_way:
+        if not self._due and not self._is_stopped() and self.under_way:
             self._due = True
             at = self._arrives_at()
             if self.bytes_per_s:
                 at = min(at, self._clock.now + ALIVE_TOLD_S)
             self._clock.at(at, self._deliver)
+
+    def _is_stopped(self) -> bool:
+        return bool(self.held or self.stalls or self.parted)
 
     def _arrives_at(self) -> float:
         """When the first of what is under way is there as a whole."""
@@ -206,7 +220,7 @@ class Pipe:
     def _deliver(self) -> None:
         self._due = False
         now, under_way = self._clock.now, self.under_way
-        while under_way and not self.held and not self.parted:
+        while under_way and not self._is_stopped():
             if self._arrives_at() > now:
                 if self.bytes_per_s:
                     self.receiver.on_alive()

@@ -4,7 +4,8 @@ The judge's notes on one client, over all its lives. They come from its lines al
 them and when each of them ended, and know nothing of what `failover` thinks:
 
     a job that was given to one leader is given to another one only if the first refused it, or was lost for longer than
-    the grace, or was removed and lost, or said nothing for a long time; or if the client died and knows nothing of it
+    the grace, or was removed and lost, or said nothing for a long time; or if the client died and knows nothing of it;
+    or if the first said that it does not know it, and was sent it over a connection that was lost since
     a job with an id of its user's is given to no leader while another one, which can be reached, knows it: queued,
     running, or done and kept
     a job whose leader is lost for longer than the grace waits no longer, if another one takes jobs
@@ -17,16 +18,18 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from tests.sim.jobs import Status, Want
 
-from wakugumi.core.job import JobId
-from wakugumi.limits import FIND_WITHIN_S, MUTE_MAX_S
+from wakugumi.core.job import DONE, ConnId, JobId
+from wakugumi.limits import FIND_COMING_S, FIND_WITHIN_S, MUTE_MAX_S
 
 if TYPE_CHECKING:
     from tests.sim.client import Client, Line
+    from tests.sim.leader import Leader
 
 ADOPTED: Final = "it was adopted: its leader was unreachable for longer than the grace"
 _REMOVED: Final = "its leader was removed, and lost with it"
 _MUTE: Final = "its leader had said nothing for a long time"
 _CLIENT_DIED: Final = "its client died, and asked another leader"
+_LATE: Final = "a submit reached its leader over a lost connection, after the leader had said that it did not know it"
 
 _LATE_S: Final = 2.0
 """A client that is not paused has adopted what is to be adopted by then."""
@@ -39,8 +42,9 @@ class Visit(msgspec.Struct, eq=False):
 
     line: Line
     at: float
-    lingers: bool = False
-    """An earlier life of the client gave it the job as well: even if it refuses it now, it may have done it."""
+    lingers: str = ""
+    """It was given the job before, and the client knows nothing of that, for this reason: even if it refuses the job
+    now, it may have done it."""
     refused: bool = False
     refused_at: float = -1.0
 
@@ -53,8 +57,17 @@ class Places:
         self._clock = client.clock
         self._visits: dict[JobId, dict[str, Visit]] = {}
         """By the leader's name, since its user wanted it last from the beginning."""
-        self._wishes: dict[tuple[JobId, str], int] = {}
+        self._told: dict[tuple[JobId, str], int] = {}
         """Which wish of its user each leader was told last."""
+        self._wishes: dict[tuple[JobId, str], int] = {}
+        """Which it took last. One that it refused opens nothing: what it still runs is for the wish before."""
+        self._sent_over: dict[tuple[JobId, ConnId], tuple[Line, int]] = {}
+        """What the leader calls the line of each submit, and which wish it was for."""
+        self._late: dict[tuple[JobId, str], tuple[int, float]] = {}
+        """For which wish a leader read a submit of each job that opens it, over a line that the client had lost; and
+        when."""
+        self._denied: dict[tuple[JobId, str], int] = {}
+        """For which wish a leader said last that it does not know it."""
         self._reasons: dict[tuple[JobId, int], str] = {}
         """Why more than one leader was given the job, for one wish."""
         self._answered: dict[tuple[JobId, int], str] = {}
@@ -84,18 +97,31 @@ class Places:
             if other != name and not visit.refused:
                 self._reasons[job, wish] = self._why_elsewhere(job, visit, line)
             elif other != name and visit.lingers:
-                self._reasons[job, wish] = _CLIENT_DIED
+                self._reasons[job, wish] = visit.lingers
         before = visits.get(name)
-        lingers = before is not None and (before.lingers or (before.line.life != line.life and not before.refused))
-        visits[name] = Visit(line, self._clock.now, lingers)
-        self._wishes[job, name] = wish
+        visits[name] = Visit(line, self._clock.now, "" if before is None else self._why_it_lingers(before, line))
+        self._told[job, name] = wish
+        if line.link is not None:
+            self._sent_over[job, ConnId(line.link.number)] = line, wish
         self._first_life.setdefault((job, name), line.life)
+
+    def arrived(self, job: JobId, leader: Leader, conn: ConnId) -> None:
+        """A leader reads a submit."""
+        line, wish = self._sent_over[job, conn]
+        is_lost = line.lost_at is not None or line.life != self._client.life or not self._client.alive
+        known = leader.machine.jobs.get(job)
+        if is_lost and (known is None or known.state is DONE):
+            self._late[job, leader.name] = wish, self._clock.now
+
+    def taken(self, job: JobId, leader: str) -> None:
+        """A leader keeps what it was sent, or has it already and says so."""
+        self._wishes[job, leader] = self._told.get((job, leader), 0)
 
     def claimed(self, job: JobId, line: Line) -> None:
         """It is with this leader again, if it was in this life, or if the leader has just said that it knows it, maybe
         from an earlier wish: a job of an earlier life is only looked for."""
         if self._fates.get((line, job)) == "known":
-            self._visits.setdefault(job, {})[line.leader.name] = Visit(line, self._clock.now, lingers=True)
+            self._visits.setdefault(job, {})[line.leader.name] = Visit(line, self._clock.now, _CLIENT_DIED)
             return
         visit = self._visits.get(job, {}).get(line.leader.name)
         if visit is not None and visit.line.life == line.life:
@@ -109,6 +135,8 @@ class Places:
     def found(self, job: JobId, line: Line, fate: str) -> None:
         self._questions[line].pop(job, None)
         self._fates[line, job] = fate
+        if fate == "unknown":
+            self._denied[job, line.leader.name] = self._client.wants[job].wish
 
     def refused(self, job: JobId, line: Line, code: str) -> None:
         visit = self._visits.get(job, {}).get(line.leader.name)
@@ -116,7 +144,8 @@ class Places:
             visit.refused = True
             visit.refused_at = self._clock.now
             if code == "unknown-job":
-                visit.lingers = False
+                visit.lingers = ""
+                self._denied[job, line.leader.name] = self._client.wants[job].wish
 
     def answered(self, job: JobId, line: Line) -> None:
         wish = self._client.wants[job].wish
@@ -175,15 +204,21 @@ class Places:
     def wish_at(self, job: JobId, leader: str) -> int:
         return self._wishes.get((job, leader), 0)
 
-    def why_two_leaders(self, job: JobId, wish: int) -> str:
+    def why_two_leaders(self, job: JobId, wish: int, leaders: tuple[str, str]) -> str:
         """Empty if there is no reason."""
-        return self._reasons.get((job, wish), "")
+        is_late = any(
+            self._late.get((job, name), (0, 0.0))[0] == wish == self._denied.get((job, name)) for name in leaders
+        )
+        return self._reasons.get((job, wish), _LATE if is_late else "")
 
     def is_told(self, job: JobId, leader: str) -> bool:
         """Must this leader have heard that nobody waits for its result any more? Not if the client died since the
-        leader was given the job, or has removed it: nobody knows of it then, and its time will end it."""
+        leader was given the job, or has removed it: nobody knows of it then, and its time will end it. Nor if it read
+        a submit over a lost line after the client had its result."""
         visit = self._visits.get(job, {}).get(leader)
         if visit is None or visit.refused or self._first_life[job, leader] != self._client.life:
+            return False
+        if self._late.get((job, leader), (0, -1.0))[1] > self._client.world.checker.delivered_at(job):
             return False
         return self._client.removed_at.get(leader, -1.0) < visit.at
 
@@ -194,6 +229,14 @@ class Places:
         if want.life != client.life or client.removed_at.get(leader, -1.0) > want.asked_at:
             return True
         return not want.claimed and self._first_life.get((want.request.job, leader)) != client.life
+
+    def _why_it_lingers(self, before: Visit, line: Line) -> str:
+        """It is given to the leader of that visit again, as if for the first time."""
+        if before.lingers or before.refused:
+            return before.lingers
+        if before.line.life != line.life:
+            return _CLIENT_DIED
+        return _REMOVED if self._client.removed_at.get(line.leader.name, -1.0) >= before.at else ""
 
     def _why_elsewhere(self, job: JobId, visit: Visit, line: Line) -> str:
         """Why is it not with the leader of that visit any more? Broken, if it should be."""
@@ -237,7 +280,14 @@ class Places:
             if any(owed.get(job, -1.0) > now - FIND_WITHIN_S for owed in self._questions.values()):
                 self._clock.after(FIND_WITHIN_S, lambda: self._look_for_stranded(line))
                 return  # A leader that came meanwhile is asked for it first.
-            if all(visit.line.lost_at is not None and visit.line.lost_at + grace_s < now for visit in here):
+            if want.given and any(
+                not other.ready and other.came_at + FIND_COMING_S > now for other in client.lines.values()
+            ):
+                self._clock.after(FIND_COMING_S + _LATE_S, lambda: self._look_for_stranded(line))
+                return  # One that is being connected will be asked for it.
+            # Each line's loss is looked at when the client has had its time: the last one decides.
+            had_s = grace_s + _LATE_S - _NEARLY_S
+            if all(visit.line.lost_at is not None and visit.line.lost_at + had_s <= now for visit in here):
                 client.world.checker.broken(
                     job, f"it is not adopted, and {line.leader.name} is lost since {line.lost_at}"
                 )

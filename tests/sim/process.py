@@ -1,6 +1,7 @@
 """How does a state machine live in a simulated process? By `drive`'s rule, and it may die at every boundary.
 
-Events that arrive during a turn are handed over as one bounded batch, and the effects of a step are performed in order.
+Events that arrive during a turn are handed over as one bounded batch, before any tick, and the effects of a step are
+performed in order.
 A process may be paused (it hears later what came meanwhile, and its connections stay open) or slow, it may end, and it
 may be doomed: to end in the middle of its next step, after the machine has decided and before, between or after its
 effects. A life is one run of the process; whatever belongs to an earlier life says nothing any more.
@@ -133,18 +134,30 @@ class Process:
         self._turn_set = False
         if self.paused or not self._inbox:
             return
+        self._take_batch()
+        if self.alive:
+            self._set_turn()
+
+    @property
+    def batches_waiting(self) -> int:
+        """Whole ones, which are handled before what is posted now."""
+        return len(self._inbox) // READ_EVENTS_MAX
+
+    def _take_batch(self) -> None:
         events, self._inbox = self._inbox[:READ_EVENTS_MAX], self._inbox[READ_EVENTS_MAX:]
         if self.world.story is not None:
             for event in events:
                 self.world.tell(self.name, "<", event)
         self._take(self.machine.handle(events, self.clock.now))
-        if self.alive:
-            self._set_turn()
 
     def _tick(self, life: int, at: float) -> None:
         if life != self.life or not self.alive or self.paused or at != self._timer_at:
             return
         self._timer_at = _NEVER
+        for _ in range(-(-len(self._inbox) // READ_EVENTS_MAX)):
+            self._take_batch()
+            if not self.alive:
+                return
         self._take(self.machine.tick(self.clock.now))
         wake_at = self.machine.wake_at()
         assert wake_at is None or wake_at > self.clock.now, "after a tick it must sleep"

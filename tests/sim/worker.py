@@ -329,6 +329,8 @@ class Line:
         if self._lives() and not self.deaf:
             if isinstance(message, ev.Assigned | ev.Welcomed):
                 self.worker._served = True
+            if isinstance(message, ev.Assigned) and self.link is not None:
+                self.worker.world.checker.assignment_came(self.worker, ConnId(self.link.number), message.job)
             self.worker.post(message)
 
     def on_alive(self) -> None:

@@ -104,6 +104,7 @@ class Drive(Generic[E, K, D]):
 
     def _tick(self) -> None:
         self._timer_at = float("inf")
+        self._turn()  # What was posted is handled by the next step: a tick is none that goes before it.
         if not self.failed.done():
             self._step(None)
 
