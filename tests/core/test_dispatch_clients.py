@@ -175,8 +175,6 @@ def test_the_same_id_with_another_request_is_refused(world: World, state: str) -
         desk.gets_result(job)
     desk.submit(job=job, payload=b"another request")
     desk.gets_refusal(job, "conflict")
-    desk.submit("another_subject", job=job)
-    desk.gets_refusal(job, "conflict")
     old.submit(job=job, payload=b"another request")
     old.gets_failure(job, "conflict")
 
