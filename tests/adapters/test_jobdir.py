@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -551,6 +552,47 @@ def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path) -> None:
         JobsFolder(tmp_path)
 
 
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("mode", [0o1777, 0o777, 0o757])
+def test_a_folder_that_everybody_may_write_to_is_not_trusted(tmp_path: Path, mode: int) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(mode)
+    with pytest.raises(ConfigError, match="other users may write") as caught:
+        JobsFolder(tmp_path / "shared")
+    assert "a folder inside" in caught.value.hint
+    JobsFolder(tmp_path / "shared" / "own").close()
+
+
+@pytest.mark.spec("O1")
+def test_a_folder_of_our_own_may_be_open_to_its_group(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2775)
+    JobsFolder(tmp_path).close()
+
+
+CLAIM_AS_ANOTHER = """
+import os, sys
+from pathlib import Path
+from wakugumi.adapters.claim import claim
+
+os.setgroups([])
+os.setgid(12345)
+os.setuid(12345)
+claim(Path(sys.argv[1]), what="jobs folder", inside="worker-", hint="")
+"""
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_folder_of_root_that_its_group_may_write_to_is_not_trusted_by_others() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        os.chown(name, 0, 12345)
+        Path(name).chmod(0o2775)
+        run = subprocess.run(
+            [sys.executable, "-c", CLAIM_AS_ANOTHER, name], capture_output=True, text=True, check=False
+        )
+    assert "other users may write" in run.stderr
+
+
 # A full disk.
 
 FULL_DISK = """
@@ -593,7 +635,7 @@ print("captures", code(lambda: os.write(jobs.captures.take().out, b"x" * 10_000)
 
 @pytest.mark.spec("W4")
 def test_a_full_disk_leaves_nothing_that_looks_finished(tmp_path: Path) -> None:
-    mount = f"mount -t tmpfs -o size=1m none {tmp_path}"
+    mount = f"mount -t tmpfs -o size=1m,mode=700 none {tmp_path}"
     private = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*private, "sh", "-c", mount], capture_output=True).returncode != 0:
         pytest.skip("no private mounts allowed here: a full disk cannot be had")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +18,7 @@ from tests.roles.hostile import ODD, answers
 
 from wakugumi.adapters import calls
 from wakugumi.adapters.journal import Journal
-from wakugumi.adapters.places import FolderPlace
+from wakugumi.adapters.places import FolderPlace, OnBytes
 from wakugumi.adapters.tls import client_context, server_context
 from wakugumi.core.explain import explain
 from wakugumi.core.job import job_id_from_name
@@ -30,7 +31,7 @@ from wakugumi.roles.client import Grid, connect
 from wakugumi.roles.job import Job
 from wakugumi.roles.leader_blobs import LeaderBlobs
 from wakugumi.roles.outposts import NodeAt, Outposts
-from wakugumi.wire.message import JobLimits
+from wakugumi.wire.message import BlobRef, JobLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -488,6 +489,38 @@ async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path, mon
         assert [path.name for path in (tmp_path / "out").iterdir()] == ["out"]
         assert await asyncio.to_thread(lambda: result.stdout) == "printed\n"
     assert list((tmp_path / "blobs" / ".incoming").iterdir()) == []
+
+
+class Elsewhere:
+    """A place that is no folder of the leader's own, as an object store. It looks at what it is given."""
+
+    def __init__(self, there: FolderPlace) -> None:
+        self.there = there
+        self.url = there.url
+        self.has = there.has
+        self.fetch = there.fetch
+        self.remove = there.remove
+        self.modes: list[int] = []
+
+    def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
+        self.modes.append(source.stat().st_mode & 0o777)
+        self.there.put(ref, source, on_bytes)
+
+
+@pytest.mark.spec("O1")
+async def test_an_answer_on_its_way_to_an_object_store_is_for_no_other_user_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_result.tempfile, "tempdir", str(tmp_path))
+    place = Elsewhere(FolderPlace(tmp_path / "blobs"))
+    before = os.umask(0o022)
+    try:
+        async with a_node() as node, a_group(node, blobs=LeaderBlobs(place, url=place.url)) as (_, grid):
+            node.files = lambda _: {"out": random.Random(1).randbytes(6 * MIB)}
+            assert (await (await hand_in(grid))).ok
+    finally:
+        os.umask(before)
+    assert set(place.modes) == {0o600}
 
 
 async def test_busy_in_the_midst_of_a_large_input_is_heard(tmp_path: Path) -> None:

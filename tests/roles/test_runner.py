@@ -767,7 +767,7 @@ async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_
     fill.chmod(0o755)
     jobs = tmp_path / "jobs"
     jobs.mkdir()
-    mount = f"mount -t tmpfs -o size={size} none {jobs}"
+    mount = f"mount -t tmpfs -o size={size},mode=700 none {jobs}"
     private = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*private, "sh", "-c", mount], capture_output=True).returncode != 0:  # noqa: ASYNC221
         pytest.skip("no private mounts allowed here: a full disk cannot be had")

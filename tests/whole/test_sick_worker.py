@@ -29,7 +29,7 @@ def sick(grid, programs: Path, tmp_path: Path) -> Iterator[Private]:
     jobs = tmp_path / "small"
     jobs.mkdir()
     private = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
-    mount = f"mount -t tmpfs -o size=100m none {jobs}"
+    mount = f"mount -t tmpfs -o size=100m,mode=700 none {jobs}"
     if subprocess.run([Private.command, *private, "sh", "-c", mount], capture_output=True).returncode:
         pytest.skip("no private mounts allowed here: a full disk cannot be had")
     fill = f"dd if=/dev/zero of={jobs}/filler bs=1M count={FILLER_MB} 2>/dev/null"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +24,23 @@ def claim(path: Path, *, what: str, inside: str, hint: str) -> tuple[str, Folder
         folder = os.path.abspath(path if number == 1 else path / f"{inside}{number}")
         try:
             os.makedirs(folder, 0o700, exist_ok=True)
-            owner = os.stat(folder).st_uid
+            _check(os.stat(folder), f"the {what} {folder}", hint)
             lock = FolderLock(folder, LOCK)
         except Held:
             continue
         except OSError as error:
             raise ConfigError(f"the {what} {folder} cannot be used: {error.strerror}", hint) from None
-        if owner not in {os.geteuid(), 0}:  # its owner could put anything in place of what we keep there
-            lock.release()
-            raise ConfigError(f"the {what} {folder} belongs to another user", hint)
         return folder, lock
     raise ConfigError(f"{_WORKERS_MAX} workers already share the {what} {path}", hint)
+
+
+def _check(status: os.stat_result, folder: str, hint: str) -> None:
+    """Whoever may write to it could put anything in place of what we keep there. Raises ConfigError."""
+    if status.st_uid not in {os.geteuid(), 0}:
+        raise ConfigError(f"{folder} belongs to another user", hint)
+    others = stat.S_IWOTH if status.st_uid == os.geteuid() else stat.S_IWGRP | stat.S_IWOTH
+    if status.st_mode & others:
+        raise ConfigError(
+            f"other users may write to {folder} (mode {stat.S_IMODE(status.st_mode):o})",
+            f"{hint}; a folder inside this one will do: it is made for this user alone",
+        )

@@ -173,7 +173,8 @@ class _Scratch:
         store = None if self._blobs is None else self._blobs.store
         folder = Path(tempfile.gettempdir()) if store is None else store.incoming
         try:
-            file = open(folder / f"wakugumi-answer-{token_hex(16)}", "x+b")  # noqa: SIM115 -- closed with the others
+            path = folder / f"wakugumi-answer-{token_hex(16)}"
+            file = open(path, "x+b", opener=_for_us_alone)  # noqa: SIM115 -- closed with the others
         except OSError as error:
             raise refused(error, "the node's answer cannot be written") from None
         self._files.append(file)
@@ -181,6 +182,10 @@ class _Scratch:
             self.__exit__()
             raise Refused("cancelled", "nobody waits for the answer any more")
         return file
+
+
+def _for_us_alone(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _write(file: IO[bytes], data: bytes | bytearray | memoryview) -> None:
