@@ -79,6 +79,7 @@ CODES: Final[dict[str, Code]] = {
         EXIT_JOB_FAILED,
         "give the program its run bit (chmod +x), and a first line that names its interpreter",
     ),
+    "env-refused": Code(False, 403, EXIT_DENIED, "the worker's --job-env says which variables jobs may set"),
     "no-cache": Code(False, 404, EXIT_JOB_FAILED, "put the file into the cache first: `waku caches put`"),
     "no-blob": Code(False, 404, EXIT_JOB_FAILED, "its content is gone from the leader: submit the job again"),
     "blob-broken": Code(True, 422, EXIT_JOB_FAILED, "the content is not what its SHA-256 says: send it again"),

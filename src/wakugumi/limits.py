@@ -98,6 +98,10 @@ FILES_PER_CACHE_MAX: Final = 10_000
 """Names in one put: its manifest must fit a frame. What has more is better one archive."""
 ARGS_PER_JOB_MAX: Final = 10_000
 """Linux takes 2 MiB of arguments; a frame of 4 MiB of one-letter arguments would only fail later and worse."""
+ENV_VARIABLES_MAX: Final = 256
+"""Variables that one job sets: far more than a program reads, and few enough to look at each."""
+ENV_BYTES_MAX: Final = 64 * KIB
+"""Their names and values together. Linux takes 128 KiB for one of them, and 2 MiB with the arguments."""
 
 # Clients (SPEC F5, K1, L5)
 CLIENT_CAP_OLD: Final = 4

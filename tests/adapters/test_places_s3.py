@@ -112,6 +112,45 @@ def test_a_wrong_key_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.code == "denied"
 
 
+KEYS = """
+[default]
+aws_access_key_id = wrong
+aws_secret_access_key = wrong
+[grid]
+aws_access_key_id = test-key
+aws_secret_access_key = test-secret
+"""
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("said", [True, False], ids=["named", "the usual"])
+def test_keys_may_come_from_a_file(
+    credentials: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bool
+) -> None:
+    path = tmp_path / ".aws" / "credentials"
+    path.parent.mkdir()
+    path.write_text(KEYS)
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if said:
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    with pytest.raises(Refused) as caught:
+        open_place("s3://blobs").has(ref_of_bytes(b"x"))
+    assert caught.value.code == "denied"
+    monkeypatch.setenv("AWS_PROFILE", "grid")
+    assert not open_place("s3://blobs").has(ref_of_bytes(b"never put there"))
+    monkeypatch.setenv("AWS_PROFILE", "none")
+    with pytest.raises(ConfigError, match="has no profile 'none'"):
+        open_place("s3://blobs")
+    path.unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        open_place("s3://blobs")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test-key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
+    assert not open_place("s3://blobs").has(ref_of_bytes(b"never put there")), "the environment goes first"
+
+
 @pytest.mark.usefixtures("credentials")
 def test_a_source_that_cannot_be_read_is_told(place: Place, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot be read") as caught:

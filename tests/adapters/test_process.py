@@ -143,13 +143,15 @@ async def test_the_environment_is_ours_without_our_settings_and_with_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_libc: bool
 ) -> None:
     monkeypatch.setenv("WAKU_TOKEN", "secret")
+    monkeypatch.setenv("WAKU_JOB_ID", "of a job that started us")
+    monkeypatch.setenv("PGPASSWORD", "secret")
     monkeypatch.setenv("OTHER", "stays")
     world = World(tmp_path, by_libc=by_libc)
     child = await world.run("env")
     lines = texts(child)[0].splitlines()
     assert "OTHER=stays" in lines
     assert f"PATH={os.environ['PATH']}" in lines
-    assert [line for line in lines if line.startswith("WAKU")] == [f"WAKU_JOB_ID={child.job}"]
+    assert [line for line in lines if line.startswith(("WAKU", "PG"))] == [f"WAKU_JOB_ID={child.job}"]
     await world.processes.close()
 
 

@@ -76,6 +76,7 @@ def test_one_command_starts_the_three_tiers_and_ends_them(
     assert not any(map(lives, processes.values()))
 
 
+@pytest.mark.user_dependent
 @pytest.mark.spec("O4", "G2")
 def test_a_drill_kills_every_tier_and_loses_nothing(waku: Waku) -> None:
     drill = waku("drill", "--groups", "2", "--nodes", "1", "--jobs", "100", "--away", "0.3", "-o", "json")

@@ -1,7 +1,8 @@
 """What does Linux alone offer, and how do we live where it is missing?
 
     /proc        who is whose child, which job it belongs to, what it uses     missing: nobody is known
-    prctl        orphans come to us; we learn of our parent's death            missing: False
+    prctl        orphans come to us; we learn of our parent's death; programs  missing: False
+                 of the same user cannot read our memory and environment
     posix_spawn  starts a program for 60 µs less of our time than `Popen`      missing: `Popen`
     boot_id      which start of the machine this is                            missing: empty
     rlimits      how many files we may open                                    missing: as many as we like
@@ -31,6 +32,7 @@ JOB_VARIABLE: Final = "WAKU_JOB_ID"
 """In the environment of every program of a job: programs may want it, and strays are found by it."""
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _GENERATIONS_MAX: Final = 100
 """A deeper tree is killed as far as this; the rest becomes ours, and is found by the next look."""
@@ -66,6 +68,15 @@ def stop_being_subreaper() -> bool:
 def ask_for_parent_death(number: int) -> bool:
     """This signal comes to us when our parent dies."""
     return _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def hide_from_programs() -> bool:
+    """Processes of the same user cannot read our memory, our open files and what we were started with; root can.
+
+    It holds for what we fork, and no longer for a program that we start. Of our own /proc files only those that
+    everybody may read are left to us, and our open files.
+    """
+    return _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def boot_id() -> str:
@@ -216,6 +227,15 @@ def state_of(pid: int) -> str:
         return ""
 
 
+def start_of(pid: int) -> int:
+    """When it began, in ticks: with its number it is this process and no other. 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
+
+
 def read_environment(pid: int) -> bytes | None:
     """As it was when the program began; empty if we may not look. None for one that is gone."""
     try:
@@ -258,9 +278,16 @@ def tasks_of_user(uid: int) -> int:
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{name}").st_uid == uid:
+                owner = os.stat(f"/proc/{name}").st_uid
+                if owner == uid or (owner == 0 and _real_user_of(name) == uid):
                     count += len(os.listdir(f"/proc/{name}/task"))
     return count
+
+
+def _real_user_of(pid: str) -> int:
+    """Also of a process that hides: its files in /proc are root's."""
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), -1)
 
 
 class Spawner:

@@ -1,7 +1,8 @@
 """How do blobs live in an object store? As `<prefix>/<sha256>` in a bucket, in pieces both ways, by obstore.
 
 Credentials and the region come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION …), and so
-does the address of a store that is not Amazon's (AWS_ENDPOINT_URL). An object is there whole or not at all: an upload
+does the address of a store that is not Amazon's (AWS_ENDPOINT_URL). Without keys there, the usual file is read
+(~/.aws/credentials, or AWS_SHARED_CREDENTIALS_FILE; AWS_PROFILE). An object is there whole or not at all: an upload
 in parts becomes visible when the last one has come, and that one we send only once all of it was verified.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
+from configparser import ConfigParser, ParsingError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +31,10 @@ _PART_BYTES: Final = 8 * MIB
 _PARTS_MAX: Final = 10_000
 """S3 takes no more of one object: what is larger goes in larger parts."""
 _PARTS_AT_ONCE: Final = 2
+_FILE: Final = "AWS_SHARED_CREDENTIALS_FILE"
+_OTHER_KEYS: Final = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
+"""Whoever has one of these needs no file."""
+_FIELDS: Final = ("access_key_id", "secret_access_key", "session_token")
 
 
 class S3Place:
@@ -51,7 +57,9 @@ class S3Place:
         options: Any = {"connect_timeout": "10s", "timeout": "120s", "allow_http": address.startswith("http://")}
         try:
             prefix = unquote(parts.path).strip("/")
-            self._store: Any = S3Store(parts.netloc, prefix=prefix or None, client_options=options)
+            self._store: Any = S3Store(parts.netloc, prefix=prefix or None, client_options=options, **_keys_of_file())
+        except ConfigError:
+            raise
         except Exception as error:  # whatever a builder in another language says
             raise ConfigError(f"{url!r} cannot be used: {error}") from None
 
@@ -136,3 +144,21 @@ def _verified(ref: BlobRef, source: Path, part_bytes: int, on_bytes: OnBytes) ->
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
+
+
+def _keys_of_file() -> dict[str, Any]:
+    """The keys in the usual file; none if the environment has some, or there is no such file. Raises ConfigError."""
+    if any(os.environ.get(name) for name in _OTHER_KEYS):
+        return {}
+    said, profile = os.environ.get(_FILE), os.environ.get("AWS_PROFILE")
+    path = Path(said or "~/.aws/credentials").expanduser()
+    parser = ConfigParser(interpolation=None)
+    try:
+        parser.read_string(path.read_text(encoding="utf-8"))
+        found = parser[profile or "default"]
+    except (OSError, ValueError, ParsingError, KeyError) as error:
+        if not said and not profile:
+            return {}
+        why = f"has no profile {profile or 'default'!r}" if isinstance(error, KeyError) else "cannot be read"
+        raise ConfigError(f"the file with the keys for the object store, {path}, {why}", f"see {_FILE}") from None
+    return {name: value for name in _FIELDS if (value := found.get(f"aws_{name}"))}

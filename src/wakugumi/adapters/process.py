@@ -19,13 +19,14 @@ import signal
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from wakugumi.adapters.bounds import LOOK_S, Bounds
 from wakugumi.adapters.capture import Capture
 from wakugumi.adapters.command import Command
 from wakugumi.adapters.files import USED_UP
 from wakugumi.adapters.linux import (
+    JOB_VARIABLE,
     Spawner,
     kill_with_all_below,
     send,
@@ -35,6 +36,7 @@ from wakugumi.adapters.linux import (
 )
 from wakugumi.adapters.marks import MARK_VARIABLE, Mark
 from wakugumi.adapters.strays import Strays
+from wakugumi.core.environment import EnvRules, held_back
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import Refused, Sick
 from wakugumi.limits import KIB, KILL_GRACE_S, OUTPUT_BYTES_MAX
@@ -49,9 +51,17 @@ _HUNT_FIRST_S: Final = 0.001
 _HUNT_MAX_S: Final = 0.05
 _HUNT_ROUNDS: Final = 100
 """Some five seconds, then strays that do not die (the kernel holds them) are waited for no longer."""
-_SECRETS: Final = b"WAKU_"
-"""Settings of ours, some of them secret, are no business of the programs we run."""
 _STDERR_READ_BYTES: Final = 64 * KIB
+
+
+class ProgramRules(NamedTuple):
+    """What programs get of us."""
+
+    env: EnvRules = EnvRules()
+
+
+RULES: Final = ProgramRules()
+"""Nothing was said."""
 
 
 class Programs:
@@ -154,6 +164,7 @@ class Processes:
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         kill_grace_s: float = KILL_GRACE_S,
         mark: Mark | None = None,
+        rules: ProgramRules = RULES,
         by_libc: bool = True,
         by_pidfd: bool = True,
     ) -> None:
@@ -161,7 +172,7 @@ class Processes:
         self._on_end = on_end
         self._output_bytes_max = output_bytes_max
         self._kill_grace_s = kill_grace_s
-        environment = {name: value for name, value in os.environb.items() if not name.startswith(_SECRETS)}
+        environment = _environment(rules.env)
         if mark is not None:
             environment[MARK_VARIABLE.encode()] = mark.text.encode()
         self._spawner = Spawner(environment, resident_set=None if mark is None else mark.number, by_libc=by_libc)
@@ -444,6 +455,16 @@ class Processes:
         self._hunts -= 1
         child.abandoned = not failed and self._strays.all_known and not self._strays.some_remain
         self._tell(child)
+
+
+def _environment(rules: EnvRules) -> dict[bytes, bytes]:
+    """What programs get of our own. What they do not get is logged, by name."""
+    held = held_back(os.environ, rules)
+    if held:
+        log.info("programs do not get these variables of the environment: %s", ", ".join(held))
+    ours = {JOB_VARIABLE, MARK_VARIABLE}  # Of a job that started us, if one did.
+    left_out = {os.fsencode(name) for name in ours.union(held)}
+    return {name: value for name, value in os.environb.items() if name not in left_out}
 
 
 def _is_file(path: str) -> bool:

@@ -217,6 +217,10 @@ INTERRUPTED_HOURS: Final = Setting("interrupted-hours", NODE_INTERRUPTED_S / 3_6
 TLS_CERT: Final = Setting("tls-cert", "")
 TLS_KEY: Final = Setting("tls-key", "")
 CLIENT_CA: Final = Setting("client-ca", "")
+CLEAN_ENV: Final = Setting("clean-env", False)
+PASS_ENV: Final = Setting("pass-env", "")
+HOLD_ENV: Final = Setting("hold-env", "")
+"""Patterns of variables, with commas between them."""
 CLIENT_ID: Final = Setting("client-id", "")
 """Empty: user and host, which are the same in every run, so that a run can go on where an earlier one stopped."""
 OUTPUT: Final = Setting("output", "table", choices=("table", "json", "quiet"))
@@ -274,6 +278,9 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     TLS_CERT,
     TLS_KEY,
     CLIENT_CA,
+    CLEAN_ENV,
+    PASS_ENV,
+    HOLD_ENV,
     CLIENT_ID,
     OUTPUT,
     LOG_LEVEL,

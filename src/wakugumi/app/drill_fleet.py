@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.adapters.linux import children_of, kill_with_all_below, send
+from wakugumi.adapters.linux import children_of, kill_with_all_below, send, start_of, state_of
 from wakugumi.app import drill_marks as dm
 from wakugumi.app.drill_client import Orders, job_id
 from wakugumi.app.drill_marks import Marks, now
@@ -75,7 +75,7 @@ class Member:
         self._due_at = 0.0
         """When it comes back, or goes on."""
         self._away_s = 0.0
-        self._dying: list[int] = []
+        self._dying: list[tuple[int, int]] = []
 
     @property
     def life(self) -> str:
@@ -120,8 +120,8 @@ class Member:
         assert self._process is not None
         self._marks.put(dm.KILL, self.life)
         outer, inner = self._process.pid, self._real
+        self._dying = [(pid, start_of(pid)) for pid in (outer, inner)]
         send(outer if guardian else inner, signal.SIGKILL)
-        self._dying = [outer, inner]
         self.state, self._away_s = State.DYING, away_s
 
     def stop(self, for_s: float, time: float, *, freeze: bool = False) -> None:
@@ -133,7 +133,8 @@ class Member:
     def end(self) -> None:
         """At once, with all below."""
         if self._process is not None:
-            kill_with_all_below(pid for pid in {self._process.pid, *self._dying} if _lives(pid, self.life))
+            own = {self._process.pid} if self._process.poll() is None else set()
+            kill_with_all_below(own | {pid for pid, start in self._dying if _lives(pid, start)})
             self._process.wait()
             self._process = None
 
@@ -168,7 +169,7 @@ class Member:
 
     def _is_gone(self) -> bool:
         assert self._process is not None
-        return self._process.poll() is not None and not any(_lives(pid, self.life) for pid in self._dying)
+        return self._process.poll() is not None and not any(_lives(*one) for one in self._dying)
 
     def _lay_out(self) -> None:
         """What a worker leaves unfinished."""
@@ -240,13 +241,9 @@ def unfinished_in(jobs_folder: Path) -> list[int]:
     return sorted(int(name[-12:], 16) for name in names if not (jobs_folder / name / ".done").exists())
 
 
-def _lives(pid: int, life: str) -> bool:
+def _lives(pid: int, start: int) -> bool:
     """Not a zombie, nor another process that was given the same number."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{dm.LIFE}={life}".encode() in file.read().split(b"\0")
-    except OSError:
-        return False
+    return start_of(pid) == start and state_of(pid) not in {"", "Z", "X"}
 
 
 def last_line(path: Path) -> str:

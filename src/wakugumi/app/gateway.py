@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal
 from cyclopts import Parameter
 
 from wakugumi.adapters.journal_file import sync_folder
-from wakugumi.adapters.linux import raise_open_files
+from wakugumi.adapters.linux import hide_from_programs, raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.tasks import Tasks
@@ -123,6 +123,7 @@ def gateway(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
+    hide_from_programs()
     where, names = binding(host, port, allow_open), names_for(name, host)
     how, at_home = config.GROUP_CHOICE.value(choice), config.ZONE.value(zone)
     groups = _groups(config.GROUP.value(" ".join(group) or None))

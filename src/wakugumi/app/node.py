@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 from cyclopts import Parameter
 
 from wakugumi.adapters.command import Command, parse_command
-from wakugumi.adapters.linux import raise_open_files
+from wakugumi.adapters.linux import hide_from_programs, raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address, check_binding, parse_address
-from wakugumi.adapters.process import Programs
+from wakugumi.adapters.process import ProgramRules, Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import parse_bytes
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import line_out
+from wakugumi.app.program_rules import OPTIONS, ProgramOptions
 from wakugumi.app.serve import (
     AllowOpen,
     CopyProgram,
@@ -159,6 +160,7 @@ class _Settings(NamedTuple):
     retry_after_s: int
     keep_s: float
     interrupted_s: float
+    rules: ProgramRules
 
 
 def node(
@@ -181,9 +183,11 @@ def node(
     host: Host = None,
     allow_open: AllowOpen = False,
     copy_program: CopyProgram = False,
+    program_options: ProgramOptions = OPTIONS,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
+    hide_from_programs()
     context, asks = _tls(tls)
     where = config.HOST.value(host)
     at_http, at_lines = config.HTTP.value(http), config.LINES.value(lines)
@@ -217,6 +221,7 @@ def node(
         retry_after_s=config.RETRY_AFTER_S.value(bounds.retry_after),
         keep_s=config.KEEP_DAYS.value(bounds.keep_days) * _DAY_S,
         interrupted_s=config.INTERRUPTED_HOURS.value(bounds.interrupted_hours) * _HOUR_S,
+        rules=program_options.rules(),
     )
     say_limits("node", settings.slots, settings.cpu_cap)
     raise_open_files()
@@ -239,6 +244,7 @@ async def _serve(settings: _Settings) -> int:
         done_ttl_s=settings.keep_s,
         interrupted_ttl_s=settings.interrupted_s,
         shares_folder=False,
+        rules=settings.rules,
     )
     node = Node(
         station,

@@ -18,7 +18,7 @@ from cyclopts import Parameter
 
 from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.adapters.journal import Journal
-from wakugumi.adapters.linux import open_files_max, raise_open_files
+from wakugumi.adapters.linux import hide_from_programs, open_files_max, raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.memory import memory_room
 from wakugumi.adapters.net import Address, check_binding, is_loopback
@@ -31,6 +31,7 @@ from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_se
 from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import line_out, one, say
+from wakugumi.app.program_rules import OPTIONS, ProgramOptions
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
 from wakugumi.core.budget import Budget, budget_of
 from wakugumi.core.names import check_exec_name
@@ -170,6 +171,7 @@ def leader(
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
+    hide_from_programs()
     where, names = binding(host, port, allow_open), names_for(name, host)
     kept, policies = _state(state, memory, port), _policies(policy)
     nodes = node_settings(node, node_ca, node_cert, node_key)
@@ -196,9 +198,11 @@ def worker(
     metrics: MetricsAt = None,
     allow_open: PortsOpen = False,
     copy_program: CopyProgram = False,
+    program_options: ProgramOptions = OPTIONS,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
+    hide_from_programs()
     kept = keeping(cache, cache_bytes, serve, advertise, allow_open=allow_open)
     settings = WorkerSettings(
         leader=Address(host, _port(port, least=1)),
@@ -214,6 +218,7 @@ def worker(
         serve=kept.serve,
         advertise=kept.advertise,
         metrics=metrics_at(metrics, allow_open=allow_open),
+        rules=program_options.rules(),
     )
     say_limits("worker", settings.slots, settings.cpu_cap)
     raise_open_files()
@@ -243,12 +248,14 @@ def up(
     name: ServerNames = (),
     allow_open: AllowOpen = False,
     copy_program: CopyProgram = False,
+    program_options: ProgramOptions = OPTIONS,
     logged: Logging = LOGGING,
 ) -> int:
     logs.start(logged.log_level, logged.log_json)
+    hide_from_programs()
     where, names = binding(host, port, allow_open), names_for(name, host)
     if groups is not None:
-        return _up_tiers(groups, nodes, program, where, programs, slots, state, logged)
+        return _up_tiers(groups, nodes, program, where, programs, slots, state, program_options, logged)
     if nodes is not None or program is not None:
         raise ConfigError("--nodes and --program are for --groups", "say how many groups: --groups 2")
     keeps = keeping(cache, cache_bytes, allow_open=allow_open)
@@ -261,6 +268,7 @@ def up(
         copy_in=copy_program,
         cache_folder=keeps.folder,
         cache_bytes=keeps.bytes_max,
+        rules=program_options.rules(),
     )
     kept, policies = _state(state, memory, port), _policies(policy)
     place = blob_settings(blobs, blob_bytes)
@@ -295,6 +303,7 @@ def _up_tiers(
     programs: str | None,
     slots: int | None,
     state: str | None,
+    program_options: ProgramOptions,
     logged: Logging,
 ) -> int:
     from wakugumi.app.tiers import Tiers
@@ -312,7 +321,9 @@ def _up_tiers(
     if not said and where.port == 0:
         raise ConfigError("port 0 is any port, and has no folder of its own", "name one with --state DIR")
     kept = Path(said).absolute() if said else config.state_folder(where.port, "tiers")
-    tiers = Tiers(groups, 2 if nodes is None else nodes, config.SLOTS.value(slots), folder, program or "", kept)
+    program_options.rules()
+    words = program_options.words()
+    tiers = Tiers(groups, 2 if nodes is None else nodes, config.SLOTS.value(slots), folder, program or "", kept, words)
     return up_tiers(tiers, where.port, logged.log_level or "warning")
 
 
@@ -354,6 +365,7 @@ async def _up(
             copy_in=settings.copy_in,
             cache_folder=settings.cache_folder,
             cache_bytes=settings.cache_bytes,
+            rules=settings.rules,
         )
         serving = tasks.start(worker.run(), name="worker")
         _say_how(there, settings)

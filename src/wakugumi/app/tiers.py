@@ -46,6 +46,8 @@ class Tiers(NamedTuple):
     """Of jobs that name none; empty: each has to."""
     state: Path
     """The folder in which each has its own."""
+    node_words: tuple[str, ...] = ()
+    """Further flags of each node."""
 
 
 def parts_of(tiers: Tiers, port: int = 0) -> list[Part]:
@@ -68,7 +70,7 @@ def _node(tiers: Tiers, name: str, group: int, port: int, named: tuple[str, ...]
     where = ("--http", str(port), "--lines", str(port))
     folders = ("--programs", str(tiers.programs), "--jobs", str(tiers.state / name))
     slots = ("--slots", str(tiers.slots))
-    return Part(name, NODE, group, _url(port), ("node", *named, *where, *folders, *slots))
+    return Part(name, NODE, group, _url(port), ("node", *named, *where, *folders, *slots, *tiers.node_words))
 
 
 def _leader(tiers: Tiers, group: int, port: int, nodes: list[Part], named: tuple[str, ...]) -> Part:

@@ -18,9 +18,10 @@ from wakugumi.adapters.linux import raise_open_files
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Link, Owner, adopt
 from wakugumi.adapters.places import FolderPlace
-from wakugumi.adapters.process import Programs
+from wakugumi.adapters.process import ProgramRules, Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.core.environment import WHOLE
 from wakugumi.core.names import check_exec_name
 from wakugumi.core.visible import visible
 from wakugumi.errors import ConfigError, Refused
@@ -112,6 +113,7 @@ async def _live(settings: Settings) -> int:
         cpu_cap=None,
         name="local",
         rests=False,
+        rules=ProgramRules(WHOLE),
     )
     tasks = Tasks()
     working = tasks.start(worker.run(), name="embedded worker")

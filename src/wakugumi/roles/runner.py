@@ -27,7 +27,7 @@ from wakugumi.adapters.machine import OthersCpu
 from wakugumi.adapters.marks import Mark, end_marked
 from wakugumi.adapters.parts import Whole, parts_of
 from wakugumi.adapters.probe import a_program, check_machine, check_room
-from wakugumi.adapters.process import Child, Processes, Programs
+from wakugumi.adapters.process import RULES, Child, Processes, ProgramRules, Programs
 from wakugumi.adapters.threads import is_no_thread, started_pool
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX, age_found_s
@@ -111,6 +111,7 @@ class Runner:
         interrupted_ttl_s: float = 0.0,
         disk_free_min_bytes: int = DISK_FREE_MIN_BYTES,
         shares_folder: bool = True,
+        rules: ProgramRules = RULES,
     ) -> None:
         """`on_end` gets the job's id, and its encoded result with what the worker must know of it.
 
@@ -118,6 +119,7 @@ class Runner:
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
         What interrupted jobs left is removed after `interrupted_ttl_s`: 0 is at once.
         If another process has the jobs folder, one in it is used, if it `shares_folder`.
+        `rules` say what programs get of this process.
         Raises ConfigError if the jobs folder cannot be used, or no thread can be started.
         """
         self._loop = loop
@@ -155,7 +157,12 @@ class Runner:
         if not self._folder.is_new:
             end_marked(mark)  # Before a job can start again that still runs.
         self._processes = Processes(
-            loop, self._program_ended, output_bytes_max=output_bytes_max, kill_grace_s=kill_grace_s, mark=mark
+            loop,
+            self._program_ended,
+            output_bytes_max=output_bytes_max,
+            kill_grace_s=kill_grace_s,
+            mark=mark,
+            rules=rules,
         )
         self._others_cpu = OthersCpu(self._processes.cpu_s)
         self._runs: dict[JobId, Run] = {}

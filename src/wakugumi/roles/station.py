@@ -23,7 +23,7 @@ from wakugumi.adapters.caches import CacheFolder
 from wakugumi.adapters.cpus import usable_cpus
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.net import Address
-from wakugumi.adapters.process import Programs
+from wakugumi.adapters.process import RULES, ProgramRules, Programs
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.core import slots_events as ev
 from wakugumi.core.job import JobId
@@ -113,13 +113,15 @@ class Station:
         interrupted_ttl_s: float = 0.0,
         shares_folder: bool = True,
         rests: bool = True,
+        rules: ProgramRules = RULES,
     ) -> None:
         """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
         back. What is kept of inputs goes into the `cache_folder`, or one
         below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`. Finished
         jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`. If another process
         has the jobs folder, one in it is used, if it `shares_folder`: then it knows nothing of the jobs of the other.
-        Unless it `rests`, a machine that is out of order goes on taking jobs, which fail.
+        Unless it `rests`, a machine that is out of order goes on taking jobs, which fail. `rules` say what programs
+        get of this process.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
@@ -151,6 +153,7 @@ class Station:
             done_ttl_s=done_ttl_s,
             interrupted_ttl_s=interrupted_ttl_s,
             shares_folder=shares_folder,
+            rules=rules,
         )
         self.worker_id = self._runner.worker_id
         self._act: dict[type[object], Callable[[Any], None]] = {

@@ -13,7 +13,7 @@ from wakugumi import __version__
 from wakugumi.adapters.linux import connections_max
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.net import Address
-from wakugumi.adapters.process import Programs
+from wakugumi.adapters.process import RULES, ProgramRules, Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.visit import PageAt
 from wakugumi.adapters.web import listen_http, page_routes
@@ -48,6 +48,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     advertise: Address | None = None
     metrics: Address | None = None
     """Where it tells those who watch."""
+    rules: ProgramRules = RULES
+    """What programs get of the worker."""
 
 
 def main_worker(settings: WorkerSettings) -> int:
@@ -71,6 +73,7 @@ async def _serve(settings: WorkerSettings) -> None:
         serve=settings.serve,
         advertise=settings.advertise,
         metrics=settings.metrics,
+        rules=settings.rules,
     )
     on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
     await worker.run()
@@ -96,11 +99,12 @@ class Worker:
         advertise: Address | None = None,
         metrics: Address | None = None,
         rests: bool = True,
+        rules: ProgramRules = RULES,
     ) -> None:
         """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
         back. What is kept of inputs goes into the `cache_folder`, or one
         below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`, and read its
-        metrics at `metrics`.
+        metrics at `metrics`. `rules` say what programs get of this process.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
@@ -118,6 +122,7 @@ class Worker:
             serve=serve,
             advertise=advertise,
             rests=rests,
+            rules=rules,
         )
         assert self.station.link is not None
         self._deliveries = self.station.link.deliveries

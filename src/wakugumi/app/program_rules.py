@@ -1,0 +1,76 @@
+"""What do programs get of a worker's environment? The options of every command that runs programs for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from wakugumi.adapters.process import ProgramRules
+from wakugumi.app import config
+from wakugumi.core.environment import EnvRules, check_pattern
+from wakugumi.errors import ConfigError, Refused
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ProgramOptions:
+    """As they were said."""
+
+    clean_env: Annotated[
+        bool | None,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="Programs get only PATH, HOME, LANG, LC_*, TZ and TMPDIR of the environment, and what --pass-env "
+            "names. [WAKU_CLEAN_ENV]",
+        ),
+    ] = None
+    pass_env: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+            help="A variable, or a pattern such as AWS_*, that programs get although its name looks like a secret. May "
+            "be repeated. [WAKU_PASS_ENV, with commas]",
+        ),
+    ] = ()
+    hold_env: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+            help="A variable, or a pattern such as SITE_*, that programs do not get; those that look like secrets "
+            "(*_TOKEN, *PASSWORD*, AWS_* …) they never get. May be repeated. [WAKU_HOLD_ENV, with commas]",
+        ),
+    ] = ()
+
+    def rules(self) -> ProgramRules:
+        """What holds of the flags and of wherever else it is said. Raises ConfigError."""
+        env = EnvRules(
+            hold=_patterns(config.HOLD_ENV, self.hold_env),
+            pass_on=_patterns(config.PASS_ENV, self.pass_env),
+            clean=config.CLEAN_ENV.value(self.clean_env),
+        )
+        return ProgramRules(env)
+
+    def words(self) -> tuple[str, ...]:
+        """The same flags for another process."""
+        lists = {"--pass-env": self.pass_env, "--hold-env": self.hold_env}
+        said = [word for flag, values in lists.items() for value in values for word in (flag, value)]
+        return (*said, *(["--clean-env"] if self.clean_env else []))
+
+
+OPTIONS: Final = ProgramOptions()
+"""Nothing was said."""
+
+
+def _patterns(setting: config.Setting[str], said: tuple[str, ...]) -> tuple[str, ...]:
+    text = setting.value(",".join(said) if said else None)
+    try:
+        return tuple(check_pattern(word) for part in text.split(",") if (word := part.strip()))
+    except Refused as no:
+        raise ConfigError(f"--{setting.name}: {no.message}", f"write --{setting.name} 'MY_*'") from None

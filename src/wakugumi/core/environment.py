@@ -1,0 +1,163 @@
+"""Which variables of a worker's environment does a program get, and which may a job set? (SPEC O1, U8)
+
+    the worker's own    all but those whose names say that they hold a secret (`SECRETS`); with `clean`, just `CLEAN`
+    `--pass-env`        further ones, also of the two lists
+    `--hold-env`        never these, whoever names them else
+    the job's own       all but those that make a program run other code (`LOADERS`), or with `--job-env` just those
+
+Patterns have `*` for any characters and `?` for one; upper and lower case are the same. Only names decide: a secret
+under a harmless name is passed on, so `clean` is for those who want to be sure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from wakugumi.errors import Refused
+from wakugumi.limits import ENV_BYTES_MAX, ENV_VARIABLES_MAX
+
+OWN: Final = "WAKU_"
+"""What our own variables begin with: settings, and what tells which job a process belongs to."""
+
+SECRETS: Final = (
+    *(f"{OWN}*", "AWS_*", "AZURE_*", "DOCKER_*", "VAULT_*", "RCLONE_CONFIG_*"),
+    # Words for secrets, as names end in them or have them between underscores.
+    *("*TOKEN", "*TOKEN_*", "*_TOKENS", "*SECRET*", "*CREDENTIAL*", "*PRIVATE*KEY*", "*APIKEY*", "*API_KEY*"),
+    *(
+        "*_KEY",
+        "*_KEYS",
+        "*_KEY_*",
+        "*PASSWORD*",
+        "*PASSWD*",
+        "*PASSPHRASE*",
+        "PASS",
+        "*_PASS",
+        "*_PASS_*",
+        "*_PWD",
+        "*_PW",
+    ),
+    *("*_AUTH", "*_AUTH_*", "*_PAT", "*_JWT", "*_COOKIE*", "*_BEARER", "*_PEM", "*ASKPASS*"),
+    # Addresses that usually have a password in them.
+    *("DATABASE_URL", "*_DATABASE_URL", "*_DB_URL", "*DSN", "REDIS*_URL", "MONGO*_UR?", "AMQP*_URL", "*BROKER_URL"),
+    *("*CONNECTION_STRING*", "*_WEBHOOK*", "*_SAS_URL", "PIP_*INDEX_URL", "UV_*INDEX*"),
+    # Files and sockets by which one acts in the user's name.
+    *("SSH_AGENT_PID", "GPG_AGENT_INFO", "KRB5CCNAME", "KUBECONFIG", "NETRC", "PGPASS*", "PGSERVICEFILE", "XAUTHORITY"),
+    *("DBUS_SESSION_BUS_ADDRESS", "NOTIFY_SOCKET", "BW_SESSION", "OP_SESSION_*", "NOMAD_LICENSE", "CONSUL_LICENSE"),
+)
+"""What programs do not get unless somebody says so."""
+
+CLEAN: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR")
+"""All that they get of a worker that is told to be strict."""
+
+LOADERS: Final = (
+    *("LD_*", "DYLD_*", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH"),
+    *("PATH", "HOME", "IFS", "ENV", "BASH_*", "BASHOPTS", "SHELLOPTS", "PS4", "CDPATH", "ZDOTDIR", "PROMPT_COMMAND"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONINSPECT", "PYTHONBREAKPOINT"),
+    *("PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS"),
+    *("PERL*", "RUBYLIB", "RUBYOPT", "GEM_*", "BUNDLE_*", "NODE_OPTIONS", "NODE_PATH", "NPM_CONFIG_*", "LUA_*PATH*"),
+    *("LUA_INIT*", "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "JAVA_HOME", "JAVA_OPTS"),
+    *("DOTNET_STARTUP_HOOKS", "DOTNET_ADDITIONAL_DEPS", "CORECLR_*", "COR_*", "PHPRC", "PHP_INI_SCAN_DIR"),
+    *("R_HOME", "R_LIBS*", "R_PROFILE*", "R_ENVIRON*", "OCTAVE_*", "JULIA_*PATH", "JULIA_PROJECT", "JULIA_BINDIR"),
+    *("TCLLIBPATH", "GUILE_LOAD_*", "GIT_*", "EDITOR", "VISUAL", "*PAGER", "LESSOPEN", "LESSCLOSE", "BROWSER"),
+    *("XDG_CONFIG_*", "XDG_DATA_*", "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "GTK_MODULES", "GTK_PATH"),
+    *("QT_PLUGIN_PATH", "OMPI_MCA_*PATH*", "PMIX_MCA_*PATH*", "CUDA_INJECTION*", "OCL_ICD_*", "OPENCL_VENDOR_PATH"),
+)
+"""What jobs may not set unless the worker says so: by these a loader, a shell or an interpreter runs code of the job's
+choice, and "may run calc" becomes "may run anything"."""
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class EnvRules(msgspec.Struct, frozen=True):
+    """What one worker says."""
+
+    hold: tuple[str, ...] = ()
+    """Further patterns of what programs do not get."""
+    pass_on: tuple[str, ...] = ()
+    """Patterns of what they get all the same."""
+    clean: bool = False
+    whole: bool = False
+    """Programs get all of it, and jobs may set what they like: they are the user's own."""
+    settable: tuple[str, ...] | None = None
+    """Patterns of what jobs may set; None: all but what makes programs run other code."""
+
+
+WHOLE: Final = EnvRules(whole=True)
+"""For a grid that is embedded in its user's own program."""
+
+
+def held_back(names: Iterable[str], rules: EnvRules) -> list[str]:
+    """Which of these variables of the worker its programs do not get, sorted."""
+    if rules.whole:
+        return []
+    held, passed = _matcher(rules.hold), _matcher(rules.pass_on)
+    usual, clean = _matcher(SECRETS), _matcher(CLEAN)
+
+    def is_held(name: str) -> bool:
+        if held(name):
+            return True
+        return not passed(name) and (usual(name) or (rules.clean and not clean(name)))
+
+    return sorted(name for name in names if is_held(name))
+
+
+def check_env(env: Mapping[Any, Any]) -> None:
+    """What no job can set, wherever it runs. Raises Refused."""
+    if len(env) > ENV_VARIABLES_MAX:
+        raise _bad(f"a job sets at most {ENV_VARIABLES_MAX} variables, not {len(env)}")
+    size = 0
+    for name, value in env.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise _bad(f"a variable's name has letters, digits and _, and begins with no digit: not {name!r}"[:300])
+        if name.upper().startswith(OWN):
+            raise _bad(f"{name[:80]!r} cannot be set: names that begin with {OWN} are Wakugumi's own")
+        if not isinstance(value, str) or "\0" in value:
+            raise _bad(f"the value of {name[:80]!r} is no text that a program can get")
+        try:
+            size += len(name) + len(value.encode())
+        except UnicodeEncodeError:
+            raise _bad(f"the value of {name[:80]!r} is not Unicode text") from None
+    if size > ENV_BYTES_MAX:
+        raise _bad(f"a job's variables take {size} bytes, and {ENV_BYTES_MAX} at most are passed")
+
+
+def check_settable(names: Iterable[str], rules: EnvRules) -> None:
+    """May a job set these on a worker with such rules? Raises Refused."""
+    if rules.whole:
+        return
+    if rules.settable is not None:
+        may = _matcher(rules.settable)
+        refused = sorted(name for name in names if not may(name))
+    else:
+        loads = _matcher(LOADERS)
+        refused = sorted(name for name in names if loads(name))
+    if refused:
+        raise Refused("env-refused", f"jobs may not set {', '.join(refused)[:300]} on this worker")
+
+
+def check_pattern(pattern: str) -> str:
+    """The pattern itself, if names can match it. Raises Refused."""
+    if not re.fullmatch(r"[A-Za-z0-9_*?]+", pattern):
+        raise _bad(f"{pattern[:80]!r} is no pattern of a variable's name: letters, digits, _ , * and ?")
+    return pattern
+
+
+class _Matcher:
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        parts = [re.escape(pattern).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns]
+        self._match = re.compile("|".join(parts), re.IGNORECASE | re.DOTALL).fullmatch if parts else None
+
+    def __call__(self, name: str) -> bool:
+        return self._match is not None and self._match(name) is not None
+
+
+_matcher: Final = lru_cache(64)(_Matcher)
+
+
+def _bad(text: str) -> Refused:
+    return Refused("bad-request", text, hint="")
