@@ -13,7 +13,7 @@ them and when each of them ended, and know nothing of what `failover` thinks:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from tests.sim.jobs import Status, Want
@@ -49,6 +49,16 @@ class Visit(msgspec.Struct, eq=False):
     refused_at: float = -1.0
 
 
+class _Sent(NamedTuple):
+    """A submit."""
+
+    wish: int
+    at: float
+
+
+_NEVER_LATE: Final = _Sent(0, 0.0), -1.0
+
+
 class Places:
     """The notes on one client."""
 
@@ -61,13 +71,13 @@ class Places:
         """Which wish of its user each leader was told last."""
         self._wishes: dict[tuple[JobId, str], int] = {}
         """Which it took last. One that it refused opens nothing: what it still runs is for the wish before."""
-        self._sent_over: dict[tuple[JobId, ConnId], tuple[Line, int]] = {}
-        """What the leader calls the line of each submit, and which wish it was for."""
-        self._late: dict[tuple[JobId, str], tuple[int, float]] = {}
-        """For which wish a leader read a submit of each job that opens it, over a line that the client had lost; and
+        self._sent_over: dict[tuple[JobId, ConnId], tuple[Line, _Sent]] = {}
+        """The last submit of each job over each line, by what the leader calls the line."""
+        self._late: dict[tuple[JobId, str], tuple[_Sent, float]] = {}
+        """The last submit of each job that opens it and that a leader read over a line that the client had lost; and
         when."""
-        self._denied: dict[tuple[JobId, str], int] = {}
-        """For which wish a leader said last that it does not know it."""
+        self._denied: dict[tuple[JobId, str], float] = {}
+        """When the client heard last from a leader that it does not know the job."""
         self._reasons: dict[tuple[JobId, int], str] = {}
         """Why more than one leader was given the job, for one wish."""
         self._answered: dict[tuple[JobId, int], str] = {}
@@ -102,16 +112,16 @@ class Places:
         visits[name] = Visit(line, self._clock.now, "" if before is None else self._why_it_lingers(before, line))
         self._told[job, name] = wish
         if line.link is not None:
-            self._sent_over[job, ConnId(line.link.number)] = line, wish
+            self._sent_over[job, ConnId(line.link.number)] = line, _Sent(wish, self._clock.now)
         self._first_life.setdefault((job, name), line.life)
 
     def arrived(self, job: JobId, leader: Leader, conn: ConnId) -> None:
         """A leader reads a submit."""
-        line, wish = self._sent_over[job, conn]
+        line, sent = self._sent_over[job, conn]
         is_lost = line.lost_at is not None or line.life != self._client.life or not self._client.alive
         known = leader.machine.jobs.get(job)
         if is_lost and (known is None or known.state is DONE):
-            self._late[job, leader.name] = wish, self._clock.now
+            self._late[job, leader.name] = sent, self._clock.now
 
     def taken(self, job: JobId, leader: str) -> None:
         """A leader keeps what it was sent, or has it already and says so."""
@@ -136,7 +146,7 @@ class Places:
         self._questions[line].pop(job, None)
         self._fates[line, job] = fate
         if fate == "unknown":
-            self._denied[job, line.leader.name] = self._client.wants[job].wish
+            self._denied[job, line.leader.name] = self._clock.now
 
     def refused(self, job: JobId, line: Line, code: str) -> None:
         visit = self._visits.get(job, {}).get(line.leader.name)
@@ -145,7 +155,7 @@ class Places:
             visit.refused_at = self._clock.now
             if code == "unknown-job":
                 visit.lingers = ""
-                self._denied[job, line.leader.name] = self._client.wants[job].wish
+                self._denied[job, line.leader.name] = self._clock.now
 
     def answered(self, job: JobId, line: Line) -> None:
         wish = self._client.wants[job].wish
@@ -206,10 +216,13 @@ class Places:
 
     def why_two_leaders(self, job: JobId, wish: int, leaders: tuple[str, str]) -> str:
         """Empty if there is no reason."""
-        is_late = any(
-            self._late.get((job, name), (0, 0.0))[0] == wish == self._denied.get((job, name)) for name in leaders
-        )
-        return self._reasons.get((job, wish), _LATE if is_late else "")
+        if (job, wish) in self._reasons:
+            return self._reasons[job, wish]
+        for name in leaders:
+            sent, _ = self._late.get((job, name), _NEVER_LATE)
+            if sent.wish == wish and self._denied.get((job, name), -1.0) > sent.at:
+                return _LATE
+        return ""
 
     def is_told(self, job: JobId, leader: str) -> bool:
         """Must this leader have heard that nobody waits for its result any more? Not if the client died since the
@@ -218,7 +231,7 @@ class Places:
         visit = self._visits.get(job, {}).get(leader)
         if visit is None or visit.refused or self._first_life[job, leader] != self._client.life:
             return False
-        if self._late.get((job, leader), (0, -1.0))[1] > self._client.world.checker.delivered_at(job):
+        if self._late.get((job, leader), _NEVER_LATE)[1] > self._client.world.checker.delivered_at(job):
             return False
         return self._client.removed_at.get(leader, -1.0) < visit.at
 
