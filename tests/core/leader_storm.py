@@ -673,7 +673,7 @@ class Storm:
             self.tick()
         leader = self.leader
         assert not any(
-            (leader.jobs, leader.callers.clients, leader.callers.doors, leader.roster.by_id, leader._claims.by_job)
+            (leader.jobs, leader.callers.clients, leader.callers.doors, leader.roster.by_id, leader.claims.by_job)
         )
         assert not any((leader.lanes.queued, leader.course.backing_off, leader.course.open_bytes, leader.full))
         assert not len(leader.roster._tree)
@@ -762,6 +762,15 @@ def _pick(among: Mapping[ConnId, object], number: int) -> ConnId | None:
     return list(among)[number % len(among)] if among else None
 
 
+def _claimed(leader: Dispatch) -> dict[JobId, tuple[object, ...]]:
+    claims = leader.claims.by_job.values()
+    return {
+        it.job: (claim.worker, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
+        for claim in claims
+        if (it := claim.answer) is not None
+    }
+
+
 def _same_jobs(before: Dispatch, after: Dispatch) -> None:
     """What a leader knew and what its successor read from its journal are the same, as far as they must be."""
     assert before.jobs.keys() == after.jobs.keys()
@@ -787,6 +796,7 @@ def _same_jobs(before: Dispatch, after: Dispatch) -> None:
     assert before.course.tried == after.course.tried
     assert before.callers.delivery.undelivered.keys() == after.callers.delivery.undelivered.keys()
     assert before.callers.dead.letters.keys() == after.callers.dead.letters.keys()
-    assert before._holds.results.items() >= after._holds.results.items(), "only claims are forgotten"
+    assert before._holds.results == after._holds.results
+    assert _claimed(before) == _claimed(after), "a claim without an answer is forgotten, and no other"
     assert before.course.open_bytes == after.course.open_bytes
     assert after.leaves.number == before.leaves.number or not len(after.jobs)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.leader_world import job_id, worker_id
+from tests.core.leader_world import World, a_world, job_id, worker_id
 
 from wakugumi.core import claims as claims_module
+from wakugumi.core import events as ev
+from wakugumi.core import leaves as leaves_module
 from wakugumi.core.claims import Claims
 from wakugumi.core.events import Acked
 from wakugumi.core.holds import Holds
-from wakugumi.core.job import ConnId
-from wakugumi.limits import UNDELIVERED_TTL_S
+from wakugumi.core.job import ConnId, JobId
+from wakugumi.core.outbox import Outbox
+from wakugumi.limits import SWEEP_S, UNDELIVERED_TTL_S
 
+DIGEST = b"d" * 16
 A, B = worker_id("a"), worker_id("b")
 
 
@@ -21,7 +25,7 @@ def ack(number: int, payload: bytes = b"output") -> Acked:
 
 @pytest.fixture
 def claims() -> Claims:
-    return Claims(Holds())
+    return Claims(Holds(), Outbox())
 
 
 @pytest.mark.spec("L4")
@@ -81,3 +85,76 @@ def test_what_was_claimed_by_workers_that_are_gone_is_swept_away_but_their_resul
     claims.sweep({B}, UNDELIVERED_TTL_S)
     assert len(claims.by_job) == 0
     claims.check()
+
+
+def answered_unasked(world: World, *, ok: bool = True) -> JobId:
+    """A job that nobody has submitted, and whose worker was told that its answer is taken."""
+    worker, job = world.worker("w", holds=False), world.new_job()
+    worker.holds(finished=[job])
+    if ok:
+        worker.acks(job, b"result", request=DIGEST)
+    else:
+        worker.fails(job, "exit", b"result")
+    world.nothing_else()
+    return job
+
+
+@pytest.mark.spec("L4", "L7")
+@pytest.mark.parametrize("restarts", [1, 3])
+def test_an_answer_that_was_taken_outlives_its_leader(restarts: int) -> None:
+    with a_world() as world:
+        job = answered_unasked(world)
+        for _ in range(restarts):
+            world.restart()
+            world.wait(3600.0)
+        desk, _ = world.client(), world.worker("other", credit=1)
+        desk.submit(job=job, request=DIGEST)
+        desk.gets_receipt(job)
+        desk.gets_result(job, b"result")
+        world.nothing_else()
+
+
+@pytest.mark.spec("L6")
+def test_a_failure_that_was_told_once_does_not_come_back() -> None:
+    with a_world() as world:
+        job = answered_unasked(world, ok=False)
+        world.restart()
+        desk = world.client()
+        desk.submit(job=job)
+        desk.gets_receipt(job)
+        desk.gets_result(job, b"result")
+        desk.confirms(job)
+        world.restart()
+        desk, worker = world.client(), world.worker("w", credit=1)
+        desk.submit(job=job)
+        desk.gets_receipt(job)
+        worker.gets(job)
+
+
+@pytest.mark.spec("L7")
+def test_an_answer_that_nobody_wants_is_forgotten_in_the_journal_too() -> None:
+    with a_world() as world:
+        job = answered_unasked(world)
+        world.wait(UNDELIVERED_TTL_S + SWEEP_S)
+        world.restart()
+        assert job not in world.leader.claims.by_job
+
+
+@pytest.mark.spec("L7")
+def test_an_answer_that_waits_keeps_no_journal_from_being_tidied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaves_module, "JOURNAL_SLACK_BYTES", 0)
+    with a_world() as world:
+        claimed = answered_unasked(world)
+        desk, worker = world.client(), world.worker("v", credit=1)
+        for _ in range(100):
+            job = desk.submit()
+            desk.gets_receipt(job)
+            worker.gets(job)
+            worker.acks(job)
+            worker.credit(1)
+            desk.takes(ev.SendResult)
+            desk.confirms(job)
+        world.wait(3600.0)
+        assert len(world.journal) < 50
+        world.restart()
+        assert claimed in world.leader.claims.by_job

@@ -2,7 +2,8 @@
 
 A leader that was started anew knows no job; the workers that outlived its predecessor tell it what they run and which
 results they have. Each of these is a claim until a client submits the job: then it is not run a second time. Nobody may
-ever ask, so claims are bounded by count, bytes and age, and the oldest go first.
+ever ask, so claims are bounded by count, bytes and age, and the oldest go first. A result is confirmed to its worker,
+which may forget it then: so it is kept in the journal as well.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Container
 
 import msgspec
 
-from wakugumi.core.events import Acked
+from wakugumi.core.events import Acked, ForgetClaim, KeepClaim
 from wakugumi.core.holds import Holds
-from wakugumi.core.job import JobId, WorkerId
+from wakugumi.core.job import ConnId, JobId, WorkerId
+from wakugumi.core.outbox import Outbox
 from wakugumi.limits import CLAIMS_MAX, KEPT_BYTES_MAX, UNDELIVERED_TTL_S
 
 
@@ -24,13 +26,16 @@ class Claim(msgspec.Struct, gc=False, eq=False):
     """When it was said last: a worker that has connected anew since, and said nothing, no longer holds the job."""
     answer: Acked | None = None
     """What it said when it had finished."""
+    leaf: int = 0
+    """Where the answer stands in the journal, if there is one."""
 
 
 class Claims:
     """The claims of one leader, the oldest first."""
 
-    def __init__(self, holds: Holds) -> None:
+    def __init__(self, holds: Holds, out: Outbox) -> None:
         self._holds = holds
+        self._out = out
         self.by_job: OrderedDict[JobId, Claim] = OrderedDict()
         self._bytes = 0
 
@@ -39,8 +44,7 @@ class Claims:
         known = self.by_job.get(job_id)
         if known is None:
             self.by_job[job_id] = Claim(worker, now)
-            if len(self.by_job) > CLAIMS_MAX:
-                self._drop(next(iter(self.by_job)))
+            self._drop_too_much()
         elif known.answer is None:
             known.worker, known.since = worker, now
 
@@ -49,13 +53,32 @@ class Claims:
         claim = self.by_job.get(event.job)
         if claim is None or claim.answer is not None:
             return False
-        claim.answer = event
-        self._bytes += len(event.payload)
-        if event.blobs:
-            self._holds.keep(_held_as(event.job), event.blobs)
-        while self._bytes > KEPT_BYTES_MAX:
-            self._drop(next(iter(self.by_job)))
+        self._answered(claim, event)
+        if self._out.keeps:
+            self._keep(claim, event)
+        self._drop_too_much()
         return True
+
+    def recovered(self, record: KeepClaim, leaf: int, now: float) -> None:
+        """A leader before this one was given it."""
+        nobody = ConnId(0)
+        answer = Acked(
+            *(nobody, record.job, record.ok, record.reason, record.payload),
+            blobs=record.blobs,
+            begun=record.begun,
+            request=record.request,
+        )
+        self.by_job[record.job] = claim = Claim(record.worker, now, leaf=leaf)
+        self._answered(claim, answer)
+        self._drop_too_much()
+
+    def move(self, job_id: JobId) -> None:
+        """Write its answer to this step's leaf, if it stands in the oldest ones."""
+        claim = self.by_job.get(job_id)
+        leaves = self._out.leaves
+        if claim is not None and claim.answer is not None and leaves.is_in_oldest(claim.leaf):
+            leaves.release(claim.leaf)
+            self._keep(claim, claim.answer)
 
     def take(self, job_id: JobId) -> Claim | None:
         """Someone submitted it."""
@@ -76,15 +99,43 @@ class Claims:
         answers = [claim.answer for claim in self.by_job.values() if claim.answer is not None]
         return [(_held_as(answer.job), answer.blobs) for answer in answers]
 
+    @property
+    def bytes(self) -> int:
+        """Of all answers."""
+        return self._bytes
+
+    def leaves(self) -> list[int]:
+        """Those in which answers stand."""
+        return [claim.leaf for claim in self.by_job.values() if claim.answer is not None]
+
     def check(self) -> None:
+        assert all(bool(leaf) == self._out.keeps for leaf in self.leaves())
         assert len(self.by_job) <= CLAIMS_MAX
         assert self._bytes == sum(len(claim.answer.payload) for claim in self.by_job.values() if claim.answer)
         assert self._bytes <= KEPT_BYTES_MAX
+
+    def _answered(self, claim: Claim, answer: Acked) -> None:
+        claim.answer = answer
+        self._bytes += len(answer.payload)
+        if answer.blobs:
+            self._holds.keep(_held_as(answer.job), answer.blobs)
+
+    def _keep(self, claim: Claim, answer: Acked) -> None:
+        said = (answer.ok, answer.reason, answer.payload, answer.blobs, answer.begun, answer.request)
+        self._out.keep.append(KeepClaim(answer.job, claim.worker, *said))
+        claim.leaf = self._out.leaves.hold(answer.job, len(answer.payload))
+
+    def _drop_too_much(self) -> None:
+        while self._bytes > KEPT_BYTES_MAX or len(self.by_job) > CLAIMS_MAX:
+            self._drop(next(iter(self.by_job)))
 
     def _drop(self, job_id: JobId) -> Claim:
         claim = self.by_job.pop(job_id)
         if claim.answer is not None:
             self._bytes -= len(claim.answer.payload)
+            if claim.leaf:
+                self._out.leaves.release(claim.leaf)
+                self._out.keep.append(ForgetClaim(job_id))
             if claim.answer.blobs:
                 self._holds.forget(_held_as(job_id))
         return claim

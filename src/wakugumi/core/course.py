@@ -12,7 +12,7 @@ The table of allowed changes is `job.TRANSITIONS`. Assignments are `queues`' and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -373,11 +373,12 @@ class Course:
         self.finish(job, False, Verdict("cancelled", "the job was cancelled"), now)
         return True
 
-    def check(self) -> None:
+    def check(self, claimed: Iterable[int] = ()) -> None:
+        """`claimed` are the leaves of what is no job here yet."""
         running: dict[Client, int] = {}
         cells: dict[Cell, int] = {}
         opened: dict[Client, int] = {}
-        leaves: dict[int, int] = {}
+        leaves: dict[int, int] = Counter(claimed)
         open_bytes = memory_bytes = backing_off = 0
         clients, undelivered = self._callers.clients, self._callers.delivery.undelivered
         for job_id, job in self.jobs.items():

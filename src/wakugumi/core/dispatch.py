@@ -101,7 +101,7 @@ class Dispatch:
         self._deaf = False
         self._awake_at = now
         self._holds = holds = Holds()
-        self._claims = Claims(holds)
+        self.claims = Claims(holds, out)
         self.jobs = Jobs()
         self.roster = Roster(*policies.rankings)
         self.roster.now = now
@@ -120,8 +120,8 @@ class Dispatch:
             payload_memory_bytes=payload_memory_bytes,
         )
         self.not_started = NotStarted(self.roster, self.lanes, self.course)
-        self._shelf = Shelf(out, self.course, self.callers, self.jobs)
-        self.crew = Crew(out, self.roster, self.lanes, self.course, self._claims)
+        self._shelf = Shelf(out, self.course, self.callers, self.jobs, self.claims)
+        self.crew = Crew(out, self.roster, self.lanes, self.course, self.claims)
         self._again: list[tuple[JobId, Worker]] = []
         """What is sent once more at the end of this step, and to whom."""
         self._doors = self.callers.doors
@@ -221,7 +221,7 @@ class Dispatch:
         if self._sweep_at <= now:
             self._sweep_at = now + SWEEP_S
             self.callers.sweep(now)
-            self._claims.sweep(self.roster.by_id, now)
+            self.claims.sweep(self.roster.by_id, now)
             self.course.stats.turn(now)
             self.roster.forget_turns()
             if self.durable:
@@ -238,12 +238,12 @@ class Dispatch:
     def check(self) -> None:
         self.roster.check()
         self.lanes.check()
-        self._claims.check()
+        self.claims.check()
         self.callers.check()
         self.jobs.check()
-        self.course.check()
+        self.course.check(self.claims.leaves())
         self.not_started.check()
-        self._holds.check(self.jobs.values(), self.callers.dead, self._claims.blobs())
+        self._holds.check(self.jobs.values(), self.callers.dead, self.claims.blobs())
         self._out.check()
 
     # Who it is about.
@@ -353,7 +353,7 @@ class Dispatch:
         self._place(job, now)
 
     def _place(self, job: Job, now: float) -> None:
-        if self._claims.by_job and (claim := self._claims.take(job.id)) is not None:
+        if self.claims.by_job and (claim := self.claims.take(job.id)) is not None:
             self._take_claim(job, claim, now)
         else:
             self.course.queue(job)
@@ -427,7 +427,7 @@ class Dispatch:
     def _is_new_work(self, job_id: JobId) -> bool:
         """A job that a worker runs already, or has done, needs no place in a full queue: a client that was refused
         would run it once more at another leader (SPEC K8). It has to be written down, which a full disk forbids."""
-        return self.disk_low or job_id not in self._claims.by_job
+        return self.disk_low or job_id not in self.claims.by_job
 
     def _fullness(self) -> Verdict:
         if self.disk_low:
@@ -450,7 +450,7 @@ class Dispatch:
         self._out.at_once += [ev.SendFound(event.conn, fate, jobs) for fate, jobs in fates.items()]
 
     def _fate(self, job_id: JobId) -> Fate:
-        if self.knows(job_id) or job_id in self._claims.by_job:
+        if self.knows(job_id) or job_id in self.claims.by_job:
             return "known"
         return "failed" if job_id in self.jobs else "unknown"
 
@@ -544,7 +544,7 @@ class Dispatch:
             self.roster.changed(worker)
         job = self.jobs.get(event.job)
         if job is None:
-            if not self._claims.answer(event) and not given:
+            if not self.claims.answer(event) and not given:
                 self._out.complain(event.conn, f"{worker.label} acked a job that nobody submitted")
         elif not given and not was_given(job, worker):
             self._out.complain(event.conn, f"{worker.label} acked a job that it was never given")

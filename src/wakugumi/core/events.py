@@ -420,6 +420,25 @@ class KeepDeadline(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=9
     within_s: float
 
 
+class KeepClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
+    """The answer of a job that a worker held and nobody has submitted yet."""
+
+    job: JobId
+    worker: WorkerId
+    ok: bool
+    reason: str
+    payload: bytes
+    blobs: tuple[str, ...] = ()
+    begun: bool = True
+    request: bytes = b""
+
+
+class ForgetClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12):
+    """Someone submitted the job, or nobody did in time."""
+
+    job: JobId
+
+
 LeaderKeep: TypeAlias = (
     KeepJob
     | KeepAttempt
@@ -431,6 +450,8 @@ LeaderKeep: TypeAlias = (
     | DropLeaves
     | KeepDeadline
     | KeepDeclined
+    | KeepClaim
+    | ForgetClaim
 )
 
 # What a leader does.

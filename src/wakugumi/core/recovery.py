@@ -109,6 +109,8 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
         else:
             job.since = now
             leader.course.queue(job)
+    for claim, leaf in fold.claims.values():
+        leader.claims.recovered(claim, leaf, now)
     for worker in leader.roster:
         leader.crew.expect(worker, now + RECOVERY_GRACE_S)
     leader.callers.push_out_letters()
@@ -132,6 +134,8 @@ class _Fold:
         self.blobs: dict[JobId, tuple[str, ...]] = {}
         """Of results that have some."""
         self.tried: dict[JobId, Tried] = {}
+        self.claims: dict[JobId, tuple[ev.KeepClaim, int]] = {}
+        """And the leaf in which each stands."""
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
         self._leaves.recovered(number)
@@ -142,6 +146,11 @@ class _Fold:
                 self._open(record, at, digest, len(payload))
             elif isinstance(record, ev.KeepWhole):
                 self._whole(record, at)
+            elif isinstance(record, ev.KeepClaim):
+                self._forget_claim(record.job)
+                self.claims[record.job] = record, self._leaves.hold(record.job, len(record.payload))
+            elif isinstance(record, ev.ForgetClaim):
+                self._forget_claim(record.job)
             elif not isinstance(record, ev.DropLeaves):
                 job = self._jobs.get(record.job)
                 if job is not None:
@@ -251,6 +260,10 @@ class _Fold:
         if job in self._dead:
             self._dead.remove(job)
         self._leaves.release(job.leaf)
+
+    def _forget_claim(self, job_id: JobId) -> None:
+        if (known := self.claims.pop(job_id, None)) is not None:
+            self._leaves.release(known[1])
 
     def _one(self, value: T) -> T:
         return self._same.setdefault(value, value)  # type: ignore[return-value]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from wakugumi.core import events as ev
 from wakugumi.core.callers import Callers
+from wakugumi.core.claims import Claims
 from wakugumi.core.course import Course
 from wakugumi.core.job import JobId, Verdict
 from wakugumi.core.outbox import Outbox
@@ -22,12 +23,15 @@ from wakugumi.limits import JOURNAL_MOVED_BYTES_MAX
 class Shelf:
     """The journal, seen from one leader's jobs."""
 
-    def __init__(self, out: Outbox, course: Course, callers: Callers, jobs: Mapping[JobId, Job]) -> None:
+    def __init__(
+        self, out: Outbox, course: Course, callers: Callers, jobs: Mapping[JobId, Job], claims: Claims
+    ) -> None:
         self._out = out
         self._leaves = out.leaves
         self._course = course
         self._callers = callers
         self._jobs = jobs
+        self._claims = claims
 
     def load(self, jobs: Sequence[Job]) -> None:
         """Their requests are only in the journal: they are sent when they have been read."""
@@ -80,14 +84,15 @@ class Shelf:
         delivery = self._callers.delivery
         live_bytes = (
             self._course.open_bytes + self._course.output_bytes + delivery.stored_bytes + self._callers.dead.bytes
-        )
+        ) + self._claims.bytes
         written = self._leaves.written_bytes
-        for job_id in self._leaves.stragglers(len(self._jobs), live_bytes):
+        for job_id in self._leaves.stragglers(len(self._jobs) + len(self._claims.by_job), live_bytes):
             job = self._jobs.get(job_id)
             if job is not None and self._leaves.is_in_oldest(job.leaf):
                 keep_whole(job, self._out, self._course, now)
-                if self._leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
-                    break  # The others stay the oldest, and are next.
+            self._claims.move(job_id)
+            if self._leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
+                break  # The others stay the oldest, and are next.
         before = self._leaves.droppable()
         if before is not None:
             self._out.keep.append(ev.DropLeaves(before))
