@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +58,32 @@ def test_the_result_is_saved_beside_the_file(file: Path, capsys: pytest.CaptureF
     saved = file.with_name("a b.txt.result.zip")
     assert capsys.readouterr().out == f"{saved}\n"
     assert saved.read_bytes() == b"JOB x a%20b.txt 5ZIP"
+
+
+@pytest.mark.spec("L6", "N6")
+@pytest.mark.parametrize(
+    ("comment", "said"),
+    [
+        (b"", ""),
+        (b"made by hand", ""),
+        (b"Waku-Kept: yesterday", "had this answer already, since yesterday: the job did not run again"),
+        (b"Waku-Kept: \x1b[2J\nx", "had this answer already, since "),
+    ],
+)
+def test_an_answer_that_was_kept_is_told(
+    file: Path, capsys: pytest.CaptureFixture[str], comment: bytes, said: str
+) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("a", b"a")
+        archive.comment = comment
+    data = made.getvalue()
+    with a_node(b"OK %d\n%s" % (len(data), data)) as node:
+        assert call(["send", node, str(file)]) == 0
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == bool(said)
+    assert "\x1b" not in err
 
 
 @pytest.mark.spec("N6")

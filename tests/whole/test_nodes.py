@@ -174,7 +174,10 @@ def test_send_tries_one_address_after_the_other(place: Place, waku: Waku) -> Non
     assert done.stdout.strip() == str(result)
     assert unzipped(result.read_bytes()) == {"copied": b"hello", "stdout.txt": b"5\n", "stderr.txt": b""}
     assert "cannot connect" in done.stderr
-    assert waku("send", node.lines, file, "--id", "x", "--out", place.folder / "again.zip").returncode == 0
+    assert "already" not in done.stderr
+    again = waku("send", node.lines, file, "--id", "x", "--out", place.folder / "again.zip")
+    assert again.returncode == 0
+    assert f"{node.lines} had this answer already, since 20" in again.stderr
     assert unzipped((place.folder / "again.zip").read_bytes()) == unzipped(result.read_bytes())
     assert place.run_count() == 1
 

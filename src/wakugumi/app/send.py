@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 from uuid import uuid4
 
 from cyclopts import Parameter
@@ -22,12 +23,16 @@ from wakugumi.core.job import job_id_from_name
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
 from wakugumi.limits import JOB_TIMEOUT_MAX_S, SEND_SILENCE_MAX_S
-from wakugumi.wire.line import Busy, Err, Ok
+from wakugumi.wire.line import KEPT, Busy, Err, Ok
 
 if TYPE_CHECKING:
     from wakugumi.adapters.tls import TlsContext
 
 PORT = 9099
+_ZIP_END: Final = b"PK\x05\x06"
+_ZIP_END_BYTES: Final = 22
+"""Of the record at the end of a ZIP; its comment follows."""
+_COMMENT_READ_BYTES: Final = 256
 
 Words = Annotated[str, Parameter(help="Addresses of nodes, host:port, and last of all the file.")]
 JobName = Annotated[
@@ -136,6 +141,8 @@ class _Sending:
                 why: WakugumiError = error
             else:
                 if isinstance(answer, Ok):
+                    if since := _kept_since(self._to):
+                        say(f"{address} had this answer already, since {since}: the job did not run again")
                     return 0.0, None
                 if isinstance(answer, Busy):
                     retry_s = min(retry_s, answer.retry_s)
@@ -144,6 +151,15 @@ class _Sending:
             if address is not self._addresses[-1]:
                 say(f"{why}; trying the next one")
         return retry_s, last
+
+
+def _kept_since(path: Path) -> str:
+    """What the comment of a ZIP says of that; empty if the job ran for this request."""
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _COMMENT_READ_BYTES))
+        _, end, rest = file.read().rpartition(_ZIP_END)
+    said = rest[_ZIP_END_BYTES - len(_ZIP_END) :].decode("ascii", "replace") if end else ""
+    return said.removeprefix(f"{KEPT}: ") if said.startswith(f"{KEPT}: ") else ""
 
 
 def _refused(address: Address, answer: Busy | Err) -> Refused:

@@ -14,10 +14,9 @@ from wakugumi.core.job import JobId, job_id_from_name
 from wakugumi.errors import Refused
 from wakugumi.roles.http_job import JobForm, request_of
 from wakugumi.roles.node import Node, show_time
-from wakugumi.roles.node_pages import KEPT
 from wakugumi.roles.station import Finished
 from wakugumi.roles.zip_answer import answer_of, raise_unless_answer
-from wakugumi.wire.line import write_busy, write_err, write_exit, write_ok
+from wakugumi.wire.line import KEPT, write_busy, write_err, write_exit, write_ok
 from wakugumi.wire.message import OK
 
 

@@ -24,10 +24,9 @@ from wakugumi.roles.node import Node, show_time
 from wakugumi.roles.station import Finished
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 from wakugumi.roles.zip_answer import answer_of
+from wakugumi.wire.line import KEPT
 from wakugumi.wire.request_digest import HEADER, digest_in
 
-KEPT: Final = "Waku-Kept"
-"""Since when the answer was kept, if it was not made for this request."""
 _JSON: Final = "application/json"
 
 

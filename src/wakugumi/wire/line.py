@@ -19,6 +19,9 @@ from wakugumi.wire.percent import percent_decoded, percent_encoded
 
 FIRST_BYTES: Final = b"JOB "
 """By which a port tells lines from frames and HTTP: there is no such method."""
+KEPT: Final = "Waku-Kept"
+"""By which a node says since when an answer was kept, if it was not made for this request: in the comment of the ZIP,
+and by HTTP in a header."""
 _HINT: Final = "say JOB <job> <file name, percent-encoded> <size in bytes>"
 _SIZE: Final = re.compile(r"[0-9]{1,18}")
 _RETRY: Final = re.compile(r"retry=([0-9]{1,9})")
