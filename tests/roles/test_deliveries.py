@@ -266,6 +266,30 @@ async def test_a_place_that_cannot_be_reached_is_tried_again(
     assert reluctant.tries == 4
 
 
+@pytest.mark.spec("W9")
+async def test_a_result_waits_while_the_machine_can_start_no_thread(
+    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, refused = threading.Thread.start, 0
+
+    def hardly(thread: threading.Thread) -> None:
+        nonlocal refused
+        if thread.name.startswith("waku-delivery") and refused < 3:
+            refused += 1
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", hardly)
+    bench.worker(leader.address, cpu_cap=None)
+    link = await leader.connection()
+    await greet(link, place)
+    job, told = await result_of_a_big_job(link)
+    miss(link, job, told["ArchiveBlob"]["Sha256"])
+    assert await link.ack_of(job) == told
+    assert refused == 3
+    assert place.has(BlobRef(told["ArchiveBlob"]["Sha256"], told["ArchiveBlob"]["Size"]))
+
+
 @pytest.mark.parametrize(
     ("errors", "code"),
     [((Refused("denied", "not you"),), "denied"), ((Refused("blob-broken", "no"),) * 3, "blob-broken")],

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from wakugumi.adapters.parts import Part, Whole
 from wakugumi.adapters.places import open_place
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.threads import is_no_thread, started_pool
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.errors import ConfigError, Lost, Refused
 
@@ -127,6 +128,7 @@ class Deliveries:
 
     async def _bring(self, job: JobId, blobs: Collection[str], delivery: Delivery) -> None:
         """Put it all, and say so. Raises Refused if that can never be, and Stopped."""
+        await self._start_threads(job, delivery)
         whole = await self._in_thread(lambda: self._load(job))
         parts = [] if whole is None else [part for part in whole.parts if part.ref.sha256 in blobs]
         if whole is None or len(parts) < len(set(blobs)):
@@ -158,9 +160,23 @@ class Deliveries:
                 raise Stopped
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
+    async def _start_threads(self, job: JobId, delivery: Delivery) -> None:
+        """All of them at once, so that no delivery needs a new one. While there are none left here, it waits."""
+        pause_s = PAUSE_FIRST_S
+        while self._threads is None:
+            try:
+                self._threads = started_pool(AT_ONCE, "waku-delivery")
+            except RuntimeError as error:
+                if not is_no_thread(error):
+                    raise
+                log.warning("job=%s its result waits %.1f s: no thread can be started", show_job_id(job), pause_s)
+                await asyncio.sleep(pause_s)
+                if delivery.stopped or not self._url:
+                    raise Stopped from None
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="waku-delivery")
+        assert self._threads is not None
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
