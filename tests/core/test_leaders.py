@@ -1151,6 +1151,16 @@ def test_a_given_job_that_its_leader_does_not_know_is_sent_there_again_once_othe
     assert said == [fo.SendFrames(conn, [frame(number)])]
 
 
+@pytest.mark.spec("K8")
+def test_when_a_second_leader_is_added_the_first_is_asked_for_the_jobs_that_wait() -> None:
+    """The only leader is sent everything, so it need not be asked; but it is full, and knows the job."""
+    script = that_find(1)
+    assert script.frames(script.hear(asks(1))) == [frame(1)]
+    script.hear(fo.Refusal(ONE, A, "full", ""))
+    assert of(fo.SendFinds, script.hear(fo.LeaderAdded(SECOND))) == [fo.SendFinds(ONE, [A])]
+    assert script.hear(fo.Found(ONE, "known", [A])) == [fo.SendFrames(ONE, [frame(1)])]
+
+
 @pytest.mark.spec("K8", "L10")
 def test_a_job_that_is_cancelled_while_it_is_sought_is_cancelled_wherever_it_may_be() -> None:
     script = that_find(2)

@@ -450,6 +450,10 @@ class Failover:
             case ev.Disconnected(conn_id, why):
                 self._lost(conn_id, why, now, do)
             case ev.LeaderAdded(no, name):
+                if len(self._rows) == 1 and no not in self._rows:  # The only one got everything, and was not asked.
+                    for conn in self._conns.values():
+                        if conn.ready and conn.takes_finds:
+                            self._seek_missed(conn, now)
                 self._leaders.add(no, now, name)
                 self._removed.discard(no)
                 self._leaders.divide(do)
@@ -720,7 +724,7 @@ class Failover:
             self._seeking.jobs[job] = None
 
     def _seek_missed(self, conn: Conn, now: float) -> None:
-        """It was late, and may know jobs that nobody was sent since."""
+        """It was late, or alone, and may know jobs that nobody was sent since."""
         for job, record in self._jobs.items():
             if record.given and record.stage in {_UNSENT, _SOUGHT}:
                 self._seek_at(conn, job, record, now)
