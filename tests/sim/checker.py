@@ -254,8 +254,8 @@ class Checker:
             elif isinstance(record, ev.ForgetJob):
                 self.accepted_with.pop((leader.name, record.job), None)
             if isinstance(record, ev.KeepJob) or (
-                # A dead job that someone requeued is told whole again, without its result; so is one whose first leaf was
-                # dropped before its step was performed.
+                # A dead job that someone requeued is told whole again, without its result; so is one whose first leaf
+                # was dropped before its step was performed.
                 isinstance(record, ev.KeepWhole)
                 and record.result is None
                 and ((leader.name, record.job) in self._finished or (leader.name, record.job) not in self._opened)
