@@ -112,6 +112,9 @@ CODES: Final[dict[str, Code]] = {
     "no-leader": Code(True, 503, EXIT_NO_LEADER, "start one with `waku up`, or name it with --leader or WAKU_LEADER"),
     "closed": Code(False, 499, EXIT_JOB_FAILED, "the client was closed before the job was done"),
     "timed-out": Code(True, 504, EXIT_TIMED_OUT, "wait longer, or ask `waku jobs explain ID`"),
+    "too-many-bytes": Code(
+        False, 413, EXIT_JOB_FAILED, "if you trust its worker, allow more: --max-bytes 20GB, in Python max_bytes="
+    ),
 }
 
 

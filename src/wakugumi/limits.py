@@ -332,6 +332,18 @@ ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
 RESULT_BYTES_MAX: Final = 1024 * 1024 * MIB
 """Files of one job, before packing: 1 TiB, which takes an hour to move. More is a mistake, such as a sparse file whose
 size is a typing error, and would keep a worker busy for a day."""
+ARCHIVE_ENTRIES_MAX: Final = 10_000_000
+"""Files, folders and links in one result. To unpack so many takes ten minutes, and they are a good part of a disk's
+inodes; more is no result but an attack on whoever unpacks it."""
+ARCHIVE_LIST_BYTES_MAX: Final = 2 * 1024 * MIB
+"""Of the list of an archive's entries: so many of them with names of 150 bytes. It is read as often as somebody goes
+through it."""
+UNPACKED_UNSAID_BYTES: Final = 1024 * MIB
+UNPACKED_UNSAID_TIMES_MAX: Final = 100
+"""A result of an old worker does not say how many bytes its files have. It may unpack to 1 GiB, or to a hundred times
+its size: text shrinks to a tenth, and what shrinks to a thousandth is a bomb or a file of zeros."""
+LEFT_OUT_MAX: Final = 1_000
+"""Entries that no honest worker sends, and that a leader takes out of an answer over HTTP. One with more is refused."""
 DISK_FREE_MIN_BYTES: Final = 64 * MIB
 """Below this the worker takes no job: it could not keep its result."""
 

@@ -12,9 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.hostile_text import TEXTS
 
 from wakugumi.adapters.archive import CHUNK_BYTES, TooBig, ZipWriter, walk
+from wakugumi.adapters.archive_file import FileZip
 from wakugumi.adapters.files import remove_tree
+from wakugumi.adapters.unpack import Bound, unpack
+from wakugumi.adapters.unzip import Archive
 from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, MIB
 
 ROOM = 3 * MIB
@@ -182,3 +186,42 @@ def test_folders_may_be_deeper_than_any_name_can_say(tmp_path: Path, folder: int
     assert max(map(len, names)) <= 1_024
     remove_tree(str(tmp_path / "d"))
     assert os.listdir(tmp_path) == ["file"]
+
+
+ODD_NAMES = {name: text.replace("/", "_")[:60] for name, text in TEXTS.items() if "\0" not in text}
+
+
+@pytest.mark.spec("W1", "W5")
+@pytest.mark.parametrize("name", [*ODD_NAMES.values(), "a\\b", "C:x", "\x1b" * 200, "sub/é\u202e"])
+@pytest.mark.parametrize("large", [False, True])
+def test_whatever_a_program_calls_its_files_none_is_left_out_where_it_is_unpacked(
+    tmp_path: Path, name: str, large: bool
+) -> None:
+    """An honest worker sends no name that hides something: such a file comes under another name, and is not lost."""
+    made = tmp_path / "made"
+    (made / name).parent.mkdir(parents=True)
+    (made / name).write_text("its content")
+    (made / "0").write_text("beside it")
+    folder = os.open(made, os.O_RDONLY)
+    try:
+        if large:
+            with (tmp_path / "zip").open("wb") as file:
+                writer = FileZip(file.fileno(), str(tmp_path), 1 << 30)
+                for found in walk(folder, frozenset()):
+                    writer.add(folder, found)
+                writer.finish()
+                writer.close()
+            data, size = (tmp_path / "zip").read_bytes(), writer.unpacked_bytes
+        else:
+            small = ZipWriter(1 << 20)
+            for found in walk(folder, frozenset()):
+                small.add(folder, found)
+            data, size = small.finish(), small.unpacked_bytes
+    finally:
+        os.close(folder)
+    assert size == len("its content") + len("beside it")
+    (tmp_path / "out").mkdir()
+    paths, left_out = unpack(Archive.of_bytes(data), tmp_path / "out", bound=Bound(size))
+    assert left_out == 0
+    assert sorted(path.read_text() for path in paths) == ["beside it", "its content"]
+    assert all(str(path).isprintable() for path in paths)

@@ -258,7 +258,7 @@ for found in walk(folder, frozenset()):
 writer.finish()
 writer.close()
 packed_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-count = unpack_counted(Archive.of_file(file), Path(out))
+count, _ = unpack_counted(Archive.of_file(file), Path(out))
 print(packed_kib - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, count)
 """
 

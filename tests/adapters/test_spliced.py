@@ -107,8 +107,9 @@ def test_a_name_is_found_wherever_it_stands_in_a_long_list(tmp_path: Path, monke
 
 def test_more_entries_than_16_bits_hold_are_told_in_the_64_bit_form() -> None:
     count, when = 0xFFFF - 1, (0, 33)
-    content = LOCAL.pack(b"PK\3\4", 20, UTF8_FLAG, STORED, *when, 0, 0, 0, 1, 0) + b"x"
-    lines = b"".join(line_of(b"%d" % number, 0, UTF8_FLAG, STORED, when, 0, 0, 0, 0) for number in range(count))
+    entry = LOCAL.pack(b"PK\3\4", 20, UTF8_FLAG, STORED, *when, 0, 0, 0, 1, 0) + b"x"
+    content, size = entry * count, len(entry)
+    lines = b"".join(line_of(b"%d" % at, 0, UTF8_FLAG, STORED, when, 0, 0, 0, at * size) for at in range(count))
     made = content + lines + end_of(count, len(lines), len(content))
     with zipfile.ZipFile(io.BytesIO(splice(made, TEXTS))) as archive:
         assert len(archive.namelist()) == count + 2
@@ -123,7 +124,7 @@ def test_an_archive_beyond_4_gib_is_spliced_where_it_lies(tmp_path: Path) -> Non
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("far", b"away")
     with ExitStack() as files, out.open("wb") as file:
-        (entries, *others), size = _plan(path, TEXTS, b"", files)
+        (entries, *others), size, _ = _plan(path, TEXTS, b"", files)
         file.seek(5 << 30)
         for piece in _read([entries._replace(at=5 << 30), *others]):
             file.write(piece)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zipfile
+from pathlib import Path
 
 import pytest
+from tests.hostile_archives import ARCHIVES
 
+from wakugumi.adapters.archive import LOCAL, STORED, UTF8_FLAG
+from wakugumi.adapters.archive_file import end_of, line_of
 from wakugumi.adapters.spliced import splice
 from wakugumi.adapters.unspliced import unsplice
 from wakugumi.errors import Refused
-from wakugumi.limits import OUTPUT_BYTES_MAX
+from wakugumi.limits import MIB, OUTPUT_BYTES_MAX
 
 TEXTS = {"stdout.txt": b"printed\n" * 1_000, "stderr.txt": b"said\n"}
 
@@ -78,6 +83,53 @@ def _packed_otherwise(method: int) -> bytes:
     data = bytearray(made.getvalue())
     data[50:90] = b"\xff" * 40
     return bytes(data)
+
+
+@pytest.mark.parametrize("name", [name for name, it in ARCHIVES.items() if it.files is not None])
+def test_a_hostile_list_is_gone_through_and_left_as_it_was(name: str) -> None:
+    """The leader only takes its texts out: whoever unpacks the rest, or passes it on, looks at the names."""
+    before = ARCHIVES[name].data
+    with zipfile.ZipFile(io.BytesIO(before)) as archive:
+        infos = archive.infolist()
+    made = io.BytesIO(before)
+    with zipfile.ZipFile(made, "a") as archive:
+        archive.writestr("stdout.txt", TEXTS["stdout.txt"])
+        archive.writestr("stderr.txt", TEXTS["stderr.txt"])
+    left, after, stdout, stderr = _taken(made.getvalue())
+    assert (left, stdout, stderr) == (len(infos), *TEXTS.values())
+    with zipfile.ZipFile(io.BytesIO(after)) as archive:
+        assert [info.orig_filename for info in archive.infolist()] == [info.orig_filename for info in infos]
+
+
+def test_a_list_of_many_entries_takes_no_memory_and_one_of_too_many_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`zipfile` took 800 bytes for each of them."""
+    count = 50_000
+    entry = LOCAL.pack(b"PK\3\4", 20, UTF8_FLAG, STORED, 0, 33, 0, 0, 0, 1, 0) + b"x"
+    path = tmp_path / "many.zip"
+    with path.open("wb") as file:
+        file.write(entry * count)
+        at = file.tell()
+        for number in range(count):
+            file.write(line_of(b"%0100d" % number, 0, UTF8_FLAG, STORED, (0, 33), 0, 0, 0, number * len(entry)))
+        file.write(end_of(count, file.tell() - at, at))
+    before = path.read_bytes()
+    path.write_bytes(splice(before, TEXTS))
+    with path.open("r+b") as file:
+        tracemalloc.start()
+        try:
+            left = unsplice(file, {"stdout": io.BytesIO(), "stderr": io.BytesIO()})
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert left == count
+    assert peak < 8 * MIB
+    assert path.read_bytes() == before
+    monkeypatch.setattr("wakugumi.adapters.unzip.ARCHIVE_ENTRIES_MAX", count - 1)
+    with path.open("r+b") as file, pytest.raises(Refused, match="too many entries") as no:
+        unsplice(file, {"stdout": io.BytesIO(), "stderr": io.BytesIO()})
+    assert no.value.code == "bad-result"
 
 
 @pytest.mark.parametrize(

@@ -384,6 +384,7 @@ async def test_files_come_in_the_frame_as_long_as_they_fit_and_by_their_hash_els
     job_id = world.start(world.program(f"head -c {size} /dev/urandom > big; echo said; echo mine > result.zip"))
     result = await world.end(job_id)
     assert (result.status, result.stdout) == ("OK", "said\n")
+    assert result.unpacked_bytes == size + len("mine\n")
     if size < PAYLOAD_BYTES_MAX * 3 // 4:
         assert sorted(files_of(result)) == ["big", "result.zip"]
         assert result.archive_blob is msgspec.UNSET

@@ -90,7 +90,7 @@ def a_zip() -> bytes:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("fine.txt", "fine")
         for text in TEXTS.values():
-            archive.writestr(text.replace("/", "_"), "x")
+            archive.writestr(text.replace("/", "_").replace("\0", "\1"), "x")
     return file.getvalue()
 
 
@@ -267,6 +267,25 @@ def test_no_command_shows_what_a_leader_says_as_it_came(
         assert "Traceback" not in text, name
         if how in {"terminal", "pipe"} and name not in SILENT[mood]:
             assert MARK in text, f"{name} shows nothing of it: {text!r}"
+
+
+def test_what_is_left_out_of_a_result_is_said(leader: HostileLeader, home: Path) -> None:
+    """And only what is honest is written."""
+    (home / "in.txt").write_text("1")
+    left = len(TEXTS)
+    for words, said, fine in (
+        (["run", "quiet", "--out", "made"], f"1 file written to made, {left} left out: no honest worker", "made"),
+        (
+            ["map", "quiet", "in.txt", "--out", "out"],
+            f"{left} entries of results were left out: dot-files",
+            "out/in.txt",
+        ),
+        (["jobs", "wait", JOB, "--out", "kept"], f"{left} entries of results were left out: dot-files", f"kept/{JOB}"),
+    ):
+        done = subprocess.run([WAKU, *words], cwd=home, capture_output=True, text=True, timeout=WITHIN_S)
+        assert said in done.stderr, words
+        made = {path.name for path in (home / fine).iterdir()}
+        assert made - {".waku.json", "stdout.txt", "stderr.txt"} == {"fine.txt"}
 
 
 def test_json_has_what_the_leader_said_unchanged(leader: HostileLeader, home: Path) -> None:

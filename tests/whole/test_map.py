@@ -328,3 +328,23 @@ def test_the_demo_prices_and_checks_and_has_nothing_to_do_again(waku, home: Path
     found = waku("demo")
     assert found.returncode == 1
     assert "1 of 240 prices are off by more than 4 standard errors" in found.stderr
+
+
+@pytest.mark.spec("W1")
+def test_a_map_writes_no_more_of_a_job_than_was_allowed(waku, programs: Path, home: Path) -> None:
+    (programs / "many").write_text('#!/bin/sh\nread n < "$1"\nhead -c "$n" /dev/zero > zeros\n')
+    (programs / "many").chmod(0o755)
+    (home / "in").mkdir()
+    for number in (1_000, 200_000):
+        (home / "in" / str(number)).write_text(f"{number}\n")
+    done = waku("map", programs / "many", "in", "--out", "out", "--max-bytes", "100kB")
+    assert done.returncode == 1
+    assert "failed: 200000 (too-many-bytes)" in done.stderr
+    assert "1 input failed by too-many-bytes: if you trust its worker, allow more: --max-bytes" in done.stderr
+    assert (home / "out/1000/zeros").stat().st_size == 1_000
+    assert sorted(path.name for path in (home / "out/200000").iterdir()) == [
+        *(".waku.json", "error.txt", "stderr.txt", "stdout.txt")
+    ]
+    done = waku("map", programs / "many", "in", "--out", "out", "--max-bytes", "1MB")
+    assert done.returncode == 0, done.stderr
+    assert (home / "out/200000/zeros").stat().st_size == 200_000

@@ -179,3 +179,23 @@ def test_a_program_that_takes_too_long_is_ended_once_and_told(waku) -> None:
     done = waku("run", "sleep", "--timeout", "0.2", "--", "1000")
     assert done.returncode == 6
     assert "took longer than its timeout of 0.2 s\n" in done.stderr
+
+
+@pytest.mark.spec("W1")
+@pytest.mark.parametrize("where", ["here", "grid"])
+def test_no_more_is_written_than_was_allowed(where: str, request, waku, programs: Path, home: Path) -> None:
+    (programs / "much").write_text("#!/bin/sh\nhead -c 300000 /dev/zero > zeros\n")
+    (programs / "much").chmod(0o755)
+    if where == "grid":
+        request.getfixturevalue("grid")
+    words = ["run", "much" if where == "grid" else programs / "much", "--out", "made"]
+    done = waku(*words, "--max-bytes", "100KB")
+    assert done.returncode == 1
+    assert "error: the result's files have more than 100,000 bytes, and that is the bound" in done.stderr
+    assert "hint: if you trust its worker, allow more: --max-bytes" in done.stderr
+    assert list((home / "made").iterdir()) == []
+    done = waku(*words, "--max-bytes", "1MB")
+    assert (done.returncode, done.stderr) == (0, "1 file written to made\n")
+    assert (home / "made/zeros").stat().st_size == 300_000
+    done = waku(*words, "--max-bytes", "much")
+    assert (done.returncode, "--max-bytes is 'much', which is no size" in done.stderr) == (2, True)

@@ -15,7 +15,8 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from wakugumi.adapters.files import READ, READ_FOLDER
-from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, FILE_NAME_BYTES_MAX, MIB
+from wakugumi.core.visible import is_hostile
+from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX, MIB
 
 try:
     from isal import isal_zlib as deflate
@@ -31,6 +32,9 @@ _BATCH: Final = 4_096
 """Entries of a folder that are held at once: sorted among themselves, as far as that costs no memory."""
 _OPEN_MAX: Final = 8
 """Folders inside each other that are read bit by bit; of deeper ones all names are read, for files must not run out."""
+
+_CUT_BYTES: Final = 200
+"""Of a part of a name that is too long once its characters are escaped; a hash follows."""
 
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -124,11 +128,13 @@ class ZipWriter:
         self._names: set[bytes] = set()
         self._size = 0
         self._room = bytes_max - END.size
+        self.unpacked_bytes = 0
+        """Of all that is in it, as it was before packing."""
 
     def add(self, folder: int, found: Found) -> None:
         """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
         if found.target is not None:
-            target = os.fsencode(found.target)
+            target = plain_name(found.target).encode()
             self._write(found, STORED, crc32(target), len(target), [target])
         elif found.name.endswith("/"):
             self._write(found, STORED, 0, 0, [])
@@ -189,6 +195,7 @@ class ZipWriter:
             raise TooBig
         self._parts += [local, *pieces]
         self._central.append(central)
+        self.unpacked_bytes += raw
         self._size += len(local) + size
 
     def _check_room(self, size: int) -> None:
@@ -197,7 +204,7 @@ class ZipWriter:
 
     def _own_name(self, name: str) -> bytes:
         """In UTF-8. Two names of other bytes that become equal by that stay two."""
-        wanted = encoded = os.fsencode(name).decode("utf-8", "replace").encode()
+        wanted = encoded = plain_name(name).encode()
         count = 1
         while encoded in self._names:
             count += 1
@@ -254,6 +261,34 @@ def _is_folder(folder: int, name: str) -> bool:
         return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     except OSError:
         return False
+
+
+def plain_name(name: str) -> str:
+    """A name as it may stand in an archive. A program may call its files as it likes; whoever unpacks them takes no
+    name that hides something or leads elsewhere on Windows, so such characters are percent-encoded here."""
+    if name.isascii() and name.isprintable() and "\\" not in name and name[1:2] != ":":
+        return name
+    text = os.fsencode(name).decode("utf-8", "replace")
+    drive = text[1:2] == ":" and text[0].isascii() and text[0].isalpha()
+    plain = "".join(
+        _percent(char) if char == "\\" or is_hostile(char) or (drive and at == 1) else char
+        for at, char in enumerate(text)
+    )
+    return "/".join(map(_short_enough, plain.split("/")))
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in char.encode())
+
+
+def _short_enough(part: str) -> str:
+    """Escapes are longer than what they stand for."""
+    raw = part.encode()
+    if len(raw) <= FILE_NAME_PART_BYTES_MAX:
+        return part
+    import hashlib
+
+    return f"{raw[:_CUT_BYTES].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
 
 
 def dos_time(seconds: float) -> tuple[int, int]:

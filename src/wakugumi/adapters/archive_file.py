@@ -37,9 +37,10 @@ from wakugumi.adapters.archive import (
     crc32,
     dos_time,
     packer,
+    plain_name,
 )
 from wakugumi.adapters.files import READ
-from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, KIB, MIB
+from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_MAX, KIB, MIB
 from wakugumi.wire.message import BlobRef
 
 _SIZES_FOLLOW_FLAG: Final = 0x8
@@ -71,6 +72,8 @@ class FileZip:
         self._buffer = bytearray()
         self._central = SpooledTemporaryFile(_CENTRAL_MEMORY_BYTES, dir=folder)  # noqa: SIM115 - `close` does
         self._count = 0
+        self.unpacked_bytes = 0
+        """Of all that is in it, as it was before packing."""
         self._room = bytes_max
         self._go_on = go_on
 
@@ -78,7 +81,7 @@ class FileZip:
         """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
         self._go_on()
         if found.target is not None:
-            self._whole(found, STORED, os.fsencode(found.target), None)
+            self._whole(found, STORED, plain_name(found.target).encode(), None)
         elif found.name.endswith("/"):
             self._whole(found, STORED, b"", None)
         else:
@@ -174,6 +177,9 @@ class FileZip:
         mode = stat.S_IFMT(found.status.st_mode) | found.status.st_mode & 0o777
         self._central.write(line_of(name, mode, flags, method, when, crc, size, raw, at))
         self._count += 1
+        self.unpacked_bytes += raw
+        if self._count > ARCHIVE_ENTRIES_MAX:
+            raise TooBig
 
     def _write(self, data: bytes) -> None:
         self._at += len(data)
@@ -264,11 +270,8 @@ def _next_data(file: int, at: int, size: int) -> tuple[int, int]:
 
 def _name(name: str) -> bytes:
     """In UTF-8. Names of other bytes stay apart by their hash: to compare them all would take memory for all."""
-    raw = os.fsencode(name)
-    try:
-        raw.decode()
-    except UnicodeDecodeError:
-        text = raw.decode("utf-8", "replace")
-        slash = "/" * text.endswith("/")
-        return f"{text.removesuffix('/')}~{hashlib.sha256(raw).hexdigest()[:16]}{slash}".encode()
-    return raw
+    raw, text = os.fsencode(name), plain_name(name)
+    if raw == text.encode():
+        return raw
+    slash = "/" * text.endswith("/")
+    return f"{text.removesuffix('/')}~{hashlib.sha256(raw).hexdigest()[:16]}{slash}".encode()

@@ -263,12 +263,25 @@ class JobDir:
     All raise Refused.
     """
 
-    __slots__ = ("_folder", "_found", "_inputs", "_job", "_ledger", "_names", "_packed", "path", "request")
+    __slots__ = (
+        "_folder",
+        "_found",
+        "_inputs",
+        "_job",
+        "_ledger",
+        "_names",
+        "_packed",
+        "path",
+        "request",
+        "unpacked_bytes",
+    )
 
     def __init__(self, job: str, path: str, ledger: Ledger) -> None:
         self.path = path
         self.request = b""
         """The digest of what runs here, if it is known."""
+        self.unpacked_bytes = 0
+        """What the files have together that `pack` or `pack_large` put into an archive."""
         self._job = job
         self._ledger = ledger
         self._inputs: frozenset[str] = frozenset()
@@ -331,7 +344,10 @@ class JobDir:
                 writer.add(self._folder, found)
         except OSError as error:
             raise refused(error, "what the program made cannot be read") from None
-        return None if writer is None else writer.finish()
+        if writer is None:
+            return None
+        self.unpacked_bytes = writer.unpacked_bytes
+        return writer.finish()
 
     def pack_large(self, bytes_max: int, go_on: Callable[[], None]) -> BlobRef:
         """The same, straight to the disk. Raises TooBig if that is more than `bytes_max`, and what `go_on` raises."""
@@ -346,6 +362,7 @@ class JobDir:
                     for found in self._made():
                         writer.add(self._folder, found)
                     ref = writer.finish()
+                    self.unpacked_bytes = writer.unpacked_bytes
             except BaseException:
                 os.unlink(path)
                 raise

@@ -5,6 +5,9 @@
 Ours come after all others, so that nothing moves of what the list says. A small archive becomes one piece of bytes; a
 large one is read from its file piece by piece, while it is sent. What is added has no time of its own: the same result
 is the same bytes, whoever asks for it and when.
+
+Entries that no honest worker sends (`entries`) are left out of the list, which is what every tool goes by; their bytes
+stay where they are, so that nothing moves.
 """
 
 from __future__ import annotations
@@ -31,11 +34,12 @@ from wakugumi.adapters.archive import (
     packer,
 )
 from wakugumi.adapters.archive_file import end_of, line_of
+from wakugumi.adapters.entries import is_taken
 from wakugumi.adapters.files import READ
 from wakugumi.adapters.unzip import Archive
 from wakugumi.core.names import fold_name
-from wakugumi.errors import Lost
-from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, KIB
+from wakugumi.errors import Lost, PeerError, Refused
+from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, KIB, LEFT_OUT_MAX
 
 Content: TypeAlias = bytes | Path
 
@@ -48,11 +52,16 @@ _HINTS: Final = (b"dout.", b"derr.")
 
 
 def splice(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> bytes:
-    """An archive, which may be empty, and these texts beside what is in it. The `note` is its comment. Raises PeerError
-    if it is none."""
+    return splice_counted(archive, texts, note)[0]
+
+
+def splice_counted(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> tuple[bytes, int]:
+    """An archive, which may be empty, and these texts beside what is in it; and how many entries were left out. The
+    `note` is its comment. Raises PeerError if it is none, or leads elsewhere."""
     known = Archive.of_bytes(archive) if archive else None
     at = known.list_at if known else 0
-    listed = archive[at : at + known.list_bytes] if known else b""
+    kept, left_out = _honest(known) if known else ([], 0)
+    listed = b"".join(archive[start:end] for start, end in kept)
     names = _free_names(texts, known, known is not None and _hints_at(listed))
     entries: list[bytes] = [archive[:at]]
     lines = [listed]
@@ -61,8 +70,8 @@ def splice(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> byt
         entries += [entry.head, entry.content]
         lines.append(entry.line(at))
         at += len(entry.head) + entry.packed_bytes
-    count = len(texts) + (known.count if known else 0)
-    return b"".join([*entries, *lines, _noted(end_of(count, sum(map(len, lines)), at), note)])
+    count = len(texts) + (known.count if known else 0) - left_out
+    return b"".join([*entries, *lines, _noted(end_of(count, sum(map(len, lines)), at), note)]), left_out
 
 
 class Spliced:
@@ -74,7 +83,7 @@ class Spliced:
         """Called once, when it is closed."""
         self._kept: list[bytes] = []
         with contextlib.ExitStack() as files:
-            parts, self.size = _plan(archive, texts, note, files)
+            parts, self.size, self.left_out = _plan(archive, texts, note, files)
             self._reader = _read(parts)
             self._close = finalize(self, files.pop_all().close)
 
@@ -132,15 +141,16 @@ class _Range(NamedTuple):
 
 def _plan(
     archive: Content, texts: Mapping[str, Content], note: bytes, files: contextlib.ExitStack
-) -> tuple[Sequence[_Range], int]:
-    """All that is to be sent, in order, and its size."""
+) -> tuple[Sequence[_Range], int, int]:
+    """All that is to be sent, in order, its size, and how many entries were left out."""
     source, size = _opened(archive, files)
     known = None
     if size:
         known = Archive.of_bytes(source) if isinstance(source, bytes) else Archive.of_file(source)
     at = known.list_at if known else 0
-    listed = _Range(source, at, at + (known.list_bytes if known else 0))
-    names = _free_names(texts, known, any(map(_hints_at, _windows(listed))))
+    kept, left_out = _honest(known) if known else ([], 0)
+    listed = [_Range(source, start, end) for start, end in kept]
+    names = _free_names(texts, known, any(_hints_at(window) for part in listed for window in _windows(part)))
     entries = [_Range(source, 0, at)]
     lines = b""
     for name, content in zip(names, texts.values(), strict=True):
@@ -154,10 +164,31 @@ def _plan(
         entries += [_Range(entry.head, 0, len(entry.head)), body]
         lines += entry.line(at)
         at += len(entry.head) + entry.packed_bytes
-    count = len(texts) + (known.count if known else 0)
-    tail = lines + _noted(end_of(count, listed.end - listed.at + len(lines), at), note)
-    parts = [*entries, listed, _Range(tail, 0, len(tail))]
-    return parts, sum(part.end - part.at for part in parts)
+    count = len(texts) + (known.count if known else 0) - left_out
+    tail = lines + _noted(end_of(count, sum(part.end - part.at for part in listed) + len(lines), at), note)
+    parts = [*entries, *listed, _Range(tail, 0, len(tail))]
+    return parts, sum(part.end - part.at for part in parts), left_out
+
+
+def _honest(archive: Archive) -> tuple[list[tuple[int, int]], int]:
+    """Which parts of the list are of entries that an honest worker sends, and how many others there are. Raises
+    PeerError if an entry leads elsewhere, or if there are too many others."""
+    kept: list[tuple[int, int]] = []
+    left_out, start = 0, archive.list_at
+    for entry, at, end in archive.located():
+        try:
+            taken = is_taken(archive, entry, dot_files=False)
+        except Refused as no:
+            raise PeerError(no.message) from None
+        if not taken:
+            left_out += 1
+            if left_out > LEFT_OUT_MAX:
+                raise PeerError(f"the result holds more than {LEFT_OUT_MAX:,} names that no worker sends")
+            if at > start:
+                kept.append((start, at))
+            start = end
+    end = archive.list_at + archive.list_bytes
+    return ([*kept, (start, end)] if end > start else kept), left_out
 
 
 def _opened(content: Content, files: contextlib.ExitStack) -> tuple[int | bytes, int]:

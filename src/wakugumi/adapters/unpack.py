@@ -1,61 +1,91 @@
 """How are the files of a stranger's archive written into a folder, and nowhere else?
 
-All names are checked before the first byte is written, links come last and are never stepped through, and each file
-takes its place in one step. Memory stays flat but for its folders, unless a list of what was written is wanted; zeros
-become holes.
+All names and sizes are checked before the first byte is written (`entries` says which names are left out), links come
+last and are never stepped through, and each file takes its place in one step. Memory stays flat but for its folders,
+unless a list of what was written is wanted; zeros become holes.
 """
 
 from __future__ import annotations
 
 import os
-import posixpath
 import stat
 from collections.abc import Callable, Iterator
-from itertools import count, dropwhile
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from wakugumi.adapters.entries import is_taken, link_target
 from wakugumi.adapters.unzip import Archive, Entry
-from wakugumi.errors import Refused
-from wakugumi.limits import KIB
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits import KIB, RESULT_BYTES_MAX
 
 _HOLE: Final = bytes(64 * KIB)
 """What is left out of a file if it is all zeros: smaller holes save little and cost calls."""
-_LINK_BYTES_MAX: Final = 4 * KIB
 
 
-def unpack(archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None) -> list[Path]:
-    """Where the files and links are. `go_on` is called all along, and what it raises ends it.
+class Bound(NamedTuple):
+    """What may be written."""
 
-    Raises Refused("bad-name") before anything is written, PeerError and OSError.
+    bytes_max: int = RESULT_BYTES_MAX
+    """Of all files together."""
+    why: str = "no worker packs more than that"
+    code: str = "bad-result"
+    """Of the refusal, if the files have more."""
+    dot_files: bool = False
+
+
+ANY: Final = Bound()
+
+
+class Checked(NamedTuple):
+    """What an archive holds, if it may be unpacked."""
+
+    links: int
+    left_out: int
+    """Entries that no honest worker sends."""
+    size: int
+    """Bytes of all files that are taken."""
+
+
+def unpack(
+    archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None, bound: Bound = ANY
+) -> tuple[list[Path], int]:
+    """Where the files and links are, and how many were left out. `go_on` is called all along, and what it raises ends
+    it.
+
+    Raises Refused before anything is written: `bad-name`, or the bound's code. Raises PeerError and OSError.
     """
-    links = _checked_links(archive)
-    return [Path(path) for path in _Unpacking(archive, folder, go_on).run(links)]
+    checked = check(archive, bound)
+    return [Path(path) for path in _Unpacking(archive, folder, go_on, checked, bound).run()], checked.left_out
 
 
-def unpack_counted(archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None) -> int:
+def unpack_counted(
+    archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None, bound: Bound = ANY
+) -> tuple[int, int]:
     """The same, and only how many there are: a list of millions of files would fill the memory."""
-    links = _checked_links(archive)
-    return sum(1 for _ in _Unpacking(archive, folder, go_on).run(links))
+    checked = check(archive, bound)
+    return sum(1 for _ in _Unpacking(archive, folder, go_on, checked, bound).run()), checked.left_out
 
 
-def _checked_links(archive: Archive) -> int:
-    """How many entries are links, if none of all entries leads elsewhere."""
-    links = 0
+def check(archive: Archive, bound: Bound) -> Checked:
+    """May it be unpacked? Raises Refused and PeerError."""
+    links = left_out = size = 0
     folders: set[str] = set()
     for entry in archive.entries():
-        _check_name(entry.name.removesuffix("/"))
-        _add_folders(entry, folders)
-        if entry.is_folder:
+        if not is_taken(archive, entry, dot_files=bound.dot_files):
+            left_out += 1
             continue
-        kind = stat.S_IFMT(entry.mode)
-        if kind == stat.S_IFLNK:
-            _link_target(archive, entry)
+        _add_folders(entry, folders)
+        size += entry.size
+        if size > bound.bytes_max:
+            raise Refused(
+                bound.code,
+                f"the result's files have more than {bound.bytes_max:,} bytes, and {bound.why}; nothing was written",
+            )
+        if not entry.is_folder and stat.S_ISLNK(entry.mode):
             links += 1
-        elif kind not in {0, stat.S_IFREG}:
-            raise Refused("bad-name", f"{entry.name!r} in the result is neither a file nor a link")
-    _check_apart(archive, folders)
-    return links
+    _check_apart(archive, folders, bound)
+    return Checked(links, left_out, size)
 
 
 def _add_folders(entry: Entry, folders: set[str]) -> None:
@@ -65,33 +95,51 @@ def _add_folders(entry: Entry, folders: set[str]) -> None:
         parent = parent.rpartition("/")[0]
 
 
-def _check_apart(archive: Archive, folders: set[str]) -> None:
+def _check_apart(archive: Archive, folders: set[str], bound: Bound) -> None:
     """No file or link is called as a folder. They are gone through again: there may be too many names to remember."""
     for entry in archive.entries() if folders else ():
-        if entry.name in folders:
+        if entry.name in folders and is_taken(archive, entry, dot_files=bound.dot_files):
             raise Refused("bad-name", f"the result holds {entry.name[:200]!r} as a file and as a folder")
 
 
 class _Unpacking:
-    def __init__(self, archive: Archive, folder: Path, go_on: Callable[[], None]) -> None:
+    def __init__(
+        self, archive: Archive, folder: Path, go_on: Callable[[], None], checked: Checked, bound: Bound
+    ) -> None:
         self._archive = archive
         self._go_on = go_on
+        self._checked = checked
+        self._bound = bound
         self._folder = os.fspath(folder)
         self._scratch = f".waku-{os.urandom(8).hex()}"
         self._numbers = count()
         self._parent: tuple[str, str] = ("", self._folder)
         """The folder that the last file was put in, as the archive calls it, and where it is."""
 
-    def run(self, links: int) -> Iterator[str]:
+    def run(self) -> Iterator[str]:
         """Each path, once it is there."""
-        for entry in self._archive.entries():
-            if entry.is_folder:
-                self._make(entry.name)
-            elif not stat.S_ISLNK(entry.mode):
-                yield self._put(entry)
-        # Links come last: no file of this archive is ever written through one of its links.
-        if links:
-            yield from (self._put(entry) for entry in self._archive.entries() if stat.S_ISLNK(entry.mode))
+        written = 0
+        try:
+            for entry in self._taken():
+                if entry.is_folder:
+                    self._make(entry.name)
+                elif not stat.S_ISLNK(entry.mode):
+                    yield self._put(entry)
+                    written += 1
+            # Links come last: no file of this archive is ever written through one of its links.
+            if self._checked.links:
+                for entry in self._taken():
+                    if not entry.is_folder and stat.S_ISLNK(entry.mode):
+                        yield self._put(entry)
+                        written += 1
+        except PeerError as error:
+            raise PeerError(f"{error}; {written:,} files were written before it") from None
+
+    def _taken(self) -> Iterator[Entry]:
+        if not self._checked.left_out:
+            return self._archive.entries()
+        dot_files = self._bound.dot_files
+        return (each for each in self._archive.entries() if is_taken(self._archive, each, dot_files=dot_files))
 
     def _make(self, inside: str) -> str:
         """Make the folders of this path, stepping through no link: where a link leads, nobody checked."""
@@ -117,7 +165,7 @@ class _Unpacking:
         path = os.path.join(parent, name)
         try:
             if stat.S_ISLNK(entry.mode):
-                Path(scratch).symlink_to(_link_target(self._archive, entry))
+                Path(scratch).symlink_to(link_target(self._archive, entry))
             else:
                 self._write(entry, scratch)
             os.replace(scratch, path)
@@ -157,22 +205,3 @@ def _write_all(file: int, piece: bytes, start: int, end: int) -> None:
     with memoryview(piece) as view:
         while start < end:
             start += os.write(file, view[start:end])
-
-
-def _check_name(name: str) -> None:
-    """May a program have made this name? Stricter rules are for inputs: here they would cost a user his files."""
-    parts = name.replace(os.sep, "/").split("/")
-    if "\0" in name or any(part in {"", ".", ".."} or (":" in part and os.name == "nt") for part in parts):
-        raise Refused("bad-name", f"the result holds a file called {name[:200]!r}, which leads elsewhere")
-
-
-def _link_target(archive: Archive, entry: Entry) -> str:
-    """Where a link points, which must be inside the folder: whatever the links mean that it steps through."""
-    raw = archive.read(entry) if entry.size <= _LINK_BYTES_MAX else b""
-    target = os.fsdecode(raw)
-    reached = posixpath.normpath(posixpath.join(posixpath.dirname(entry.name), target))
-    named = dropwhile({"", ".", ".."}.__contains__, target.split("/"))
-    climbs = ".." in named  # From where a link may have led, up is anywhere.
-    if climbs or not target or "\0" in target or posixpath.isabs(target) or (reached + "/").startswith("../"):
-        raise Refused("bad-name", f"{entry.name!r} in the result is a link that leads outside: {target[:200]!r}")
-    return target

@@ -2,64 +2,85 @@
 
 Ours are the last two of its list and of its file: cut off, they leave the archive as it was. Where somebody else has
 put them in the midst, they are only taken from the list.
+
+The list is gone through bit by bit, and moved within the file: however long a node makes it, memory stays flat.
 """
 
 from __future__ import annotations
 
-import lzma
+import os
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
-from typing import IO, Final
+from typing import IO, Final, TypeAlias
 
+from wakugumi.adapters.archive_file import end_of
 from wakugumi.adapters.files import refused
-from wakugumi.errors import Refused
+from wakugumi.adapters.unzip import Archive, Entry
+from wakugumi.errors import PeerError, Refused
 from wakugumi.limits import MIB, OUTPUT_BYTES_MAX
 
 _CHUNK_BYTES: Final = 1 * MIB
-_WRONG: Final = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, OSError),
-    *(ValueError, NotImplementedError, RuntimeError, EOFError, KeyError),
-)
-"""What a stranger's ZIP may raise."""
+
+_Line: TypeAlias = tuple[Entry, int, int]
+"""An entry, and where its line of the list begins and ends."""
 
 
 def unsplice(file: IO[bytes], texts: Mapping[str, IO[bytes]]) -> int:
     """Write each text, `stdout` or `stderr`, where it is wanted, and leave the rest in the file. Returns how many
     entries that has. Raises Refused: `bad-result`, or `disk` if it is ours that is full."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            taken = [info for stem, into in texts.items() if (info := _take(archive, stem, into)) is not None]
-        with zipfile.ZipFile(file, "a") as archive:  # What is no ZIP would get a second beginning, and was found out.
-            offsets = {info.header_offset for info in taken}
-            kept = [info for info in archive.filelist if info.header_offset not in offsets]
-            cut = min(offsets, default=archive.start_dir)
-            if all(info.header_offset < cut for info in kept):
-                archive.start_dir = cut
-            archive.filelist = kept
-            archive.NameToInfo = {info.filename: info for info in kept}
-            archive.comment = b""  # It is written anew if something has changed, and this counts as such.
-    except _WRONG as error:
-        if (
-            isinstance(error, OSError)
-            and (ours := refused(error, "the node's answer cannot be written")).code == "disk"
-        ):
-            raise ours from None
+        archive = _opened(file)
+        lines = _lines_of(archive, texts)
+        for stem, (entry, _, _) in lines.items():
+            if entry.size > OUTPUT_BYTES_MAX:
+                raise PeerError(f"{entry.name[:80]!r} has {entry.size} bytes")
+            for piece in archive.content(entry):
+                texts[stem].write(piece)
+        return _cut(file, archive, list(lines.values()))
+    except PeerError as error:
         raise Refused("bad-result", f"the node's answer is no ZIP that can be read: {str(error)[:200]}") from None
-    return len(kept)
+    except OSError as error:
+        raise refused(error, "the node's answer cannot be written") from None
 
 
-def _take(archive: zipfile.ZipFile, stem: str, into: IO[bytes]) -> zipfile.ZipInfo | None:
-    """The last one that is called so: a program may have made one of that name itself."""
-    name = re.compile(rf"{stem}(\.captured(-[0-9]+)?)?\.txt")
-    for info in reversed(archive.filelist):
-        if name.fullmatch(info.filename):
-            if info.file_size > OUTPUT_BYTES_MAX:
-                raise ValueError(f"{info.filename} has {info.file_size} bytes")
-            with archive.open(info) as content:
-                while piece := content.read(_CHUNK_BYTES):
-                    into.write(piece)
-            return info
-    return None
+def _opened(file: IO[bytes]) -> Archive:
+    def read_at(at: int, count: int) -> bytes:
+        file.seek(at)
+        return file.read(count)
+
+    return Archive(read_at, file.seek(0, os.SEEK_END))
+
+
+def _lines_of(archive: Archive, texts: Mapping[str, IO[bytes]]) -> dict[str, _Line]:
+    """Each text's, which is the last one that is called so: a program may have made one of that name itself."""
+    names = {stem: re.compile(rf"{stem}(\.captured(-[0-9]+)?)?\.txt") for stem in texts}
+    found: dict[str, _Line] = {}
+    for entry, at, end in archive.located():
+        for stem, name in names.items():
+            if name.fullmatch(entry.name):
+                found[stem] = (entry, at, end)
+    return found
+
+
+def _cut(file: IO[bytes], archive: Archive, taken: list[_Line]) -> int:
+    """Write the list anew without these. Returns how many entries it has."""
+    gone = {at for _, at, _ in taken}
+    cut = min((entry.at for entry, _, _ in taken), default=archive.list_at)
+    in_the_midst = any(entry.at >= cut for entry, at, _ in archive.located() if at not in gone)
+    new_at = archive.list_at if in_the_midst else cut
+    starts = [archive.list_at, *sorted(end for _, _, end in taken)]
+    ends = [*sorted(gone), archive.list_at + archive.list_bytes]
+    size = 0
+    # The new list stands before the old one or in its place, and is no longer: what is written over was read before.
+    for start, end in zip(starts, ends, strict=True):
+        for at in range(start, end, _CHUNK_BYTES):
+            file.seek(at)
+            piece = file.read(min(_CHUNK_BYTES, end - at))
+            file.seek(new_at + size)
+            file.write(piece)
+            size += len(piece)
+    count = archive.count - len(taken)
+    file.seek(new_at + size)
+    file.write(end_of(count, size, new_at))
+    file.truncate()
+    return count

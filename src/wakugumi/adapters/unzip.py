@@ -24,6 +24,7 @@ from wakugumi.adapters.archive import (
     unpacker,
 )
 from wakugumi.errors import PeerError
+from wakugumi.limits import ARCHIVE_ENTRIES_MAX, ARCHIVE_LIST_BYTES_MAX
 
 _COMMENT_BYTES_MAX: Final = 0xFFFF
 _ENCRYPTED_FLAG: Final = 0x1
@@ -72,6 +73,10 @@ class Archive:
 
     def entries(self) -> Iterator[Entry]:
         """All of them, from the first."""
+        return (entry for entry, _, _ in self.located())
+
+    def located(self) -> Iterator[tuple[Entry, int, int]]:
+        """Each with where its line of the list begins and ends, in the archive."""
         page, page_at, end = b"", self.list_at, self.list_at + self.list_bytes
         at = self.list_at
         claimed = 0
@@ -85,7 +90,7 @@ class Archive:
             claimed += LOCAL.size + entry.packed_bytes
             if claimed > self.list_at:  # A small archive that would fill a disk.
                 raise PeerError("the result's archive cannot be read: its entries overlap")
-            yield entry
+            yield entry, at, at + length
             at += length
         if at != end:
             raise PeerError("the result's archive cannot be read: its list of entries is longer than it says")
@@ -123,6 +128,8 @@ class Archive:
             *_, count, size, at = _END_64.unpack(record)
         if at + size > end_at or count * CENTRAL.size > size:
             raise PeerError("the result's archive cannot be read: its list of entries is not where it should be")
+        if count > ARCHIVE_ENTRIES_MAX or size > ARCHIVE_LIST_BYTES_MAX:
+            raise PeerError(f"the result's archive has too many entries: {count:,}, in a list of {size:,} bytes")
         return at, size, count
 
     def _start(self, entry: Entry) -> int:

@@ -18,13 +18,13 @@ from wakugumi.app import config, logs
 from wakugumi.app.asking import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.fetches import Transfer
 from wakugumi.app.grids import connected
-from wakugumi.app.options import ASKING, Asking
-from wakugumi.app.outfolder import OutFolder, Record
-from wakugumi.app.output import ago, duration, json_out, line_out, lines_out, one, say, size, spread, table_out
+from wakugumi.app.options import ASKING, UNPACKING, Asking, Unpacking
+from wakugumi.app.outfolder import OutFolder, Record, say_left_out
+from wakugumi.app.output import ago, colour, duration, json_out, line_out, lines_out, one, say, size, spread, table_out
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core import questions as qu
-from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, PeerError, Refused
+from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, PeerError, Refused, hint_for
 from wakugumi.limits import JOBS_LOOKED_AT_MAX, LIST_ROWS_DEFAULT, LIST_ROWS_MAX
 from wakugumi.roles.result import Result
 
@@ -155,17 +155,19 @@ def jobs_wait(
     *more: str,
     out: Annotated[str | None, Parameter(help="A folder for what the jobs made, a folder for each in it.")] = None,
     wait: Annotated[float | None, Parameter(help="Wait at most so many seconds.")] = None,
+    unpacking: Unpacking = UNPACKING,
     asking: Asking = ASKING,
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
     how = config.OUTPUT.value(asking.output)
     results = run(_wait(asking.leader, [job, *more], wait))
+    kept = [True]
     if out is not None:
-        with closing(OutFolder(out)) as folder:
-            for result in results:
-                _keep(folder, result)
+        with closing(OutFolder(out, unpacking.bytes_max(), dot_files=unpacking.dot_files)) as folder:
+            kept = [_keep(folder, result) for result in results]
+            say_left_out(folder.left_out)
     show_results(results, how)
-    return 0 if all(result.ok for result in results) else EXIT_JOB_FAILED
+    return 0 if all(result.ok for result in results) and all(kept) else EXIT_JOB_FAILED
 
 
 def workers_list(*, asking: Asking = ASKING) -> int:
@@ -230,7 +232,8 @@ async def _wait(leader: str | None, jobs: list[str], wait_s: float | None) -> li
             raise Refused("timed-out", f"not all are done after {duration(wait_s or 0)}") from None
 
 
-def _keep(folder: OutFolder, result: Result) -> None:
+def _keep(folder: OutFolder, result: Result) -> bool:
+    """False if its files could not be had, or are not to be written; error.txt says why."""
     name = result.job_id
     folder.check_free(name)
     record = Record(
@@ -246,7 +249,12 @@ def _keep(folder: OutFolder, result: Result) -> None:
     )
     transfer = Transfer(result.archive_bytes)
     with closing(transfer):
-        folder.put(name, result, record, transfer.on_bytes)
+        done = folder.put(name, result, record, transfer.on_bytes)
+    if done.status != result.status or done.reason != result.reason:
+        hint = hint_for(done.reason) or f"see {folder.path}/{name}/error.txt"
+        say(colour("failed:", "red"), f"the files of {name} were not written ({done.reason}): {hint}")
+        return False
+    return True
 
 
 def _show_status(answer: qu.StatusAnswer) -> None:

@@ -119,7 +119,7 @@ def _run_plainly(program: str, args: tuple[str, ...] | None) -> int:
     from wakugumi.app.one import run_one
 
     logs.start(quiet=True)
-    return run_one(choose(program, None, slots=1), args or (), {}, "", config.TIMEOUT_S.value(), None)
+    return run_one(choose(program, None, slots=1), args or (), {}, "", config.TIMEOUT_S.value())
 
 
 def _dispatch(words: list[str], for_program: tuple[str, ...] | None) -> int:

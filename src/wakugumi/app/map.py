@@ -32,6 +32,7 @@ from wakugumi.app.keys import Keys, map_job_id, program_digest
 from wakugumi.app.one import NOTHING, Asked, named_files
 from wakugumi.app.options import (
     LOGGING,
+    UNPACKING,
     CachedFiles,
     Cap,
     ClientId,
@@ -48,8 +49,9 @@ from wakugumi.app.options import (
     Retries,
     Subject,
     Timeout,
+    Unpacking,
 )
-from wakugumi.app.outfolder import OutFolder, Record
+from wakugumi.app.outfolder import OutFolder, Record, say_left_out
 from wakugumi.app.output import colour, one, say
 from wakugumi.app.progress import Progress, Tally, progress, summary
 from wakugumi.app.stoppable import Stopped, run
@@ -102,6 +104,7 @@ def map_inputs(
     cap: Cap = None,
     client_id: ClientId = None,
     subject: Subject = "",
+    unpacking: Unpacking = UNPACKING,
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
@@ -112,7 +115,11 @@ def map_inputs(
             f"a job of {job_slots} slots has no room where {place.parallel} are", "raise --slots, or lower --job-slots"
         )
     timeout_s = config.TIMEOUT_S.value(timeout)
-    with closing(_all_inputs(inputs, inputs_from)) as found, closing(OutFolder(out)) as folder:
+    max_bytes = unpacking.bytes_max()
+    with (
+        closing(_all_inputs(inputs, inputs_from)) as found,
+        closing(OutFolder(out, max_bytes, dot_files=unpacking.dot_files)) as folder,
+    ):
         asked = Asked(retries, key, priority, job_slots)
         common = named_files(file, cached)
         return Map(place, found, folder, program_args, timeout_s, subject, asked, common, fresh=fresh).run()
@@ -164,6 +171,7 @@ class Map:
             except Stopped:
                 stopped = True
         say(summary(tally, self._folder.path, stopped=stopped))
+        say_left_out(self._folder.left_out)
         for reason, count in self._reasons.most_common():
             if reason not in {"", "exit"}:
                 say(f"  {one(count, 'input')} failed by {reason}: {hint_for(reason) or 'see stderr.txt'}")

@@ -34,7 +34,16 @@ class Asked(NamedTuple):
     slots: int = 1
 
 
+class Taken(NamedTuple):
+    """Which of its files are written, and where."""
+
+    out: str | None = None
+    max_bytes: int | None = None
+    dot_files: bool = False
+
+
 NOTHING: Final = Asked()
+NO_FILES: Final = Taken()
 
 
 def run_one(
@@ -43,7 +52,7 @@ def run_one(
     files: Mapping[str, Content],
     subject: str,
     timeout_s: float,
-    out: str | None,
+    taken: Taken = NO_FILES,
     asked: Asked = NOTHING,
 ) -> int:
     """Run it, show it, and return the exit code."""
@@ -57,23 +66,23 @@ def run_one(
             if not result.is_here:  # The rest must be fetched while the grid is there.
                 from wakugumi.app.fetches import Transfer, in_thread
 
-                _say_last(await in_thread(partial(_show, result, out), Transfer(result.archive_bytes)))
+                _say_last(await in_thread(partial(_show, result, taken), Transfer(result.archive_bytes)))
             return result
 
     result = run(job())
     if result.is_here:
-        _say_last(_show(result, out))
+        _say_last(_show(result, taken))
     return exit_code(result)
 
 
-def _show(result: Result, out: str | None, on_bytes: OnBytes = no_news) -> str:
+def _show(result: Result, taken: Taken, on_bytes: OnBytes = no_news) -> str:
     """What is to be said when all is done: until then a line on how far it is may be drawn."""
     for stream, text in ((sys.stdout, result.stdout), (sys.stderr, result.stderr)):
         on_bytes(0)  # Whoever stopped it wants to read no more.
         program_out(stream, text)
     if not result.ok and result.stderr and not result.stderr.endswith("\n"):
         program_out(sys.stderr, "\n")
-    return _keep_files(result, out, on_bytes) if result.archive_bytes else ""
+    return _keep_files(result, taken, on_bytes) if result.archive_bytes else ""
 
 
 def _say_last(text: str) -> None:
@@ -118,13 +127,15 @@ def exit_code(result: Result) -> int:
     return known.exit_code if known else EXIT_JOB_FAILED
 
 
-def _keep_files(result: Result, out: str | None, on_bytes: OnBytes) -> str:
+def _keep_files(result: Result, taken: Taken, on_bytes: OnBytes) -> str:
+    out = taken.out
     if out is None:
         made = one(len(result.files), "file") if result.is_here else f"{size(result.archive_bytes)} of files"
         return f"{made} made, and not kept: --out DIR writes them to a folder"
     try:
-        written = result.extract_counted(out, on_bytes)
+        written = result.extract_counted(out, on_bytes, max_bytes=taken.max_bytes, dot_files=taken.dot_files)
     except OSError as error:
         hint = "make room, or choose another --out"
         raise Refused("disk", f"cannot write to {out}: {error.strerror}", hint) from None
-    return f"{one(written, 'file')} written to {out}"
+    more = f", {result.left_out:,} left out: no honest worker sends such names (--dot-files takes dot-files)"
+    return f"{one(written, 'file')} written to {out}{more if result.left_out else ''}"

@@ -118,6 +118,36 @@ class Logging:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class Unpacking:
+    """What may be written of a result's files."""
+
+    max_bytes: Annotated[
+        str | None,
+        Parameter(
+            help="Write at most so much of one job's files, such as 500MB; more is an error. What its worker said that "
+            "they have if nothing is said."
+        ),
+    ] = None
+    dot_files: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            show_default=False,
+            help="Also write dot-files, which are left out otherwise: no worker of Wakugumi sends them.",
+        ),
+    ] = False
+
+    def bytes_max(self) -> int | None:
+        """Raises ConfigError."""
+        if self.max_bytes is None:
+            return None
+        from wakugumi.app.leader_place import parse_bytes  # It brings much along that hardly any command needs.
+
+        return parse_bytes(self.max_bytes, "--max-bytes")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class Asking(Logging):
     """Whom to ask, and how to show the answer."""
 
@@ -127,4 +157,5 @@ class Asking(Logging):
 
 LOGGING: Final = Logging()
 ASKING: Final = Asking()
+UNPACKING: Final = Unpacking()
 """Nothing was said."""

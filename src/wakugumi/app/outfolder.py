@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from wakugumi.app.output import say
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
 from wakugumi.roles.downloads import no_news
 from wakugumi.roles.result import Result
@@ -54,9 +55,13 @@ _head: Final = JsonReader(_Head)
 class OutFolder:
     """The folder of one map, held for it alone until it is closed."""
 
-    def __init__(self, path: str) -> None:
-        """Raises ConfigError if it cannot be had."""
+    def __init__(self, path: str, max_bytes: int | None = None, *, dot_files: bool = False) -> None:
+        """`max_bytes` and `dot_files` are those of `Result.extract`. Raises ConfigError if it cannot be had."""
         self.path = path
+        self.left_out = 0
+        """How many entries of archives were not written."""
+        self._max_bytes = max_bytes
+        self._dot_files = dot_files
         self._scratch = os.path.join(path, _SCRATCH)
         self._count = 0
         try:
@@ -120,7 +125,8 @@ class OutFolder:
         try:
             os.mkdir(scratch)
             try:
-                result.extract_counted(scratch, on_bytes)
+                result.extract_counted(scratch, on_bytes, max_bytes=self._max_bytes, dot_files=self._dot_files)
+                self.left_out += result.left_out
                 texts = (result.stdout, result.stderr)
             except (Refused, PeerError, Lost) as error:
                 if isinstance(error, Refused) and error.code == "disk":
@@ -172,8 +178,17 @@ def _reason(error: Refused | PeerError | Lost) -> str:
     """Why what a job made is not here, although the job may have ended well."""
     if isinstance(error, Lost):
         return "no-leader"
-    is_gone = isinstance(error, Refused) and error.code in {"expired", "no-blob", "blob-broken"}
+    is_gone = isinstance(error, Refused) and error.code in {"expired", "no-blob", "blob-broken", "too-many-bytes"}
     return error.code if isinstance(error, Refused) and is_gone else "bad-result"
+
+
+def say_left_out(count: int) -> None:
+    if count:
+        verb = "entry of a result was" if count == 1 else "entries of results were"
+        say(
+            f"{count:,} {verb} left out: dot-files, or names that hide something, which no honest worker sends "
+            "(--dot-files takes the former)"
+        )
 
 
 def _free_name(folder: str, stream: str) -> str:

@@ -8,9 +8,10 @@ from cyclopts import Parameter
 
 from wakugumi.app import config, logs
 from wakugumi.app.grids import choose
-from wakugumi.app.one import Asked, named_files, run_one
+from wakugumi.app.one import Asked, Taken, named_files, run_one
 from wakugumi.app.options import (
     LOGGING,
+    UNPACKING,
     CachedFiles,
     ClientId,
     Files,
@@ -25,6 +26,7 @@ from wakugumi.app.options import (
     Retries,
     Subject,
     Timeout,
+    Unpacking,
 )
 
 
@@ -44,6 +46,7 @@ def run(
     patience: Patience = None,
     client_id: ClientId = None,
     subject: Subject = "",
+    unpacking: Unpacking = UNPACKING,
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
@@ -51,4 +54,5 @@ def run(
     place = choose(program, leader, slots=job_slots, client_id=client_id, patience=patience)
     timeout_s = config.TIMEOUT_S.value(timeout)
     asked = Asked(retries, key, priority, job_slots)
-    return run_one(place, program_args, named_files(file, cached), subject, timeout_s, out, asked)
+    taken = Taken(out, unpacking.bytes_max(), unpacking.dot_files)
+    return run_one(place, program_args, named_files(file, cached), subject, timeout_s, taken, asked)

@@ -24,6 +24,8 @@ TAIL_BYTES: Final = 64 * KIB
 """What a result tells of stdout and stderr where it cannot tell all: the end, where errors stand."""
 _TEXTS_BYTES_MAX: Final = PAYLOAD_BYTES_MAX - KIB
 """All that is not the archive, encoded: beside it there is room for the hashes of what does not fit."""
+_UNPACKED_BYTES: Final = 40
+"""What it takes to say how many bytes the archive's files have."""
 
 
 class Ended(NamedTuple):
@@ -72,7 +74,7 @@ def conclude(
         return Ended(directory.seal(result, encode(result), None), False, reason, _ran_s(child))
     result, payload, large = _texts_that_fit(bare, child.capture, note)
     # In JSON an archive is base64: four characters for three bytes.
-    room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload)) // 4 * 3
+    room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload) - _UNPACKED_BYTES) // 4 * 3
     archive: bytes | BlobRef | None
     try:
         archive = directory.pack(room)
@@ -84,6 +86,8 @@ def conclude(
         except TooBig:
             kept = _kept(bare, child.capture, note, directory, worker, kept_s)
             return kept._replace(ran_s=_ran_s(child))
+    if archive is not None:
+        result = msgspec.structs.replace(result, unpacked_bytes=directory.unpacked_bytes)
     if large or isinstance(archive, BlobRef):
         return Ended(directory.seal_large(result, archive, large), not reason, reason, _ran_s(child))
     return Ended(directory.seal(result, payload, archive), not reason, reason, _ran_s(child))

@@ -45,7 +45,7 @@ log = logging.getLogger("wakugumi.gateway")
 
 ANSWER_HEADERS: Final = (
     *("Content-Type", "Content-Disposition", "Waku-Job", "Waku-Status", "Waku-Exit-Code", "Waku-Reason"),
-    *("Waku-Run-Seconds", "Waku-Worker"),
+    *("Waku-Run-Seconds", "Waku-Worker", "Waku-Unpacked-Bytes", "Waku-Left-Out"),
 )
 """What is kept of an answer's head."""
 NOT_A_JOB: Final = frozenset({"bad-request", "bad-name", "bad-subject", "conflict", "too-big", "too-slow", "denied"})

@@ -42,6 +42,7 @@ times does not hold up the loop for long."""
 _TAIL_BYTES: Final = 64 * KIB
 """What a result tells of stdout and stderr where it cannot tell all."""
 _EXIT_CODE: Final = re.compile(r"-?[0-9]{1,9}")
+_COUNT: Final = re.compile(r"[0-9]{1,15}")
 
 
 async def result_of(
@@ -60,6 +61,7 @@ async def result_of(
         reason=reason if reason is None or reason in CODES else "worker-error",
         run_s=seconds_in(answer.header("Waku-Run-Seconds")),
         worker=_word(answer, "Waku-Worker") or None,
+        unpacked_bytes=_count(answer.header("Waku-Unpacked-Bytes")),
     )
     with _Scratch(blobs) as scratch:
         file = await scratch.receive(answer)
@@ -204,6 +206,10 @@ def _word(answer: Answer, name: str) -> str:
 
 def _exit_code(text: str | None) -> int | None:
     return int(text) if text is not None and _EXIT_CODE.fullmatch(text) else None
+
+
+def _count(text: str | None) -> int | msgspec.UnsetType:
+    return int(text) if text is not None and _COUNT.fullmatch(text) else msgspec.UNSET
 
 
 def _end(file: IO[bytes], size_max: int) -> bytes:

@@ -157,6 +157,8 @@ RESULT_HEADERS: Final[Json] = {
     "Waku-Reason": _told("Why it FAILED: a code."),
     "Waku-Run-Seconds": _told("How long the program ran."),
     "Waku-Worker": _told("Who ran it."),
+    "Waku-Unpacked-Bytes": _told("What the files that the program made have together, if the worker said so."),
+    "Waku-Left-Out": _told("How many entries were left out of the ZIP: dot-files, and names that hide something."),
     "Content-Disposition": _told("A name for the ZIP."),
 }
 KEPT_HEADERS: Final[Json] = RESULT_HEADERS | {

@@ -17,12 +17,14 @@ from weakref import finalize
 
 from msgspec import UNSET, UnsetType
 
-from wakugumi.errors import JobFailed, Refused
+from wakugumi.errors import JobFailed, PeerError, Refused
+from wakugumi.limits import RESULT_BYTES_MAX, UNPACKED_UNSAID_BYTES, UNPACKED_UNSAID_TIMES_MAX
 from wakugumi.roles.downloads import fetch_bytes, fetched, fetched_nearby, no_news
 from wakugumi.wire.message import FAILED, OK, BlobRef, JobResult
 
 if TYPE_CHECKING:
     from wakugumi.adapters.places import OnBytes
+    from wakugumi.adapters.unpack import Bound
     from wakugumi.adapters.unzip import Archive
 
 _TAIL_LINES: Final = 20
@@ -33,7 +35,7 @@ _TAIL_CHARS: Final = 2_000
 class Result:
     """How a job ended. `item` is what `map` was given for it."""
 
-    __slots__ = ("_files", "_place", "_record", "_texts", "item", "job_id", "leader")
+    __slots__ = ("_files", "_place", "_record", "_texts", "item", "job_id", "leader", "left_out")
 
     def __init__(self, record: JobResult, job_id: str, item: object = None, leader: str = "", place: str = "") -> None:
         """`place` is the URL of where the leader keeps what does not fit a frame."""
@@ -47,6 +49,8 @@ class Result:
         self.item = item
         self.leader = leader
         """Whose answer it is; empty if it is the client's own."""
+        self.left_out = 0
+        """How many entries of the archive the last `extract` left out, because no honest worker sends them."""
 
     @property
     def ok(self) -> bool:
@@ -130,6 +134,12 @@ class Result:
         return blob.size if isinstance(blob, BlobRef) else len(self._record.output_archive or b"")
 
     @property
+    def unpacked_bytes(self) -> int | None:
+        """What the files have together, as the worker says; None if an old worker did not say."""
+        said = self._record.unpacked_bytes
+        return said if isinstance(said, int) else None
+
+    @property
     def files(self) -> Mapping[str, bytes]:
         """The files that the program made, by name. Each is unpacked when it is asked for; an archive that did not
         fit a frame is first fetched to a temporary file, as long as this result lives."""
@@ -137,11 +147,25 @@ class Result:
             self._files = self._open_files() if self.archive_bytes else {}
         return self._files
 
-    def extract(self, folder: str | os.PathLike[str], on_bytes: OnBytes = no_news) -> list[Path]:
+    def extract(
+        self,
+        folder: str | os.PathLike[str],
+        on_bytes: OnBytes = no_news,
+        *,
+        max_bytes: int | None = None,
+        dot_files: bool = False,
+    ) -> list[Path]:
         """Write the files into `folder`, making it if need be, and tell where they are.
 
         A file that is there already is replaced in one step. Raises Refused("bad-name") before anything is written if
         one of the names leads elsewhere.
+
+        What no honest worker sends is left out, and `left_out` counts it: names with characters that command a terminal
+        or hide something, and dot-files such as `.bashrc`, unless `dot_files` is true.
+
+        No more is written than the worker said that its files have; where an old worker did not say, 1 GiB or a
+        hundred times the archive. More is Refused("bad-result"), before anything is written. `max_bytes` is a bound of
+        your own: more than that is Refused("too-many-bytes"), and an old worker's result may have as much.
 
         An archive that did not fit a frame is first fetched to a hidden file in `folder`, which takes as long as it
         takes: in a program with a loop, `await asyncio.to_thread(result.extract, folder)`. `on_bytes` is called with
@@ -151,15 +175,26 @@ class Result:
         """
         from wakugumi.adapters.unpack import unpack
 
+        bound = self._bound(max_bytes, dot_files=dot_files)
         with self._opened(folder, on_bytes) as (archive, target):
-            return unpack(archive, target, lambda: on_bytes(0)) if archive else []
+            paths, self.left_out = unpack(archive, target, lambda: on_bytes(0), bound) if archive else ([], 0)
+        return paths
 
-    def extract_counted(self, folder: str | os.PathLike[str], on_bytes: OnBytes = no_news) -> int:
+    def extract_counted(
+        self,
+        folder: str | os.PathLike[str],
+        on_bytes: OnBytes = no_news,
+        *,
+        max_bytes: int | None = None,
+        dot_files: bool = False,
+    ) -> int:
         """The same, and tell only how many there are: that takes no memory, however many."""
         from wakugumi.adapters.unpack import unpack_counted
 
+        bound = self._bound(max_bytes, dot_files=dot_files)
         with self._opened(folder, on_bytes) as (archive, target):
-            return unpack_counted(archive, target, lambda: on_bytes(0)) if archive else 0
+            count, self.left_out = unpack_counted(archive, target, lambda: on_bytes(0), bound) if archive else (0, 0)
+        return count
 
     def for_item(self, item: object) -> Result:
         """The same result, as the answer to another item."""
@@ -183,6 +218,17 @@ class Result:
             self._texts[blob.sha256] = fetch_bytes(self._place, blob).decode("utf-8", "replace")
         return self._texts[blob.sha256]
 
+    def _bound(self, max_bytes: int | None, *, dot_files: bool) -> Bound:
+        from wakugumi.adapters.unpack import Bound
+
+        said = self.unpacked_bytes
+        if max_bytes is not None and (said is None or max_bytes < said):
+            return Bound(max_bytes, "that is the bound that was asked for", "too-many-bytes", dot_files)
+        if said is not None:
+            return Bound(min(said, RESULT_BYTES_MAX), "the worker said that they have no more", dot_files=dot_files)
+        most = max(UNPACKED_UNSAID_BYTES, UNPACKED_UNSAID_TIMES_MAX * self.archive_bytes)
+        return Bound(most, "its worker did not say how many", "too-many-bytes", dot_files)
+
     @contextmanager
     def _opened(self, folder: str | os.PathLike[str], on_bytes: OnBytes) -> Iterator[tuple[Archive | None, Path]]:
         """The archive, if there is one, and the folder to unpack it in, which is made."""
@@ -201,11 +247,12 @@ class Result:
         from wakugumi.adapters.unzip import Archive
 
         blob = self._record.archive_blob
+        bytes_max = self._bound(None, dot_files=True).bytes_max
         if not isinstance(blob, BlobRef):
-            return _Files(Archive.of_bytes(self._record.output_archive or b""), ExitStack())
+            return _Files(Archive.of_bytes(self._record.output_archive or b""), ExitStack(), bytes_max)
         with ExitStack() as stack:
             archive = Archive.of_file(stack.enter_context(fetched_nearby(self._place, blob)))
-            return _Files(archive, stack.pop_all())
+            return _Files(archive, stack.pop_all(), bytes_max)
 
     def __repr__(self) -> str:
         more = "" if self.ok else f" reason={self.reason!r} exit_code={self.exit_code}"
@@ -224,14 +271,18 @@ def _bytes(blob: BlobRef | UnsetType, short: str) -> int:
 class _Files(Mapping[str, bytes]):
     """The files of an archive. Folders are not files."""
 
-    def __init__(self, archive: Archive, held: ExitStack) -> None:
-        """`held` is what the archive needs while it is used."""
+    def __init__(self, archive: Archive, held: ExitStack, bytes_max: int) -> None:
+        """`held` is what the archive needs while it is used. No file is unpacked that has more than `bytes_max`."""
         self._archive = archive
+        self._bytes_max = bytes_max
         self._entries = {entry.name: entry for entry in archive.entries() if not entry.is_folder}
         finalize(self, held.close)
 
     def __getitem__(self, name: str) -> bytes:
-        return self._archive.read(self._entries[name])
+        entry = self._entries[name]
+        if entry.size > self._bytes_max:
+            raise PeerError(f"{name[:200]!r} has {entry.size:,} bytes, more than the result may hold")
+        return self._archive.read(entry)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)

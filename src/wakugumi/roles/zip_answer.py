@@ -17,7 +17,7 @@ from urllib.parse import quote
 from msgspec import UNSET
 
 from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT
-from wakugumi.adapters.spliced import Spliced, splice
+from wakugumi.adapters.spliced import Spliced, splice_counted
 from wakugumi.adapters.visit import Refusal, Reply, Stream
 from wakugumi.errors import CODES, PeerError, Refused
 from wakugumi.limits import INLINE_FILE_BYTES_MAX
@@ -62,20 +62,22 @@ async def answer_of(
         is_here = result.archive_blob is UNSET and result.stdout_blob is UNSET and result.stderr_blob is UNSET
         if is_here and len(archive) + len(result.stdout) + len(result.stderr) <= INLINE_FILE_BYTES_MAX:
             texts = {"stdout.txt": _utf8(result.stdout), "stderr.txt": _utf8(result.stderr)}
-            body: bytes | Stream = splice(archive, texts, note.encode())
+            body: bytes | Stream
+            body, left_out = splice_counted(archive, texts, note.encode())
         else:
             large = await asyncio.to_thread(_spliced, result, parts, note.encode())
             large.done, done = done, _nothing
-            body = Stream(large.size, large)
+            body, left_out = Stream(large.size, large), large.left_out
     except PeerError as error:
         raise Refused("bad-result", str(error)) from None
     except (OSError, KeyError) as error:
         raise Refused("expired", f"the files of job {name}'s result are gone: {error}") from None
     finally:
         done()
-    return Reply(
-        200, body, ZIP, _head_of(name, result) | {"Content-Disposition": f'attachment; filename="result-{name}.zip"'}
-    )
+    head = _head_of(name, result) | {"Content-Disposition": f'attachment; filename="result-{name}.zip"'}
+    if left_out:
+        head["Waku-Left-Out"] = str(left_out)
+    return Reply(200, body, ZIP, head)
 
 
 def _spliced(result: JobResult, parts: Mapping[str, Path], note: bytes) -> Spliced:
@@ -95,6 +97,8 @@ def _head_of(name: str, result: JobResult) -> dict[str, str]:
         head["Waku-Reason"] = _plain(result.reason)
     if result.run_s is not None:
         head["Waku-Run-Seconds"] = f"{result.run_s:.6f}"
+    if isinstance(result.unpacked_bytes, int):
+        head["Waku-Unpacked-Bytes"] = str(result.unpacked_bytes)
     if result.worker:
         head["Waku-Worker"] = _plain(result.worker)
     return head

@@ -134,6 +134,8 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
     stdout_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
     """All of stdout, where it does not fit a frame; `stdout` holds its end then."""
     stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
+    unpacked_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    """What the files of the archive have together: whoever unpacks it writes no more. Old workers do not say."""
     not_begun: bool | msgspec.UnsetType = msgspec.UNSET
     """The worker could not even start the program: another one may well be able to."""
 
