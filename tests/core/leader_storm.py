@@ -765,9 +765,9 @@ def _pick(among: Mapping[ConnId, object], number: int) -> ConnId | None:
 def _claimed(leader: Dispatch) -> dict[JobId, tuple[object, ...]]:
     claims = leader.claims.by_job.values()
     return {
-        it.job: (claim.worker, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
+        it.job: (by.worker, by.patterns, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
         for claim in claims
-        if (it := claim.answer) is not None
+        if (it := claim.answer) is not None and (by := claim.answered_by) is not None
     }
 
 

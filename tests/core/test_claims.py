@@ -8,15 +8,17 @@ from tests.core.leader_world import World, a_world, job_id, worker_id
 from wakugumi.core import claims as claims_module
 from wakugumi.core import events as ev
 from wakugumi.core import leaves as leaves_module
-from wakugumi.core.claims import Claims
+from wakugumi.core.claims import CLAIMANTS_MAX, Claimant, Claims
 from wakugumi.core.events import Acked
 from wakugumi.core.holds import Holds
 from wakugumi.core.job import ConnId, JobId
 from wakugumi.core.outbox import Outbox
+from wakugumi.core.subject import parse_pattern
 from wakugumi.limits import SWEEP_S, UNDELIVERED_TTL_S
 
 DIGEST = b"d" * 16
 A, B = worker_id("a"), worker_id("b")
+ALL = (parse_pattern(">"),)
 
 
 def ack(number: int, payload: bytes = b"output") -> Acked:
@@ -30,36 +32,47 @@ def claims() -> Claims:
 
 @pytest.mark.spec("L4")
 def test_a_claim_is_taken_once(claims: Claims) -> None:
-    claims.hold(job_id(1), A, 5.0)
+    claims.hold(job_id(1), A, ALL, 5.0)
     claim = claims.take(job_id(1))
     assert claim is not None
-    assert (claim.worker, claim.since, claim.answer) == (A, 5.0, None)
+    assert (claim.claimants, claim.answer) == ((Claimant(A, 5.0, ALL),), None)
     assert claims.take(job_id(1)) is None
     assert len(claims.by_job) == 0
 
 
 @pytest.mark.spec("L4")
 def test_the_last_one_to_claim_a_job_has_it_but_a_result_outweighs_every_claim(claims: Claims) -> None:
-    claims.hold(job_id(1), A, 5.0)
-    claims.hold(job_id(1), B, 6.0)
-    assert claims.answer(ack(1, b"first"))
-    assert not claims.answer(ack(1, b"second"))
-    claims.hold(job_id(1), A, 7.0)
+    claims.hold(job_id(1), A, ALL, 5.0)
+    claims.hold(job_id(1), B, ALL, 6.0)
+    assert claims.answer(ack(1, b"first"), B)
+    assert not claims.answer(ack(1, b"second"), B)
+    claims.hold(job_id(1), A, ALL, 7.0)
     claim = claims.take(job_id(1))
     assert claim is not None
-    assert (claim.worker, claim.since, claim.answer) == (B, 6.0, ack(1, b"first"))
+    assert (claim.answered_by, claim.answer) == (Claimant(B, 6.0, ALL), ack(1, b"first"))
     claims.check()
 
 
+def test_a_job_has_a_few_claimants_each_of_them_once_and_only_they_answer(claims: Claims) -> None:
+    for at in range(2 * CLAIMANTS_MAX):
+        claims.hold(job_id(1), worker_id(f"w{at}"), ALL, float(at))
+        claims.hold(job_id(1), A, ALL, float(at))
+    claim = claims.by_job[job_id(1)]
+    assert len(claim.claimants) == CLAIMANTS_MAX
+    assert claim.claimants[-1] == Claimant(A, 2.0 * CLAIMANTS_MAX - 1, ALL)
+    assert not claims.answer(ack(1), B)
+    assert claims.answer(ack(1), A)
+
+
 def test_an_answer_to_what_nobody_claimed_is_not_kept(claims: Claims) -> None:
-    assert not claims.answer(ack(1))
+    assert not claims.answer(ack(1), A)
     assert len(claims.by_job) == 0
 
 
 def test_of_too_many_claims_the_oldest_go(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "CLAIMS_MAX", 3)
     for number in range(5):
-        claims.hold(job_id(number), A, 0.0)
+        claims.hold(job_id(number), A, ALL, 0.0)
         claims.check()
     assert [number for number in range(5) if claims.take(job_id(number))] == [2, 3, 4]
 
@@ -67,8 +80,8 @@ def test_of_too_many_claims_the_oldest_go(claims: Claims, monkeypatch: pytest.Mo
 def test_of_too_many_bytes_the_oldest_go(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "KEPT_BYTES_MAX", 100)
     for number in range(4):
-        claims.hold(job_id(number), A, 0.0)
-        assert claims.answer(ack(number, bytes(40)))
+        claims.hold(job_id(number), A, ALL, 0.0)
+        assert claims.answer(ack(number, bytes(40)), A)
         claims.check()
     assert [number for number in range(4) if claims.take(job_id(number))] == [2, 3]
     claims.check()
@@ -78,8 +91,8 @@ def test_what_was_claimed_by_workers_that_are_gone_is_swept_away_but_their_resul
     claims: Claims,
 ) -> None:
     for number in range(3):
-        claims.hold(job_id(number), B if number == 2 else A, 0.0)
-    claims.answer(ack(1))
+        claims.hold(job_id(number), B if number == 2 else A, ALL, 0.0)
+    claims.answer(ack(1), A)
     claims.sweep({B}, 1.0)
     assert len(claims.by_job) == 2
     claims.sweep({B}, UNDELIVERED_TTL_S)
@@ -158,3 +171,17 @@ def test_an_answer_that_waits_keeps_no_journal_from_being_tidied(monkeypatch: py
         assert len(world.journal) < 50
         world.restart()
         assert claimed in world.leader.claims.by_job
+
+
+@pytest.mark.spec("L4", "L7")
+def test_an_answer_outside_the_patterns_of_its_worker_is_refused_by_the_next_leader_too() -> None:
+    with a_world() as world:
+        job = world.new_job()
+        thief = world.worker("thief", "job.assign.public.>", holds=False)
+        thief.holds(finished=[job])
+        thief.acks(job, b"forged")
+        world.restart()
+        desk, other = world.client(), world.worker("other", "job.assign.secret", credit=1)
+        desk.submit("secret", job=job)
+        desk.gets_receipt(job)
+        other.gets(job)

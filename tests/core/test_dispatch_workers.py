@@ -324,6 +324,92 @@ def test_two_workers_claim_a_job_and_the_first_result_wins(world: World) -> None
     desk.gets_result(job, b"first")
 
 
+# A worker claims only what it may be given: a job id alone proves nothing.
+
+
+@pytest.mark.spec("L4", "O6")
+def test_a_claim_outside_the_patterns_of_a_worker_is_refused_and_the_job_runs_where_it_belongs(world: World) -> None:
+    desk, other = world.client(), world.worker("other", "job.assign.secret", credit=1)
+    (job,) = desk.submits(1, "secret")
+    other.gets(job)
+    thief = world.worker("thief", "job.assign.public.>", holds=False)
+    thief.holds(running=[job])
+    world.complains("1 job", "outside its patterns")
+    thief.acks(job, b"forged")
+    world.complains("never given")
+    other.acks(job)
+    desk.gets_result(job)
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("kind", ["running", "finished"])
+def test_a_claim_of_a_queued_job_outside_the_patterns_does_not_take_it(world: World, kind: str) -> None:
+    desk = world.client()
+    (job,) = desk.submits(1, "secret")
+    thief = world.worker("thief", "job.assign.public.>", holds=False)
+    thief.holds(**{kind: [job]})
+    world.complains("outside its patterns")
+    other = world.worker("other", "job.assign.secret", credit=1)
+    other.gets(job)
+    thief.acks(job, b"forged")
+    world.complains("never given")
+    other.acks(job)
+    desk.gets_result(job)
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_claim_that_came_before_its_job_is_held_against_the_patterns_when_the_job_comes(
+    world: World, answers: bool
+) -> None:
+    job = job_id(77)
+    thief = world.worker("thief", "job.assign.public.>", holds=False)
+    thief.holds(running=[job])
+    if answers:
+        thief.acks(job, b"forged")
+    desk, other = world.client(), world.worker("other", "job.assign.secret", credit=1)
+    desk.submit("secret", job=job)
+    world.complains("outside its patterns")
+    desk.gets_receipt(job)
+    other.gets(job)
+    other.acks(job)
+    desk.gets_result(job)
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("claims_first", [True, False])
+def test_neither_an_answer_nor_a_claim_of_another_worker_takes_a_claim_away(world: World, claims_first: bool) -> None:
+    job = job_id(77)
+    honest = world.worker("honest", "job.assign.secret", holds=False)
+    honest.holds(running=[job])
+    thief = world.worker("thief", "job.assign.public.>", holds=False)
+    if claims_first:
+        thief.holds(running=[job])
+    else:
+        thief.holds()
+        thief.acks(job, b"forged")
+        world.complains("nobody submitted")
+    desk = world.client()
+    desk.submit("secret", job=job)
+    if claims_first:
+        world.complains("outside its patterns")
+    desk.gets_receipt(job)
+    honest.acks(job)
+    desk.gets_result(job)
+
+
+@pytest.mark.spec("L4")
+def test_what_this_leader_gave_to_a_worker_stays_its_own_under_other_patterns(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", "job.assign.calc", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.leaves()
+    again = world.worker("w", "job.assign.other", holds=False)
+    again.holds(running=[job])
+    again.acks(job)
+    desk.gets_result(job)
+
+
 # Drain, and workers that leave.
 
 

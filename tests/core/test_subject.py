@@ -24,6 +24,7 @@ from wakugumi.core.subject import (
     PatternTree,
     Subject,
     SubjectError,
+    hears,
     is_valid_pattern,
     is_valid_subject,
     kept_pattern,
@@ -419,6 +420,7 @@ def test_a_tree_finds_each_matching_pattern_once(stored: list[Pattern], subject:
     tree = tree_of(*stored)
     assert sorted(tree.match(subject)) == sorted(each for each in set(stored) if heard_by(each).fullmatch(subject))
     assert tree_of(*reversed(stored)).match(subject) == tree.match(subject)
+    assert hears(stored, subject) == bool(tree.match(subject))
     tree.check()
 
 

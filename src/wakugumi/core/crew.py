@@ -11,6 +11,7 @@ from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 
 from wakugumi.core import events as ev
+from wakugumi.core.broadcast import owner_of
 from wakugumi.core.claims import Claims
 from wakugumi.core.course import LEADER_LOST, Course
 from wakugumi.core.job import DONE, RUNNING, JobId, WorkerId
@@ -19,6 +20,7 @@ from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import TURN_STRIDE
 from wakugumi.core.queues import Job, Lanes
 from wakugumi.core.roster import Roster, Worker
+from wakugumi.core.subject import hears
 from wakugumi.limits import (
     ACK_MARGIN_S,
     CREDIT_BACK_S,
@@ -114,10 +116,14 @@ class Crew:
         fetched = self._wanted_of(worker, event.kept)
         held = running | dict.fromkeys(event.finished) | fetched
         self._lose_all(worker, now, keeps=held)
+        refused = 0
         for job_id in held:
             job = self._course.jobs.get(job_id)
             if job is None and job_id not in worker.jobs:
-                self._claims.hold(job_id, worker.id, now)
+                self._claims.hold(job_id, worker.id, worker.patterns, now)
+                continue
+            if job is not None and job_id not in worker.jobs and not may_claim(job, worker):
+                refused += 1
                 continue
             worker.jobs[job_id] = None
             if job is None or job.state is DONE:
@@ -135,6 +141,8 @@ class Crew:
                 self._course.run_on(job, worker, now)
             elif worker not in job.also:
                 job.also = (*job.also, worker)
+        if refused:
+            self._out.complain(event.conn, outside(worker, refused))
         if fetched:
             self._out.do.append(ev.SendFetch(event.conn, list(fetched)))
         worker.settled = True
@@ -331,6 +339,15 @@ class Crew:
         worker.leaving = True
         self._roster.changed(worker)
         self._out.do.append(ev.Close(worker.conn, why))
+
+
+def may_claim(job: Job, worker: Worker) -> bool:
+    """A job id alone proves nothing: it must have been given to this worker, or be one that this worker hears."""
+    return was_given(job, worker) or owner_of(job.subject) == worker.id or hears(worker.patterns, job.subject)
+
+
+def outside(worker: Worker, jobs: int) -> str:
+    return f"{worker.label} claims {jobs} job{'s' if jobs > 1 else ''} outside its patterns, which it was never given"
 
 
 def was_given(job: Job, worker: Worker) -> bool:

@@ -20,9 +20,9 @@ from wakugumi.core import explain, overview
 from wakugumi.core.broadcast import Part, list_of, own_subject, owner_of, part_id
 from wakugumi.core.budget import Budget
 from wakugumi.core.callers import Callers
-from wakugumi.core.claims import Claim, Claims
+from wakugumi.core.claims import Claim, Claimant, Claims
 from wakugumi.core.course import EXIT, PROGRAM_ENDS, Course, retries_used
-from wakugumi.core.crew import Crew, was_given
+from wakugumi.core.crew import Crew, outside, was_given
 from wakugumi.core.delivery import Door
 from wakugumi.core.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.holds import Holds
@@ -47,6 +47,7 @@ from wakugumi.core.recovery import Leaf, keep_whole, recover
 from wakugumi.core.roster import Roster, Worker
 from wakugumi.core.shelf import Shelf
 from wakugumi.core.stats import Stats
+from wakugumi.core.subject import hears
 from wakugumi.errors import CODES, Refused
 from wakugumi.limits import (
     ASLEEP_S,
@@ -403,16 +404,34 @@ class Dispatch:
 
     def _take_claim(self, job: Job, claim: Claim, now: float) -> None:
         """A worker that was there before this leader runs the job already, or has its result."""
-        worker = self.roster.by_id.get(claim.worker)
-        answer = claim.answer
-        if answer is not None and is_of_another(job, answer.request):
-            self.course.queue(job)
-        elif answer is not None and _is_final(answer):
-            self.course.finish(job, answer.ok, answer.payload, now, blobs=answer.blobs)
-        elif answer is None and worker is not None and claim.since >= worker.joined_at:
-            self.course.run_on(job, worker, now)
+        answer, by = claim.answer, claim.answered_by
+        if answer is not None and by is not None:
+            if not self._may_take(job, by):
+                self.course.queue(job)
+            elif _is_final(answer) and not is_of_another(job, answer.request):
+                self.course.finish(job, answer.ok, answer.payload, now, blobs=answer.blobs)
+            else:
+                self.course.queue(job)
+            return
+        runs_on = None
+        for claimant in claim.claimants:
+            worker = self.roster.by_id.get(claimant.worker)
+            if worker is not None and claimant.since >= worker.joined_at and self._may_take(job, claimant):
+                runs_on = worker
+        if runs_on is not None:
+            self.course.run_on(job, runs_on, now)
         else:
             self.course.queue(job)
+
+    def _may_take(self, job: Job, claimant: Claimant) -> bool:
+        """Could it have been given this job? If not, its claim means nothing, and that is told."""
+        patterns = claimant.patterns
+        if not patterns or owner_of(job.subject) == claimant.worker or hears(patterns, job.subject):
+            return True
+        worker = self.roster.by_id.get(claimant.worker)
+        if worker is not None and worker.conn is not None:
+            self._out.complain(worker.conn, outside(worker, 1))
+        return False
 
     def _refuse_conflict(self, door: Door, job_id: JobId) -> None:
         self._out.refuse(door, job_id, "conflict", "this job id was used for another request")
@@ -544,7 +563,7 @@ class Dispatch:
             self.roster.changed(worker)
         job = self.jobs.get(event.job)
         if job is None:
-            if not self.claims.answer(event) and not given:
+            if not self.claims.answer(event, worker.id) and not given:
                 self._out.complain(event.conn, f"{worker.label} acked a job that nobody submitted")
         elif not given and not was_given(job, worker):
             self._out.complain(event.conn, f"{worker.label} acked a job that it was never given")

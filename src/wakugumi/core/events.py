@@ -431,6 +431,8 @@ class KeepClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=11):
     blobs: tuple[str, ...] = ()
     begun: bool = True
     request: bytes = b""
+    patterns: tuple[Pattern, ...] = ()
+    """What its worker heard."""
 
 
 class ForgetClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12):

@@ -11,7 +11,7 @@ be seen, and what it kept is still matched (`kept_pattern`); nothing new comes i
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, NewType, NoReturn, TypeVar
 
 import msgspec
@@ -81,6 +81,25 @@ def overlaps(a: str, b: str) -> bool:
         if one != other and one != "*" and other != "*":
             return False
     return len(tokens_a) == len(tokens_b)
+
+
+def hears(patterns: Iterable[Pattern], subject: Subject) -> bool:
+    """Does one of these match it? For a few patterns, each asked once; a tree answers for many."""
+    tokens = subject.split(".")
+    count = len(tokens)
+    for pattern in patterns:
+        if pattern == subject:
+            return True
+        wanted = pattern.split(".")
+        if wanted[-1] == ">":
+            del wanted[-1]
+            if len(wanted) >= count:
+                continue
+        elif len(wanted) != count:
+            continue
+        if all(one in ("*", other) for one, other in zip(wanted, tokens)):
+            return True
+    return False
 
 
 def route(asked: str, exec_name: str) -> Subject:
