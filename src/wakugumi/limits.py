@@ -119,6 +119,12 @@ one for many jobs would travel many times. For smaller ones a second way costs m
 UPLOADS_AT_ONCE_MAX: Final = 4
 """Files that one client sends, or reads for their SHA-256, at a time: more would only share the same line and disk."""
 
+# Patterns of workers (SPEC S3, S4)
+PATTERN_TOKENS_MAX: Final = 1_000_000
+PATTERN_TOKEN_BYTES: Final = 350
+"""Tokens of all patterns of a leader's workers, a pattern counted once however many have it, and what one costs:
+334 MiB. Less where memory is limited."""
+
 # Credit (SPEC F7)
 CREDIT_MAX: Final = 4_096
 CREDIT_BACK_S: Final = 10.0
@@ -249,8 +255,16 @@ PUT_FAILURES_MAX: Final = 100
 STOCK_GRACE_S: Final = 10.0
 """A worker says what it holds right after its hello; one that did not by then is taken to hold nothing."""
 STOCK_BLOBS_MAX: Final = 100_000
-"""Blobs of one worker that a leader remembers, up to 1 KiB each. What is beyond it is fetched all the same; only
-nobody is sent there for it."""
+"""Blobs of one worker that a leader remembers. What is beyond it is fetched all the same; only nobody is sent there for
+it."""
+STOCKED_BLOBS_MAX: Final = 400_000
+STOCKED_BLOB_BYTES: Final = 704
+"""Blobs of all workers that it remembers, each once however many have it, and what one costs: 270 MiB. Less where
+memory is limited."""
+STOCKED_MAX: Final = 2_000_000
+"""The same, counted once for each worker that has it: some 170 bytes more."""
+WANTS_MAX: Final = 200_000
+"""Blobs that all workers want at once, some 1.2 KiB each: more than ten thousand workers of ours ask for."""
 WANTS_PER_WORKER_MAX: Final = 1_000
 """Blobs that a worker may want at once: it fetches only a few at a time."""
 LEADER_COPIES_MAX: Final = 2

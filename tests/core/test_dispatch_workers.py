@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.core.leader_world import World, a_world, job_id
 
+from wakugumi.core import events as ev
 from wakugumi.core.questions import AskDrain, AskResume
 from wakugumi.limits import (
     HEARTBEAT_S,
@@ -322,6 +323,25 @@ def test_two_workers_claim_a_job_and_the_first_result_wins(world: World) -> None
     desk.submit(job=job)
     desk.gets_receipt(job)
     desk.gets_result(job, b"first")
+
+
+# Patterns of all workers together.
+
+
+@pytest.mark.spec("O6")
+def test_workers_whose_patterns_no_longer_fit_are_turned_away_and_others_are_not(world: World) -> None:
+    world.leader.roster.tokens_max = 12
+    world.worker("a", "job.assign.a.b.c.d.e.f", credit=1)
+    refused = world.worker("b", "job.assign.g.h.i.j.k", old=True)
+    assert "hint: use fewer or wider patterns" in refused.takes(ev.Close).why
+    same = world.worker("c", "job.assign.a.b.c.d.e.f", credit=1)
+    small = world.worker("d", "job.assign.x", credit=1)
+    desk = world.client()
+    (job,) = desk.submits(1, "x")
+    small.gets(job)
+    same.leaves()
+    small.acks(job)
+    desk.gets_result(job)
 
 
 # A worker claims only what it may be given: a job id alone proves nothing.

@@ -345,11 +345,61 @@ def test_a_worker_wants_and_holds_no_more_than_it_may(world: World, monkeypatch:
     assert STOCK_BLOBS_MAX >= 100_000
     world.join(1, 2)
     world.stock(1, "a", "b", "c", "d")
+    (told,) = world.said()
+    assert isinstance(told, Complain)
+    assert "1 of the blobs that it holds are not remembered" in told.text
     assert not world.machine.holders(sha("d"))
     for want in range(1, WANTS_PER_WORKER_MAX + 1):
         world.want(2, "z", want=want)
         world.said()
     world.want(2, "z", want=WANTS_PER_WORKER_MAX + 1)
+    no = world.one()
+    assert isinstance(no, se.SendNoSource)
+    assert no.code == "full"
+
+
+@pytest.mark.spec("O6")
+def test_of_all_blobs_that_workers_claim_only_so_many_are_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.machine.sources.blobs_max = 3
+    world.join(1, 2)
+    world.stock(1, "a", "b")
+    world.stock(2, "a", "c", "d")
+    (told,) = world.said()
+    assert isinstance(told, Complain)
+    assert [bool(world.machine.holders(sha(name))) for name in "abcd"] == [True, True, True, False]
+    world.stock(1, "a", whole=True)
+    world.stock(2, "d")
+    assert world.machine.holders(sha("d")), "there is room again"
+    monkeypatch.setattr("wakugumi.core.sources.STOCKED_MAX", 4)
+    world.stock(1, "c")
+    (told,) = world.said()
+    assert isinstance(told, Complain)
+    assert len(world.machine.holders(sha("c"))) == 1
+
+
+def test_a_blob_that_came_is_wanted_no_more_even_if_it_is_not_remembered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.core.sources.STOCK_BLOBS_MAX", 0)
+    world.join(1)
+    world.want(1)
+    world.said()
+    world.stock(1, "a")
+    assert isinstance(world.one(), Complain)
+    assert not world.machine.sources.is_fetching(ConnId(1))
+
+
+@pytest.mark.spec("O6")
+def test_all_workers_together_want_no_more_than_so_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.core.sources.WANTS_MAX", 2)
+    world.join(1, 2, 3)
+    world.want(1)
+    world.said()
+    world.want(2)
+    world.said()
+    world.want(3)
     no = world.one()
     assert isinstance(no, se.SendNoSource)
     assert no.code == "full"

@@ -17,6 +17,7 @@ from tests.hostile_text import TEXTS
 
 from wakugumi.core import subject as subject_module
 from wakugumi.core.subject import (
+    PATTERN_TOKENS_PER_WORKER_MAX,
     PATTERNS_PER_WORKER_MAX,
     SUBJECT_BYTES_MAX,
     SUBJECT_TOKENS_MAX,
@@ -500,3 +501,18 @@ def len_of_stack() -> int:
     while frame is not None:
         frame, depth = frame.f_back, depth + 1
     return depth
+
+
+@pytest.mark.spec("O6")
+def test_all_patterns_of_a_worker_have_a_bounded_number_of_tokens() -> None:
+    deep = [".".join(["a"] * 126 + [str(at)]) for at in range(108)]
+    with pytest.raises(SubjectError, match=r"108 patterns of 1\d{4} tokens: a worker may have 2048 in all"):
+        worker_patterns(" ".join(deep))
+    assert len(worker_patterns(deep[0])) == 1, "one deep pattern is fine"
+    names = [f"program{at}" for at in range(PATTERNS_PER_WORKER_MAX // 3)]
+    patterns = worker_patterns(" ".join(names), "machine-17")
+    assert len(patterns) == 3 * len(names), "and so are as many programs as a worker may have"
+    assert sum(pattern.count(".") + 1 for pattern in patterns) < PATTERN_TOKENS_PER_WORKER_MAX
+    long = [f"job.assign.{at}{'x' * 1_000}" for at in range(100)]
+    with pytest.raises(SubjectError, match="32 characters count as one more"):
+        worker_patterns(" ".join(long))

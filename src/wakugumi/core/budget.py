@@ -13,10 +13,14 @@ from wakugumi.limits import (
     HALF_FRAMES_BYTES_MAX,
     HALF_FRAMES_BYTES_MIN,
     KEPT_BYTES_MAX,
+    PATTERN_TOKEN_BYTES,
+    PATTERN_TOKENS_MAX,
     PAYLOAD_MEMORY_BYTES,
     QUEUE_BYTES_MAX,
     QUEUE_JOBS_MAX,
     QUEUED_JOB_BYTES,
+    STOCKED_BLOB_BYTES,
+    STOCKED_BLOBS_MAX,
     STRANGERS_BYTES_MAX,
     UNDELIVERED_BYTES_MAX,
 )
@@ -37,6 +41,9 @@ class Budget(NamedTuple):
     """Frames that have begun and not ended; at most twice as much."""
     stranger_bytes: int = STRANGERS_BYTES_MAX
     """What connections have sent that have not said who they are."""
+    pattern_tokens: int = PATTERN_TOKENS_MAX
+    stocked_blobs: int = STOCKED_BLOBS_MAX
+    """Blobs that workers say they hold."""
 
 
 def budget_of(room_bytes: int) -> Budget:
@@ -50,4 +57,6 @@ def budget_of(room_bytes: int) -> Budget:
         dead_bytes=min(DEAD_BYTES_MAX, room_bytes // 16),
         half_frame_bytes=min(HALF_FRAMES_BYTES_MAX, max(HALF_FRAMES_BYTES_MIN, room_bytes // 16)),
         stranger_bytes=min(STRANGERS_BYTES_MAX, room_bytes // 32),
+        pattern_tokens=min(PATTERN_TOKENS_MAX, room_bytes // 16 // PATTERN_TOKEN_BYTES),
+        stocked_blobs=min(STOCKED_BLOBS_MAX, room_bytes // 16 // STOCKED_BLOB_BYTES),
     )

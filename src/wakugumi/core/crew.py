@@ -63,6 +63,11 @@ class Crew:
     # They come and go.
 
     def joined(self, event: ev.WorkerJoined, now: float) -> None:
+        if not self._roster.has_room_for(event.patterns):
+            most = self._roster.tokens_max
+            why = f"full: all workers together have patterns of {most} tokens; hint: use fewer or wider patterns"
+            self._out.do.append(ev.Close(event.conn, why))
+            return
         worker = self._roster.by_id.get(event.worker)
         if worker is None:
             worker = self._roster.add(event.worker)

@@ -196,6 +196,7 @@ class Dispatch:
         self.callers.undelivered_bytes_max = budget.undelivered_bytes
         self.callers.delivery.kept_bytes_max = budget.kept_bytes
         self.callers.dead.bytes_max = budget.dead_bytes
+        self.roster.tokens_max = budget.pattern_tokens
 
     # The four doors.
 

@@ -23,9 +23,22 @@ from wakugumi.core.broadcast import own_subject, owner_of
 from wakugumi.core.job import ConnId, JobId, WorkerId
 from wakugumi.core.line import Line
 from wakugumi.core.policy import NUMBER_MASK, TURN_STRIDE, Ranking, most_credit, round_robin, score
-from wakugumi.core.subject import Pattern, PatternTree, Subject, is_address
+from wakugumi.core.subject import (
+    PATTERN_TOKENS_PER_WORKER_MAX,
+    Pattern,
+    PatternTree,
+    Subject,
+    is_address,
+    tokens_of,
+)
 from wakugumi.core.wants import Wants
-from wakugumi.limits import CREDIT_MAX, GIVEN_BYTES_MAX, GONE_WORKERS_MAX, RESTING_PATIENCE_S
+from wakugumi.limits import (
+    CREDIT_MAX,
+    GIVEN_BYTES_MAX,
+    GONE_WORKERS_MAX,
+    PATTERN_TOKENS_MAX,
+    RESTING_PATIENCE_S,
+)
 
 if TYPE_CHECKING:
     from wakugumi.core.queues import Lane, Turn
@@ -216,6 +229,8 @@ class Roster:
         self._tree: PatternTree[Pool] = PatternTree()
         self._simple_tree: PatternTree[Pool] = PatternTree()
         """Pools of those that take simple jobs only."""
+        self.tokens_max = PATTERN_TOKENS_MAX
+        """Less where memory is limited."""
         self._numbers = 0
         self._turns = 0
         """The latest of all turns."""
@@ -246,6 +261,18 @@ class Roster:
         worker = Worker(worker_id, self._numbers & NUMBER_MASK)
         self.by_id[worker_id] = worker
         return worker
+
+    def has_room_for(self, patterns: tuple[Pattern, ...]) -> bool:
+        """May a worker have these? What others have as well takes no more room."""
+        known = self._tree.tokens + self._simple_tree.tokens
+        return known + PATTERN_TOKENS_PER_WORKER_MAX <= self.tokens_max or (
+            known + sum(tokens_of(pattern) for pattern in patterns if pattern not in self._tree) <= self.tokens_max
+        )
+
+    def shared(self, patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+        """The same, as one copy of the text for all workers that have a pattern."""
+        pools = ((pattern, self._tree.get(pattern)) for pattern in patterns)
+        return tuple(pattern if pool is None else pool.pattern for pattern, pool in pools)
 
     def connect(self, worker: Worker, conn: ConnId, patterns: tuple[Pattern, ...]) -> list[Pool]:
         """Put it into the pools of its patterns. Returns the pools that are new, or have become an

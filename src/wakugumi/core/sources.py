@@ -32,13 +32,16 @@ from wakugumi.limits import (
     LEADER_TRANSFERS_MAX,
     SOURCE_REST_S,
     STOCK_BLOBS_MAX,
+    STOCKED_BLOBS_MAX,
+    STOCKED_MAX,
     TRANSFER_FLOOR_BYTES_PER_S,
     TRANSFER_GRACE_S,
     UPLOADS_PER_WORKER_MAX,
+    WANTS_MAX,
     WANTS_PER_WORKER_MAX,
 )
 
-TOO_MANY_WANTS: Final = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once"
+TOO_MANY_WANTS: Final = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once, and all together {WANTS_MAX}"
 _BUSY_S: Final = 1.0
 """A source that is busy is asked again after this."""
 _BACKOFF_FIRST_S: Final = 0.2
@@ -73,6 +76,11 @@ class Sources:
         self._copies = 0
         self._fetching = 0
         self._sweeping = False
+        self.blobs_max = STOCKED_BLOBS_MAX
+        """Less where memory is limited."""
+        self._stocked = 0
+        """Blobs that workers hold, counted for each of them."""
+        self._wants = 0
         self._told = [0, 0, 0, 0, 0, 0]
         """From leader, its bytes, from workers, their bytes, failed, lied: what is told as counters."""
 
@@ -87,7 +95,7 @@ class Sources:
         """Is it a want that this worker has, or may it have one more, beside so many that we have not heard of?"""
         peer = self._peers.get(conn)
         wants: Collection[bytes] = () if peer is None else peer.wants
-        return want_id in wants or len(wants) + beside < WANTS_PER_WORKER_MAX
+        return want_id in wants or (len(wants) + beside < WANTS_PER_WORKER_MAX and self._wants < WANTS_MAX)
 
     def is_fetching(self, conn: ConnId) -> bool:
         """Does this worker want anything, or fetch it?"""
@@ -114,7 +122,7 @@ class Sources:
         for sha256 in list(peer.blobs):
             self._lose(peer, sha256)
 
-    def stocked(self, event: Stocked) -> None:
+    def stocked(self, event: Stocked, out: Outbox) -> None:
         peer = self._peers.get(event.conn)
         if peer is None:
             return
@@ -126,10 +134,23 @@ class Sources:
                 self._lose(peer, sha256)
         for sha256 in event.gone:
             self._lose(peer, sha256)
+        ignored = 0
         for sha256 in event.blobs:
-            if len(peer.blobs) >= STOCK_BLOBS_MAX:
-                break
-            self._hold(peer, sha256)
+            if sha256 in peer.blobs:
+                continue
+            is_new = sha256 not in self._blobs
+            if (
+                len(peer.blobs) >= STOCK_BLOBS_MAX
+                or self._stocked >= STOCKED_MAX
+                or (is_new and len(self._blobs) >= self.blobs_max)
+            ):
+                ignored += 1
+                self._got(peer, sha256)
+            else:
+                self._hold(peer, sha256)
+        if ignored:
+            text = f"{ignored} of the blobs that it holds are not remembered, for there are too many"
+            out.do.append(Complain(event.conn, text))
 
     def wanted(
         self,
@@ -161,6 +182,7 @@ class Sources:
         want = peer.wants[want_id] = Want(peer, want_id, blob, size, here)
         peer.wants_of.setdefault(sha256, {})[want_id] = want
         blob.wants += 1
+        self._wants += 1
         self._line_up(want, now)
 
     def given_up(self, conn: ConnId, want_id: bytes) -> None:
@@ -250,6 +272,8 @@ class Sources:
         assert self._copies == sum(copies.values())
         assert not self._place_bounded or self._copies <= LEADER_TRANSFERS_MAX
         assert self._fetching == fetching
+        assert self._stocked == sum(len(peer.blobs) for peer in self._peers.values()) <= STOCKED_MAX
+        assert self._wants == sum(len(peer.wants) for peer in self._peers.values()) <= WANTS_MAX
         assert not self._stirred
         assert not self._idle
         assert self._sweeping or not self._hungry, "somebody waits, and nobody will look"
@@ -270,19 +294,25 @@ class Sources:
 
     def _hold(self, peer: Peer, sha256: str) -> None:
         blob = self._blob(sha256)
-        for want in list(peer.wants_of.get(sha256, {}).values()):
-            self._count(want)
-            self._end(want)
+        self._got(peer, sha256)
+        self._stocked += sha256 not in peer.blobs
         peer.blobs[sha256] = None
         blob.holders[peer.worker] = peer
         if blob.waiting:
             blob.free[peer] = None
         self._stirred[sha256] = None
 
+    def _got(self, peer: Peer, sha256: str) -> None:
+        """What it wanted of this is fetched."""
+        for want in list(peer.wants_of.get(sha256, {}).values()):
+            self._count(want)
+            self._end(want)
+
     def _lose(self, peer: Peer, sha256: str) -> None:
         if sha256 not in peer.blobs:
             return
         blob = self._blobs[sha256]
+        self._stocked -= 1
         del peer.blobs[sha256]
         del blob.holders[peer.worker]
         blob.busy_until = float("-inf")
@@ -325,6 +355,7 @@ class Sources:
         if not peer.wants_of[sha256]:
             del peer.wants_of[sha256]
         want.blob.wants -= 1
+        self._wants -= 1
         self._stirred[want.blob.sha256] = None
 
     def _release(self, want: Want) -> None:

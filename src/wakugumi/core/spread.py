@@ -123,7 +123,7 @@ class Spreading:
             case Wanted():
                 self._wanted(event, now, out)
             case Stocked():
-                self.sources.stocked(event)
+                self.sources.stocked(event, out)
                 self.puts.stocked(event, now, out)
             case PutAnswered():
                 self.puts.answered(event, now, out)

@@ -24,6 +24,9 @@ SUBJECT_TOKENS_MAX = 128
 SUBJECT_BYTES_MAX = 1024
 # A named worker takes three for each bare word, so this is 85 programs by name; a worker with more can say `>`.
 PATTERNS_PER_WORKER_MAX = 256
+# Of all its patterns, and one for every 32 characters: a token costs a leader some 350 bytes, so this is 0.7 MiB, and
+# eight tokens for each of the most patterns.
+PATTERN_TOKENS_PER_WORKER_MAX = 2_048
 
 Pattern = NewType("Pattern", str)
 # Every subject is also a pattern: the one that matches itself alone.
@@ -134,7 +137,17 @@ def worker_patterns(text: str, name: str = "") -> tuple[Pattern, ...]:
     addresses = [_under_assign(f"{group}.{own}") for group in map(group_of, asked) if group and own]
     patterns = tuple(dict.fromkeys(asked + addresses))
     _refuse_too_many(len(patterns))
+    if (tokens := sum(map(tokens_of, patterns))) > PATTERN_TOKENS_PER_WORKER_MAX:
+        raise SubjectError(
+            f"{len(patterns)} patterns of {tokens} tokens: a worker may have {PATTERN_TOKENS_PER_WORKER_MAX} in all, "
+            "where 32 characters count as one more"
+        )
     return patterns
+
+
+def tokens_of(pattern: Pattern) -> int:
+    """What it costs a tree: its tokens, and one for every 32 characters."""
+    return pattern.count(".") + 1 + len(pattern) // 32
 
 
 def is_address(pattern: Pattern, name: str) -> bool:
@@ -162,11 +175,13 @@ class PatternTree(Generic[V]):
     nothing, and no node is visited twice. Each question walks level by level, never by recursion.
     """
 
-    __slots__ = ("_count", "_root")
+    __slots__ = ("_count", "_root", "tokens")
 
     def __init__(self) -> None:
         self._root: _Node[V] = _Node()
         self._count = 0
+        self.tokens = 0
+        """Of all patterns, as `tokens_of` counts them."""
 
     def __len__(self) -> int:
         return self._count
@@ -204,7 +219,9 @@ class PatternTree(Generic[V]):
             if child is None:
                 child = node.below[token] = _Node()
             node = child
-        self._count += last not in node.ends
+        if last not in node.ends:
+            self._count += 1
+            self.tokens += tokens_of(pattern)
         node.ends[last] = value
 
     def __delitem__(self, pattern: Pattern) -> None:
@@ -217,6 +234,7 @@ class PatternTree(Generic[V]):
             path.append(child)
         del path[-1].ends[last]
         self._count -= 1
+        self.tokens -= tokens_of(pattern)
         while stem and not path[-1].ends and not path[-1].below:
             path.pop()
             del path[-1].below[stem.pop()]
@@ -276,6 +294,7 @@ class PatternTree(Generic[V]):
     def check(self) -> None:
         """Asserts what must always hold: the count is true, every branch bears a pattern, `>` is never on the way."""
         assert self._count == sum(1 for _ in self)
+        assert self.tokens == sum(map(tokens_of, self))
         level = [self._root]
         while level:
             deeper = [child for node in level for child in node.below.values()]

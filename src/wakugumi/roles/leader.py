@@ -129,6 +129,7 @@ class Leader:
             gate().bound_by(budget)
         self._journal = journal
         self._roster = machine.roster
+        self.shared_patterns = machine.roster.shared
         self.knows = machine.knows
         self.why_not = machine.why_not
         self.why_stalled: Callable[[], str] = lambda: machine.stalled
@@ -189,6 +190,7 @@ class Leader:
             self.caches = Caches(self.peers, self._act, blobs, manifests)
             self.caches.drive.failed.add_done_callback(self._caches_failed)
             self.caches.machine.shelf.is_needed = machine.holds
+            self.caches.machine.sources.blobs_max = budget.stocked_blobs
             self.holders = self.caches.holders
             self.needed_by.append(self.caches.pins)
 

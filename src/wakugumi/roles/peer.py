@@ -180,7 +180,7 @@ class Peer:
         self.rests = ms.RESTS in wants
         self._name = name or str(self.link.peer)
         try:
-            patterns = worker_patterns(frame.subject, name)
+            patterns = self.leader.shared_patterns(worker_patterns(frame.subject, name))
         except SubjectError as error:
             raise PeerError(f"a worker's patterns cannot be read: {error}") from None
         self._become(
