@@ -18,7 +18,7 @@ from tests.sim.search import first_seed_that_finds, tell
 from tests.sim.world import World
 
 ROOT = Path(__file__).parents[2]
-FRESH_SEEDS = 200
+FRESH_SEEDS = 60
 
 
 def failed_seeds() -> list[int]:
