@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import random
 import socket
 import stat
+import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.hostile_text import TEXTS
 
-from wakugumi.adapters.archive import CHUNK_BYTES, TooBig, ZipWriter, walk
+from wakugumi.adapters.archive import CHUNK_BYTES, Found, TooBig, ZipWriter, walk
 from wakugumi.adapters.archive_file import FileZip
 from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.unpack import Bound, unpack
@@ -41,6 +43,79 @@ def pack(folder: int, inputs: frozenset[str] = frozenset(), bytes_max: int = ROO
     archive = zipfile.ZipFile(io.BytesIO(data))
     assert archive.testzip() is None
     return archive
+
+
+def zip_of(folder: int, all_found: Iterable[Found]) -> bytes:
+    writer = ZipWriter(ROOM)
+    for found in all_found:
+        writer.add(folder, found)
+    return writer.finish()
+
+
+def file_zip_of(folder: int, all_found: Iterable[Found]) -> bytes:
+    with tempfile.TemporaryFile() as file, contextlib.closing(FileZip(file.fileno(), "/tmp", ROOM)) as writer:
+        for found in all_found:
+            writer.add(folder, found)
+        writer.finish()
+        return os.pread(file.fileno(), ROOM, 0)
+
+
+SWAPS = {
+    "a folder at the top": ("sub", "theirs"),
+    "a folder in between": ("sub/deep", "theirs/deep"),
+    "the last folder": ("sub/deep/er", "theirs/deep/er"),
+    "the file": ("sub/deep/er/file", "theirs/deep/er/file"),
+}
+"""What a hostile job replaces by a link to what: both have the same names inside."""
+
+
+@pytest.mark.spec("W5", "O1")
+@pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
+@pytest.mark.parametrize("when", ["after the list", "during the list", "before it"])
+@pytest.mark.parametrize(("mine", "theirs"), SWAPS.values(), ids=SWAPS)
+def test_no_link_that_comes_in_the_place_of_something_is_followed(
+    tmp_path: Path, mine: str, theirs: str, when: str, pack_all: Callable[[int, Iterable[Found]], bytes]
+) -> None:
+    for top in ("job/sub", "theirs"):
+        (tmp_path / top / "deep/er").mkdir(parents=True)
+        (tmp_path / top / "deep/er/file").write_text("theirs" if top == "theirs" else "mine")
+        (tmp_path / top / "deep/er/link").symlink_to("secret-target" if top == "theirs" else "file")
+        (tmp_path / top / "deep/er/nothing").mkdir()
+    (tmp_path / "job/aaa").write_text("first")
+    (tmp_path / "theirs/more-secrets").write_text("theirs")
+
+    def swap() -> None:
+        (tmp_path / "job" / mine).rename(tmp_path / "away")
+        (tmp_path / "job" / mine).symlink_to(tmp_path / theirs)
+
+    folder = os.open(tmp_path / "job", os.O_RDONLY)
+    try:
+        if when == "before it":
+            swap()
+        listed = walk(folder, frozenset())
+        all_found = [next(listed)]
+        if when == "during the list":
+            swap()
+        all_found += listed
+        if when == "after the list":
+            swap()
+        data = pack_all(folder, all_found)
+    finally:
+        os.close(folder)
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    assert "aaa" in archive.namelist()
+    assert not [name for name in archive.namelist() if "secret" in name]
+    assert not [name for name in archive.namelist() if archive.read(name) in {b"theirs", b"secret-target"}]
+
+
+@pytest.mark.spec("W5", "O1")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_files_of_others_are_left_out_where_the_owner_is_known(tmp_path: Path, folder: int) -> None:
+    for name, owner in (("mine", 12345), ("foreign", 0)):
+        (tmp_path / name).write_text(name)
+        os.chown(tmp_path / name, owner, 0)
+    assert [found.name for found in walk(folder, frozenset(), 12345)] == ["mine"]
+    assert len([*walk(folder, frozenset())]) == 2
 
 
 @pytest.mark.spec("W1")

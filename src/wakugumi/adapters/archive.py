@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from wakugumi.adapters.files import READ, READ_FOLDER
+from wakugumi.adapters.files import GONE, READ, READ_FOLDER, open_beneath
 from wakugumi.core.visible import is_hostile
 from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX, MIB
 
@@ -35,6 +35,7 @@ _OPEN_MAX: Final = 8
 
 _CUT_BYTES: Final = 200
 """Of a part of a name that is too long once its characters are escaped; a hash follows."""
+_LOOK_AT_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -86,11 +87,11 @@ class Found(NamedTuple):
     """Where it points, if it is a link."""
 
 
-def walk(folder: int, inputs: frozenset[str]) -> Iterator[Found]:
+def walk(folder: int, inputs: frozenset[str], owner: int | None = None) -> Iterator[Found]:
     """What a program produced below an open folder: files, empty folders, and links that stay inside.
 
     Left out: the inputs, hidden files and folders, links that lead out, pipes, sockets and devices, and names too long
-    to be written down again elsewhere.
+    to be written down again elsewhere. With an `owner`, also files of other users, which may be there by a hard link.
     """
     brought = {name[:at] for name in inputs for at, char in enumerate(name) if char == "/"}
     inside, entries, nothing = "", _entries(folder, "", 0), True
@@ -106,13 +107,14 @@ def walk(folder: int, inputs: frozenset[str]) -> Iterator[Found]:
                 inside, nothing = name + "/", True
                 entries = _entries(folder, inside, len(above))
                 break
-            if kind == stat.S_IFREG:
+            if kind == stat.S_IFREG and owner in {None, status.st_uid}:
                 yield Found(name, status)
             elif kind == stat.S_IFLNK and (target := _target_inside(folder, name)) is not None:
                 yield Found(name, status, target)
         else:
-            if nothing and inside and inside[:-1] not in brought:
-                yield Found(inside, os.stat(inside[:-1], dir_fd=folder, follow_symlinks=False))
+            is_empty = nothing and inside and inside[:-1] not in brought
+            if is_empty and (seen := _status(folder, inside[:-1])) is not None:
+                yield Found(inside, seen)
             if not above:
                 return
             inside, entries = above.pop()
@@ -149,12 +151,12 @@ class ZipWriter:
 
     def _add_file(self, folder: int, found: Found) -> None:
         try:
-            file = os.open(found.name, READ, dir_fd=folder)
+            file = open_found(folder, found)
         except FileNotFoundError:
             return
         try:
             status = os.fstat(file)
-            if stat.S_ISREG(status.st_mode):
+            if is_found(status, found):
                 self._write(found, *self._pack(file, status.st_size))
         finally:
             os.close(file)
@@ -217,7 +219,7 @@ class ZipWriter:
 def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
     """What is in a folder below the open one, without hidden things. A folder we may not read has nothing."""
     try:
-        file = os.open(inside[:-1] or ".", READ_FOLDER, dir_fd=folder)
+        file = open_beneath(folder, inside[:-1] or ".", READ_FOLDER)
     except OSError:
         return
     batch_max = _BATCH if depth < _OPEN_MAX else None
@@ -239,8 +241,8 @@ def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.sta
 
 def _target_inside(folder: int, name: str) -> str | None:
     """Where a link points, if that is inside whatever else is a link. Only its last part may be one itself."""
-    target = os.readlink(name, dir_fd=folder)
-    if target.startswith("/"):
+    target = _read_link(folder, name)
+    if target is None or target.startswith("/"):
         return None
     way = name.split("/")[:-1]
     parts = target.split("/")
@@ -256,11 +258,52 @@ def _target_inside(folder: int, name: str) -> str | None:
     return target
 
 
+def open_found(folder: int, found: Found) -> int:
+    """To be read. Raises FileNotFoundError if it is gone, or something else is in its place; else OSError."""
+    try:
+        return open_beneath(folder, found.name, READ)
+    except OSError as error:
+        if error.errno in GONE:
+            raise FileNotFoundError(error.errno, error.strerror) from None
+        raise
+
+
+def is_found(status: os.stat_result, found: Found) -> bool:
+    """Is this a file still, of the same user?"""
+    return stat.S_ISREG(status.st_mode) and status.st_uid == found.status.st_uid
+
+
 def _is_folder(folder: int, name: str) -> bool:
     try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+        os.close(open_beneath(folder, name, _LOOK_AT_FOLDER))
     except OSError:
         return False
+    return True
+
+
+def _status(folder: int, name: str) -> os.stat_result | None:
+    """Of a folder below the open one; None if it is none any more."""
+    try:
+        file = open_beneath(folder, name, _LOOK_AT_FOLDER)
+    except OSError:
+        return None
+    try:
+        return os.fstat(file)
+    finally:
+        os.close(file)
+
+
+def _read_link(folder: int, name: str) -> str | None:
+    """Where a link points; None if it is none any more."""
+    above, _, last = name.rpartition("/")
+    try:
+        file = open_beneath(folder, above or ".", _LOOK_AT_FOLDER)
+        try:
+            return os.readlink(last, dir_fd=file)
+        finally:
+            os.close(file)
+    except OSError:
+        return None
 
 
 def plain_name(name: str) -> str:

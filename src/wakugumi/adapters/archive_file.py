@@ -36,10 +36,11 @@ from wakugumi.adapters.archive import (
     TooBig,
     crc32,
     dos_time,
+    is_found,
+    open_found,
     packer,
     plain_name,
 )
-from wakugumi.adapters.files import READ
 from wakugumi.limits import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_MAX, KIB, MIB
 from wakugumi.wire.message import BlobRef
 
@@ -103,12 +104,12 @@ class FileZip:
 
     def _add_file(self, folder: int, found: Found) -> None:
         try:
-            file = os.open(found.name, READ, dir_fd=folder)
+            file = open_found(folder, found)
         except FileNotFoundError:
             return
         try:
             status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
+            if not is_found(status, found):
                 return
             self._room -= status.st_size
             if self._room < 0:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from wakugumi.adapters import limited
 from wakugumi.adapters.linux import tasks_of_user, usage_of
+from wakugumi.adapters.users import User
 from wakugumi.errors import Refused
 from wakugumi.wire.message import JobLimits
 
@@ -29,12 +30,22 @@ LOOK_S: Final = 0.05
 _FUSE_SPARE: Final = 64
 """Threads of the job, and what else the user starts meanwhile."""
 _NEAR: Final = 0.9
+_NO_LIMITS: Final = (None, None, None, None)
 
 _NO_MEMORY: Final = re.compile(
     rb"out of memory|outofmemory|cannot allocate memory|memoryerror|bad_alloc", re.IGNORECASE
 )
 _NO_ROOM: Final = re.compile(rb"file too large|file size limit", re.IGNORECASE)
 _NO_FORK: Final = re.compile(rb"resource temporarily unavailable|cannot fork|fork failed|retry: ", re.IGNORECASE)
+
+
+def stub_command(status: int, bounds: Bounds | None, user: User | None, command: Sequence[bytes]) -> list[bytes]:
+    """What to run in place of the program. `status` is an open file that is handed on to it."""
+    uid = os.geteuid() if user is None else user.uid
+    numbers = (status, *(_NO_LIMITS if bounds is None else bounds.numbers(uid)))
+    arguments = [b"-" if number is None else str(number).encode() for number in numbers]
+    arguments.append(b"-" if user is None else user.text.encode())
+    return [os.fsencode(sys.executable), b"-I", b"-S", os.fsencode(limited.__file__), *arguments, *command]
 
 
 class Breach(NamedTuple):
@@ -60,16 +71,14 @@ class Bounds:
         self._limits = limits
         self._data_peak = 0
 
-    def command(self, status: int, command: Sequence[bytes]) -> list[bytes]:
-        """What to run in place of the program. `status` is an open file that is handed on to it."""
+    def numbers(self, uid: int) -> Sequence[int | None]:
+        """What the exec stub sets for a program of this user."""
         limits = self._limits
         cpu_s = None if limits.cpu_s is None else math.ceil(limits.cpu_s)
         fuse = None
-        if limits.processes is not None and os.geteuid() != 0:
-            fuse = tasks_of_user(os.geteuid()) + limits.processes + _FUSE_SPARE
-        numbers = (status, limits.memory_bytes, cpu_s, limits.file_bytes, fuse)
-        arguments = [b"-" if number is None else str(number).encode() for number in numbers]
-        return [os.fsencode(sys.executable), b"-I", b"-S", os.fsencode(limited.__file__), *arguments, *command]
+        if limits.processes is not None and uid != 0:
+            fuse = tasks_of_user(uid) + limits.processes + _FUSE_SPARE
+        return limits.memory_bytes, cpu_s, limits.file_bytes, fuse
 
     def look(self, pids: Iterable[int]) -> Breach | None:
         """At all processes of the job."""

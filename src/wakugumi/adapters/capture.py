@@ -13,6 +13,7 @@ from typing import Final
 
 from wakugumi.adapters.files import refused
 from wakugumi.adapters.linux import above_stdio
+from wakugumi.adapters.users import User
 
 _KEPT_MAX: Final = 64
 """Pairs that wait for the next job: as many as a large machine runs at once."""
@@ -60,8 +61,10 @@ class Capture:
 class Captures:
     """Empty captures for the jobs to come."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, user: User | None = None) -> None:
+        """With a `user`, a program of theirs may open them anew, by /dev/stdout."""
         self._folder = folder
+        self._user = user
         self._free: list[Capture] = []
 
     def take(self) -> Capture:
@@ -69,9 +72,9 @@ class Captures:
         if self._free:
             return self._free.pop()
         try:
-            out = _nameless(self._folder)
+            out = self._nameless()
             try:
-                return Capture(out, _nameless(self._folder))
+                return Capture(out, self._nameless())
             except OSError:
                 os.close(out)
                 raise
@@ -93,6 +96,12 @@ class Captures:
     def close(self) -> None:
         while self._free:
             self._free.pop().close()
+
+    def _nameless(self) -> int:
+        file = _nameless(self._folder)
+        if self._user is not None:
+            os.fchown(file, self._user.uid, self._user.gid)
+        return file
 
 
 def _nameless(folder: str) -> int:

@@ -24,6 +24,28 @@ _COPY_BYTES: Final = 1 << 30
 """What the kernel copies in one call."""
 
 
+GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+"""How `open_beneath` says that something is not there, or that a link or a file is in its place."""
+_SEARCH_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_beneath(folder: int, name: str, flags: int) -> int:
+    """What lies below an open folder under a name with slashes. No part of the name may be a link: whoever may change
+    these folders cannot lead us elsewhere, whenever they try. Raises OSError."""
+    way, _, last = name.rpartition("/")
+    at = folder
+    try:
+        for part in way.split("/") if way else ():
+            inside = os.open(part, _SEARCH_FOLDER, dir_fd=at)
+            if at != folder:
+                os.close(at)
+            at = inside
+        return os.open(last, flags | os.O_NOFOLLOW, dir_fd=at)
+    finally:
+        if at != folder:
+            os.close(at)
+
+
 def refused(error: OSError, what: str) -> Refused:
     """A disk that does not do what we need, in the words of the error table."""
     text = f"{what}: {error.strerror or error}"
@@ -97,17 +119,26 @@ def empty(folder: int, names: Sequence[str]) -> None:
     prefix, number = os.urandom(8).hex(), itertools.count()
     while folders:
         inside = folders.pop()
-        os.chmod(inside, stat.S_IRWXU, dir_fd=folder)  # a program may have locked itself out
+        _unlock(folder, inside)  # a program may have locked itself out
         file = os.open(inside, READ_FOLDER, dir_fd=folder)
         try:
             for name in os.listdir(file):
                 if not _unlink(file, name):
-                    os.chmod(name, stat.S_IRWXU, dir_fd=file)
+                    _unlock(file, name)
                     folders.append(f"{prefix}-{next(number)}")
                     os.rename(name, folders[-1], src_dir_fd=file, dst_dir_fd=folder)
         finally:
             os.close(file)
         os.rmdir(inside, dir_fd=folder)
+
+
+def _unlock(folder: int, name: str) -> None:
+    """Let its owner do everything with a folder. `chmod` alone would follow a link that came in its place."""
+    file = os.open(name, _SEARCH_FOLDER, dir_fd=folder)
+    try:
+        os.chmod(f"/proc/self/fd/{file}" if hasattr(os, "O_PATH") else file, stat.S_IRWXU)  # noqa: PTH101
+    finally:
+        os.close(file)
 
 
 def _unlink(folder: int, name: str) -> bool:

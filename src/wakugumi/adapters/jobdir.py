@@ -33,6 +33,7 @@ from wakugumi.adapters.claim import claim
 from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
 from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed, parts_of
+from wakugumi.adapters.users import User
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
 from wakugumi.errors import Refused
 from wakugumi.limits import KIB, MIB
@@ -69,6 +70,8 @@ class Owner(msgspec.Struct, frozen=True, rename="pascal"):
     inode: int
 
 
+_PASSABLE: Final = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
+"""Programs of another user must get to their own directory, and see none beside it."""
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
 _done: Final = JsonReader(Done)
 
@@ -76,11 +79,15 @@ _done: Final = JsonReader(Done)
 class JobsFolder:
     """All job directories of one worker, which no other process uses meanwhile."""
 
-    def __init__(self, path: Path) -> None:
-        """Claim the folder or, if another worker has it, one in it. Raises ConfigError."""
+    def __init__(self, path: Path, user: User | None = None) -> None:
+        """Claim the folder or, if another worker has it, one in it. A directory is the `user`'s while their program
+        runs, and ours before and after. Raises ConfigError."""
         hint = "choose another one with --jobs"
         self.path, self._lock = claim(path, what="jobs folder", inside="worker-", hint=hint)
-        self.captures = Captures(self.path)
+        self._user = user
+        if user is not None:
+            os.chmod(self.path, _PASSABLE)  # noqa: PTH101
+        self.captures = Captures(self.path, user)
         self.is_new = False
         """Nobody had this folder before: nothing is left of an earlier life."""
         self.interrupted: list[tuple[JobId, float]] = []
@@ -108,7 +115,7 @@ class JobsFolder:
         path = f"{self.path}/{job}"
         self._spare.pop(job, None)
         if self._spare and self._reuse(path):
-            return JobDir(job, path, self._ledger)
+            return JobDir(job, path, self._ledger, self._user)
         try:
             try:
                 os.mkdir(path, 0o700)
@@ -119,7 +126,7 @@ class JobsFolder:
                 os.makedirs(path, 0o700)
         except OSError as error:
             raise refused(error, "the job's directory cannot be made") from None
-        return JobDir(job, path, self._ledger)
+        return JobDir(job, path, self._ledger, self._user)
 
     def record(self, job: str, payload: bytes, request: bytes = b"") -> None:
         """Mark a job as done of which there is nothing but this result. Raises Refused."""
@@ -190,6 +197,8 @@ class JobsFolder:
             path = f"{self.path}/{name}"
             try:
                 status = os.stat(f"{path}/{DONE}", follow_symlinks=False)
+                if status.st_uid != os.geteuid():  # A program wrote it.
+                    raise FileNotFoundError
                 found.append((job_id, max(0.0, now - status.st_mtime)))
             except OSError:
                 with contextlib.suppress(OSError):
@@ -271,13 +280,15 @@ class JobDir:
         "_ledger",
         "_names",
         "_packed",
+        "_user",
         "path",
         "request",
         "unpacked_bytes",
     )
 
-    def __init__(self, job: str, path: str, ledger: Ledger) -> None:
+    def __init__(self, job: str, path: str, ledger: Ledger, user: User | None = None) -> None:
         self.path = path
+        self._user = user
         self.request = b""
         """The digest of what runs here, if it is known."""
         self.unpacked_bytes = 0
@@ -291,18 +302,22 @@ class JobDir:
         self._packed = ""
         """Where the archive is until the rest is removed, if it was written to the disk."""
 
-    def place(self, files: Sequence[InputFile], bring: Callable[[str, str], None] | None = None) -> None:
-        """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`."""
+    def place(self, files: Sequence[InputFile], bring: Callable[[str, str], bool] | None = None) -> None:
+        """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`, which says
+        whether the file is the job's own."""
         self._inputs = frozenset(file.name for file in files)
         try:
             for file in files:
                 path = f"{self.path}/{file.name}"
+                own = True
                 if "/" in file.name:
                     os.makedirs(os.path.dirname(path), exist_ok=True)
                 if file.content is None and bring is not None:
-                    bring(file.name, path)
+                    own = bring(file.name, path)
                 else:
                     write_new(path, file.content or b"", 0o666)
+                if self._user is not None:
+                    self._give_away(file.name, path if own else None)
         except OSError as error:
             raise refused(error, "the job's inputs cannot be written") from None
 
@@ -315,9 +330,26 @@ class JobDir:
         path = f"{self.path}/{name}"
         try:
             shutil.copy(program, path)
+            if self._user is not None:
+                self._give_away(name, path)
         except OSError as error:
             raise refused(error, "the program cannot be copied into the job's directory") from None
         return path
+
+    def hand_over(self) -> None:
+        """All is in place, and the program begins: from now on the directory is its user's."""
+        if self._user is not None:
+            try:
+                os.chown(self.path, self._user.uid, self._user.gid, follow_symlinks=False)
+            except OSError as error:
+                raise refused(error, "the job's directory cannot be given to its user") from None
+
+    def _give_away(self, name: str, path: str | None) -> None:
+        """An input, and the folders on its way, to the program's user. Nobody else is here yet."""
+        assert self._user is not None
+        folders = [f"{self.path}/{name[:at]}" for at, char in enumerate(name) if char == "/"]
+        for one in folders if path is None else [*folders, path]:
+            os.chown(one, self._user.uid, self._user.gid, follow_symlinks=False)
 
     def reopen(self) -> bool:
         """See what is there after the job. True if all of it may be handled at once, False if it takes a thread."""
@@ -470,6 +502,8 @@ class JobDir:
     def _mend(self) -> None:
         """The program may have locked its directory, removed it, or put something else in its place."""
         try:
+            if self._user is not None:  # Whoever is that user, too, cannot get in any more.
+                os.chown(self.path, os.geteuid(), os.getegid(), follow_symlinks=False)
             mode = os.lstat(self.path).st_mode
         except FileNotFoundError:
             mode = 0
@@ -483,7 +517,10 @@ class JobDir:
 
     def _made(self) -> Iterable[Found]:
         """Everything the program made. If it is much, it is looked for again: a list of it might be too long."""
-        return walk(self._folder, self._inputs) if self._found is None else self._found
+        return self._walk() if self._found is None else self._found
+
+    def _walk(self) -> Iterable[Found]:
+        return walk(self._folder, self._inputs, None if self._user is None else self._user.uid)
 
     def _is_quickly_emptied(self) -> bool:
         """What is no output has to be removed all the same. Of a link only the name is."""
@@ -501,7 +538,7 @@ class JobDir:
         if len(self._names) > files_max:
             return None
         all_found: list[Found] = []
-        for found in walk(self._folder, self._inputs):
+        for found in self._walk():
             all_found.append(found)
             bytes_max -= found.status.st_size
             if bytes_max < 0 or len(all_found) > files_max:

@@ -1,8 +1,10 @@
-"""How does a program get its limits (SPEC W8)? This is run in its place, sets them, and becomes the program.
+"""How does a program get its limits (SPEC W8) and its user (SPEC O1)? This is run in its place, sets both, and becomes
+the program.
 
-    python -I -S limited.py STATUS DATA CPU FILE PROCESSES PROGRAM ARG…      `-` is no limit
+    python -I -S limited.py STATUS DATA CPU FILE PROCESSES USER PROGRAM ARG…      `-` is no limit, or no other user
+    python -I -S limited.py reach USER FOLDER…                                    which folders can this user not enter?
 
-It stands alone, on the standard library, because every limited job pays for its start. If the program cannot be
+It stands alone, on the standard library, because every such job pays for its start. If the program cannot be
 started, the error's number is written to the open file STATUS; otherwise exec closes it, and that tells too.
 """
 
@@ -16,9 +18,13 @@ from typing import Final
 
 CPU_GRACE_S: Final = 1
 """Between SIGXCPU, which a program may catch, and the kernel's SIGKILL."""
+REACH: Final = "reach"
+NOT_THE_USER: Final = "user "
+"""Before the number of an error, if the program could not be given its user."""
+_PR_SET_NO_NEW_PRIVS: Final = 38
 
 
-def main(status: str, data: str, cpu: str, file: str, processes: str, *command: str) -> None:
+def main(status: str, data: str, cpu: str, file: str, processes: str, user: str, *command: str) -> None:
     os.set_inheritable(int(status), False)
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
@@ -26,6 +32,12 @@ def main(status: str, data: str, cpu: str, file: str, processes: str, *command: 
         _limit(resource.RLIMIT_CPU, int(cpu), int(cpu) + CPU_GRACE_S)
     if file != "-":
         _limit(resource.RLIMIT_FSIZE, int(file), int(file))
+    if user != "-":
+        try:
+            become(user)
+        except OSError as error:
+            os.write(int(status), f"{NOT_THE_USER}{error.errno}".encode())
+            sys.exit(127)
     if processes != "-":
         _limit(resource.RLIMIT_NPROC, int(processes), int(processes))
     # Private memory that can be written: what a program takes for itself. The address space (RLIMIT_AS) would also
@@ -39,6 +51,25 @@ def main(status: str, data: str, cpu: str, file: str, processes: str, *command: 
         sys.exit(127)
 
 
+def become(user: str) -> None:
+    """This user, written as UID:GID:GROUP,…; for ever, and without a way to more rights by set-user-id programs."""
+    import ctypes  # While we still may read it: the interpreter may lie where this user cannot look.
+
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "no_new_privs")
+    uid, gid, groups = user.split(":")
+    os.setgroups([int(group) for group in groups.split(",")])
+    os.setresgid(int(gid), int(gid), int(gid))
+    os.setresuid(int(uid), int(uid), int(uid))
+
+
+def reach(user: str, *folders: str) -> None:
+    become(user)
+    for folder in folders:
+        if not os.access(folder, os.X_OK):
+            print(folder)
+
+
 def _limit(which: int, soft: int, hard: int) -> None:
     """Never above what already holds."""
     _, bound = resource.getrlimit(which)
@@ -48,4 +79,7 @@ def _limit(which: int, soft: int, hard: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == REACH:
+        reach(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])

@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.bounds import LOOK_S, Bounds
+from wakugumi.adapters.bounds import LOOK_S, Bounds, stub_command
 from wakugumi.adapters.capture import Capture
 from wakugumi.adapters.command import Command
 from wakugumi.adapters.files import USED_UP
+from wakugumi.adapters.limited import NOT_THE_USER
 from wakugumi.adapters.linux import (
     JOB_VARIABLE,
     Spawner,
@@ -36,6 +37,7 @@ from wakugumi.adapters.linux import (
 )
 from wakugumi.adapters.marks import MARK_VARIABLE, Mark
 from wakugumi.adapters.strays import Strays
+from wakugumi.adapters.users import OF_WORKER, User
 from wakugumi.core.environment import EnvRules, held_back
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import Refused, Sick
@@ -55,9 +57,16 @@ _STDERR_READ_BYTES: Final = 64 * KIB
 
 
 class ProgramRules(NamedTuple):
-    """What programs get of us."""
+    """What programs get of us, and as whom they run."""
 
     env: EnvRules = EnvRules()
+    user: User | None = None
+    """None: as we do."""
+
+    @property
+    def runs_as_root(self) -> bool:
+        """Programs of others have the rights of root here. Those of a grid that is root's own are not others'."""
+        return self.user is None and os.geteuid() == 0 and not self.env.whole
 
 
 RULES: Final = ProgramRules()
@@ -74,6 +83,12 @@ class Programs:
         self._named = {name: os.path.abspath(path) for name, path in named.items()}
         self._checked: dict[str, str] = {}
         """Names that were good and led to a file once: a name is checked once, the file each time."""
+
+    @property
+    def folders(self) -> list[str]:
+        """Where they are."""
+        named = [os.path.dirname(path) for path in self._named.values()]
+        return [*([] if self._folder is None else [self._folder]), *named]
 
     def resolve(self, exec_name: str) -> str:
         """The absolute path to start. Raises Refused.
@@ -172,7 +187,8 @@ class Processes:
         self._on_end = on_end
         self._output_bytes_max = output_bytes_max
         self._kill_grace_s = kill_grace_s
-        environment = _environment(rules.env)
+        self._user = rules.user
+        environment = _environment(rules)
         if mark is not None:
             environment[MARK_VARIABLE.encode()] = mark.text.encode()
         self._spawner = Spawner(environment, resident_set=None if mark is None else mark.number, by_libc=by_libc)
@@ -267,12 +283,12 @@ class Processes:
 
     def _spawn(self, child: Child, command: Sequence[bytes], cwd: bytes) -> int:
         out, err = child.capture.out, child.capture.err
-        if child.bounds is None:
+        if child.bounds is None and self._user is None:
             return self._spawner.start(command, cwd, out, err, child.job)
         child.status_file, status = os.pipe()
         os.set_blocking(child.status_file, False)
         try:
-            stub = child.bounds.command(status, command)
+            stub = stub_command(status, child.bounds, self._user, command)
             return self._spawner.start_with(stub, cwd, out, err, child.job, (status,))
         except BaseException:
             os.close(child.status_file)
@@ -372,9 +388,9 @@ class Processes:
         self._ended_cpu_s += child.cpu_s
         del self._by_pid[child.pid]
         del self._by_job[child.job]
-        if child.bounds is not None:
+        if child.status_file >= 0:
             try:
-                self._explain(child, child.bounds)
+                self._explain(child)
             except Exception:
                 log.exception("job=%s ended, and its limits could not be checked", child.job)
         if strays:
@@ -397,18 +413,25 @@ class Processes:
         if self._all_ended is not None and not self._by_pid and not self._hunts and not self._all_ended.done():
             self._all_ended.set_result(None)
 
-    def _explain(self, child: Child, bounds: Bounds) -> None:
+    def _explain(self, child: Child) -> None:
         """What the stub and the limits have to say to its end."""
-        failed = b""
-        if child.status_file >= 0:
-            with contextlib.suppress(BlockingIOError):
-                failed = os.read(child.status_file, 16)
-            os.close(child.status_file)
-            child.status_file = -1
+        failed = ""
+        with contextlib.suppress(BlockingIOError):
+            failed = os.read(child.status_file, 16).decode()
+        os.close(child.status_file)
+        child.status_file = -1
         if child.reason or not child.exit_code:
+            return
+        if failed.startswith(NOT_THE_USER):
+            why = os.strerror(int(failed.removeprefix(NOT_THE_USER)))
+            name = "" if self._user is None else self._user.name
+            child.reason, child.why = "worker-error", f"the program cannot be run as {name}: {why}"
             return
         if failed and int(failed) != errno.ENOMEM:
             child.reason, child.why = "not-executable", _exec_error(int(failed))
+            return
+        bounds = child.bounds
+        if bounds is None:
             return
 
         def stderr() -> bytes:
@@ -457,14 +480,17 @@ class Processes:
         self._tell(child)
 
 
-def _environment(rules: EnvRules) -> dict[bytes, bytes]:
+def _environment(rules: ProgramRules) -> dict[bytes, bytes]:
     """What programs get of our own. What they do not get is logged, by name."""
-    held = held_back(os.environ, rules)
+    held = held_back(os.environ, rules.env)
     if held:
         log.info("programs do not get these variables of the environment: %s", ", ".join(held))
     ours = {JOB_VARIABLE, MARK_VARIABLE}  # Of a job that started us, if one did.
     left_out = {os.fsencode(name) for name in ours.union(held)}
-    return {name: value for name, value in os.environb.items() if name not in left_out}
+    passed = {name: value for name, value in os.environb.items() if name not in left_out}
+    if rules.user is None:
+        return passed
+    return {name: passed[name] for name in passed if not name.startswith(OF_WORKER)} | rules.user.environment
 
 
 def _is_file(path: str) -> bool:

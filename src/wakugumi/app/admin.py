@@ -438,6 +438,9 @@ def _show_workers(rows: list[qu.WorkerRow]) -> None:
             for row in rows
         ],
     )
+    as_root = [row.name or row.worker for row in rows if row.as_root]
+    if as_root:
+        say(f"{', '.join(as_root)}: programs run as root, so whoever may send jobs is root there (see --run-as)")
     for row in rows:
         if row.rests:
             say(f"{row.name or row.worker} rests: {row.rests}")

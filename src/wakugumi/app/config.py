@@ -217,6 +217,8 @@ INTERRUPTED_HOURS: Final = Setting("interrupted-hours", NODE_INTERRUPTED_S / 3_6
 TLS_CERT: Final = Setting("tls-cert", "")
 TLS_KEY: Final = Setting("tls-key", "")
 CLIENT_CA: Final = Setting("client-ca", "")
+RUN_AS: Final = Setting("run-as", "")
+"""Empty: as the worker itself."""
 CLEAN_ENV: Final = Setting("clean-env", False)
 PASS_ENV: Final = Setting("pass-env", "")
 HOLD_ENV: Final = Setting("hold-env", "")
@@ -278,6 +280,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     TLS_CERT,
     TLS_KEY,
     CLIENT_CA,
+    RUN_AS,
     CLEAN_ENV,
     PASS_ENV,
     HOLD_ENV,

@@ -223,7 +223,7 @@ def node(
         interrupted_s=config.INTERRUPTED_HOURS.value(bounds.interrupted_hours) * _HOUR_S,
         rules=program_options.rules(),
     )
-    say_limits("node", settings.slots, settings.cpu_cap)
+    say_limits("node", settings.slots, settings.cpu_cap, settings.rules)
     raise_open_files()
     check_open_files(settings.slots)
     return guarded(lambda: run(_serve(settings)))

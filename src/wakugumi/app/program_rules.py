@@ -1,4 +1,4 @@
-"""What do programs get of a worker's environment? The options of every command that runs programs for others."""
+"""What do programs get of a worker, and as whom do they run? The options of all commands that run them for others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from wakugumi.adapters.process import ProgramRules
+from wakugumi.adapters.users import user_named
 from wakugumi.app import config
 from wakugumi.core.environment import EnvRules, check_pattern
 from wakugumi.errors import ConfigError, Refused
@@ -18,6 +19,13 @@ from wakugumi.errors import ConfigError, Refused
 class ProgramOptions:
     """As they were said."""
 
+    run_as: Annotated[
+        str | None,
+        Parameter(
+            help="Root runs programs as this user: a name, a number, or UID:GID. As the worker itself if nothing is "
+            "said. [WAKU_RUN_AS]",
+        ),
+    ] = None
     clean_env: Annotated[
         bool | None,
         Parameter(
@@ -55,13 +63,15 @@ class ProgramOptions:
             pass_on=_patterns(config.PASS_ENV, self.pass_env),
             clean=config.CLEAN_ENV.value(self.clean_env),
         )
-        return ProgramRules(env)
+        name = config.RUN_AS.value(self.run_as)
+        return ProgramRules(env, user_named(name) if name else None)
 
     def words(self) -> tuple[str, ...]:
         """The same flags for another process."""
         lists = {"--pass-env": self.pass_env, "--hold-env": self.hold_env}
         said = [word for flag, values in lists.items() for value in values for word in (flag, value)]
-        return (*said, *(["--clean-env"] if self.clean_env else []))
+        as_user = ("--run-as", self.run_as) if self.run_as is not None else ()
+        return (*as_user, *said, *(["--clean-env"] if self.clean_env else []))
 
 
 OPTIONS: Final = ProgramOptions()

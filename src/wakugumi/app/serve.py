@@ -22,7 +22,7 @@ from wakugumi.adapters.linux import hide_from_programs, open_files_max, raise_op
 from wakugumi.adapters.loop import run
 from wakugumi.adapters.memory import memory_room
 from wakugumi.adapters.net import Address, check_binding, is_loopback
-from wakugumi.adapters.process import Programs
+from wakugumi.adapters.process import ProgramRules, Programs
 from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
@@ -220,7 +220,7 @@ def worker(
         metrics=metrics_at(metrics, allow_open=allow_open),
         rules=program_options.rules(),
     )
-    say_limits("worker", settings.slots, settings.cpu_cap)
+    say_limits("worker", settings.slots, settings.cpu_cap, settings.rules)
     raise_open_files()
     check_open_files(settings.slots)
     return guarded(lambda: main_worker(settings))
@@ -272,16 +272,21 @@ def up(
     )
     kept, policies = _state(state, memory, port), _policies(policy)
     place = blob_settings(blobs, blob_bytes)
-    say_limits("worker", settings.slots, settings.cpu_cap)
+    say_limits("worker", settings.slots, settings.cpu_cap, settings.rules)
     raise_open_files()
     check_open_files(settings.slots)
     return guarded(lambda: run(_up(where, names, settings, kept, policies, place)))
 
 
-def say_limits(role: str, slots: int, cpu_cap: float | None) -> None:
-    """The first line of its log: how much a machine will take."""
+def say_limits(role: str, slots: int, cpu_cap: float | None, rules: ProgramRules) -> None:
+    """The first line of its log: how much a machine will take, and as whom programs run, if that is a surprise."""
     cap = "off" if cpu_cap is None else f"{cpu_cap:g}"
-    log.info("%s: slots=%d usable-cpus=%d cpu-cap=%s", role, slots, usable_cpus(), cap)
+    text = "%s: slots=%d usable-cpus=%d cpu-cap=%s"
+    if rules.user is not None:
+        text += f" run-as={rules.user.name}"
+    elif rules.runs_as_root:
+        text += " run-as=root: whoever may send jobs is root on this machine (--run-as USER changes that)"
+    log.info(text, role, slots, usable_cpus(), cap)
 
 
 def check_open_files(slots: int) -> None:

@@ -96,6 +96,8 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     """Where workers take turns, it has so many of them for each one of a worker of weight 1."""
     resend: bool = False
     """What it says it holds is sent to it once more: it knows the jobs by their ids alone."""
+    as_root: bool = False
+    """Programs have the rights of root there."""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):

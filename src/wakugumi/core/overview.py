@@ -111,6 +111,7 @@ def worker_row(worker: Worker, now: float) -> WorkerRow:
         rests=worker.rests,
         weight=TURN_STRIDE // worker.stride,
         held_by=worker.held_by,
+        as_root=worker.as_root,
     )
 
 

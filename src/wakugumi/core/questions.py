@@ -358,6 +358,8 @@ class WorkerRow(msgspec.Struct, frozen=True):
     """How many turns it has where workers take turns."""
     held_by: float = 0.0
     """It holds credit back because others use so much of its CPU, 0 to 1; 0 if it does not."""
+    as_root: bool = False
+    """Programs have the rights of root there."""
 
     @property
     def why(self) -> str:

@@ -70,6 +70,7 @@ class Worker:
     """A worker as its leader knows it. It outlives its connection by the time it has to come back."""
 
     __slots__ = (
+        "as_root",
         "away_until",
         "blobs",
         "blocked",
@@ -153,6 +154,8 @@ class Worker:
         self.runs_unnamed = self.simple_only = False
         self.resend = False
         """It is sent once more what it says it holds."""
+        self.as_root = False
+        """Programs have the rights of root there."""
         self.rests = ""
         """Why it is out of order; empty if it is not."""
         self.fault = ""

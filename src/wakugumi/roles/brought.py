@@ -16,8 +16,8 @@ from wakugumi.adapters.files import READ
 from wakugumi.adapters.leases import copy_file
 from wakugumi.roles.goods import NotLinked
 
-Place: TypeAlias = Callable[[str, str], None]
-"""Puts the input of this name at that path."""
+Place: TypeAlias = Callable[[str, str], bool]
+"""Puts the input of this name at that path, and says whether the file is the job's own."""
 
 
 class Brought:
@@ -31,12 +31,11 @@ class Brought:
     def place(self, others: Place | None) -> Place:
         """From any thread: what to do with each input. `others` places what was not brought. Raises OSError."""
 
-        def place(name: str, path: str) -> None:
+        def place(name: str, path: str) -> bool:
             source = self.files.get(name)
             if source is None:
                 assert others is not None
-                others(name, path)
-                return
+                return others(name, path)
             try:
                 os.link(source, path)
             except OSError:
@@ -45,22 +44,23 @@ class Brought:
                     copy_file(file, path, 0o666)
                 finally:
                     os.close(file)
+            return True
 
         return place
 
     def place_at_once(self, others: Place | None) -> Place:
         """The same in the loop's thread: raises NotLinked where a copy would have to be made."""
 
-        def place(name: str, path: str) -> None:
+        def place(name: str, path: str) -> bool:
             source = self.files.get(name)
             if source is None:
                 assert others is not None
-                others(name, path)
-                return
+                return others(name, path)
             try:
                 os.link(source, path)
             except OSError:
                 raise NotLinked from None
+            return True
 
         return place
 

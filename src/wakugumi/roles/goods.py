@@ -64,23 +64,24 @@ class Goods:
         """What `place` will have to copy."""
         return sum(loan.ref.size for loan in self.loans.values() if not loan.links)
 
-    def place_at_once(self, name: str, path: str) -> None:
+    def place_at_once(self, name: str, path: str) -> bool:
         """As `place`, but raises NotLinked for a link that cannot be made: all is to be placed anew, in a thread."""
         loan = self.loans[name]
         if loan.links and not self._lender.link(loan, path):
             for one in self.loans.values():
                 one.links = False
             raise NotLinked
-        self._place(name, loan, path)
+        return self._place(name, loan, path)
 
-    def place(self, name: str, path: str) -> None:
-        """From any thread: put this file there. Raises OSError, or Refused if its content was changed meanwhile."""
+    def place(self, name: str, path: str) -> bool:
+        """From any thread: put this file there. True if it is the job's own. Raises OSError, or Refused if its content
+        was changed meanwhile."""
         loan = self.loans[name]
         if loan.links and not self._lender.link(loan, path):
             loan.links = False
-        self._place(name, loan, path)
+        return self._place(name, loan, path)
 
-    def _place(self, name: str, loan: Loan, path: str) -> None:
+    def _place(self, name: str, loan: Loan, path: str) -> bool:
         """If it is no link, copy it."""
         if not loan.links:
             file = os.open(loan.path, READ)
@@ -91,6 +92,7 @@ class Goods:
         if loan.lease is not None and not loan.lease.is_whole():
             os.unlink(path)
             raise Refused("input-changed", f"another job wrote to the content of {name!r} just now")
+        return not loan.links
 
     def release(self) -> None:
         """The job has ended, and its directory holds its result alone. What was left there is taken away."""

@@ -211,6 +211,7 @@ class Peer:
                 slots=hello.slots,
                 blobs=self.blobs,
                 runs_unnamed=hello.runs_unnamed,
+                as_root=hello.as_root,
             )
         )
         if self.leader.caches is not None:

@@ -29,6 +29,7 @@ from wakugumi.adapters.parts import Whole, parts_of
 from wakugumi.adapters.probe import a_program, check_machine, check_room
 from wakugumi.adapters.process import RULES, Child, Processes, ProgramRules, Programs
 from wakugumi.adapters.threads import is_no_thread, started_pool
+from wakugumi.adapters.users import check_reach
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX, age_found_s
 from wakugumi.core.names import check_file_names
@@ -119,7 +120,7 @@ class Runner:
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
         What interrupted jobs left is removed after `interrupted_ttl_s`: 0 is at once.
         If another process has the jobs folder, one in it is used, if it `shares_folder`.
-        `rules` say what programs get of this process.
+        `rules` say what programs get of this process, and as whom they run.
         Raises ConfigError if the jobs folder cannot be used, or no thread can be started.
         """
         self._loop = loop
@@ -135,7 +136,14 @@ class Runner:
         self._disk_is_low: Sick | None = None
         self._probing: Callable[[str], None] | None = None
         """Who waits to hear whether a program can be started."""
-        self._folder = JobsFolder(jobs_folder)
+        self._folder = JobsFolder(jobs_folder, rules.user)
+        if rules.user is not None:
+            folders = [("folder with the programs", path) for path in programs.folders]
+            try:
+                check_reach(rules.user, [*folders, ("jobs folder", self._folder.path)])
+            except ConfigError:
+                self._folder.close()
+                raise
         if not shares_folder and self._folder.path != os.path.abspath(jobs_folder):
             self._folder.close()
             raise ConfigError(
@@ -447,6 +455,7 @@ class Runner:
         except UnicodeEncodeError:
             raise Refused("bad-request", "an argument is not Unicode text") from None
         timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
+        directory.hand_over()
         capture = self._folder.captures.take()
         try:
             run.child = self._processes.start(

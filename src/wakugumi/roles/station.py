@@ -121,7 +121,7 @@ class Station:
         jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`. If another process
         has the jobs folder, one in it is used, if it `shares_folder`: then it knows nothing of the jobs of the other.
         Unless it `rests`, a machine that is out of order goes on taking jobs, which fail. `rules` say what programs
-        get of this process.
+        get of this process, and as whom they run.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
@@ -171,8 +171,9 @@ class Station:
         self.link: LeaderLink | None = None
         self.supply: Supply | None = None
         if leader is not None:
-            hello = ms.encode(ms.HelloWorker(name, list(ms.WANTS_WORKER), slots, programs.default is not None))
-            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=patterns, payload=hello)
+            unnamed = programs.default is not None
+            hello = ms.HelloWorker(name, list(ms.WANTS_WORKER), slots, unnamed, rules.runs_as_root)
+            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=patterns, payload=ms.encode(hello))
             self.link = LeaderLink(leader, frame, self._runner, self._post)
             folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
             self.supply = Supply(loop, folder, self._runner.folder, self.link.send, self._input_changed)

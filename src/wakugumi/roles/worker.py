@@ -104,7 +104,8 @@ class Worker:
         """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
         back. What is kept of inputs goes into the `cache_folder`, or one
         below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`, and read its
-        metrics at `metrics`. `rules` say what programs get of this process.
+        metrics at `metrics`. `rules` say what programs get of this process, and as
+        whom they run.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """

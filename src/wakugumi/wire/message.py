@@ -202,6 +202,8 @@ class HelloWorker(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tr
     """How many it has in all: it may be given jobs that take several of them. 0 if it does not say."""
     runs_unnamed: bool = False
     """It has a program for jobs that name none."""
+    as_root: bool = False
+    """Programs have the rights of root there."""
 
 
 class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):

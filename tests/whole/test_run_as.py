@@ -1,0 +1,217 @@
+"""A worker of root's that runs programs as another user: real processes, real files, and programs that try."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.processes import has_ended
+from tests.whole.conftest import SCRIPTS, Running, Waku
+
+from wakugumi import Cached, Client, JobLimits
+
+pytestmark = [pytest.mark.spec("O1"), pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
+
+UID = 54_321
+"""Nobody has this number, and it needs no name."""
+DEADLINE_S = 60.0
+
+PROGRAMS = {
+    "who": "#!/bin/sh\nid -u; id -g; id -G; echo $HOME $USER $LOGNAME; grep NoNewPrivs /proc/self/status; pwd; env\n",
+    "make": "#!/bin/sh\nmkdir -p sub/deep; echo made > sub/deep/file; chmod 700 sub/deep; chmod 600 sub/deep/file\n"
+    'echo "$PWD" > here; cat "$PWD/here"; echo again >> /dev/stdout; echo error >> /dev/stderr\n',
+    "change": '#!/bin/sh\nstat -c "%u %a" "$@"; for f in "$@"; do echo more >> "$f" || exit 3; done; cat "$@"\n',
+    "leave": "#!/bin/sh\nsetsid sleep 1000 &\necho $! > pid; cat pid\n",
+    "stay": '#!/bin/sh\nsetsid sleep 1000 &\necho $! $$ > "$1"; exec sleep 1000\n',
+    "steal": "#!/bin/sh\ncat /etc/shadow; ls /root; cat ../.worker; ls ..; cat /proc/$PPID/environ; kill -9 $PPID\n"
+    "ln -s /etc/shadow shadow; ln /etc/shadow hard; ln -s /etc etc; touch ../evil; echo tried\n",
+    "locked": "#!/bin/sh\nmkdir a a/b; echo x > a/b/c; chmod 000 a/b a; chmod 000 .\n",
+}
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user gets into; those of pytest are its user's own."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="waku-as-"))
+    folder.chmod(0o755)
+    (folder / "bin").mkdir()
+    for name, text in PROGRAMS.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def a_worker(start: Callable[..., Running], place: Path, *words: str, user: str = str(UID)) -> tuple[Running, str]:
+    leader = start("leader", "0", "--memory").line()
+    folders = ["--programs", place / "bin", "--jobs", place / "jobs", "--cache", place / "cache"]
+    limits = ["--cpu-cap", "off", "--slots", "4"]
+    worker = start("worker", *leader.split(":"), "job.assign.>", *folders, *limits, "--run-as", user, *words)
+    worker.until(lambda text: "the leader speaks version" in text)
+    return worker, leader
+
+
+def test_a_program_is_another_user_through_and_through(place: Path, start, home: Path) -> None:
+    worker, leader = a_worker(start, place)
+    with Client(leader) as client:
+        for limits in (None, JobLimits(processes=50, memory_bytes=1 << 30)):
+            result = client.run("who", limits=limits)
+            assert result.ok, result.stderr
+            lines = result.stdout.splitlines()
+            assert lines[:4] == [str(UID), str(UID), str(UID), f"/ {UID} {UID}"]
+            assert lines[4].split() == ["NoNewPrivs:", "1"]
+            assert lines[5] == f"{place}/jobs/{result.job_id}"
+            assert not [line for line in lines if line.startswith(("XDG_", "SUDO_"))]
+    assert f"run-as={UID}" in worker.until(lambda text: "slots=" in text)
+
+
+def test_what_it_makes_comes_back_and_nothing_is_left(place: Path, start, home: Path) -> None:
+    _, leader = a_worker(start, place)
+    with Client(leader) as client:
+        result = client.run("make")
+        assert result.ok, result.stderr
+        directory = place / "jobs" / result.job_id
+        assert result.stdout == f"{directory}\nagain\n"
+        assert result.stderr == "error\n"
+        result.extract(home / "out")
+        assert (home / "out/sub/deep/file").read_text() == "made\n"
+        assert (directory.stat().st_uid, directory.stat().st_mode & 0o777) == (0, 0o700)
+        assert sorted(os.listdir(directory)) == [".done", "result.zip"]
+        assert client.run("locked").ok
+        assert sorted(os.listdir(place / "jobs" / client.run("locked").job_id)) == [".done", "result.zip"]
+
+
+@pytest.mark.spec("C3")
+def test_inputs_are_its_own_and_a_large_one_of_a_cache_is_safe(place: Path, start, home: Path) -> None:
+    _, leader = a_worker(start, place)
+    large = os.urandom(3_000_000)
+    (home / "large").write_bytes(large)
+    with Client(leader) as client:
+        client.put_cache("data", {"large": home / "large"})
+        result = client.run("change", args=["in", "sub/in"], files={"in": b"small\n", "sub/in": b"deep\n"})
+        assert result.stdout == f"{UID} 644\n{UID} 644\nsmall\nmore\ndeep\nmore\n", result.stderr
+        named = Cached("data")
+        wrote = client.run("change", args=["large"], files={"large": named})
+        assert not wrote.ok, "it is a link that belongs to the worker"
+        read = client.run("make", files={"large": named})
+        assert read.ok
+    contents = [path for path in (place / "cache").rglob("*") if path.is_file() and path.stat().st_size == len(large)]
+    assert contents
+    assert {hashlib.sha256(path.read_bytes()).digest() for path in contents} == {hashlib.sha256(large).digest()}
+
+
+@pytest.mark.spec("W5")
+def test_it_reaches_nothing_of_the_worker(place: Path, start, home: Path) -> None:
+    worker, leader = a_worker(start, place)
+    with Client(leader) as client:
+        result = client.run("steal")
+        assert result.stdout == "tried\n"
+        result.extract(home / "out")
+        assert not [path for path in (home / "out").rglob("*") if path.is_file()]
+        assert client.run("who").ok, "the worker lives"
+    assert worker.process.poll() is None
+    assert not (place / "jobs/evil").exists()
+
+
+@pytest.mark.spec("W3")
+def test_what_it_leaves_running_is_ended_in_every_way(place: Path, start, home: Path) -> None:
+    worker, leader = a_worker(start, place)
+    with Client(leader) as client:
+        pid = int(client.run("leave").stdout)
+        assert has_ended(pid)
+        result = client.run("stay", args=[f"{place}/jobs/none"], timeout_s=1)
+        assert result.reason == "timeout"
+    (place / "out").mkdir()
+    (place / "out").chmod(0o777)
+    handle = Client(leader)
+    handle.submit("stay", args=[f"{place}/out/pids"])
+    until(lambda: (place / "out/pids").exists() and len((place / "out/pids").read_text().split()) == 2)
+    pids = [int(pid) for pid in (place / "out/pids").read_text().split()]
+    inner = int(Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children").read_text().split()[0])
+    for process in (worker.process.pid, inner):  # Guardian and worker in the same moment, as far as that can be.
+        os.kill(process, signal.SIGSTOP)
+    for process in (worker.process.pid, inner):
+        os.kill(process, signal.SIGKILL)
+    assert not any(map(has_ended, pids))
+    folders = ["--programs", place / "bin", "--jobs", place / "jobs", "--cache", place / "cache"]
+    again = start("worker", *leader.split(":"), "job.assign.>", *folders, "--run-as", str(UID))
+    again.until(lambda text: "the leader speaks version" in text)
+    until(lambda: all(map(has_ended, pids)))
+    handle.close()
+
+
+def test_a_user_with_a_name_has_its_home_and_groups(place: Path, start, home: Path) -> None:
+    _, leader = a_worker(start, place, user="nobody")
+    with Client(leader) as client:
+        lines = client.run("who").stdout.splitlines()
+    expected = subprocess.run(["id", "-u", "nobody"], capture_output=True, text=True, check=True).stdout.strip()
+    assert lines[0] == expected
+    assert lines[3] == f"{Path('~nobody').expanduser()} nobody nobody"
+
+
+@pytest.mark.parametrize(
+    ("user", "said"),
+    [
+        ("root", "rights of root"),
+        ("0", "rights of root"),
+        ("1234:0", "rights of root"),
+        ("no-such-user", "no such user"),
+        ("-1", "no such user"),
+        ("99999999999", "no user"),
+        ("1:x", "no user"),
+    ],
+)
+def test_whom_programs_cannot_be_is_said_at_the_start(place: Path, waku: Waku, user: str, said: str) -> None:
+    done = waku("worker", "127.0.0.1", "1", "--programs", place / "bin", "--jobs", place / "jobs", f"--run-as={user}")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "hint:" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["bin", "jobs"])
+def test_a_folder_that_the_user_cannot_get_into_is_said_at_the_start(place: Path, waku: Waku, closed: str) -> None:
+    (place / "closed").mkdir(mode=0o700)
+    (place / "closed/bin").mkdir()
+    folders = {"bin": place / "bin", "jobs": place / "jobs"} | {closed: place / "closed" / closed}
+    words = ["--programs", folders["bin"], "--jobs", folders["jobs"], "--run-as", str(UID)]
+    done = waku("worker", "127.0.0.1", "1", *words)
+    assert done.returncode == 2
+    assert f"{UID} cannot get into the" in done.stderr
+    assert str(place / "closed" / closed) in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_a_worker_and_a_node_of_root_say_so_and_others_do_not(place: Path, start, waku: Waku, monkeypatch) -> None:
+    leader = start("leader", "0", "--memory").line()
+    monkeypatch.setenv("WAKU_LEADER", leader)
+    for name, words in {"bare": [], "safe": ["--run-as", str(UID)]}.items():
+        folders = ["--programs", place / "bin", "--jobs", place / name]
+        worker = start("worker", *leader.split(":"), *folders, "--name", name, *words)
+        first = worker.until(lambda text: "the leader speaks version" in text).splitlines()[0]
+        assert ("is root on this machine" in first) == (name == "bare")
+    rows = json.loads(waku("workers", "list", "-o", "json").stdout)["workers"]
+    assert {row["name"]: row["as_root"] for row in rows} == {"bare": True, "safe": False}
+    assert "bare: programs run as root" in waku("workers", "list").stderr
+    node = start("node", "--programs", place / "bin", "--jobs", place / "node", "--http", "0", "--lines", "off")
+    node.line()
+    assert "is root on this machine" in node.until(lambda text: "\n" in text).splitlines()[0]
+    monkeypatch.delenv("WAKU_LEADER")
+    embedded = waku("run", SCRIPTS.parent / "bin/python", "--", "-c", "print('hello')")
+    assert embedded.stdout == "hello\n"
+    assert "root" not in embedded.stderr
+
+
+def until(holds: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
