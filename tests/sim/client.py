@@ -276,8 +276,9 @@ class Client(Process):
                     self.places.sought(job, line)
                 self._send(conn, lambda to: lev.Sought(to, tuple(jobs)))
             case ev.SendCancels(conn, jobs):
+                line = self.lines[conn] if conn in self.lines else self._gone[conn]
                 for job in jobs:
-                    self.places.called_off(job)
+                    self.places.called_off(job, line.leader.name)
                 self._send(conn, lambda to: lev.CancelWanted(to, tuple(jobs)))
             case ev.SendHeartbeat(conn):
                 self._send(conn, lambda to: lev.Heard(to, 0.0))

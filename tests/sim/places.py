@@ -13,6 +13,7 @@ them and when each of them ended, and know nothing of what `failover` thinks:
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -76,6 +77,8 @@ class Places:
         self._late: dict[tuple[JobId, str], tuple[_Sent, float]] = {}
         """The last submit of each job that opens it and that a leader read over a line that the client had lost; and
         when."""
+        self._called_off: dict[tuple[JobId, str], float] = {}
+        """When each leader was told last to cancel it."""
         self._denied: dict[tuple[JobId, str], float] = {}
         """When the client heard last from a leader that it does not know the job."""
         self._reasons: dict[tuple[JobId, int], str] = {}
@@ -165,8 +168,9 @@ class Places:
             self._answered[job, wish] = ""
             counts.from_two_leaders += 1
 
-    def called_off(self, job: JobId) -> None:
+    def called_off(self, job: JobId, leader: str) -> None:
         """A leader is told to cancel it. If its user did not want that, another leader has done it."""
+        self._called_off[job, leader] = self._clock.now
         want = self._client.wants.get(job)
         if want is not None and not want.cancelled:
             self._client.world.checker.counts.losers_told += 1
@@ -237,11 +241,14 @@ class Places:
 
     def is_left_behind(self, want: Want, leader: str) -> bool:
         """Was its end wanted in a life that does not know of this leader's share in it? A client that claims
-        a job asks all its leaders; one that submits it again knows of those that it gave it to."""
-        client = self._client
+        a job asks all its leaders; one that submits it again knows of those that it gave it to. Or did the leader read
+        the submit, over a lost line, after it was told of the end?"""
+        client, key = self._client, (want.request.job, leader)
+        if self._late.get(key, _NEVER_LATE)[1] > self._called_off.get(key, math.inf):
+            return True
         if want.life != client.life or client.removed_at.get(leader, -1.0) > want.asked_at:
             return True
-        return not want.claimed and self._first_life.get((want.request.job, leader)) != client.life
+        return not want.claimed and self._first_life.get(key) != client.life
 
     def _why_it_lingers(self, before: Visit, line: Line) -> str:
         """It is given to the leader of that visit again, as if for the first time."""

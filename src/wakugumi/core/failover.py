@@ -612,19 +612,22 @@ class Failover:
         self._queue(job, record)
 
     def _queue(self, job: JobId, record: _Unfinished) -> None:
-        """It waits to be sent. Names of jobs that were sent since, or are gone, must not pile up."""
-        queue = self._large if record.large else self._unsent
-        queue.append(job)
-        if len(queue) > 2 * len(self._jobs) + _STALE_NAMES_MAX:
-            waiting = [
-                name
-                for name in dict.fromkeys(queue)
-                if (found := self._jobs.get(name)) is not None
-                and found.stage is _UNSENT
-                and found.large is record.large
-            ]
-            queue.clear()
-            queue.extend(waiting)
+        """It waits to be sent."""
+        (self._large if record.large else self._unsent).append(job)
+        self._drop_stale_names()
+
+    def _drop_stale_names(self) -> None:
+        """Most of a queue that is longer than this is names of jobs that were sent since, or are gone."""
+        length_max = 2 * len(self._jobs) + _STALE_NAMES_MAX
+        for queue, large in ((self._unsent, False), (self._large, True)):
+            if len(queue) > length_max:
+                waiting = [
+                    job
+                    for job in dict.fromkeys(queue)
+                    if (record := self._jobs.get(job)) is not None and record.stage is _UNSENT and record.large is large
+                ]
+                queue.clear()
+                queue.extend(waiting)
 
     def _accepted(self, conn: Conn, job: JobId) -> None:
         record = self._jobs.get(job)
@@ -931,6 +934,8 @@ class Failover:
     def _leave(self, job: JobId, record: _Unfinished) -> None:
         """It is nobody's any more."""
         self._jobs.pop(job, None)
+        if self._unsent or self._large:
+            self._drop_stale_names()
         self._claims.pop(job, None)
         if record.given:
             self._seeking.over(job)
