@@ -346,6 +346,10 @@ ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
 RESULT_BYTES_MAX: Final = 1024 * 1024 * MIB
 """Files of one job, before packing: 1 TiB, which takes an hour to move. More is a mistake, such as a sparse file whose
 size is a typing error, and would keep a worker busy for a day."""
+LARGE_WORK_BYTES: Final = 256 * MIB
+LARGE_WORK_FILES_MAX: Final = 20_000
+"""Inputs or results of one job that take a worker longer than a few seconds to copy or to pack: they have threads of
+their own, so that no other job waits behind a terabyte."""
 ARCHIVE_ENTRIES_MAX: Final = 10_000_000
 """Files, folders and links in one result. To unpack so many takes ten minutes, and they are a good part of a disk's
 inodes; more is no result but an attack on whoever unpacks it."""

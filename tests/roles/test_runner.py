@@ -378,6 +378,19 @@ def blob_of(ref: BlobRef | msgspec.UnsetType, path: Path) -> bytes:
     return data
 
 
+@pytest.mark.spec("C5")
+async def test_huge_results_hold_up_nobody_but_their_like(world: World) -> None:
+    """Three results of 500 GB each, which take minutes to pack although they are holes; then one of 5 MB."""
+    huge = [world.start(world.program("truncate -s 500G huge", "huge")) for _ in range(3)]
+    await until(lambda: sum(bool(list(world.directory(job).glob(".waku-*"))) for job in huge) == 2)
+    result = await world.run("head -c 5000000 /dev/urandom > noise")
+    assert (result.status, result.unpacked_bytes) == ("OK", 5_000_000)
+    assert not any(job in world.ends for job in huge)
+    for job in huge:
+        world.runner.kill(job)
+    assert {(await world.end(job)).reason for job in huge} == {"cancelled"}
+
+
 @pytest.mark.spec("C5", "W6")
 @pytest.mark.parametrize("size", [PAYLOAD_BYTES_MAX * 3 // 4 - 2 * KIB, PAYLOAD_BYTES_MAX * 3 // 4 + 2 * KIB])
 async def test_files_come_in_the_frame_as_long_as_they_fit_and_by_their_hash_else(world: World, size: int) -> None:
@@ -872,7 +885,7 @@ async def test_a_job_that_needs_a_thread_that_cannot_be_started_is_the_machine_s
 
 
 async def test_a_worker_that_can_start_no_thread_does_not_begin(tmp_path: Path) -> None:
-    with no_new_thread(), pytest.raises(ConfigError, match="cannot start its 2 threads"):
+    with no_new_thread(), pytest.raises(ConfigError, match="cannot start its 4 threads"):
         World(tmp_path)
     await World(tmp_path, shares_folder=False).runner.close()  # The folder is free again.
 

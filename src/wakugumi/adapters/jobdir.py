@@ -36,7 +36,7 @@ from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed,
 from wakugumi.adapters.users import User
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
 from wakugumi.errors import Refused
-from wakugumi.limits import KIB, MIB
+from wakugumi.limits import KIB, LARGE_WORK_BYTES, LARGE_WORK_FILES_MAX, MIB
 from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
 from wakugumi.wire.untrusted import JsonReader, Unreadable, read_json
 
@@ -413,6 +413,18 @@ class JobDir:
         except OSError as error:
             raise refused(error, "what the program made cannot be packed") from None
         return data
+
+    def is_large(self) -> bool:
+        """Does it take long to pack what the program made? That is found out quickly: not all of it is looked at."""
+        left, count = LARGE_WORK_BYTES, 0
+        try:
+            for found in self._made():
+                left, count = left - found.status.st_size, count + 1
+                if left < 0 or count > LARGE_WORK_FILES_MAX:
+                    return True
+        except OSError as error:
+            raise refused(error, "what the program made cannot be read") from None
+        return False
 
     def produced_bytes(self) -> int:
         """What `pack` would put into the archive, before packing."""

@@ -50,8 +50,11 @@ def conclude(
     worker: str,
     kept_s: float,
     go_on: Callable[[], None] = lambda: None,
+    *,
+    however_large: bool = True,
 ) -> Ended:
-    """Make the result of a program that has ended, and keep it in its directory. Raises Refused.
+    """Make the result of a program that has ended, and keep it in its directory. Raises Refused, and TooBig if it is
+    large and was not to be made `however_large`: then nothing has changed.
 
     The directory was reopened, and the capture measured. While much is packed, `go_on` is called now and then, and
     what it raises ends that.
@@ -79,6 +82,8 @@ def conclude(
     try:
         archive = directory.pack(room)
     except TooBig:
+        if not however_large and directory.is_large():
+            raise
         try:
             archive = directory.pack_large(RESULT_BYTES_MAX, go_on)
             if archive.size <= room:

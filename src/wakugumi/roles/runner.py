@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from wakugumi.adapters.archive import TooBig
 from wakugumi.adapters.bounds import Bounds
 from wakugumi.adapters.files import refused, remove_tree
 from wakugumi.adapters.jobdir import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
@@ -44,6 +45,7 @@ from wakugumi.limits import (
     JOB_TIMEOUT_S,
     KEPT_JOBS_MAX,
     KILL_GRACE_S,
+    LARGE_WORK_BYTES,
     OUTPUT_BYTES_MAX,
 )
 from wakugumi.roles.brought import Brought
@@ -68,7 +70,8 @@ _PROBE: Final = "probe"
 _PROBE_S: Final = 10.0
 """A program that does nothing and takes longer cannot be said to run."""
 _THREADS: Final = 2
-"""For large inputs and results: packing leaves the interpreter's lock alone, so two keep two CPUs busy."""
+"""For inputs and results that take longer than a millisecond, and as many for those that take longer than seconds:
+packing leaves the interpreter's lock alone, so two keep two CPUs busy."""
 
 
 class Run:
@@ -151,11 +154,17 @@ class Runner:
                 "end that one first, or choose another folder with --jobs",
             )
         try:
-            self._threads = started_pool(_THREADS, "waku-jobdir")  # Now: the end of a job must not need a new thread.
+            # Now: the end of a job must not need a new thread.
+            self._threads = started_pool(_THREADS, "waku-jobdir")
+            try:
+                self._large_threads = started_pool(_THREADS, "waku-large")
+            except RuntimeError:
+                self._threads.shutdown()
+                raise
         except RuntimeError as error:
             self._folder.close()
             raise ConfigError(
-                f"the worker cannot start its {_THREADS} threads: {error}",
+                f"the worker cannot start its {2 * _THREADS} threads: {error}",
                 "look at `ulimit -u`, `ulimit -v` and the control group's pids.max and memory.max",
             ) from None
         self.worker_id = self._folder.worker_id()
@@ -367,10 +376,11 @@ class Runner:
         self._closed = True
         self._sweeper.cancel()
         await self._processes.close()
-        try:
-            await asyncio.to_thread(self._threads.shutdown)
-        except RuntimeError:  # No thread can be started: then the loop waits for them.
-            self._threads.shutdown()
+        for pool in (self._threads, self._large_threads):
+            try:
+                await asyncio.to_thread(pool.shutdown)
+            except RuntimeError:  # No thread can be started: then the loop waits for them.
+                pool.shutdown()
         for run in list(self._runs.values()):
             if run.directory is not None and not self._interrupted_ttl_s and self._folder.load(run.name) is None:
                 run.directory.remove()
@@ -432,7 +442,7 @@ class Runner:
 
         size = sum([len(file.content or b"") for file in files]) + (goods.copied_bytes if goods is not None else 0)
         if self._copy_in or size > SMALL_BYTES or len(files) > SMALL_FILES or not run.digest:
-            self._in_thread(run, place, launch)
+            self._in_thread(run, place, launch, large=size > LARGE_WORK_BYTES)
             return
         try:
             bring = None if goods is None else goods.place_at_once
@@ -494,14 +504,28 @@ class Runner:
             if self._closed or run.kill_code:
                 raise Refused(run.kill_code or "worker-error", _why_killed(run.kill_code or "the worker stops"))
 
-        def ended() -> Ended:
-            return conclude(run.request, child, directory, self._worker_name, self._done_ttl_s, go_on)
+        def ended(*, however_large: bool = True) -> Ended:
+            kept_s = self._done_ttl_s
+            request, worker = run.request, self._worker_name
+            return conclude(request, child, directory, worker, kept_s, go_on, however_large=however_large)
+
+        def ended_unless_large() -> Ended | None:
+            try:
+                return ended(however_large=False)
+            except TooBig:
+                return None
+
+        def finish(end: Ended | None) -> None:
+            if end is None:
+                self._in_thread(run, ended, finish, large=True)
+            else:
+                self._finish(run, end)
 
         little = child.capture.out_bytes + child.capture.err_bytes <= SMALL_BYTES
         if directory.reopen() and little:
             self._finish(run, ended())
         else:
-            self._in_thread(run, ended, lambda end: self._finish(run, end))
+            self._in_thread(run, ended_unless_large, finish)
 
     def _fail(self, run: Run, error: BaseException) -> None:
         """It cannot be run, or what it made cannot be kept: then this is its result."""
@@ -575,7 +599,9 @@ class Runner:
             # Soon, not now: whoever called us is not ready to hear of the end yet.
             self._loop.call_soon(self._fail, run, error)
 
-    def _in_thread(self, run: Run, work: Callable[[], T], then: Callable[[T], None]) -> None:
+    def _in_thread(self, run: Run, work: Callable[[], T], then: Callable[[T], None], *, large: bool = False) -> None:
+        """What is `large` may take hours: it waits for its like, and nobody else waits for it."""
+
         def back(done: asyncio.Future[T]) -> None:
             if self._closed:
                 if not done.cancelled():
@@ -586,7 +612,8 @@ class Runner:
             except Exception as error:
                 self._fail(run, error)
 
-        self._loop.run_in_executor(self._threads, work).add_done_callback(back)
+        pool = self._large_threads if large else self._threads
+        self._loop.run_in_executor(pool, work).add_done_callback(back)
 
     # What is kept.
 
