@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -388,3 +389,24 @@ async def test_close_lets_go_of_everyone_also_of_those_who_do_not_read() -> None
         assert await client.is_cut_off()
     assert leader.peers == {}
     assert leader.drive.failed.cancelled()
+
+
+@pytest.mark.spec("L6")
+async def test_requests_that_no_worker_can_read_are_told_apart_by_more_than_a_checksum(leader: Running) -> None:
+    one, other = b'{"ExecName":"calcA","Args":"b8a5b6213584"}', b'{"ExecName":"calcA","Args":"baa888a42e75"}'
+    assert (len(one), crc32(one)) == (len(other), crc32(other))
+    job = uuid4()
+    async with OwnPeer(leader.port) as client, OwnPeer(leader.port) as worker:
+        await client.hello_client("own", ms.RECEIPTS)
+        await worker.hello_worker(uuid4(), "job.assign.calcA", ms.RECEIPTS)
+        await worker.credit(1)
+        await client.say(fr.encode(fr.SUBMIT_JOB, job.bytes_le, payload=one))
+        await worker.expect(fr.ASSIGN_JOB)
+        await worker.ack(job, Stdout="of the first")
+        assert await client.expect_ids(fr.RECEIPT) == [job]
+        await client.expect(fr.RESULT)
+        await client.say(fr.encode(fr.SUBMIT_JOB, job.bytes_le, payload=other))
+        assert ms.read_refusal((await client.expect(fr.REFUSAL)).payload).code == "conflict"
+        await client.say(fr.encode(fr.SUBMIT_JOB, job.bytes_le, payload=one))
+        assert await client.expect_ids(fr.RECEIPT) == [job]
+        assert b"of the first" in (await client.expect(fr.RESULT)).payload

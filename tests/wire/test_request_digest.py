@@ -16,7 +16,7 @@ from wakugumi.roles.http_job import JobForm, request_of
 from wakugumi.roles.request import Requests
 from wakugumi.wire import frame as fr
 from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode, read_request
-from wakugumi.wire.request_digest import DIGEST_BYTES, digest_in, payload_digest, request_digest
+from wakugumi.wire.request_digest import DIGEST_BYTES, digest_in, payload_digest, request_digest, submitted_digest
 
 pytestmark = pytest.mark.spec("L6")
 
@@ -80,6 +80,11 @@ def test_two_requests_have_one_digest_only_if_they_are_the_same(
 def test_it_is_read_from_the_encoded_request_too() -> None:
     assert payload_digest(encode(REQUEST)) == request_digest(REQUEST)
     assert payload_digest(b"[]") == b""
+
+
+def test_a_request_that_cannot_be_read_has_the_digest_of_its_bytes_at_a_leader() -> None:
+    assert submitted_digest(encode(REQUEST)) == request_digest(REQUEST)
+    assert len({submitted_digest(b"[]"), submitted_digest(b"[ ]"), b""}) == 3
 
 
 def test_a_client_tells_it_in_the_frame_of_its_submit() -> None:

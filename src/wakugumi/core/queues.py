@@ -132,8 +132,8 @@ class Job(msgspec.Struct, gc=False, eq=False):
 
 def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b"") -> int:
     """A request in short, in one number: its size, and the digest of what decides its answer (`wire/request_digest`).
-    Where nobody made one, which is so for jobs of older journals, a CRC-32 of its bytes stands there. `checksum` is
-    size and CRC-32 of a request that is packed, or was read from a journal."""
+    Only jobs of older journals have none: a CRC-32 of the bytes stands there, which finds an accident and no intention.
+    `checksum` is size and CRC-32 of a request that is packed, or was read from a journal."""
     if request:
         return size << DIGEST_BITS | int.from_bytes(request, "little")
     if checksum:

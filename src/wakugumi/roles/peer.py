@@ -27,7 +27,7 @@ from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.refs import blobs_of_result
-from wakugumi.wire.request_digest import payload_digest
+from wakugumi.wire.request_digest import submitted_digest
 from wakugumi.wire.run_query import marked
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class Peer:
             return
         try:
             is_told = self.digests and frame.corr_id != fr.NO_ID
-            request = frame.corr_id if is_told else payload_digest(frame.payload)
+            request = frame.corr_id if is_told else submitted_digest(frame.payload)
             event, blobs = self._event_of(
                 self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), request, checksum
             )

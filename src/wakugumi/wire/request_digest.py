@@ -49,6 +49,12 @@ def payload_digest(payload: bytes) -> bytes:
         return b""
 
 
+def submitted_digest(payload: bytes) -> bytes:
+    """Of an encoded request that a leader takes: of its bytes, if it cannot be read. Such a job fails at its worker, and
+    until then no other is taken for it."""
+    return payload_digest(payload) or blake2b(payload, digest_size=DIGEST_BYTES, person=b"unreadable").digest()
+
+
 def digest_in(text: str | None) -> bytes:
     """What a header says. Raises Refused."""
     if text is None:
