@@ -68,10 +68,11 @@ class Fetcher(OwnPeer):
     def __init__(self, port: int) -> None:
         super().__init__(port)
         self.id = uuid4()
+        self.url = f"http://127.0.0.1:{1024 + self.id.int % 60_000}"
 
     async def joins(self, patterns: str = "", stock: ms.Stock | None = None, *, name: str = "") -> None:
         await self.hello_worker(self.id, patterns, name=name)
-        await self.stock(stock or ms.Stock(True, f"http://{self.id}", "the key"))
+        await self.stock(stock or ms.Stock(True, self.url, "the key"))
 
     async def stock(self, stock: ms.Stock) -> None:
         await self.say(fr.encode(fr.STOCK, payload=ms.encode(stock)))
@@ -208,11 +209,32 @@ async def test_workers_fetch_the_first_copy_from_the_leader_and_then_from_each_o
         want = await three.want(ref)
         await one.stock(ms.Stock(blobs=[SHA_A]))
         source = await three.source(want)
-        assert source.url == f"http://{one.id}"
+        assert source.url == one.url
         expiry = int(source.token.partition(".")[0])
         assert check_token("the key", SHA_A, source.token, expiry - 60)
         await three.want(ms.Want(SHA_A, len(A), failed=ms.FetchFailure(source.url, "lied")), want)
         assert (await three.source(want)).url == "", "the leader helps out, for nobody else can"
+
+
+@pytest.mark.spec("C8", "O1")
+@pytest.mark.parametrize("allowed", [(), ("192.0.2.*",)])
+async def test_nobody_is_sent_to_an_address_that_is_not_the_workers_own(
+    tmp_path: Path, allowed: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless the leader was told of it: without that, the content comes from the leader."""
+    async with (
+        a_leader_with_caches(tmp_path, A) as leader,
+        Fetcher(leader.port) as one,
+        Fetcher(leader.port) as two,
+    ):
+        assert leader.leader.blobs is not None
+        leader.leader.blobs.workers_at = allowed
+        await one.joins("", ms.Stock(True, "http://192.0.2.8:22/admin", "the key", [SHA_A]))
+        await one.source(await one.want(ms.Want(SHA_B, len(B))))  # All before it was heard.
+        await two.joins()
+        source = await two.source(await two.want(ms.Want(SHA_A, len(A))))
+        assert source.url == ("http://192.0.2.8:22" if allowed else "")
+    assert ("start the leader with --workers-at" in caplog.text) is not bool(allowed)
 
 
 async def test_content_that_nobody_has_has_no_source(tmp_path: Path) -> None:

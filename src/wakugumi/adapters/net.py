@@ -95,6 +95,8 @@ class Link(asyncio.Protocol):
         self._ended_by_us = False
         self._deadline: asyncio.TimerHandle | None = None
         self.peer = "?"
+        self.host = ""
+        """The peer's IP address; empty for a process of this machine that came by no address."""
         """Who it is, for people."""
         self.is_local = False
         """The other end is on this machine."""
@@ -221,6 +223,8 @@ class Link(asyncio.Protocol):
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
             tune(sock)
         self.peer = name_of(transport)
+        there = transport.get_extra_info("peername")
+        self.host = there[0] if isinstance(there, tuple) else ""
         self.is_local = _is_local(transport)
         if self._gate is not None:
             self._gate.came(self._transport)

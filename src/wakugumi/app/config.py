@@ -183,6 +183,8 @@ BLOBS: Final = Setting("blobs", "")
 BLOB_BYTES: Final = Setting("blob-bytes", f"{BLOB_STORE_BYTES // 10**9}GB")
 POLICY: Final = Setting("policy", "")
 """Empty: most credit, for all subjects."""
+WORKERS_AT: Final = Setting("workers-at", "")
+"""Where workers may say that others fetch from them, with blanks between the hosts."""
 NODES: Final = Setting("nodes", "")
 """Nodes that a leader knows by their addresses, with blanks between them."""
 NODE_CA: Final = Setting("node-ca", "")
@@ -253,6 +255,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     BLOBS,
     BLOB_BYTES,
     POLICY,
+    WORKERS_AT,
     NODES,
     NODE_CA,
     NODE_CERT,

@@ -33,6 +33,18 @@ BlobBytes = Annotated[
         help="What they may take, such as 500GB, before those that no job names are removed; 20GB. [WAKU_BLOB_BYTES]",
     ),
 ]
+WorkersAt = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--workers-at",
+        negative="",
+        consume_multiple=False,
+        show_default=False,
+        help="A host at which workers may say (--advertise) that others fetch from them, such as 10.1.*.* or "
+        "*.example; the address of their own connection needs none. May be repeated. [WAKU_WORKERS_AT, with blanks "
+        "between them]",
+    ),
+]
 _UNITS: Final = {unit: 1000**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
 
@@ -42,20 +54,29 @@ class BlobSettings(NamedTuple):
 
     url: str = ""
     bytes_max: int = BLOB_STORE_BYTES
+    workers_at: tuple[str, ...] = ()
 
 
-def blob_settings(url: str | None, size: str | None) -> BlobSettings:
+def blob_settings(url: str | None, size: str | None, workers_at: tuple[str, ...] = ()) -> BlobSettings:
     """What holds of the flags and of wherever else it is said. Raises ConfigError."""
     said = config.BLOBS.value(url)
     if said.startswith(("http:", "https:")):
         raise ConfigError(f"--blobs {said} is another leader's", "name a file:// folder or an s3:// bucket, or nothing")
-    return BlobSettings(said, parse_bytes(config.BLOB_BYTES.value(size), "--blob-bytes"))
+    hosts = tuple(config.WORKERS_AT.value(" ".join(workers_at) or None).split())
+    return BlobSettings(said, parse_bytes(config.BLOB_BYTES.value(size), "--blob-bytes"), hosts)
 
 
 @contextmanager
 def leader_blobs(settings: BlobSettings, state: Path | None) -> Iterator[LeaderBlobs]:
     """A leader's blobs while it lives. Without a place and without a journal they are gone with it. Raises
     ConfigError."""
+    with _blobs_in(settings, state) as blobs:
+        blobs.workers_at = settings.workers_at
+        yield blobs
+
+
+@contextmanager
+def _blobs_in(settings: BlobSettings, state: Path | None) -> Iterator[LeaderBlobs]:
     if settings.url:
         yield LeaderBlobs(open_place(settings.url), url=settings.url)
     elif state is not None:

@@ -27,7 +27,7 @@ from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
-from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, blob_settings, leader_blobs
+from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, WorkersAt, blob_settings, leader_blobs
 from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
 from wakugumi.app.options import LOGGING, Logging
 from wakugumi.app.output import line_out, one, say
@@ -158,6 +158,7 @@ def leader(
     memory: Memory = None,
     blobs: BlobsUrl = None,
     blob_bytes: BlobBytes = None,
+    workers_at: WorkersAt = (),
     policy: PolicyNames = (),
     node: NodeUrls = (),
     node_ca: NodeCa = None,
@@ -177,7 +178,7 @@ def leader(
     nodes = node_settings(node, node_ca, node_cert, node_key)
     http = HttpSettings(_program(program), config.HTTP_CAP.value(http_cap))
     raise_open_files()
-    return run(_lead(where, names, kept, policies, blob_settings(blobs, blob_bytes), http, nodes))
+    return run(_lead(where, names, kept, policies, blob_settings(blobs, blob_bytes, workers_at), http, nodes))
 
 
 def worker(

@@ -24,9 +24,10 @@ import msgspec
 from wakugumi.adapters.blobs import Incoming, is_sha256, ref_of_bytes
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.manifests import Manifests
-from wakugumi.adapters.places import Place, is_workers
+from wakugumi.adapters.places import Place
 from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.tokens import make_token
+from wakugumi.adapters.workers_url import workers_url
 from wakugumi.core import spread_events as se
 from wakugumi.core.events import Asked, SendAnswer
 from wakugumi.core.job import ConnId, WorkerId
@@ -172,12 +173,24 @@ class Caches:
             raise PeerError("the payload of Stock has a hash that is none")
         if len(stock.url) > _URL_CHARS_MAX or not stock.url.isprintable() or len(stock.key) > _URL_CHARS_MAX:
             raise PeerError("the payload of Stock has a URL or a key that cannot be")
-        if stock.url and not is_workers(stock.url):
-            raise PeerError("the URL in the payload of Stock is not http://host:port")
-        url = stock.url if stock.key else ""
+        url = self._own_url(peer, stock.url) if stock.url and stock.key else ""
         self.drive.post(
             se.Stocked(peer.conn, stock.whole, url, stock.key, stock.blobs, stock.gone, stock.caches),
         )
+
+    def _own_url(self, peer: Peer, url: str) -> str:
+        """Where others fetch from this worker: at its own address; empty if it names somebody else's."""
+        try:
+            own = workers_url(url, peer.link.host, self._blobs.workers_at)
+        except ValueError:
+            raise PeerError("the URL in the payload of Stock is not http://host:port") from None
+        if own is None:
+            where = peer.link.host or "this machine"
+            peer.complain(
+                f"others do not fetch from this worker at {url}: its connection comes from {where}. "
+                "hint: if that is right, start the leader with --workers-at HOST"
+            )
+        return own or ""
 
     def want(self, peer: Peer, frame: Frame) -> None:
         want = ms.read_want(frame.payload)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -40,6 +40,8 @@ class LeaderBlobs:
         """A place that others may use too is not swept, unless that is said: only they know what they still need."""
         self.place = place
         self.url = url
+        self.workers_at: Collection[str] = ()
+        """Where workers may say that others fetch from them, besides the address of their own connection."""
         self.expected = Expected()
         self.is_held: Callable[[str], bool] = lambda _: True
         """Is this blob still needed? The leader says; what nobody needs may be removed."""

@@ -50,8 +50,8 @@ def payload_digest(payload: bytes) -> bytes:
 
 
 def submitted_digest(payload: bytes) -> bytes:
-    """Of an encoded request that a leader takes: of its bytes, if it cannot be read. Such a job fails at its worker, and
-    until then no other is taken for it."""
+    """Of an encoded request that a leader takes: of its bytes, if it cannot be read. Such a job fails at its worker,
+    and until then no other is taken for it."""
     return payload_digest(payload) or blake2b(payload, digest_size=DIGEST_BYTES, person=b"unreadable").digest()
 
 
