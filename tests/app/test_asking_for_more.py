@@ -25,6 +25,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     config._file.cache_clear()
     yield tmp_path / "waku.toml"
     config._file.cache_clear()
+    config._untold.clear()
 
 
 @pytest.mark.spec("L2")

@@ -22,6 +22,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     config._file.cache_clear()
     yield tmp_path
     config._file.cache_clear()
+    config._untold.clear()
 
 
 def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
@@ -135,3 +136,43 @@ def test_the_cpu_limit_may_be_off_wherever_it_is_said(elsewhere: Path, monkeypat
     assert config.CPU_CAP_SHARE.share() == 0.9
     monkeypatch.setenv("WORKER_CPU_CAP", "off")
     assert config.CPU_CAP_SHARE.share() is None
+
+
+@pytest.mark.spec("O1")
+def test_the_file_of_the_current_folder_is_told_once_and_only_if_it_is_used(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "_tellers", [])
+    (elsewhere / "waku.toml").write_text('slots = 5\nleader = "grid.example:5000"\n')
+    told: list[str] = []
+    assert config.SLOTS.value(3) == 3
+    assert config.TIMEOUT_S.value() == config.TIMEOUT_S.default
+    assert config.SLOTS.is_said()
+    config.tell_used_by(told.append)
+    assert told == [], "nothing was taken from it"
+    assert config.SLOTS.value() == 5
+    assert config.LEADER.value() == "grid.example:5000"
+    assert told == [f"settings of {elsewhere / 'waku.toml'}: slots = 5, leader = 'grid.example:5000'"]
+
+
+def test_what_was_taken_before_anybody_could_tell_is_told_then(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "_tellers", [])
+    (elsewhere / "waku.toml").write_text(f'name = "{"x" * 2_000}"\n')
+    assert config.NAME.value()
+    told: list[str] = []
+    config.tell_used_by(told.append)
+    assert len(told) == 1
+    assert told[0].endswith("x…")
+    assert len(told[0]) < 1_000
+
+
+def test_a_file_that_the_user_named_is_not_told(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "_tellers", [])
+    (elsewhere / "mine.toml").write_text("slots = 5\n")
+    monkeypatch.setenv("WAKU_CONFIG", "mine.toml")
+    assert config.SLOTS.value() == 5
+    told: list[str] = []
+    config.tell_used_by(told.append)
+    assert told == []

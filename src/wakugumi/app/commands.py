@@ -30,7 +30,7 @@ Run a program many times, on this machine or on many, with nothing lost.
 Without a leader, `waku run` and `waku map` work right here, with no set-up. With --leader HOST:PORT (or WAKU_LEADER) \
 they hand their jobs to a grid; with several leaders, HOST:PORT,HOST:PORT, one may be lost.
 
-Settings: flag > WAKU_* environment > waku.toml > default. stdout is data, stderr is talk.
+Settings: flag > WAKU_* environment > waku.toml here (its use is said) > default. stdout is data, stderr is talk.
 Exit codes: 0 ok, 1 job failed, 2 usage, 3 not found, 4 denied, 5 no leader, 6 timed out."""
 
 EXAMPLES: Final = """\

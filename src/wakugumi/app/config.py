@@ -4,12 +4,15 @@
 
     leader = "grid.example:5000,grid2.example:5000"
     slots = 8
+
+In a stranger's folder this file is a stranger's word: a command that takes a value from it says so.
 """
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast
@@ -50,6 +53,8 @@ OFF: Final = "off"
 T = TypeVar("T")
 
 FILE_NAME: Final = "waku.toml"
+_TOLD_CHARS_MAX: Final = 500
+"""Of what is in it."""
 LEADER_HERE: Final = "127.0.0.1:5000"
 """Whom administration asks if nothing else is said: `waku up` and `waku leader` listen there."""
 
@@ -89,6 +94,7 @@ class Setting(Generic[T]):
             if text := os.environ.get(name):
                 return self._checked(self._read(text, name), name)
         path, table = _file()
+        _note(path, table)
         where = f"{self.name} in {path}"
         return self._checked(self._of_file(table[self.name], where), where)
 
@@ -305,6 +311,34 @@ _TRUTH: Final = {
     "no": False,
     "off": False,
 }
+
+
+_noted: Final[set[str]] = set()
+"""Files of which was told that they are used."""
+_untold: Final[list[str]] = []
+_tellers: Final[list[Callable[[str], None]]] = []
+"""Whoever tells it; none before a command has begun."""
+
+
+def tell_used_by(tell: Callable[[str], None]) -> None:
+    """Say which file of the current folder settings are taken from: what is known already, and later ones."""
+    _tellers[:] = [tell]
+    while _untold:
+        tell(_untold.pop(0))
+
+
+def _note(path: str, table: dict[str, Any]) -> None:
+    """Once for each file. One that WAKU_CONFIG names is the user's own choice."""
+    there = os.path.abspath(path)
+    if os.environ.get("WAKU_CONFIG") or there in _noted:
+        return
+    _noted.add(there)
+    values = ", ".join(f"{name} = {value!r}" for name, value in table.items())
+    _untold.append(
+        f"settings of {there}: {values if len(values) <= _TOLD_CHARS_MAX else values[:_TOLD_CHARS_MAX] + '…'}"
+    )
+    if _tellers:
+        tell_used_by(_tellers[0])
 
 
 @cache

@@ -14,8 +14,10 @@ from types import TracebackType
 from typing import Any, Final
 
 from wakugumi.app import config
-from wakugumi.app.output import say_lines
+from wakugumi.app.output import say, say_lines
 from wakugumi.core.visible import visible_json
+
+log = logging.getLogger("wakugumi.app")
 
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/[]@")
 
@@ -28,6 +30,7 @@ def start(level: str | None = None, as_json: bool | None = None, *, quiet: bool 
     if quiet and not config.LOG_LEVEL.is_said(level):
         wanted = "warning"
     logging.basicConfig(level=wanted.upper(), handlers=[handler], force=True)
+    config.tell_used_by(say if quiet else log.info)
     sys.excepthook = _last_words
     threading.excepthook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)
     sys.unraisablehook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)
