@@ -264,6 +264,8 @@ class Link:
     def close(self, by: Wire, *, lose: bool) -> None:
         """One side's process closed it, or ended: the other hears so. With `lose`, what is under way may be lost."""
         mine, other = (self.up, self.down) if self.up.sender is by else (self.down, self.up)
+        if mine.bytes_per_s and mine.under_way:
+            self.harm = self.harm or "its end came behind what is read slowly"
         mine.end(self.net.delay_s(), lose)
         other.closed = True
         other.under_way.clear()

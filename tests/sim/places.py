@@ -91,6 +91,8 @@ class Places:
         """What each line was asked for and has not answered, the oldest first."""
         self._fates: dict[tuple[Line, JobId], str] = {}
         """What it answered."""
+        self._found_at: dict[JobId, float] = {}
+        """When the last of them answered, by job."""
 
     def wanted_anew(self, job: JobId) -> None:
         self._visits.pop(job, None)
@@ -148,6 +150,7 @@ class Places:
     def found(self, job: JobId, line: Line, fate: str) -> None:
         self._questions[line].pop(job, None)
         self._fates[line, job] = fate
+        self._found_at[job] = self._clock.now
         if fate == "unknown":
             self._denied[job, line.leader.name] = self._clock.now
 
@@ -300,6 +303,9 @@ class Places:
             if any(owed.get(job, -1.0) > now - FIND_WITHIN_S for owed in self._questions.values()):
                 self._clock.after(FIND_WITHIN_S, lambda: self._look_for_stranded(line))
                 return  # A leader that came meanwhile is asked for it first.
+            if self._found_at.get(job, -1.0) > now - _LATE_S:
+                self._clock.after(_LATE_S, lambda: self._look_for_stranded(line))
+                return  # It has answered just now.
             if want.given and any(
                 not other.ready and other.came_at + FIND_COMING_S > now for other in client.lines.values()
             ):

@@ -82,7 +82,8 @@ class Worker(Process):
         return self.alive and bool(self.running or self.machine.unconfirmed)
 
     def is_cut_off(self) -> bool:
-        """It has a connection that the network has cut, and has not noticed it."""
+        """It has a connection that the network has cut, or that ended behind what it reads slowly, and has not noticed
+        it."""
         link = None if self.line is None else self.line.link
         return link is not None and bool(link.harm) and link.number not in self.world.net.links
 
