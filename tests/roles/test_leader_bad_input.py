@@ -347,7 +347,7 @@ async def test_the_same_id_with_another_request_is_refused_and_the_first_is_done
         await client.hello("stranger")
         await client.submit("calcA", job_id=JOB, Args=["1"])
         await client.submit("calcA", job_id=JOB, Args=["2"])
-        await client.submit("calcB", job_id=JOB, Args=["1"])
+        await client.submit("calcA", job_id=JOB, ExecName="calcB", Args=["1"])
         for _ in range(2):
             found, result = await client.result()
             assert (found, result["Status"], result["Reason"]) == (JOB, "FAILED", "conflict")
