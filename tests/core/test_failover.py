@@ -11,7 +11,7 @@ from wakugumi.core import failover_events as fo
 from wakugumi.core.failover import Failover
 from wakugumi.core.failover_events import ClientDo, ClientEvent, LeaderNo
 from wakugumi.core.job import ConnId, JobId
-from wakugumi.core.leaders import SILENT_LEFT, WELCOME_WITHIN_S
+from wakugumi.core.leaders import SAYS_NOTHING, SILENT_LEFT, WELCOME_AGAIN_WITHIN_S, WELCOME_WITHIN_S
 from wakugumi.limits import (
     CLIENT_CAP_DEFAULT,
     FULL_RETRY_FIRST_S,
@@ -46,8 +46,8 @@ A, B, C = job(1), job(2), job(3)
 class Script:
     """A machine, its clock, and what it says."""
 
-    def __init__(self, chance: float = 0.5, *, embedded: bool = False) -> None:
-        self.machine = Failover(lambda: chance, embedded=embedded)
+    def __init__(self, chance: float = 0.5, *, embedded: bool = False, old_leader: bool = True) -> None:
+        self.machine = Failover(lambda: chance, embedded=embedded, old_leader=old_leader)
         self.now = 100.0
         assert self.machine.wake_at() is not None
         assert self.tick() == [fo.Dial(ONE, HERE, CAP)]
@@ -260,6 +260,43 @@ def test_an_old_leader_cannot_be_asked_told_to_cancel_or_claimed_from(script: Sc
     (given_up,) = script.hear(fo.Claim(B))
     assert isinstance(given_up, fo.GiveUp)
     assert (given_up.job, given_up.code) == (B, "not-supported")
+
+
+@pytest.mark.spec("O6")
+def test_who_listens_and_says_nothing_is_sent_no_job_unless_the_user_says_that_it_is_old() -> None:
+    script = Script(old_leader=False)
+    script.hear(submit(1))
+    conn = ONE
+    for _ in range(3):
+        script.hear(fo.Connected(conn))
+        do = script.wait_until(fo.HangUp, WELCOME_AGAIN_WITHIN_S)
+        assert fo.HangUp(conn, SAYS_NOTHING) in do
+        assert not any(isinstance(effect, fo.SendFrames | fo.Ready) for effect in do)
+        script.hear(fo.Disconnected(conn, "we left"))
+        (dial,) = [effect for effect in script.wait_until(fo.Dial, 60) if isinstance(effect, fo.Dial)]
+        conn = dial.conn
+    do = script.connect(conn)
+    assert any(isinstance(effect, fo.SendFrames) for effect in do), "one of ours says welcome, and gets it"
+
+
+@pytest.mark.spec("O6")
+def test_where_an_own_leader_was_a_silent_one_never_gets_a_job() -> None:
+    script = Script(old_leader=False)
+    script.connect()
+    script.hear(fo.Disconnected(ONE, "it died"))
+    script.wait_until(fo.Dial, 60)
+    conn = script.meet_silent_ones(ConnId(2))
+    script.hear(fo.Connected(conn), submit(1))
+    assert fo.HangUp(conn, SAYS_NOTHING) in script.wait_until(fo.HangUp, WELCOME_AGAIN_WITHIN_S)
+
+
+def test_a_silent_leader_that_brought_a_result_before_is_believed_from_then_on() -> None:
+    script = Script(old_leader=False)
+    script.hear(fo.Connected(ONE))
+    script.hear(fo.Result(ONE, A, b"of an earlier life"))
+    script.hear(fo.Disconnected(ONE, "it went"))
+    script.wait_until(fo.Dial, 60)
+    script.connect_old(ConnId(2))
 
 
 def test_a_late_welcome_makes_an_old_leader_an_own_one(script: Script) -> None:
@@ -608,7 +645,7 @@ class AnyLife(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.now = 0.0
-        self.machine = Failover(lambda: 0.5)
+        self.machine = Failover(lambda: 0.5, old_leader=True)
         self.wanted: set[JobId] = set()
         self.at_leader: set[JobId] = set()
         self.asked_for: set[JobId] = set()

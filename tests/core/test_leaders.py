@@ -47,10 +47,19 @@ class Script:
     """A machine with several leaders, its clock, and what it says."""
 
     def __init__(
-        self, leaders: int = 3, cap: int = 10, choice: Choice = "least", grace_s: float = GRACE_S, chance: float = 0.5
+        self,
+        leaders: int = 3,
+        cap: int = 10,
+        choice: Choice = "least",
+        grace_s: float = GRACE_S,
+        chance: float = 0.5,
+        *,
+        old_leader: bool = True,
     ) -> None:
         numbers = [LeaderNo(no) for no in range(1, leaders + 1)]
-        self.machine = Failover(lambda: chance, leaders=numbers, cap=cap, choice=choice, grace_s=grace_s)
+        self.machine = Failover(
+            lambda: chance, leaders=numbers, cap=cap, choice=choice, grace_s=grace_s, old_leader=old_leader
+        )
         self.now = 100.0
         self.dials = {dial.leader: dial.conn for dial in of(fo.Dial, self.tick())}
         assert list(self.dials) == numbers
@@ -1241,6 +1250,7 @@ class AnyLives(RuleBasedStateMachine):
             cap=cap,
             choice="round-robin" if turns else "least",
             grace_s=grace_s,
+            old_leader=True,
         )
         self.wanted: set[JobId] = set()
         self.called_off: set[JobId] = set()

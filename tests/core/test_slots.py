@@ -103,8 +103,8 @@ class Script:
     """A machine and its clock. Looks at the CPU, and that credit is held back because of it, are left out of what is
     said, unless asked for."""
 
-    def __init__(self, slots: int = 2) -> None:
-        self.slots = Slots(slots, CAP, digest=lambda payload: payload[:16].ljust(16, b"."))
+    def __init__(self, slots: int = 2, *, old_leader: bool = True) -> None:
+        self.slots = Slots(slots, CAP, digest=lambda payload: payload[:16].ljust(16, b"."), old_leader=old_leader)
         self.now = 1_000.0
         self.looks: list[SlotsDo] = []
         self.told: list[SlotsDo] = []
@@ -246,6 +246,34 @@ def test_a_late_welcome_is_still_answered_with_what_is_held_but_offers_no_credit
     script.hear(*assigned(A))
     assert script.hear(Welcomed()) == [SendHolding((A,), ())]
     assert script.hear(Welcomed()) == []
+
+
+@pytest.mark.spec("O6", "W7")
+def test_who_listens_and_says_nothing_gets_credit_but_no_result_before_it_has_assigned_a_job() -> None:
+    script = Script(old_leader=False)
+    script.hear(Opened())
+    script.hear(Welcomed())
+    script.hear(*assigned(A))
+    script.hear(LinkLost())
+    script.hear(ended(A))
+    for _ in range(SILENT_LEFT):
+        script.hear(Opened())
+        script.tick(WELCOME_AGAIN_WAIT_S)
+    script.hear(Opened())
+    assert script.tick(WELCOME_WAIT_S) == [SendCredit(2)]
+    assert script.slots.unconfirmed == 1
+    assert SendAck(A, RESULT) in script.hear(*assigned(B))
+
+
+def test_a_late_welcome_of_one_that_was_not_believed_gets_the_results_too() -> None:
+    script = Script(old_leader=False)
+    script.hear(Opened(), Welcomed(), *assigned(A), LinkLost(), ended(A))
+    for _ in range(SILENT_LEFT):
+        script.hear(Opened())
+        script.tick(WELCOME_AGAIN_WAIT_S)
+    script.hear(Opened())
+    assert script.tick(WELCOME_WAIT_S) == [SendCredit(2)]
+    assert script.hear(Welcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT)]
 
 
 @pytest.mark.spec("F4", "F7")
@@ -1083,7 +1111,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(slots=st.integers(1, 3))
     def begin(self, slots: int) -> None:
-        self.machine = Slots(slots, CAP)
+        self.machine = Slots(slots, CAP, old_leader=True)
         self.now = 0.0
         self.running: dict[JobId, None] = {}
         self.killing: dict[JobId, None] = {}
@@ -1213,7 +1241,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.loads.clear()
         self.stopped = False
         self.probes = 0
-        self.machine = Slots(slots, CAP)
+        self.machine = Slots(slots, CAP, old_leader=True)
         self.hear(Recovered([(each, 1.0) for each in self.disk]))
         assert not self.confirmed_failures & self.disk.keys(), "a failure that the leader knows could be told again"
 

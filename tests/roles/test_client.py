@@ -173,7 +173,8 @@ async def grid_and_peer(
     async with scripted(ScriptedLeader(own=own)) as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
         url = f"waku://127.0.0.1:{leader.port}"
-        async with connect(url, client_id=client_id, cap=cap, unfinished_max=unfinished_max) as grid:
+        options = {"client_id": client_id, "cap": cap, "unfinished_max": unfinished_max}
+        async with connect(url, **options, old_leader=not own) as grid:  # type: ignore[arg-type]
             yield grid, await coming
 
 
@@ -404,6 +405,20 @@ async def test_one_id_is_one_job_here_too() -> None:
         peer.result((await peer.submits(1))[0])
         assert (await job).ok
         assert await grid.submit("p", job_id="one") is not job, "what is done may be asked for again"
+
+
+@pytest.mark.spec("O6")
+async def test_who_listens_and_says_nothing_is_sent_no_job_and_the_refusal_says_what_to_do() -> None:
+    async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
+        coming = group.create_task(leader.peer())
+        url = f"waku://127.0.0.1:{leader.port}"
+        with pytest.raises(Refused, match="it takes connections and says nothing") as caught:
+            async with connect(url, connect_timeout_s=1.5):
+                pass
+        assert caught.value.code == "no-leader"
+        assert "--old-leader" in caught.value.hint
+        peer = await coming
+        assert [frame.type for frame in peer.seen] == [fr.HELLO_CLIENT]
 
 
 async def test_an_old_leader_hears_nothing_but_the_nine_types() -> None:

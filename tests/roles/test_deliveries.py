@@ -185,7 +185,7 @@ async def test_where_a_leader_with_a_place_was_only_a_job_shows_that_one_has_non
 ) -> None:
     monkeypatch.setattr("wakugumi.core.slots.SILENT_LEFT", 0)
     bench.program("small", "true")
-    bench.worker(leader.address, cpu_cap=None)
+    bench.worker(leader.address, cpu_cap=None, old_leader=True)
     link = await leader.connection()
     await greet(link, place)
     job, told = await result_of_a_big_job(link)

@@ -333,7 +333,7 @@ async def test_what_is_no_leader_is_named_and_the_others_serve(kind: str, caplog
 async def test_a_leader_that_never_answers_gets_one_job_and_the_others_the_rest() -> None:
     async with no_leader("mute") as port, scripted(TakesCaps()) as good, asyncio.TaskGroup() as group:
         coming = group.create_task(good.peer())
-        async with connect(f"127.0.0.1:{port},127.0.0.1:{good.port}", cap=8) as grid:
+        async with connect(f"127.0.0.1:{port},127.0.0.1:{good.port}", cap=8, old_leader=True) as grid:
             peer = await coming
             await soon(lambda: all(row.connected for row in grid.status().leaders))
             for _ in range(8):

@@ -534,7 +534,7 @@ async def test_an_old_leader_gets_what_fits_a_frame_and_nothing_else(
     huge.write_bytes(bytes(PAYLOAD_BYTES_MAX * 3 // 4))
     async with scripted(ScriptedLeader(own=own)) as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
-        async with connect(f"127.0.0.1:{leader.port}") as grid:
+        async with connect(f"127.0.0.1:{leader.port}", old_leader=True) as grid:
             peer = await coming
             too_large = await grid.submit("p", files={"huge.bin": huge})
             large = await grid.submit("p", files={"big.bin": big, "more": b"more", "big.too": BIG[::-1]}, args=["x"])
@@ -558,7 +558,7 @@ async def test_an_old_leader_gets_what_fits_a_frame_and_nothing_else(
 async def test_for_an_old_leader_too_a_file_must_be_what_it_was(big: Path, change: str) -> None:
     async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
-        async with connect(f"127.0.0.1:{leader.port}") as grid:
+        async with connect(f"127.0.0.1:{leader.port}", old_leader=True) as grid:
             peer = await coming
             job = await grid.submit("p", files={"big.bin": big})
             alter(big, change)
@@ -573,7 +573,7 @@ async def test_a_leader_whose_welcome_is_slow_gets_its_files_by_reference_all_th
 ) -> None:
     async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
-        async with connect(f"127.0.0.1:{leader.port}") as grid:
+        async with connect(f"127.0.0.1:{leader.port}", old_leader=True) as grid:
             peer = await coming
             await soon(lambda: grid.status().connected)
             assert grid.status().old_leader
@@ -593,7 +593,7 @@ async def test_a_leader_whose_welcome_is_slow_gets_its_files_by_reference_all_th
 async def test_a_job_that_is_cancelled_while_its_leader_has_not_said_welcome_ends(tmp_path: Path, big: Path) -> None:
     async with scripted(ScriptedLeader(own=False)) as leader, asyncio.TaskGroup() as group:
         coming = group.create_task(leader.peer())
-        async with connect(f"127.0.0.1:{leader.port}") as grid:
+        async with connect(f"127.0.0.1:{leader.port}", old_leader=True) as grid:
             peer = await coming
             await soon(lambda: grid.status().connected)
             job = await grid.submit("p", files={"big.bin": big})

@@ -133,6 +133,7 @@ class Client(Process):
             grace_s=settings.grace_s,
             # What an earlier life handed in may be cancelled beyond that, for the sake of the others.
             unfinished_max=settings.unfinished_max + len(self.undone()),
+            old_leader=settings.old,
         )
         wants = list(self.wants.values())
         self._users_mind.shuffle(wants)

@@ -94,7 +94,7 @@ class Worker(Process):
         self.line = None
         self.stopping = False
         self._pause_s = WORKER_RECONNECT_FIRST_S
-        self.machine = Slots(self.settings.slots, 0.75, digest=digest_of)
+        self.machine = Slots(self.settings.slots, 0.75, digest=digest_of, old_leader=self.settings.old)
         now = self.clock.now
         self.post(ev.Recovered([(job, now - done.at) for job, done in self.folder.items()]))
         self._dial()

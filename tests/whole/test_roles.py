@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from wakugumi.errors import EXIT_NO_LEADER
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -50,10 +51,32 @@ def test_the_old_forms_say_the_subject_as_old_clients_do(waku, program: str, sub
         listener.settimeout(60)
         leader = Thread(target=old_leader)
         leader.start()
-        done = waku("client", *map(str, listener.getsockname()), "me", "--program", program, "--count", "1")
+        words = ["client", *map(str, listener.getsockname()), "me", "--program", program, "--count", "1"]
+        done = waku(*words, "--old-leader")
         leader.join()
     assert done.returncode == 0, done.stderr
     assert [frame.subject for frame in submits] == [subject]
+
+
+@pytest.mark.spec("O6")
+@pytest.mark.parametrize(
+    "words", [["run", "calcA"], ["submit", "calcA"], ["client", "me"], ["status"]], ids=lambda words: words[0]
+)
+def test_who_listens_and_says_nothing_is_sent_no_job_by_any_command(waku, words: list[str]) -> None:
+    heard = b""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(60)
+        host, port = map(str, listener.getsockname())
+        at = [words[0], host, port, words[1]] if words[0] == "client" else [*words, "--leader", f"{host}:{port}"]
+        done = waku(*at)
+        connection, _ = listener.accept()
+        with connection:
+            while data := connection.recv(65_536):
+                heard += data
+    assert done.returncode == EXIT_NO_LEADER
+    assert "it takes connections and says nothing" in done.stderr
+    assert "--old-leader" in done.stderr
+    assert [frame.type for frame in fr.Decoder().feed(heard)] == [fr.HELLO_CLIENT]
 
 
 @pytest.mark.spec("K7")

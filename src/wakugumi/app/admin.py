@@ -160,7 +160,7 @@ def jobs_wait(
 ) -> int:
     logs.start(asking.log_level, asking.log_json, quiet=True)
     how = config.OUTPUT.value(asking.output)
-    results = run(_wait(asking.leader, [job, *more], wait))
+    results = run(_wait(asking, [job, *more], wait))
     kept = [True]
     if out is not None:
         with closing(OutFolder(out, unpacking.bytes_max(), dot_files=unpacking.dot_files)) as folder:
@@ -223,8 +223,8 @@ def _cancel(ids: list[str], client: str, pattern: str, forget: bool, asking: Ask
     return whole
 
 
-async def _wait(leader: str | None, jobs: list[str], wait_s: float | None) -> list[Result]:
-    async with connected(leader) as grid:
+async def _wait(asking: Asking, jobs: list[str], wait_s: float | None) -> list[Result]:
+    async with connected(asking.leader, old_leader=asking.old_leader) as grid:
         try:
             async with asyncio.timeout(wait_s):
                 return await asyncio.gather(*(grid.wait(job) for job in jobs))

@@ -33,7 +33,7 @@ def ask(question: Question, kind: type[A], asking: Asking) -> A:
     """The leader's answer, which is of this kind. Raises Refused."""
 
     async def put() -> Answer:
-        async with connected(asking.leader) as grid:
+        async with connected(asking.leader, old_leader=asking.old_leader) as grid:
             return await grid.ask(question)
 
     answer = run(put())
@@ -45,7 +45,7 @@ def ask_each(question: Question, kind: type[A], asking: Asking) -> list[Told[A]]
     """What each leader says to it, in the order in which they were named. Raises Refused if none has an answer."""
 
     async def put() -> list[Told[A]]:
-        async with connected(asking.leader) as grid:
+        async with connected(asking.leader, old_leader=asking.old_leader) as grid:
             answers = await grid.ask_each(question)
             rows = grid.status().leaders
         if all(isinstance(answer, Refused) for answer in answers.values()):

@@ -17,6 +17,7 @@ from wakugumi.app.options import (
     Files,
     Leader,
     Logging,
+    OldLeader,
     Output,
     ProgramArgs,
     Retries,
@@ -68,6 +69,7 @@ def broadcast(
     timeout: Timeout = None,
     retries: Retries = 0,
     leader: Leader = None,
+    old_leader: OldLeader = None,
     client_id: ClientId = None,
     output: Output = None,
     logged: Logging = LOGGING,
@@ -80,7 +82,7 @@ def broadcast(
     results: list[Result] = []
 
     async def ask_all() -> Summary:
-        async with connected(leader, client_id=client_id) as grid, shown(grid, files):
+        async with connected(leader, client_id=client_id, old_leader=old_leader) as grid, shown(grid, files):
             shout = grid.broadcast(
                 program,
                 args=program_args,

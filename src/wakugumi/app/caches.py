@@ -73,7 +73,7 @@ def caches_put(
         last = text
 
     async def put() -> CacheSummary:
-        async with connected(asking.leader) as grid, shown(grid, named, lambda: last):
+        async with connected(asking.leader, old_leader=asking.old_leader) as grid, shown(grid, named, lambda: last):
             return await grid.put_cache(
                 cache, named, target=target, within_s=within, share=share, pinned=pin, on_progress=on_progress
             )

@@ -159,6 +159,7 @@ def state_folder(port: int, role: str = "leader") -> Path:
 
 
 LEADER: Final = Setting("leader", "")
+OLD_LEADER: Final = Setting("old-leader", False)
 SLOTS: Final = Setting("slots", usable_cpus(), "WORKER_MAX_PAR", least=1, most=CREDIT_MAX)
 LOCAL_SLOTS: Final = Setting("slots", usable_cpus(), least=1, most=CREDIT_MAX)
 """The embedded grid is alone with its user: it takes all CPUs, where a worker on a shared machine takes four."""
@@ -240,6 +241,7 @@ HTTP_CAP: Final = Setting("http-cap", HTTP_CLIENT_CAP, least=1, most=CLIENT_CAP_
 
 ALL: Final[tuple[Setting[Any], ...]] = (
     LEADER,
+    OLD_LEADER,
     SLOTS,
     LOCAL_SLOTS,
     CPU_CAP_SHARE,

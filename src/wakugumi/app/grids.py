@@ -36,6 +36,8 @@ class Place(NamedTuple):
     client_id: str
     patience_s: float = 0.0
     """How long to wait while no leader serves; 0: for ever."""
+    old_leader: bool | None = None
+    """A leader that says nothing is one of the first version."""
 
 
 def choose(
@@ -46,6 +48,7 @@ def choose(
     cap: int | None = None,
     client_id: str | None = None,
     patience: float | None = None,
+    old_leader: bool | None = None,
 ) -> Place:
     """Raises ConfigError if the program cannot be run there."""
     address = config.LEADER.value(leader)
@@ -58,7 +61,7 @@ def choose(
                 str(no),
                 "with a leader, PROGRAM is the name of a program that is installed on the workers (their --programs)",
             ) from None
-        return Place(address, program, "", config.CAP.value(cap), who, config.PATIENCE_S.value(patience))
+        return Place(address, program, "", config.CAP.value(cap), who, config.PATIENCE_S.value(patience), old_leader)
     path = find(program)
     return Place("", exec_name(path), path, config.LOCAL_SLOTS.value(slots), who)
 
@@ -71,6 +74,7 @@ async def connected(
     cap: int | None = None,
     patience: float | None = None,
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
+    old_leader: bool | None = None,
 ) -> AsyncIterator[Grid]:
     """A grid's leaders: those that are named, or the one on this machine. Raises Refused("no-leader")."""
     async with connect(
@@ -82,6 +86,7 @@ async def connected(
         connect_timeout_s=CONNECT_WITHIN_S,
         patience_s=config.PATIENCE_S.value(patience) or None,
         unfinished_max=unfinished_max,
+        old_leader=config.OLD_LEADER.value(old_leader),
     ) as grid:
         yield grid
 
@@ -91,7 +96,11 @@ async def open_grid(place: Place) -> AsyncIterator[Grid]:
     """The grid of this place. Raises Refused("no-leader")."""
     if place.leader:
         async with connected(
-            place.leader, client_id=place.client_id, cap=place.parallel, patience=place.patience_s
+            place.leader,
+            client_id=place.client_id,
+            cap=place.parallel,
+            patience=place.patience_s,
+            old_leader=place.old_leader,
         ) as grid:
             yield grid
     else:

@@ -42,6 +42,7 @@ from wakugumi.app.options import (
     Leader,
     LocalSlots,
     Logging,
+    OldLeader,
     Patience,
     Priority,
     Program,
@@ -100,6 +101,7 @@ def map_inputs(
     priority: Priority = 0,
     job_slots: JobSlots = 1,
     leader: Leader = None,
+    old_leader: OldLeader = None,
     patience: Patience = None,
     cap: Cap = None,
     client_id: ClientId = None,
@@ -109,7 +111,7 @@ def map_inputs(
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
-    place = choose(program, leader, slots=slots, cap=cap, client_id=client_id, patience=patience)
+    place = choose(program, leader, slots=slots, cap=cap, client_id=client_id, patience=patience, old_leader=old_leader)
     if not place.leader and job_slots > place.parallel:
         raise ConfigError(
             f"a job of {job_slots} slots has no room where {place.parallel} are", "raise --slots, or lower --job-slots"

@@ -24,7 +24,7 @@ from wakugumi.adapters.signals import on_stop_signals
 from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import parse_bytes
-from wakugumi.app.options import LOGGING, Logging
+from wakugumi.app.options import LOGGING, Logging, OldLeader
 from wakugumi.app.output import line_out
 from wakugumi.app.program_rules import OPTIONS, ProgramOptions
 from wakugumi.app.serve import (
@@ -161,6 +161,7 @@ class _Settings(NamedTuple):
     keep_s: float
     interrupted_s: float
     rules: ProgramRules
+    old_leader: bool
 
 
 def node(
@@ -183,6 +184,7 @@ def node(
     host: Host = None,
     allow_open: AllowOpen = False,
     copy_program: CopyProgram = False,
+    old_leader: OldLeader = None,
     program_options: ProgramOptions = OPTIONS,
     logged: Logging = LOGGING,
 ) -> int:
@@ -222,6 +224,7 @@ def node(
         keep_s=config.KEEP_DAYS.value(bounds.keep_days) * _DAY_S,
         interrupted_s=config.INTERRUPTED_HOURS.value(bounds.interrupted_hours) * _HOUR_S,
         rules=program_options.rules(),
+        old_leader=config.OLD_LEADER.value(old_leader),
     )
     say_limits("node", settings.slots, settings.cpu_cap, settings.rules)
     raise_open_files()
@@ -245,6 +248,7 @@ async def _serve(settings: _Settings) -> int:
         interrupted_ttl_s=settings.interrupted_s,
         shares_folder=False,
         rules=settings.rules,
+        old_leader=settings.old_leader,
     )
     node = Node(
         station,

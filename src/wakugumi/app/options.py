@@ -15,6 +15,15 @@ Program = Annotated[
 Leader = Annotated[
     str | None, Parameter(help="The leader's address, host:port; several with commas between them. [WAKU_LEADER]")
 ]
+OldLeader = Annotated[
+    bool | None,
+    Parameter(
+        name="--old-leader",
+        negative="",
+        help="A leader that says nothing when we connect is one of the first version: send it jobs or results all the "
+        "same. [WAKU_OLD_LEADER]",
+    ),
+]
 Files = Annotated[
     tuple[str, ...],
     Parameter(
@@ -152,6 +161,7 @@ class Asking(Logging):
     """Whom to ask, and how to show the answer."""
 
     leader: Leader = None
+    old_leader: OldLeader = None
     output: Output = None
 
 

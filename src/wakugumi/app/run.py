@@ -19,6 +19,7 @@ from wakugumi.app.options import (
     Key,
     Leader,
     Logging,
+    OldLeader,
     Patience,
     Priority,
     Program,
@@ -43,6 +44,7 @@ def run(
     priority: Priority = 0,
     job_slots: JobSlots = 1,
     leader: Leader = None,
+    old_leader: OldLeader = None,
     patience: Patience = None,
     client_id: ClientId = None,
     subject: Subject = "",
@@ -51,7 +53,7 @@ def run(
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
-    place = choose(program, leader, slots=job_slots, client_id=client_id, patience=patience)
+    place = choose(program, leader, slots=job_slots, client_id=client_id, patience=patience, old_leader=old_leader)
     timeout_s = config.TIMEOUT_S.value(timeout)
     asked = Asked(retries, key, priority, job_slots)
     taken = Taken(out, unpacking.bytes_max(), unpacking.dot_files)

@@ -11,7 +11,7 @@ from wakugumi.adapters.net import Address, parse_addresses
 from wakugumi.app import config, logs
 from wakugumi.app.grids import connected
 from wakugumi.app.one import named_files
-from wakugumi.app.options import LOGGING, Files, Logging, Output, ProgramArgs, Subject, Timeout
+from wakugumi.app.options import LOGGING, Files, Logging, OldLeader, Output, ProgramArgs, Subject, Timeout
 from wakugumi.app.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.core.subject import submit_subject
@@ -38,13 +38,14 @@ def client(
     count: Count = COUNT,
     subject: Subject = "",
     timeout: Timeout = None,
+    old_leader: OldLeader = None,
     output: Output = None,
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
     tasks = _tasks(count, file, program_args)
-    return _run([Address(host, port)], client_id, desired, program, tasks, subject, timeout, output)
+    return _run([Address(host, port)], client_id, desired, program, tasks, subject, timeout, output, old_leader)
 
 
 def clientx(
@@ -56,6 +57,7 @@ def clientx(
     count: Count = COUNT,
     subject: Subject = "",
     timeout: Timeout = None,
+    old_leader: OldLeader = None,
     output: Output = None,
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
@@ -69,7 +71,9 @@ def clientx(
             "clientx needs a leader's address", "write: waku clientx CLIENT_ID HOST:PORT… [DESIRED_TOTAL]"
         )
     tasks = _tasks(count, file, program_args)
-    return _run(parse_addresses(",".join(leaders)), client_id, total, program, tasks, subject, timeout, output)
+    return _run(
+        parse_addresses(",".join(leaders)), client_id, total, program, tasks, subject, timeout, output, old_leader
+    )
 
 
 def _run(
@@ -81,6 +85,7 @@ def _run(
     subject: str,
     timeout: float | None,
     output: str | None,
+    old_leader: bool | None,
 ) -> int:
     cap = config.DESIRED.value(desired)
     how = config.OUTPUT.value(output)
@@ -89,7 +94,7 @@ def _run(
     turn = {id(task): number for number, task in enumerate(tasks)}
 
     async def work() -> list[Result]:
-        async with connected(",".join(map(str, leaders)), client_id=client_id, cap=cap) as grid:
+        async with connected(",".join(map(str, leaders)), client_id=client_id, cap=cap, old_leader=old_leader) as grid:
             done = [result async for result in grid.map(program, tasks, subject=subject, timeout_s=timeout_s)]
         return sorted(done, key=lambda result: turn[id(result.item)])
 

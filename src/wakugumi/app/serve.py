@@ -29,7 +29,7 @@ from wakugumi.app import config, logs
 from wakugumi.app.guarded import guarded
 from wakugumi.app.leader_place import BlobBytes, BlobSettings, BlobsUrl, WorkersAt, blob_settings, leader_blobs
 from wakugumi.app.nodes import NO_NODES, NodeCa, NodeCert, NodeKey, NodeSettings, NodeUrls, node_settings, nodes_of
-from wakugumi.app.options import LOGGING, Logging
+from wakugumi.app.options import LOGGING, Logging, OldLeader
 from wakugumi.app.output import line_out, one, say
 from wakugumi.app.program_rules import OPTIONS, ProgramOptions
 from wakugumi.app.worker_place import Advertise, CacheBytes, CacheDir, MetricsAt, ServeAt, keeping, metrics_at
@@ -199,6 +199,7 @@ def worker(
     metrics: MetricsAt = None,
     allow_open: PortsOpen = False,
     copy_program: CopyProgram = False,
+    old_leader: OldLeader = None,
     program_options: ProgramOptions = OPTIONS,
     logged: Logging = LOGGING,
 ) -> int:
@@ -220,6 +221,7 @@ def worker(
         advertise=kept.advertise,
         metrics=metrics_at(metrics, allow_open=allow_open),
         rules=program_options.rules(),
+        old_leader=config.OLD_LEADER.value(old_leader),
     )
     say_limits("worker", settings.slots, settings.cpu_cap, settings.rules)
     raise_open_files()

@@ -20,6 +20,7 @@ from wakugumi.app.options import (
     Key,
     Leader,
     Logging,
+    OldLeader,
     Output,
     Priority,
     ProgramArgs,
@@ -50,6 +51,7 @@ def submit(
     priority: Priority = 0,
     job_slots: JobSlots = 1,
     leader: Leader = None,
+    old_leader: OldLeader = None,
     client_id: ClientId = None,
     output: Output = None,
     logged: Logging = LOGGING,
@@ -65,7 +67,7 @@ def submit(
     async def hand_in() -> list[str]:
         most = max(count, UNFINISHED_PER_CLIENT_MAX)
         async with (
-            connected(leader, client_id=client_id, unfinished_max=most) as grid,
+            connected(leader, client_id=client_id, unfinished_max=most, old_leader=old_leader) as grid,
             shown(grid, files),
         ):
             taken: list[str] = []

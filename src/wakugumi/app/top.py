@@ -105,7 +105,7 @@ async def _follow(
     asking: Asking, every_s: float, show: Callable[[qu.TopAnswer], None], asked: Callable[[], None]
 ) -> None:
     """Ask and show, for ever. A leader that went away is waited for."""
-    async with connected(asking.leader) as grid:
+    async with connected(asking.leader, old_leader=asking.old_leader) as grid:
         while True:
             asked()
             answer = await grid.ask(qu.AskTop())

@@ -106,7 +106,8 @@ class Failover:
     """The client's state machine. `chance` gives numbers in [0, 1) for jitter.
 
     An `embedded` leader is our own child: it will say welcome, however long that takes on a busy machine; and neither
-    side has to show signs of life, because its end is always noticed and either may well be suspended for a while.
+    side has to show signs of life, because its end is always noticed and either may well be suspended for a while. With
+    `old_leader`, one that never says welcome is one of the nine types; else it gets no job.
     """
 
     def __init__(
@@ -120,10 +121,13 @@ class Failover:
         grace_s: float = ADOPT_GRACE_S,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
         embedded: bool = False,
+        old_leader: bool = False,
     ) -> None:
         self._unfinished_max = unfinished_max
         self._grace_s = grace_s
-        self._leaders = Leaders(chance, leaders, names, cap=cap, choice=choice, embedded=embedded)
+        self._leaders = Leaders(
+            chance, leaders, names, cap=cap, choice=choice, embedded=embedded, old_leader=old_leader
+        )
         self._seeking = Seeking(self._leaders)
         self._rows = self._leaders.rows
         self._conns = self._leaders.conns

@@ -36,11 +36,15 @@ from wakugumi.limits import (
 )
 
 WELCOME_WITHIN_S: Final = 1.0
-"""A leader that has not said welcome by then is an old one: it gets the nine types and nothing else."""
+"""A leader that has not said welcome by then is an old one, if it may be one: it gets the nine types and nothing else.
+"""
 WELCOME_AGAIN_WITHIN_S: Final = 5.0
 SILENT_LEFT: Final = 3
 """Where an own leader was, one that says nothing is rather dead than old: after this long it is left and dialled again,
 so often."""
+
+SAYS_NOTHING: Final = "it takes connections and says nothing"
+"""Whatever listens there may be anything: it is not sent the jobs of our user, unless that says that it is old."""
 
 CONFIRMED_MAX: Final = 10_000
 """Confirms, and cancels, that are remembered for a leader, in case its connection is lost: more than buffers hold."""
@@ -130,6 +134,8 @@ class Leader(msgspec.Struct, eq=False):
     dialling: ConnId | None = None
     conn: Conn | None = None
     failures: int = 0
+    answered: bool = False
+    """It brought a result, though it never said welcome."""
     silent_left: int = 0
     """How many connections without a welcome are still left before one is taken as that of an old leader."""
     hello_cap: int = 0
@@ -184,8 +190,11 @@ class Leaders:
         cap: int,
         choice: Choice,
         embedded: bool,
+        old_leader: bool = False,
     ) -> None:
+        """`old_leader`: one that says nothing is an old one. Else it must have brought a result before."""
         assert cap > 0
+        self._believes = old_leader
         self.rows: dict[LeaderNo, Leader] = {}
         self.conns: dict[ConnId, Conn] = {}
         self.takers: list[Leader] = []
@@ -251,7 +260,7 @@ class Leaders:
 
     def prove(self, conn: Conn) -> None:
         """It brought a result, so it is a leader, if an old one."""
-        conn.proven = True
+        conn.proven = conn.leader.answered = True
         conn.given_at = None
         conn.leader.failures = 0
 
@@ -297,12 +306,12 @@ class Leaders:
     def greeted(self, conn: Conn, now: float) -> str | None:
         """The time for a welcome is over: empty if it is taken as an old leader, or why it is left. None if not yet."""
         leader = conn.leader
-        if conn.ready or self._embedded or conn.greeted_at + _welcome_within_s(leader) > now:
+        if conn.ready or self._embedded or conn.greeted_at + self._welcome_within_s(leader) > now:
             return None
-        if not leader.silent_left:
-            return ""
-        leader.silent_left -= 1
-        return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"
+        if leader.silent_left:
+            leader.silent_left -= 1
+            return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"
+        return "" if self._believes or leader.answered else SAYS_NOTHING
 
     def watch_trials(self, now: float) -> None:
         """Since when has a leader that we know nothing of had a job?"""
@@ -326,12 +335,16 @@ class Leaders:
             if self._embedded:
                 continue
             if not conn.ready:
-                times.append(conn.greeted_at + _welcome_within_s(conn.leader))
+                times.append(conn.greeted_at + self._welcome_within_s(conn.leader))
             elif conn.own:
                 times.append(min(conn.beat_at, conn.heard_at + SILENCE_MAX_S))
             elif (mute_at := self._mute_at(conn)) is not None:
                 times.append(mute_at)
         return min(times, default=None)
+
+    def _welcome_within_s(self, leader: Leader) -> float:
+        is_waited_for = leader.silent_left or not (self._believes or leader.answered)
+        return WELCOME_AGAIN_WITHIN_S if is_waited_for else WELCOME_WITHIN_S
 
     def _mute_at(self, conn: Conn) -> float | None:
         """When an unknown leader that says nothing is left, because others could do its job."""
@@ -497,7 +510,3 @@ def _by_hash(takers: list[Leader], job: JobId, first: LeaderNo) -> Leader:
 
 def _mixed(data: bytes) -> int:
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
-
-
-def _welcome_within_s(leader: Leader) -> float:
-    return WELCOME_AGAIN_WITHIN_S if leader.silent_left else WELCOME_WITHIN_S

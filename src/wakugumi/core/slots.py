@@ -164,10 +164,15 @@ class Slots:
         *,
         rests: bool = True,
         digest: Callable[[bytes], bytes] = lambda _: b"",
+        old_leader: bool = False,
     ) -> None:
         """If it never `rests`, a sick machine goes on taking jobs, which fail: for a leader that has no other. `digest`
-        tells which request a payload is; empty if that cannot be told."""
+        tells which request a payload is; empty if that cannot be told. `old_leader`: a leader that says nothing is one
+        of the nine types, and gets results at once; else only after it has assigned a job, for anybody can listen."""
         assert 1 <= slots <= CREDIT_MAX
+        self._believes = old_leader
+        self._telling = False
+        """The leader at this line gets results."""
         self._digest = digest
         self.slots = slots
         self.cpu_cap = cpu_cap
@@ -396,19 +401,27 @@ class Slots:
         self._do.append(ev.SendHolding(theirs, tuple(self._kept.owed), tuple(self._kept.earlier)))
         if self._health.is_sick:
             self._tell_rest()
+        self._begin_telling()
         if not late:
-            self._open_up()
+            self._offer_all()
         if self.leaving:
             self._do.append(ev.SendLeaving())
 
     def _take_as_old(self) -> None:
+        """Credit is told to anybody, for an old leader says nothing before it has some."""
         self.line = Line.OLD
         self._greeted_by = _NEVER
-        self._open_up()
+        if self._believes:
+            self._begin_telling()
+        self._offer_all()
 
-    def _open_up(self) -> None:
-        self._again.begin()
-        self._send_more()
+    def _begin_telling(self) -> None:
+        if not self._telling:
+            self._telling = True
+            self._again.begin()
+            self._send_more()
+
+    def _offer_all(self) -> None:
         if not self.leaving:
             self._offer(self.slots - self._busy())
 
@@ -432,6 +445,7 @@ class Slots:
         self._due.clear()
         self._cancelling = dict.fromkeys(self._cancelling)
         self._repeated.clear()
+        self._telling = False
         self._again.end()
         self._complained = False
 
@@ -439,9 +453,12 @@ class Slots:
         self._heard_at = now
         if self.line is Line.DOWN:
             return
+        if self.line is not Line.OWN:
+            self._believes = True  # Whatever this is, it gives out jobs.
         if self.line is Line.GREETING:  # An own leader would have greeted first.
             self._take_as_old()
         if self.line is Line.OLD:  # It knows nothing of several slots, and took one.
+            self._begin_telling()
             slots = 1
         paid = self._credit >= slots
         if paid:
@@ -522,7 +539,7 @@ class Slots:
         else:
             reason = "" if event.ok else event.reason or "failed"
             self._kept.finish(job, reason, event.payload, now, event.request)
-            if self._listening():
+            if self._telling:
                 self._answer(job, event.payload, event.request)
         if callers.waiting:
             self._tell(job, event.payload, event.request)

@@ -104,6 +104,7 @@ async def connect(
     connect_timeout_s: float = CONNECT_DEADLINE_S,
     patience_s: float | None = None,
     unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
+    old_leader: bool = False,
 ) -> AsyncIterator[Grid]:
     """A Grid over the leader at `url` (`waku://host:port`, or just `host:port`), or over several: `waku://a:5000,b:5000`.
 
@@ -111,7 +112,8 @@ async def connect(
     to the leader with the least of its share in flight, or with the `choice` "round-robin" to each in turn. What a lost
     leader has waits `grace_s` for it; then others adopt it. Raises Refused("no-leader") if none answers within
     `connect_timeout_s`; later connections are made anew whenever they are lost, and jobs wait for them: for ever, or
-    until none has served for `patience_s`, which ends what is unfinished with the same refusal.
+    until none has served for `patience_s`, which ends what is unfinished with the same refusal. A leader that says
+    nothing when we connect is sent no job, unless `old_leader` says that it is one of the first version.
     """
     if patience_s is not None and not 0 < patience_s <= JOB_TIMEOUT_MAX_S:
         raise ConfigError(f"patience_s is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s, not {patience_s:g}")
@@ -122,6 +124,7 @@ async def connect(
         choice=choice,
         grace_s=grace_s,
         unfinished_max=unfinished_max,
+        old_leader=old_leader,
     )
     try:
         await grid.served(connect_timeout_s)
@@ -145,6 +148,7 @@ class Grid:
         grace_s: float = ADOPT_GRACE_S,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
         embedded: bool = False,
+        old_leader: bool = False,
     ) -> None:
         _check(client_id, cap, choice, grace_s)
         self.client_id = client_id
@@ -167,6 +171,7 @@ class Grid:
             grace_s=grace_s,
             unfinished_max=unfinished_max,
             embedded=embedded,
+            old_leader=old_leader,
         )
         self._bytes_in_a_row = 0
 

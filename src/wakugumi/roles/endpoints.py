@@ -16,6 +16,7 @@ from wakugumi.adapters.net import Link, Owner
 from wakugumi.core import failover_events as ev
 from wakugumi.core.failover import LeaderState
 from wakugumi.core.failover_events import LeaderNo
+from wakugumi.core.leaders import SAYS_NOTHING
 from wakugumi.errors import ConfigError
 from wakugumi.limits import LEADERS_PER_CLIENT_MAX
 
@@ -150,6 +151,19 @@ class Endpoints:
             endpoint.trouble if endpoint.name in endpoint.trouble else f"{endpoint.name}: {endpoint.trouble}"
             for endpoint in self._rows.values()
         )
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about that, if it is not the usual."""
+        if any(endpoint.trouble == SAYS_NOTHING for endpoint in self._rows.values()):
+            return "see what listens there; if it is a leader of the first version, say --old-leader (old_leader=True)"
+        return None
+
+    def opened(self, name: str) -> None:
+        """It takes our connection, and has said nothing yet."""
+        endpoint = self.find(name)
+        if endpoint is not None and endpoint.ready is None:
+            endpoint.trouble = SAYS_NOTHING
 
     def add(self, endpoint: Endpoint) -> LeaderNo:
         """Raises ConfigError if it is one of them, or one too many."""

@@ -99,6 +99,7 @@ class Client:
         connect_timeout_s: float = CONNECT_DEADLINE_S,
         patience_s: float | None = None,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
+        old_leader: bool = False,
     ) -> None:
         self._open(
             lambda: connect(
@@ -110,6 +111,7 @@ class Client:
                 connect_timeout_s=connect_timeout_s,
                 patience_s=patience_s,
                 unfinished_max=unfinished_max,
+                old_leader=old_leader,
             )
         )
 

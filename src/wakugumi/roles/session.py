@@ -58,6 +58,7 @@ class Session:
         grace_s: float = ADOPT_GRACE_S,
         unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
         embedded: bool = False,
+        old_leader: bool = False,
     ) -> None:
         self.tasks = Tasks()
         self.unfinished_max = unfinished_max
@@ -96,6 +97,7 @@ class Session:
             grace_s=grace_s,
             unfinished_max=unfinished_max,
             embedded=embedded,
+            old_leader=old_leader,
         )
         self._drive: Drive[ClientEvent, object, ClientDo] = Drive(self._machine, self._perform, name="client")
         self._drive.failed.add_done_callback(self._drive_failed)
@@ -108,7 +110,7 @@ class Session:
                 await asyncio.shield(self._served_once)
         except TimeoutError:
             why = f"no leader at {self._endpoints.name} within {deadline_s:g} s: {self._endpoints.trouble}"
-            raise Refused("no-leader", why) from None
+            raise Refused("no-leader", why, self._endpoints.hint) from None
 
     def bear_loneliness(self, patience_s: float | None) -> None:
         """How long jobs wait while no leader serves; for ever if None."""
@@ -125,7 +127,7 @@ class Session:
 
     def _too_lonely(self) -> None:
         why = f"no leader at {self._endpoints.name} for {self._patience_s:g} s: {self._endpoints.trouble}"
-        self._end(Refused("no-leader", why))
+        self._end(Refused("no-leader", why, self._endpoints.hint))
 
     async def close(self) -> None:
         """End what is unfinished here; the leader keeps and does what it has."""
@@ -336,6 +338,7 @@ class Session:
         self._names[conn] = name
         self._no_links.clear()
         self._uploads.came(conn)
+        self._endpoints.opened(name)
         self._post(ev.Connected(conn))
 
     def welcomed(self, conn: ConnId, welcome: ms.Welcome) -> None:

@@ -114,6 +114,7 @@ class Station:
         shares_folder: bool = True,
         rests: bool = True,
         rules: ProgramRules = RULES,
+        old_leader: bool = False,
     ) -> None:
         """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
         back. What is kept of inputs goes into the `cache_folder`, or one
@@ -121,7 +122,8 @@ class Station:
         jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`. If another process
         has the jobs folder, one in it is used, if it `shares_folder`: then it knows nothing of the jobs of the other.
         Unless it `rests`, a machine that is out of order goes on taking jobs, which fail. `rules` say what programs
-        get of this process, and as whom they run.
+        get of this process, and as whom they run. With `old_leader`, a leader that says nothing gets results before it
+        has assigned a job.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
@@ -139,7 +141,7 @@ class Station:
         self._reading: dict[JobId, int] = {}
         """Results that are open, and how often."""
         cap = float("inf") if cpu_cap is None else cpu_cap
-        self._slots = Slots(slots, cap, done_ttl_s, rests=rests, digest=payload_digest)
+        self._slots = Slots(slots, cap, done_ttl_s, rests=rests, digest=payload_digest, old_leader=old_leader)
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
         self._post = self._drive.post
         self._runner = Runner(

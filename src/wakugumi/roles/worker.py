@@ -50,6 +50,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """Where it tells those who watch."""
     rules: ProgramRules = RULES
     """What programs get of the worker."""
+    old_leader: bool = False
+    """A leader that says nothing is one of the first version, and gets results."""
 
 
 def main_worker(settings: WorkerSettings) -> int:
@@ -74,6 +76,7 @@ async def _serve(settings: WorkerSettings) -> None:
         advertise=settings.advertise,
         metrics=settings.metrics,
         rules=settings.rules,
+        old_leader=settings.old_leader,
     )
     on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
     await worker.run()
@@ -100,6 +103,7 @@ class Worker:
         metrics: Address | None = None,
         rests: bool = True,
         rules: ProgramRules = RULES,
+        old_leader: bool = False,
     ) -> None:
         """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
         back. What is kept of inputs goes into the `cache_folder`, or one
@@ -124,6 +128,7 @@ class Worker:
             advertise=advertise,
             rests=rests,
             rules=rules,
+            old_leader=old_leader,
         )
         assert self.station.link is not None
         self._deliveries = self.station.link.deliveries
