@@ -59,6 +59,8 @@ WANTS += [
 ]
 WANTS += [Wants(priority=100, slots=2), Wants(files=(BLOBS[1], BLOBS[2], "cache:c")), Wants("k2", 1, 2)]
 WANTS += [Wants(unnamed=True, simple=True), Wants(files=(BLOBS[3],), simple=True)]
+WANTS[8] = msgspec.structs.replace(WANTS[8], env=True)
+WANTS[12] = msgspec.structs.replace(WANTS[12], env=True)
 """What each of the jobs asks for, always the same."""
 WORDS = ["a", "b", "b.c"]
 PATTERNS = [">", "job.assign.a", "job.assign.b.>", "job.assign.*"]
@@ -92,6 +94,7 @@ class WorkerConn(msgspec.Struct):
     slots: int = 0
     blobs: bool = False
     runs_unnamed: bool = False
+    env: bool = False
     outpost: bool = False
     """It takes simple jobs only, and is sent once more what it says it holds."""
     acked: set[JobId] = set()
@@ -218,13 +221,16 @@ class Storm:
             slots=slots,
             blobs=blobs,
             runs_unnamed=unnamed,
+            env=y % 4 != 2,
             outpost=outpost,
         )
         heartbeats = own and y % 5 > 0
         name = worker.decode().strip(".")
         came = ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, own, y % 2 == 0, slots, blobs)
         self.say(
-            msgspec.structs.replace(came, runs_unnamed=unnamed, simple_only=outpost, weight=1 + y % 3, resend=outpost)
+            msgspec.structs.replace(
+                came, runs_unnamed=unnamed, simple_only=outpost, weight=1 + y % 3, resend=outpost, env=y % 4 != 2
+            )
         )
 
     def holds(self, x: int, y: int) -> None:
@@ -535,6 +541,7 @@ class Storm:
         if effect.job not in self.loaded:
             self._judge_shunned(known.worker, job, slots)
         assert known.runs_unnamed or job.wants is None or not job.wants.unnamed, "it has no program for it"
+        assert known.env or job.wants is None or not job.wants.env, "it would run something else"
         owner = owner_of(effect.subject)
         if owner is None:
             assert any(matches(pattern, effect.subject) for pattern in known.patterns)
@@ -629,9 +636,9 @@ class Storm:
         healer = self._new_conn()
         patterns = (Pattern(">"),)
         self.workers[healer] = WorkerConn(worker_id("healer"), patterns, False, cancels=False, settled=True, slots=10)
-        self.workers[healer].runs_unnamed = True
+        self.workers[healer].runs_unnamed = self.workers[healer].env = True
         came = ev.WorkerJoined(healer, worker_id("healer"), "", patterns, False, False, False, False, 10)
-        self.say(msgspec.structs.replace(came, runs_unnamed=True))
+        self.say(msgspec.structs.replace(came, runs_unnamed=True, env=True))
         self.workers[healer].credit = 10
         self.say(ev.Credited(healer, 10))
         runs = self.runs[worker_id("healer")]

@@ -110,6 +110,7 @@ class World:
         slots: int = 0,
         blobs: bool = False,
         runs_unnamed: bool = False,
+        env: bool = False,
         weight: int = 1,
         is_node: bool = False,
     ) -> WorkerEnd:
@@ -134,6 +135,7 @@ class World:
                 simple_only=is_node,
                 weight=weight,
                 resend=is_node,
+                env=env,
             )
         )
         if (not old or heartbeats or cancels) and self._batch is None:

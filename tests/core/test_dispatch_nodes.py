@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.core.leader_world import World, a_world
 
+from wakugumi.core import events as ev
 from wakugumi.core.policy import POLICIES, Policies
 from wakugumi.core.wants import Wants
 from wakugumi.limits import LOOK_AHEAD_MAX, SWEEP_S
@@ -84,6 +85,36 @@ def test_a_job_without_a_program_goes_only_where_there_is_one_for_it(world: Worl
     (again,) = desk.submits(1, wants=UNNAMED)
     assert "without free credit" in world.reasons(again)[0]
     world.worker("node", credit=1, is_node=True).gets(again)
+
+
+@pytest.mark.spec("U8", "F4")
+@pytest.mark.parametrize("wants", [Wants(env=True), Wants("k", 3, env=True), Wants(simple=True, env=True)])
+def test_a_job_that_sets_variables_waits_for_a_worker_that_knows_of_them(world: World, wants: Wants) -> None:
+    desk = world.client()
+    world.worker("old", old=True, credit=9)
+    world.worker("earlier", credit=9)
+    world.worker("node", credit=9, is_node=True)
+    (job,) = desk.submits(1, wants=wants)
+    assert "none knows of them" in world.reasons(job)[0]
+    world.worker("able", credit=1, env=True).gets(job)
+
+
+@pytest.mark.spec("U8")
+def test_a_node_that_takes_variables_is_known_by_what_was_found_out(world: World) -> None:
+    desk, node = world.client(), world.worker("node", is_node=True, credit=1)
+    (job,) = desk.submits(1, wants=Wants(simple=True, env=True))
+    world.hear(ev.Described(node.conn, True, True))
+    node.gets(job)
+
+
+@pytest.mark.spec("U8")
+def test_jobs_that_set_variables_do_not_hold_up_any_number_of_others(world: World) -> None:
+    desk, plain = world.client(cap=1000), world.worker("plain")
+    waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=Wants(env=True))
+    others = desk.submits(2)
+    plain.credit(2)
+    plain.gets(*others)
+    world.worker("able", credit=1000, env=True).gets(*waiting)
 
 
 def test_large_jobs_and_broadcasts_are_not_for_nodes(world: World) -> None:

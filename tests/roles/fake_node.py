@@ -52,6 +52,8 @@ class FakeNode:
         self.go = asyncio.Event()
         self.go.set()
         self.tricks: list[str] = []
+        self.takes = ""
+        """What it says it takes of a job."""
         self.capacity: bytes | None = None
         """What it says instead."""
         self.raw_capacity: bytes | None = None
@@ -119,7 +121,8 @@ class FakeNode:
             if self.raw_capacity is not None:
                 return await _send_raw(writer, self.raw_capacity)
             said = {"running": len(self.running) + self.others, "limit": self.limit + self.lies}
-            return _send(writer, 200, json.dumps(said).encode() if self.capacity is None else self.capacity)
+            body = json.dumps(said).encode() if self.capacity is None else self.capacity
+            return _send(writer, 200, body, {"Waku-Takes": self.takes} if self.takes else {})
         trick = self.tricks.pop(0) if self.tricks and method == "POST" else ""
         if trick == "busy-early":  # Before the input has come.
             _send(writer, 503, b'{"code":"busy"}', {"Connection": "close"})

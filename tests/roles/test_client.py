@@ -35,6 +35,7 @@ from wakugumi.core.questions import (
 )
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX, RETRIES_MAX
+from wakugumi.roles import uploads
 from wakugumi.roles.client import Grid, connect, default_client_id
 from wakugumi.roles.contents import Contents
 from wakugumi.roles.request import Requests, Task
@@ -419,6 +420,22 @@ async def test_who_listens_and_says_nothing_is_sent_no_job_and_the_refusal_says_
         assert "--old-leader" in caught.value.hint
         peer = await coming
         assert [frame.type for frame in peer.seen] == [fr.HELLO_CLIENT]
+
+
+@pytest.mark.spec("U8")
+@pytest.mark.parametrize("own", [True, False], ids=["of an earlier version", "of the nine types"])
+async def test_a_leader_that_knows_no_variables_gets_no_job_that_sets_some(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "HELLO_DEADLINE_S", 1.1)
+    async with grid_and_peer(own=own) as (grid, peer):
+        with pytest.raises(Refused) as caught:
+            await grid.run("p", env={"SEED": "7"})
+        assert (caught.value.code, "--env" in caught.value.hint) == ("not-supported", True)
+        job = await grid.submit("p", env={})
+        peer.result((await peer.submits(1))[0])
+        assert (await job).ok
+    assert [frame.type for frame in peer.seen].count(fr.SUBMIT_JOB) == 1
 
 
 async def test_an_old_leader_hears_nothing_but_the_nine_types() -> None:

@@ -16,6 +16,7 @@ from wakugumi.roles.http_job import JobForm, job_of, request_of
 from wakugumi.roles.request import Requests
 from wakugumi.wire.frame import Decoder
 from wakugumi.wire.message import BlobRef, read_request
+from wakugumi.wire.request_digest import payload_digest
 
 INPUT = Received("input", b"1,2,3", None, "0" * 64, 5)
 
@@ -48,6 +49,26 @@ def payload_by_frames(name: str, client: str, program: str, *args: str, **more: 
     files = Contents().load({INPUT.file_name: INPUT.content or b""})
     request = Requests(client).make(program, args, files, name, **more)  # type: ignore[arg-type]
     return next(iter(Decoder(1 << 20).feed(request.frame))).payload
+
+
+@pytest.mark.spec("U8", "L6")
+def test_variables_are_those_of_a_client_by_frames() -> None:
+    form = JobForm.of(AVisit(program="calcA", env=["SEED=7", "EMPTY=", "NOTE=a=b"]))
+    payload = request_of(form, job_id_from_name("night-7"), INPUT)
+    assert read_request(payload).env == {"SEED": "7", "EMPTY": "", "NOTE": "a=b"}
+    env = {"NOTE": "a=b", "EMPTY": "", "SEED": "7"}
+    by_frames = payload_by_frames("night-7", "http", "calcA", INPUT.file_name, env=env)
+    assert payload_digest(payload) == payload_digest(by_frames)
+
+
+@pytest.mark.spec("U8")
+@pytest.mark.parametrize(
+    "env", ["SEED", "=7", "1A=7", "A B=7", "WAKU_X=7", "A=\0", ["A=1", "A=2"], f"A={'x' * 70_000}"]
+)
+def test_what_can_be_no_variable_is_refused(env: str | list[str]) -> None:
+    with pytest.raises(Refused) as caught:
+        JobForm.of(AVisit(env=env))
+    assert caught.value.code == "bad-request"
 
 
 @pytest.mark.parametrize("rest", ["night-7", "%6Eight-7", "a.b_C-0", "x" * 128])

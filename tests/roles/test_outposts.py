@@ -491,6 +491,20 @@ async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path, mon
     assert list((tmp_path / "blobs" / ".incoming").iterdir()) == []
 
 
+@pytest.mark.spec("U8")
+async def test_a_job_that_sets_variables_goes_to_a_node_that_takes_them_and_to_no_other() -> None:
+    async with a_node() as older, a_node() as newer, a_group(older, newer) as (leader, grid):
+        await leader.until(lambda machine: len([worker for worker in machine.roster if worker.credit]) == 2)
+        env = {"SEED": "7", "NOTE": "a=b & c"}
+        job = await grid.submit("calc", args=["in.txt"], files={"in.txt": b"text"}, env=env)
+        await leader.until(lambda machine: machine.lanes.queued == 1)
+        assert "none knows of them" in why(leader, job)
+        newer.takes = "env"
+        assert (await job).ok
+        assert [asked.query["env"] for asked in newer.asked if asked.method == "POST"] == [["NOTE=a=b & c", "SEED=7"]]
+        assert not older.asked
+
+
 class Elsewhere:
     """A place that is no folder of the leader's own, as an object store. It looks at what it is given."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
@@ -10,9 +12,9 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from tests.whole.conftest import Running, Waku
+from tests.whole.conftest import WITHIN_S, Running, Waku
 
-from wakugumi import Client, JobLimits
+from wakugumi import Client, JobLimits, Refused
 
 SECRET = {"AWS_SECRET_ACCESS_KEY": "secret-1", "PGPASSWORD": "secret-2", "SITE_CODE": "secret-3"}
 HARMLESS = {"KEYBOARD": "us", "OMP_NUM_THREADS": "3"}
@@ -123,6 +125,96 @@ def test_what_is_no_pattern_is_said_at_the_start(waku: Waku, programs: Path, wor
     assert done.returncode == 2
     assert words[0] in done.stderr
     assert "hint:" in done.stderr
+
+
+@pytest.mark.spec("U8", "L6")
+def test_a_job_sets_variables_of_its_own_which_go_before_those_of_the_worker(
+    start, programs: Path, waku: Waku, surroundings: dict[str, str], home: Path
+) -> None:
+    _, env = a_worker(start, programs, surroundings)
+    seen = variables(waku("run", "show", "--env", "SEED=7", "--env", "KEYBOARD=jp", "--env=NOTE=a=b", env=env).stdout)
+    assert (seen["SEED"], seen["KEYBOARD"], seen["NOTE"], seen["OMP_NUM_THREADS"]) == ("7", "jp", "a=b", "3")
+    with Client(env["WAKU_LEADER"]) as client:
+        limited = variables(client.run("show", env={"SEED": "ü"}, limits=JobLimits(processes=50)).stdout)
+        assert limited["SEED"] == "ü"
+        first = client.run("show", job_id="night-7", env={"SEED": "1"})
+        assert client.run("show", job_id="night-7", env={"SEED": "1"}).stdout == first.stdout
+        with pytest.raises(Refused) as caught:
+            client.run("show", job_id="night-7", env={"SEED": "2"})
+        assert caught.value.code == "conflict"
+        items = [{"env": {"SEED": str(seed)}} for seed in range(3)]
+        results = [variables(result.stdout) for result in client.map("show", items, env={"ALL": "x", "SEED": "none"})]
+        assert sorted((it["SEED"], it["ALL"]) for it in results) == [("0", "x"), ("1", "x"), ("2", "x")]
+        everywhere, _ = client.broadcast("show", env={"SEED": "9"})
+        assert [variables(result.stdout)["SEED"] for result in everywhere] == ["9"]
+        refused = client.run("show", env={"LD_PRELOAD": "./evil.so"})
+        assert refused.reason == "env-refused"
+        assert "LD_PRELOAD" in refused.stderr
+    for words in (["--env", "A"], ["--env", "A=1", "--env", "A=2"], ["--env", "WAKU_X=1"], ["--env", "1=2"]):
+        done = waku("run", "show", *words, env=env)
+        assert (done.returncode, "hint:" in done.stderr) == (2, True)
+
+
+@pytest.mark.spec("U8")
+def test_a_worker_says_which_variables_jobs_may_set(start, programs: Path, surroundings: dict[str, str]) -> None:
+    _, env = a_worker(start, programs, surroundings, "--job-env", "SEED", "--job-env", "PYTHON*")
+    with Client(env["WAKU_LEADER"]) as client:
+        assert client.run("show", env={"SEED": "7", "PYTHONPATH": "x"}).ok
+        assert client.run("show", env={"TZ": "UTC"}).reason == "env-refused"
+
+
+@pytest.mark.spec("U8")
+def test_a_map_with_other_variables_is_another_map(
+    waku: Waku, programs: Path, surroundings: dict[str, str], home: Path
+) -> None:
+    (home / "in").write_text("")
+    words = ("map", str(programs / "show"), "in", "--out", "out")
+    for more, skipped in (
+        ([], 0),
+        ([], 1),
+        (["--env", "LD_X=1"], 0),
+        (["--env", "LD_X=1"], 1),
+        (["--env", "LD_X=2"], 0),
+    ):
+        done = waku(*words, *more, env=surroundings)
+        assert done.returncode == 0, done.stderr
+        assert ("(1 before)" in done.stderr) == bool(skipped), done.stderr
+    assert variables((home / "out" / "in" / "stdout.txt").read_text())["LD_X"] == "2", "the user's own grid"
+
+
+@pytest.mark.spec("U8", "L6", "G2")
+def test_by_http_variables_reach_programs_of_all_tiers_and_another_one_is_a_conflict(
+    start, programs: Path, surroundings: dict[str, str], home: Path
+) -> None:
+    words = ["--programs", programs, "--jobs", home / "node", "--http", "0", "--lines", "off"]
+    node = start("node", *words, env=surroundings).line().split()[0].removeprefix("http://")
+    leader = start("leader", "0", "--memory", "--node", f"http://{node}").line()
+    gateway = start("gateway", "0", "--group", f"one=http://{leader}").line().removeprefix("http://")
+    for where in (f"{node}/run", f"{leader}/dispatch", f"{gateway}/submit"):
+        job = f"http://{where}/{where.rpartition('/')[2]}-7?program=show&arg=x"
+        status, text = posted(f"{job}&env=SEED%3D7&env=NOTE=a%3Db")
+        assert (status, variables(text).get("SEED"), variables(text).get("NOTE")) == (200, "7", "a=b"), text
+        assert posted(f"{job}&env=NOTE=a%3Db&env=SEED=7")[0] == 200, "the same, in another order"
+        if not where.endswith("/run"):  # A node's own answers by the id alone.
+            assert posted(f"{job}&env=SEED=8")[0] == 409
+            assert posted(job)[0] == 409
+        assert posted(f"http://{where}/bad?program=show&env=SEED")[0] == 400
+
+
+def posted(url: str) -> tuple[int, str]:
+    """A job by HTTP: the status, and what its program printed. It comes again as long as it is told to."""
+    form = b'--x\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n\r\n--x--\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=x", "Sec-Waku": "1"}
+    until = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, form, headers)) as answer:
+                archive = zipfile.ZipFile(BytesIO(answer.read()))
+                return answer.status, archive.read("stdout.txt").decode()
+        except urllib.error.HTTPError as error:
+            if error.code not in {503, 423} or time.monotonic() > until:
+                return error.code, error.read().decode()
+            time.sleep(0.1)
 
 
 @pytest.mark.spec("O1")

@@ -7,6 +7,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from wakugumi.adapters.receive import Received
 from wakugumi.core.job import job_id_from_name
@@ -75,6 +76,19 @@ def test_two_requests_have_one_digest_only_if_they_are_the_same(
     assert request_digest(request) == request_digest(same)
     assert request_digest(JobRequest("a", "", program + "x", args, request.files)) != request_digest(request)
     assert request_digest(JobRequest("a", "", program, [*args, ""], request.files)) != request_digest(request)
+
+
+@pytest.mark.spec("U8")
+def test_variables_are_part_of_it_in_any_order() -> None:
+    def digest(env: dict[str, str]) -> bytes:
+        return request_digest(replace(REQUEST, env=env))
+
+    assert digest({}) == request_digest(REQUEST), "without any it is what it was"
+    assert digest({"A": "1", "B": "2"}) == digest({"B": "2", "A": "1"})
+    different = [digest(env) for env in ({}, {"A": ""}, {"A": "1"}, {"a": "1"}, {"A": "1", "B": ""}, {"A": "1B="})]
+    assert len(set(different)) == len(different)
+    assert payload_digest(encode(replace(REQUEST, env={"A": "1"}))) == digest({"A": "1"})
+    assert digest({"SEED": "7"}).hex() == "54eab198a6aad8dd8b176b69f37cdba7", "it stands in journals"
 
 
 def test_it_is_read_from_the_encoded_request_too() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakugumi.core.wants import Wants
-from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode
+from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode, read_request
 from wakugumi.wire.percent import percent_decoded
 from wakugumi.wire.run_query import marked, run_query, why_not_simple
 
@@ -48,6 +48,15 @@ def test_what_a_node_could_not_be_told_is_not_simple(said: dict[str, object]) ->
     assert marked(wants, _job(**said)) is wants
     assert marked(None, _job(**said), by_http=True) == Wants(by_http=True)
     assert why_not_simple(_job(**said))
+
+
+@pytest.mark.spec("U8")
+def test_variables_are_told_and_only_to_those_that_know_of_them() -> None:
+    job = _job(env={"SEED": "7", "NOTE": "a=b & c"})
+    assert marked(None, job) == Wants(simple=True, env=True)
+    assert marked(Wants("key"), _job(env={"A": ""}, slots=2)) == Wants("key", env=True)
+    assert run_query(read_request(job)).endswith("&env=SEED%3D7&env=NOTE%3Da%3Db%20%26%20c")
+    assert "variables take" in why_not_simple(_job(env={"A": "x" * 10_000}))
 
 
 def test_a_job_without_a_program_is_for_those_that_have_one_for_it() -> None:

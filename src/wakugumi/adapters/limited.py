@@ -19,6 +19,7 @@ from typing import Final
 CPU_GRACE_S: Final = 1
 """Between SIGXCPU, which a program may catch, and the kernel's SIGKILL."""
 REACH: Final = "reach"
+CLOSED_FROM: Final = 64
 NOT_THE_USER: Final = "user "
 """Before the number of an error, if the program could not be given its user."""
 _PR_SET_NO_NEW_PRIVS: Final = 38
@@ -64,10 +65,11 @@ def become(user: str) -> None:
 
 
 def reach(user: str, *folders: str) -> None:
+    """The exit code tells which is the first one that they cannot enter, from `CLOSED_FROM` on."""
     become(user)
-    for folder in folders:
+    for at, folder in enumerate(folders):
         if not os.access(folder, os.X_OK):
-            print(folder)
+            sys.exit(min(CLOSED_FROM + at, 255))
 
 
 def _limit(which: int, soft: int, hard: int) -> None:

@@ -306,22 +306,43 @@ class Spawner:
         self._limit = _limiter()
         self._resident_set = _ResidentSet(resident_set)
 
-    def start(self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str) -> int:
-        """The new process's id. Raises OSError as exec does, and ValueError for arguments no program can get."""
+    def start(
+        self,
+        argv: Sequence[bytes],
+        cwd: bytes,
+        stdout: int,
+        stderr: int,
+        job: str,
+        env: Mapping[bytes, bytes] | None = None,
+    ) -> int:
+        """The new process's id. What `env` has goes before what all programs get. Raises OSError as exec does, and
+        ValueError for arguments no program can get."""
         if self._libc is None:
-            return self.start_with(argv, cwd, stdout, stderr, job)
+            return self.start_with(argv, cwd, stdout, stderr, job, env)
         for argument in argv:
             if b"\0" in argument:
                 raise ValueError("an argument has a NUL")
-        self._strings[self._job_at] = f"{JOB_VARIABLE}={job}".encode()
+        strings = self._strings
+        if env:
+            own = [name + b"=" + value for name, value in self._with(env, job).items()]
+            strings = (ctypes.c_char_p * (len(own) + 1))(*own, None)
+        else:
+            strings[self._job_at] = f"{JOB_VARIABLE}={job}".encode()
         with self._resident_set:
-            pid = self._libc.spawn(argv, self._strings, cwd, (self._null, stdout, stderr))
+            pid = self._libc.spawn(argv, strings, cwd, (self._null, stdout, stderr))
         if self._limit is not None:
             self._limit(pid)
         return pid
 
     def start_with(
-        self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str, pass_fds: Sequence[int] = ()
+        self,
+        argv: Sequence[bytes],
+        cwd: bytes,
+        stdout: int,
+        stderr: int,
+        job: str,
+        env: Mapping[bytes, bytes] | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> int:
         """The same by the standard library: slower, everywhere, and open files can be handed on."""
         with self._resident_set:
@@ -332,13 +353,16 @@ class Spawner:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                env={**self._environment, JOB_VARIABLE.encode(): job.encode()},
+                env=self._with(env or {}, job),
                 pass_fds=pass_fds,
             )
         program.returncode = 0  # we reap it ourselves, for its resource usage; Popen must not wait for it too
         if self._limit is not None:
             self._limit(program.pid)
         return program.pid
+
+    def _with(self, env: Mapping[bytes, bytes], job: str) -> dict[bytes, bytes]:
+        return {**self._environment, **env, JOB_VARIABLE.encode(): job.encode()}
 
     def close(self) -> None:
         if self._null >= 0:

@@ -219,12 +219,15 @@ class Processes:
         *,
         timeout_s: float,
         bounds: Bounds | None = None,
+        env: Mapping[str, str] = {},
     ) -> Child:
-        """Start a program; `on_end` will be called with what this returns, its capture measured. Raises Refused."""
+        """Start a program; `on_end` will be called with what this returns, its capture measured. What `env` has goes
+        before what all programs get. Raises Refused."""
         now = self._loop.time()
         child = Child(job, capture, now, now + timeout_s, bounds)
         try:
-            child.pid = self._spawn(child, command, os.fsencode(cwd))
+            own = {os.fsencode(name): os.fsencode(value) for name, value in env.items()} if env else None
+            child.pid = self._spawn(child, command, os.fsencode(cwd), own)
         except (OSError, ValueError) as error:
             raise _not_started(error, command[0]) from None
         self._by_pid[child.pid] = self._by_job[job] = child
@@ -281,15 +284,15 @@ class Processes:
 
     # Starting.
 
-    def _spawn(self, child: Child, command: Sequence[bytes], cwd: bytes) -> int:
+    def _spawn(self, child: Child, command: Sequence[bytes], cwd: bytes, env: Mapping[bytes, bytes] | None) -> int:
         out, err = child.capture.out, child.capture.err
         if child.bounds is None and self._user is None:
-            return self._spawner.start(command, cwd, out, err, child.job)
+            return self._spawner.start(command, cwd, out, err, child.job, env)
         child.status_file, status = os.pipe()
         os.set_blocking(child.status_file, False)
         try:
             stub = stub_command(status, child.bounds, self._user, command)
-            return self._spawner.start_with(stub, cwd, out, err, child.job, (status,))
+            return self._spawner.start_with(stub, cwd, out, err, child.job, env, (status,))
         except BaseException:
             os.close(child.status_file)
             raise

@@ -76,18 +76,18 @@ def check_reach(user: User, folders: Sequence[tuple[str, str]]) -> None:
     """Can this user be, and get into these folders? Each comes with what it is called. Raises ConfigError."""
     words = [sys.executable, "-I", "-S", limited.__file__, limited.REACH, user.text, *[path for _, path in folders]]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_WITHIN_S)
+    closed = done.returncode - limited.CLOSED_FROM
+    if 0 <= closed < len(folders):
+        what, path = folders[closed]
+        raise ConfigError(
+            f"the user {user.name} cannot get into the {what} {path}",
+            "each folder on the way there must let this user pass: chmod o+x, or choose another one",
+        )
     if done.returncode:
         raise ConfigError(
             f"programs cannot run as {user.name}: {done.stderr.strip().rpartition(': ')[2]}",
             "a container needs the capabilities SETUID and SETGID for this",
         )
-    closed = set(done.stdout.splitlines())
-    for what, path in folders:
-        if path in closed:
-            raise ConfigError(
-                f"the user {user.name} cannot get into the {what} {path}",
-                "each folder on the way there must let this user pass: chmod o+x, or choose another one",
-            )
 
 
 def _number(text: str) -> int:

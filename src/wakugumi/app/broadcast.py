@@ -14,6 +14,7 @@ from wakugumi.app.options import (
     LOGGING,
     CachedFiles,
     ClientId,
+    Env,
     Files,
     Leader,
     Logging,
@@ -23,6 +24,7 @@ from wakugumi.app.options import (
     Retries,
     Subject,
     Timeout,
+    variables,
 )
 from wakugumi.app.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
 from wakugumi.app.stoppable import run
@@ -66,6 +68,7 @@ def broadcast(
         ),
     ] = BROADCAST_DEADLINE_S,
     subject: Subject = "",
+    env: Env = (),
     timeout: Timeout = None,
     retries: Retries = 0,
     leader: Leader = None,
@@ -78,7 +81,7 @@ def broadcast(
     logs.start(logged.log_level, logged.log_json, quiet=True)
     how = config.OUTPUT.value(output)
     files = named_files(file, cached)
-    timeout_s = config.TIMEOUT_S.value(timeout)
+    timeout_s, own = config.TIMEOUT_S.value(timeout), variables(env)
     results: list[Result] = []
 
     async def ask_all() -> Summary:
@@ -90,6 +93,7 @@ def broadcast(
                 subject=subject,
                 timeout_s=timeout_s,
                 retries=retries,
+                env=own,
                 within_s=within,
             )
             async for result in shout:

@@ -228,6 +228,8 @@ TLS_KEY: Final = Setting("tls-key", "")
 CLIENT_CA: Final = Setting("client-ca", "")
 RUN_AS: Final = Setting("run-as", "")
 """Empty: as the worker itself."""
+JOB_ENV: Final = Setting("job-env", "")
+"""Empty: jobs may set all but what makes programs run other code."""
 CLEAN_ENV: Final = Setting("clean-env", False)
 PASS_ENV: Final = Setting("pass-env", "")
 HOLD_ENV: Final = Setting("hold-env", "")
@@ -292,6 +294,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     TLS_KEY,
     CLIENT_CA,
     RUN_AS,
+    JOB_ENV,
     CLEAN_ENV,
     PASS_ENV,
     HOLD_ENV,

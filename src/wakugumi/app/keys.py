@@ -1,4 +1,4 @@
-"""When is a result still good? When its key is the same: program, arguments, the input's name and content.
+"""When is a result still good? When its key is the same: program, arguments, variables, the input's name and content.
 
 A job's id is made of the key, the client and the program's name. Timeout, retries, subject and the like are not in it,
 because they decide no answer (SPEC L6): the same map with another timeout attaches to the jobs that its leader has.
@@ -6,7 +6,7 @@ because they decide no answer (SPEC L6): the same map with another timeout attac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from uuid import UUID
 
@@ -18,10 +18,13 @@ _RETRIES = "0"
 class Keys:
     """The keys of one map."""
 
-    def __init__(self, program: bytes, args: Sequence[str]) -> None:
+    def __init__(self, program: bytes, args: Sequence[str], env: Mapping[str, str] = {}) -> None:
         """`program` is what tells it from others: its content, or its name where the workers have the content."""
         self._base = sha256()
-        for part in (_VERSION, program, len(args).to_bytes(4, "big"), *(_bytes(arg) for arg in args)):
+        words = [_bytes(arg) for arg in args]
+        if env:  # A map without variables keeps the keys that it had.
+            words += [b"\0env", *(_bytes(f"{name}={env[name]}") for name in sorted(env))]
+        for part in (_VERSION, program, len(args).to_bytes(4, "big"), *words):
             self._base.update(len(part).to_bytes(8, "big"))
             self._base.update(part)
 

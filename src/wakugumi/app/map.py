@@ -36,6 +36,7 @@ from wakugumi.app.options import (
     CachedFiles,
     Cap,
     ClientId,
+    Env,
     Files,
     JobSlots,
     Key,
@@ -51,6 +52,7 @@ from wakugumi.app.options import (
     Subject,
     Timeout,
     Unpacking,
+    variables,
 )
 from wakugumi.app.outfolder import OutFolder, Record, say_left_out
 from wakugumi.app.output import colour, one, say
@@ -95,6 +97,7 @@ def map_inputs(
     ] = None,
     fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Do everything again.")] = False,
     slots: LocalSlots = None,
+    env: Env = (),
     timeout: Timeout = None,
     retries: Retries = 0,
     key: Key = None,
@@ -122,7 +125,7 @@ def map_inputs(
         closing(_all_inputs(inputs, inputs_from)) as found,
         closing(OutFolder(out, max_bytes, dot_files=unpacking.dot_files)) as folder,
     ):
-        asked = Asked(retries, key, priority, job_slots)
+        asked = Asked(retries, key, priority, job_slots, variables(env))
         common = named_files(file, cached)
         return Map(place, found, folder, program_args, timeout_s, subject, asked, common, fresh=fresh).run()
 
@@ -154,7 +157,7 @@ class Map:
         self._common = common
         self._contents = Contents()
         program = program_digest(place.path) if place.path else place.program.encode()
-        self._keys = Keys(program, [*args, *self._also()])
+        self._keys = Keys(program, [*args, *self._also()], asked.env)
         self._salt = os.urandom(8).hex() if fresh else ""
         self._taken = 0
         self._last_at = monotonic()

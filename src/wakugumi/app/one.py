@@ -32,6 +32,7 @@ class Asked(NamedTuple):
     key: str | None = None
     priority: int = 0
     slots: int = 1
+    env: Mapping[str, str] = {}
 
 
 class Taken(NamedTuple):

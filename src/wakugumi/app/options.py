@@ -7,6 +7,8 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter, validators
 
+from wakugumi.core.environment import check_env
+from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits import CREDIT_MAX, PRIORITY_MAX, RETRIES_MAX
 
 Program = Annotated[
@@ -44,6 +46,17 @@ CachedFiles = Annotated[
         show_default=False,
         help="A file that the workers have already: ID/NAME, its cache and its name there (see `waku caches put`). May "
         "be repeated.",
+    ),
+]
+Env = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--env",
+        negative="",
+        consume_multiple=False,
+        show_default=False,
+        help="NAME=VALUE: a variable for the program, which goes before the worker's own. Part of the job, as its "
+        "arguments are. May be repeated.",
     ),
 ]
 Timeout = Annotated[
@@ -165,6 +178,24 @@ class Asking(Logging):
     output: Output = None
 
 
+def variables(words: tuple[str, ...]) -> dict[str, str]:
+    """What --env says. Raises ConfigError."""
+    env: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name in env:
+            raise ConfigError(
+                f"--env {word[:80]}: " + ("this name is given twice" if equals else "there is no ="), _ENV
+            )
+        env[name] = value
+    try:
+        check_env(env)
+    except Refused as no:
+        raise ConfigError(f"--env: {no.message}", _ENV) from None
+    return env
+
+
+_ENV: Final = "write --env NAME=VALUE, once for each variable"
 LOGGING: Final = Logging()
 ASKING: Final = Asking()
 UNPACKING: Final = Unpacking()

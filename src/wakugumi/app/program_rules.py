@@ -56,24 +56,39 @@ class ProgramOptions:
         ),
     ] = ()
 
+    job_env: Annotated[
+        tuple[str, ...],
+        Parameter(
+            negative="",
+            consume_multiple=False,
+            show_default=False,
+            help="A variable, or a pattern, that jobs may set (--env of `waku run`), and no others; `none`: none at "
+            "all. If nothing is said, all but those by which a program would run other code (PATH, LD_*, PYTHONPATH "
+            "…). May be repeated. [WAKU_JOB_ENV, with commas]",
+        ),
+    ] = ()
+
     def rules(self) -> ProgramRules:
         """What holds of the flags and of wherever else it is said. Raises ConfigError."""
+        settable = _patterns(config.JOB_ENV, self.job_env)
         env = EnvRules(
             hold=_patterns(config.HOLD_ENV, self.hold_env),
             pass_on=_patterns(config.PASS_ENV, self.pass_env),
             clean=config.CLEAN_ENV.value(self.clean_env),
+            settable=None if not settable else () if settable == (_NONE,) else settable,
         )
         name = config.RUN_AS.value(self.run_as)
         return ProgramRules(env, user_named(name) if name else None)
 
     def words(self) -> tuple[str, ...]:
         """The same flags for another process."""
-        lists = {"--pass-env": self.pass_env, "--hold-env": self.hold_env}
+        lists = {"--pass-env": self.pass_env, "--hold-env": self.hold_env, "--job-env": self.job_env}
         said = [word for flag, values in lists.items() for value in values for word in (flag, value)]
         as_user = ("--run-as", self.run_as) if self.run_as is not None else ()
         return (*as_user, *said, *(["--clean-env"] if self.clean_env else []))
 
 
+_NONE: Final = "none"
 OPTIONS: Final = ProgramOptions()
 """Nothing was said."""
 

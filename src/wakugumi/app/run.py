@@ -14,6 +14,7 @@ from wakugumi.app.options import (
     UNPACKING,
     CachedFiles,
     ClientId,
+    Env,
     Files,
     JobSlots,
     Key,
@@ -28,6 +29,7 @@ from wakugumi.app.options import (
     Subject,
     Timeout,
     Unpacking,
+    variables,
 )
 
 
@@ -38,6 +40,7 @@ def run(
     file: Files = (),
     cached: CachedFiles = (),
     out: Annotated[str | None, Parameter(help="The folder for the files that the program makes.")] = None,
+    env: Env = (),
     timeout: Timeout = None,
     retries: Retries = 0,
     key: Key = None,
@@ -55,6 +58,6 @@ def run(
     logs.start(logged.log_level, logged.log_json, quiet=True)
     place = choose(program, leader, slots=job_slots, client_id=client_id, patience=patience, old_leader=old_leader)
     timeout_s = config.TIMEOUT_S.value(timeout)
-    asked = Asked(retries, key, priority, job_slots)
+    asked = Asked(retries, key, priority, job_slots, variables(env))
     taken = Taken(out, unpacking.bytes_max(), unpacking.dot_files)
     return run_one(place, program_args, named_files(file, cached), subject, timeout_s, taken, asked)

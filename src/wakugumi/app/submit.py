@@ -15,6 +15,7 @@ from wakugumi.app.options import (
     LOGGING,
     CachedFiles,
     ClientId,
+    Env,
     Files,
     JobSlots,
     Key,
@@ -27,6 +28,7 @@ from wakugumi.app.options import (
     Retries,
     Subject,
     Timeout,
+    variables,
 )
 from wakugumi.app.output import json_out, lines_out
 from wakugumi.app.stoppable import run
@@ -45,6 +47,7 @@ def submit(
     job_id: Annotated[str | None, Parameter(name="--id", help="The job's id: a UUID, or a name of your own.")] = None,
     count: Annotated[int, Parameter(help="How many jobs like this.")] = 1,
     subject: Subject = "",
+    env: Env = (),
     timeout: Timeout = None,
     retries: Retries = 0,
     key: Key = None,
@@ -62,7 +65,7 @@ def submit(
         raise ConfigError(f"--count is {count}: it is 1 or more, and an --id names one job alone")
     how = config.OUTPUT.value(output)
     files = named_files(file, cached)
-    timeout_s = config.TIMEOUT_S.value(timeout)
+    timeout_s, own = config.TIMEOUT_S.value(timeout), variables(env)
 
     async def hand_in() -> list[str]:
         most = max(count, UNFINISHED_PER_CLIENT_MAX)
@@ -84,6 +87,7 @@ def submit(
                         key=key,
                         priority=priority,
                         slots=job_slots,
+                        env=own,
                     )
                     for _ in range(min(1000, count - first))
                 ]

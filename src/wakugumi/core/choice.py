@@ -10,6 +10,7 @@ their order, and the first that can go now goes:
                 for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
     files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
                 no worker that does not know them while one serves that does
+    env         to none that gives programs no variables
     unnamed     to none that has no program for such jobs; simple ones also to workers that take no others
     shuns       to none of the workers that could not start it. Where many stand first that nobody with room is able to
                 run, each kind of them gets a queue of its own (`sort_out`)
@@ -117,7 +118,12 @@ def due_of(job: Job) -> float:
 def is_picky(job: Job, lane: Lane) -> bool:
     wants = job.wants
     return wants is not None and (
-        wants.slots > 1 or (lane.sticky and bool(wants.key)) or wants.blobs or wants.unnamed or bool(wants.shuns)
+        wants.slots > 1
+        or (lane.sticky and bool(wants.key))
+        or wants.blobs
+        or wants.unnamed
+        or wants.env
+        or bool(wants.shuns)
     )
 
 
@@ -227,7 +233,7 @@ _PLAIN: Final = (0, 1, _ANY_KIND)
 
 
 def _kind_of(wants: Wants) -> Kind:
-    return 2 * wants.unnamed + wants.simple, wants.shuns
+    return 4 * wants.env + 2 * wants.unnamed + wants.simple, wants.shuns
 
 
 def _row_of(turn: Turn, wants: Wants) -> Row:

@@ -88,7 +88,7 @@ class Crew:
         worker.runs_unnamed, worker.simple_only = event.runs_unnamed, event.simple_only
         worker.stride = TURN_STRIDE // event.weight
         worker.resend = event.resend
-        worker.as_root = event.as_root
+        worker.as_root, worker.env = event.as_root, event.env
         worker.rests = worker.fault = ""
         worker.held_by = 0.0
         worker.leaving = worker.blocked = False

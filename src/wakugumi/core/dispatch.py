@@ -137,6 +137,7 @@ class Dispatch:
             ev.Acked: self._acked,
             ev.Held: self._held,
             ev.Declined: self._declined,
+            ev.Described: self._described,
             ev.Rested: self._rested,
             ev.Confirmed: self._confirmed,
             ev.Claimed: self._claimed,
@@ -271,6 +272,13 @@ class Dispatch:
         worker = self._workers.get(event.conn)
         if worker is not None:
             self.crew.declined(worker, event.job, now)
+
+    def _described(self, event: ev.Described, _now: float) -> None:
+        worker = self._workers.get(event.conn)
+        if worker is not None:
+            worker.as_root, worker.env = event.as_root, event.env
+            self.roster.era += 1
+            self.roster.changed(worker)
 
     def _rested(self, event: ev.Rested, now: float) -> None:
         worker = self._workers.get(event.conn)

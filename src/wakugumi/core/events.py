@@ -98,6 +98,8 @@ class WorkerJoined(msgspec.Struct, frozen=True, gc=False):
     """What it says it holds is sent to it once more: it knows the jobs by their ids alone."""
     as_root: bool = False
     """Programs have the rights of root there."""
+    env: bool = False
+    """It gives programs the variables that a job sets."""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -171,6 +173,14 @@ class Declined(msgspec.Struct, frozen=True, gc=False):
 
     conn: ConnId
     job: JobId
+
+
+class Described(msgspec.Struct, frozen=True, gc=False):
+    """What was found out about a worker that could not say it when it joined, as it stands for a node."""
+
+    conn: ConnId
+    as_root: bool
+    env: bool
 
 
 class Rested(msgspec.Struct, frozen=True, gc=False):
@@ -292,6 +302,7 @@ LeaderEvent: TypeAlias = (
     | Acked
     | Held
     | Declined
+    | Described
     | Rested
     | Confirmed
     | Claimed

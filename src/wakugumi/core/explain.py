@@ -324,6 +324,9 @@ def _why_elsewhere(leader: Dispatch, job: Job) -> list[str]:
 
 
 def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
+    if job.wants is not None and job.wants.env and not any(worker.env for worker in workers):
+        count = _count(len(workers), "matching worker")
+        return f"it sets variables (--env), and of {count} none knows of them: it waits for one of a newer version"
     nodes = [worker for worker in workers if worker.simple_only]
     plain = len(workers) - len(nodes)
     reasons = []
@@ -331,7 +334,9 @@ def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
         why = leader.why_not_simple(job.payload) if job.payload is not None else ""
         why = why or "they take only jobs with one file and a program's arguments"
         reasons.append(f"{_count(len(nodes), 'matching node')} known by address cannot be told it: {why}")
-    if plain:
+    if plain and job.wants is not None and job.wants.env and not job.wants.unnamed:
+        reasons.append(f"it sets variables (--env), which {_count(plain, 'matching worker')} cannot do")
+    elif plain:
         reasons.append(f"it names no program, and of {_count(plain, 'matching worker')} none has one for such jobs")
     return "; ".join(reasons)
 

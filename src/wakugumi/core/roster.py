@@ -79,6 +79,7 @@ class Worker:
         "cpu",
         "credit",
         "draining",
+        "env",
         "fault",
         "heartbeats",
         "held_by",
@@ -154,6 +155,8 @@ class Worker:
         self.runs_unnamed = self.simple_only = False
         self.resend = False
         """It is sent once more what it says it holds."""
+        self.env = False
+        """It gives programs the variables that a job sets."""
         self.as_root = False
         """Programs have the rights of root there."""
         self.rests = ""
@@ -580,6 +583,7 @@ def can_run(worker: Worker, wants: Wants) -> bool:
     """Is it able to, whatever else it does now?"""
     return (
         (worker.runs_unnamed or not wants.unnamed)
+        and (worker.env or not wants.env)
         and (wants.simple or not worker.simple_only)
         and worker.id not in wants.shuns
     )

@@ -7,6 +7,7 @@
     unnamed     it names no program, so only workers that have one for such jobs can run it
     simple      it is one file and one program's arguments: a node that is known by its address can run it, too
     by_http     somebody asked for it who may not come again: its result is taken for them
+    env         it sets variables: only for workers that give them to its program
     shuns       workers that could not start it: it goes to another one
 
 Most jobs ask for nothing, and have no Wants at all.
@@ -41,6 +42,8 @@ class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """It came by HTTP, also in an earlier life of the leader."""
     shuns: tuple[WorkerId, ...] = ()
     """Workers that could not start it, while there are others to wait for (`not_started`). No journal has these."""
+    env: bool = False
+    """It sets variables: a worker that does not know of them would run something else."""
 
     @property
     def blobs(self) -> bool:

@@ -189,6 +189,7 @@ class Grid:
         key: str | None = None,
         priority: int = 0,
         slots: int = 1,
+        env: Mapping[str, str] | None = None,
     ) -> Job:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job.
 
@@ -197,12 +198,13 @@ class Grid:
         it is the same job. A program that ends with a non-zero exit or takes longer than `timeout_s` has given its
         answer, with the reason `exit` or `timeout`, unless `retries` says how often it is run again first. Jobs with
         the same `key` go to the same worker if the leader's policy for them is sticky; a higher `priority` (-100 to
-        100) goes before your other jobs for the same subject; `slots` is how many of one worker's slots it takes.
+        100) goes before your other jobs for the same subject; `slots` is how many of one worker's slots it takes. `env`
+        has variables for the program, which go before those of its worker.
         `await` the Job for its Result.
         """
         loaded = await self._load(files) if files else NO_FILES
         request = self._requests.make(
-            program, args, loaded, job_id, subject, timeout_s, limits, retries, key, priority, slots
+            program, args, loaded, job_id, subject, timeout_s, limits, retries, key, priority, slots, env=env
         )
         self._bytes_in_a_row += len(request.frame) + _BYTES_BESIDE
         if self._bytes_in_a_row >= _TURN_AFTER_BYTES:
@@ -226,6 +228,7 @@ class Grid:
         key: str | None = None,
         priority: int = 0,
         slots: int = 1,
+        env: Mapping[str, str] | None = None,
     ) -> Result:
         """`submit`, and its result. Cancelled while it waits, it cancels the job."""
         job = await self.submit(
@@ -240,6 +243,7 @@ class Grid:
             key=key,
             priority=priority,
             slots=slots,
+            env=env,
         )
         try:
             return await job
@@ -261,6 +265,7 @@ class Grid:
         key: str | None = None,
         priority: int = 0,
         slots: int = 1,
+        env: Mapping[str, str] | None = None,
         window: int | None = None,
     ) -> Results:
         """One job per item, results as they finish, for any number of items in fixed memory.
@@ -289,6 +294,7 @@ class Grid:
                 priority,
                 slots,
                 self.contents,
+                env,
             )
 
         return Results(self.new_window(window), plan, source, self._session.tasks)
@@ -304,6 +310,7 @@ class Grid:
         timeout_s: float | None = None,
         limits: ms.JobLimits | None = None,
         retries: int = 0,
+        env: Mapping[str, str] | None = None,
         within_s: float = BROADCAST_DEADLINE_S,
     ) -> Broadcast:
         """Have every worker that matches run the program once, and loop over what each of them answers.
@@ -327,7 +334,7 @@ class Grid:
             for name, number in leaders:
                 one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
                 request = self._requests.make(
-                    program, args, loaded, one, subject, timeout_s, limits, retries, broadcast_s=within_s
+                    program, args, loaded, one, subject, timeout_s, limits, retries, broadcast_s=within_s, env=env
                 )
                 asked.append(Asked(name, number, self._session.start(request, None, number)[0]))
             there = {name for name, _ in leaders}

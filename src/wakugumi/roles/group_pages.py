@@ -121,6 +121,7 @@ class GroupPages:
                 retries=form.retries,
                 key=form.key,
                 priority=form.priority,
+                env=dict(form.env),
                 files=None if received.content is not None else (FileHead(sha256=received.sha256, size=received.size),),
             )
             event, blobs = self._leader.ingress.event_of(

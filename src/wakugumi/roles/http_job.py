@@ -1,6 +1,8 @@
 """Which job does an HTTP request ask for? Its path names it, its query says what to run, its form brings the input.
 
-    POST /dispatch/night-7?program=pricer&arg=--fast&arg={input}&timeout=60      the same on /run, /dispatch and /submit
+    POST /dispatch/night-7?program=pricer&arg=--fast&arg={input}&env=SEED=7&timeout=60
+
+It is the same on /run, /dispatch and /submit.
 
 The same question is the same job, and the same bytes: so whoever sends it again, by HTTP or by frames, gets its result,
 and another question under its id is a conflict.
@@ -9,11 +11,12 @@ and another question under its id is a conflict.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from wakugumi.adapters.receive import Received
 from wakugumi.adapters.visit import Visit
+from wakugumi.core.environment import check_env
 from wakugumi.core.job import ClientId, JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import INPUT, check_exec_name
 from wakugumi.core.subject import SubjectError, route
@@ -25,8 +28,13 @@ from wakugumi.wire.percent import percent_decoded
 
 CLIENT: Final = "http"
 """Whose jobs they are that name no client."""
+TAKES: Final = "Waku-Takes"
+"""In which a node says, with its capacity, what it takes of a job that older ones do not know."""
+RUNS_AS: Final = "Waku-Runs-As"
+ROOT: Final = "root"
+"""In which it says that programs have the rights of root there."""
 CLIENT_HEADER: Final = "Waku-Client"
-PARAMETERS: Final = ("program", "arg", "subject", "timeout", "client", "priority", "key", "retries")
+PARAMETERS: Final = ("program", "arg", "subject", "timeout", "client", "priority", "key", "retries", "env")
 
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,9}")
@@ -59,6 +67,7 @@ class JobForm(NamedTuple):
     priority: int = 0
     key: str = ""
     retries: int = 0
+    env: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, visit: Visit, also: Collection[str] = ()) -> JobForm:
@@ -80,6 +89,7 @@ class JobForm(NamedTuple):
             priority=_number("priority", _one(visit, "priority")),
             key=_one(visit, "key"),
             retries=_number("retries", _one(visit, "retries")),
+            env=_env(visit.query("env")),
         )
         form._check()
         return form
@@ -99,6 +109,7 @@ class JobForm(NamedTuple):
         if not 0 <= self.retries <= RETRIES_MAX:
             raise _bad(f"retries are a whole number from 0 to {RETRIES_MAX}, not {self.retries}")
         check_wants(self.key, self.priority, 1)
+        check_env(dict(self.env))
 
 
 _PLAIN: Final = JobForm()
@@ -122,6 +133,7 @@ def request_of(form: JobForm, job: JobId, received: Received) -> bytes:
             retries=form.retries,
             key=form.key,
             priority=form.priority,
+            env=dict(form.env),
         )
     )
 
@@ -161,6 +173,18 @@ def _timeout_s(text: str) -> float | None:
     if not 0 < seconds <= JOB_TIMEOUT_MAX_S:
         raise _bad(f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds, not {text[:80]!r}")
     return seconds
+
+
+def _env(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    env: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise _bad(f"env is NAME=VALUE, not {word[:80]!r}")
+        if name in env:
+            raise _bad(f"the variable {name[:80]!r} is given twice")
+        env[name] = value
+    return tuple(env.items())
 
 
 def _number(name: str, text: str) -> int:

@@ -17,6 +17,7 @@ import msgspec
 
 from wakugumi.adapters.packing import is_packed, unpack
 from wakugumi.core import events as ev
+from wakugumi.core.environment import check_env
 from wakugumi.core.job import ConnId, JobId
 from wakugumi.core.wants import CACHE, Wants, check_wants
 from wakugumi.errors import Refused
@@ -83,6 +84,9 @@ class Ingress:
             wants, blobs = self._files(knows_blobs, head)
         if wants is None and (head.key or head.priority or head.slots != 1):
             wants = leader.wants(head)
+        if head.env:
+            check_env(head.env)
+            wants = self._known_wants(msgspec.structs.replace(wants or Wants(), env=True))
         event = ev.Submitted(
             conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, checksum, request
         )
@@ -102,11 +106,15 @@ class Ingress:
                 if name.startswith(CACHE):
                     self._leader.caches.named(name.removeprefix(CACHE))
         wants = Wants(head.key, head.priority, head.slots, names)
-        if len(names) > _REMEMBERED_FILES_MAX:
-            return wants, blobs
+        return self._known_wants(wants), blobs
+
+    def _known_wants(self, wants: Wants) -> Wants:
+        """The one copy of it, for many ask for the same."""
+        if len(wants.files) > _REMEMBERED_FILES_MAX:
+            return wants
         if len(self._wants) >= _REMEMBERED_MAX:
             self._wants.clear()
-        return self._wants.setdefault(wants, wants), blobs
+        return self._wants.setdefault(wants, wants)
 
     def submitted(self, peer: Peer, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
         """Hand it on once its blobs are there. A job that is known is not run for it, and needs nothing."""

@@ -19,12 +19,13 @@ from wakugumi.core.meters import Family, counter, gauge
 from wakugumi.core.run_meters import run_families
 from wakugumi.errors import Refused
 from wakugumi.limits import RUNNING_RETRY_AFTER_S
-from wakugumi.roles.http_job import JobForm, job_of, request_of
+from wakugumi.roles.http_job import ROOT, RUNS_AS, TAKES, JobForm, job_of, request_of
 from wakugumi.roles.node import Node, show_time
 from wakugumi.roles.station import Finished
 from wakugumi.roles.wayside import OK, STOPPING, wayside_pages
 from wakugumi.roles.zip_answer import answer_of
 from wakugumi.wire.line import KEPT
+from wakugumi.wire.message import ENV
 from wakugumi.wire.request_digest import HEADER, digest_in
 
 _JSON: Final = "application/json"
@@ -43,6 +44,7 @@ def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageAt]:
             lambda: {"running": station.running, "limit": station.limit},
             lambda: node_families(node),
             openapi,
+            {TAKES: ENV} | ({RUNS_AS: ROOT} if station.rules.runs_as_root else {}),
         ),
     ]
 

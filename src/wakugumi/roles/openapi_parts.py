@@ -8,6 +8,7 @@ from wakugumi.errors import CODES
 from wakugumi.limits import (
     ARGS_PER_JOB_MAX,
     CLIENT_ID_CHARS_MAX,
+    ENV_VARIABLES_MAX,
     EXEC_NAME_CHARS_MAX,
     JOB_NAME_CHARS_MAX,
     JOB_TIMEOUT_MAX_S,
@@ -100,6 +101,15 @@ JOB_PARAMETERS: Final = (
         "retries",
         "How often it is run again when its program fails or takes too long.",
         {"type": "integer", "minimum": 0, "maximum": RETRIES_MAX},
+    ),
+    _query(
+        "env",
+        "Variables for the program, each NAME=VALUE. Not WAKU_*.",
+        {
+            "type": "array",
+            "items": {"type": "string", "pattern": r"^(?![Ww][Aa][Kk][Uu]_)[A-Za-z_][A-Za-z0-9_]*=[^\x00]*$"},
+            "maxItems": ENV_VARIABLES_MAX,
+        },
     ),
     _header("Waku-Client", "Whose job it is, if the query does not say.", {"type": "string", "pattern": "^[ -~]+$"}),
 )

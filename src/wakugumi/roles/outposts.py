@@ -44,6 +44,7 @@ from wakugumi.limits import (
     SILENCE_MAX_S,
 )
 from wakugumi.roles.errand import Ended, Errand, GivenBack, Outcome
+from wakugumi.roles.http_job import ROOT, RUNS_AS, TAKES
 from wakugumi.roles.node_result import readable
 from wakugumi.wire import message as ms
 from wakugumi.wire.untrusted import Unreadable, read_json
@@ -96,6 +97,14 @@ class _Capacity(msgspec.Struct, frozen=True, gc=False):
     limit: int
 
 
+class _Kind(NamedTuple):
+    """What a node says of itself beside its capacity."""
+
+    as_root: bool = False
+    env: bool = False
+    """It takes variables."""
+
+
 class Outpost:
     """One node, as a worker of its leader."""
 
@@ -112,6 +121,7 @@ class Outpost:
         self._told = 0
         """Credit that was offered and not used, as far as we have heard."""
         self._capacity = _Capacity(0, 0)
+        self._kind = _Kind()
         """What the node said last, less what has ended since."""
         self._rests = _NOT_YET
         self._failures = 0
@@ -181,6 +191,8 @@ class Outpost:
                 simple_only=True,
                 weight=self.node.weight,
                 resend=True,
+                as_root=self._kind.as_root,
+                env=self._kind.env,
             )
         )
         self._post(ev.Held(self.conn, held, ()))
@@ -343,6 +355,11 @@ class Outpost:
             raise PeerError(f"{url} answered with something that is no capacity") from None
         if capacity.running < 0 or capacity.limit < 0:
             raise PeerError(f"{url} answered with numbers below zero")
+        takes = [word.strip() for word in (answer.header(TAKES) or "").split(",")]
+        kind = _Kind(answer.header(RUNS_AS) == ROOT, ms.ENV in takes)
+        if kind != self._kind:  # Before it offers anything: it may be of another version now.
+            self._kind = kind
+            self._post(ev.Described(self.conn, kind.as_root, kind.env))
         return capacity
 
     def _heard(self) -> None:

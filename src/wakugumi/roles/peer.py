@@ -212,6 +212,7 @@ class Peer:
                 blobs=self.blobs,
                 runs_unnamed=hello.runs_unnamed,
                 as_root=hello.as_root,
+                env=ms.ENV in wants,
             )
         )
         if self.leader.caches is not None:

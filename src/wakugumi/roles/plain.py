@@ -136,6 +136,7 @@ class Client:
         key: str | None = None,
         priority: int = 0,
         slots: int = 1,
+        env: Mapping[str, str] | None = None,
     ) -> Handle:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job."""
         submitting = self.grid.submit(
@@ -150,6 +151,7 @@ class Client:
             key=key,
             priority=priority,
             slots=slots,
+            env=env,
         )
         return Handle(self, self.call(submitting))
 
@@ -167,6 +169,7 @@ class Client:
         key: str | None = None,
         priority: int = 0,
         slots: int = 1,
+        env: Mapping[str, str] | None = None,
     ) -> Result:
         """`submit`, and its result. Interrupted while it waits, it cancels the job."""
         return self.call(
@@ -182,6 +185,7 @@ class Client:
                 key=key,
                 priority=priority,
                 slots=slots,
+                env=env,
             )
         )
 
@@ -199,6 +203,7 @@ class Client:
         key: str | None = None,
         priority: int = 0,
         slots: int = 1,
+        env: Mapping[str, str] | None = None,
         window: int | None = None,
     ) -> Iterator[Result]:
         """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's own thread."""
@@ -206,7 +211,7 @@ class Client:
         common = contents.load(files) if files else NO_FILES
         requests = Requests(self.grid.client_id)
         plan = Plan(
-            requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots, contents
+            requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots, contents, env
         )
         return self._map(plan, iter(items), window)
 
@@ -221,6 +226,7 @@ class Client:
         timeout_s: float | None = None,
         limits: JobLimits | None = None,
         retries: int = 0,
+        env: Mapping[str, str] | None = None,
         within_s: float = BROADCAST_DEADLINE_S,
     ) -> tuple[list[Result], Summary]:
         """Have every worker that matches run the program once; all their results, in the order in which they came, and
@@ -235,6 +241,7 @@ class Client:
                 timeout_s=timeout_s,
                 limits=limits,
                 retries=retries,
+                env=env,
                 within_s=within_s,
             ).gather()
         )

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from wakugumi.core.environment import check_env
 from wakugumi.core.job import JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import check_exec_name
 from wakugumi.core.subject import SubjectError, route
@@ -58,6 +59,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     priority: int | None = None
     slots: int | None = None
+    env: Mapping[str, str] | None = None
+    """Added to the variables that `map` was given."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +75,13 @@ class Request(msgspec.Struct, frozen=True, gc=False):
     """Content that the frame names and does not hold."""
     given: bool = False
     """Its id is its user's own: an earlier life of this client may have submitted it."""
+    env: bool = False
+    """It sets variables: only for a leader that knows of them."""
+
+    @property
+    def is_held(self) -> bool:
+        """Its leader has to say what it takes before it gets this job."""
+        return self.env or bool(self.brings)
 
 
 class Requests:
@@ -96,12 +106,14 @@ class Requests:
         priority: int = 0,
         slots: int = 1,
         broadcast_s: float | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Request:
         """Raises Refused if this can be no job."""
         self.check(program, subject, timeout_s, limits, retries)
         if (key, priority, slots) != _ASKS_NOTHING or type(priority) is not int or type(slots) is not int:
             check_asked(key, priority, slots)
         _check_args(args)
+        own = checked_env(env) if env else {}
         if job_id is None:
             job, name = self.next_id()
             text = name
@@ -124,6 +136,7 @@ class Requests:
             priority,
             slots,
             broadcast_s=broadcast_s,
+            env=own,
         )
         return _request(job, name, subject, record, files, given=job_id is not None)
 
@@ -162,6 +175,7 @@ class Plan:
         priority: int = 0,
         slots: int = 1,
         contents: Contents | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         requests.check(program, subject, timeout_s, limits, retries)
         check_asked(key, priority, slots)
@@ -178,6 +192,7 @@ class Plan:
         self._key = key
         self._priority = priority
         self._slots = slots
+        self._env = checked_env(env) if env else {}
 
     def text_request(self, text: str) -> Request:
         """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
@@ -196,6 +211,7 @@ class Plan:
             self._key or "",
             self._priority,
             self._slots,
+            env=self._env,
         )
         return _request(job, name, self._subject, record, self._files)
 
@@ -217,6 +233,7 @@ class Plan:
             self._key if task.key is None else task.key,
             self._priority if task.priority is None else task.priority,
             self._slots if task.slots is None else task.slots,
+            env={**self._env, **task.env} if task.env else self._env,
         )
 
 
@@ -225,6 +242,14 @@ def check_asked(key: object, priority: object, slots: object) -> None:
     if key is not None and (not isinstance(key, str) or not key):
         raise _bad(f"a key is 1 to {KEY_CHARS_MAX} printable characters, not {key!r}"[:300])
     check_wants(key or "", priority, slots)
+
+
+def checked_env(env: object) -> dict[str, str]:
+    """Variables for a program, in the order of their names. Raises Refused, and TypeError for what is no mapping."""
+    if not isinstance(env, Mapping):
+        raise TypeError(f'env is a mapping, as {{"NAME": "VALUE"}}, not {type(env).__name__}')
+    check_env(env)
+    return {name: env[name] for name in sorted(env)}
 
 
 def given_id(name: object) -> tuple[JobId, str]:
@@ -310,7 +335,7 @@ def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loa
         payload = _encoded(msgspec.structs.replace(record, files=files.entries))
         assert len(payload) <= PAYLOAD_BYTES_MAX
     data = frame.encode(frame.SUBMIT_JOB, job, request_digest(record), subject, payload)
-    return Request(job, name, record.exec_name, data, files.brings, given)
+    return Request(job, name, record.exec_name, data, files.brings, given, bool(record.env))
 
 
 def _encoded(record: JobRequest) -> bytes:

@@ -31,6 +31,7 @@ from wakugumi.adapters.probe import a_program, check_machine, check_room
 from wakugumi.adapters.process import RULES, Child, Processes, ProgramRules, Programs
 from wakugumi.adapters.threads import is_no_thread, started_pool
 from wakugumi.adapters.users import check_reach
+from wakugumi.core.environment import check_env, check_settable
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX, age_found_s
 from wakugumi.core.names import check_file_names
@@ -131,6 +132,7 @@ class Runner:
         self._on_end = on_end
         self._is_owed = is_owed
         self._copy_in = copy_in
+        self._rules = rules
         self._timeout_s = timeout_s
         self._done_ttl_s = done_ttl_s
         self._interrupted_ttl_s = interrupted_ttl_s
@@ -395,6 +397,8 @@ class Runner:
         if len(payload) <= SMALL_BYTES:
             run.digest = request_digest(request)
         _check(request)
+        if request.env:
+            check_settable(request.env, self._rules.env)
         program = self._programs.resolve(request.exec_name)
         bounds = Bounds(request.limits) if request.limits is not None else None
         self._check_disk()
@@ -469,7 +473,7 @@ class Runner:
         capture = self._folder.captures.take()
         try:
             run.child = self._processes.start(
-                run.name, command, directory.path, capture, timeout_s=timeout_s, bounds=bounds
+                run.name, command, directory.path, capture, timeout_s=timeout_s, bounds=bounds, env=request.env
             )
         except BaseException:
             self._folder.captures.give_back(capture, abandoned=True)
@@ -651,6 +655,8 @@ def _check(request: JobRequest) -> None:
     if request.timeout_s is not None and not 0 < request.timeout_s <= JOB_TIMEOUT_MAX_S:
         raise Refused("bad-request", f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:g} s")
     check_file_names([file.name for file in request.files])
+    if request.env:
+        check_env(request.env)
 
 
 def _names_parts(payload: bytes) -> bool:

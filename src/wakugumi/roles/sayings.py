@@ -23,7 +23,7 @@ _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
-    wants = [ms.CAPS, ms.FINDS] if peer.is_client else []
+    wants = [ms.CAPS, ms.FINDS, ms.ENV] if peer.is_client else []
     blobs = peer.leader.blobs
     if blobs is not None:
         wants.append(ms.BLOBS)

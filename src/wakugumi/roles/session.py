@@ -247,8 +247,8 @@ class Session:
         job = Job(request, item, self)
         self._jobs[request.job] = job
         self._bytes += len(request.frame)
-        if request.brings:
-            self._uploads.hold(request.job, request.frame, request.brings)
+        if request.is_held:
+            self._uploads.hold(request.job, request.frame, request.brings, env=request.env)
         self._post(ev.Submit(request.job, request.frame, leader, request.given))
         return job, True
 
@@ -349,7 +349,7 @@ class Session:
                 gone = next((each for each in self._places if each not in self._links), None)
                 if gone is not None:
                     del self._places[gone]
-        self._uploads.welcomed(conn, place)
+        self._uploads.welcomed(conn, place, env=ms.ENV in welcome.wants)
         self._post(ev.Welcomed(conn, ms.CAPS in welcome.wants, place is not None, ms.FINDS in welcome.wants))
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
@@ -475,7 +475,7 @@ class Session:
             if job is None:
                 continue
             self._bytes -= len(job.request.frame)
-            if job.request.brings:
+            if job.request.is_held:
                 self._uploads.release(event.job)
             try:
                 record = ms.read_result(event.job, event.payload)
@@ -496,8 +496,8 @@ class Session:
         if job is None:
             return
         self._bytes -= len(job.request.frame)
-        told = self._uploads.refusal(key) if job.request.brings else None
-        if job.request.brings:
+        told = self._uploads.refusal(key) if job.request.is_held else None
+        if job.request.is_held:
             self._uploads.release(key)
         if code == "cancelled":  # As the leader itself says it: a cancelled job has a result.
             record = ms.JobResult(job.id, "", job.request.program, ms.FAILED, stderr=text, reason=code)

@@ -127,6 +127,7 @@ class Station:
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
+        self.rules = rules
         slots = usable_cpus() if slots is None else slots
         _check(patterns, name, slots, cpu_cap)
         loop = asyncio.get_running_loop()

@@ -62,6 +62,8 @@ class _Held(msgspec.Struct, eq=False):
 
     frame: bytes
     brings: Brings
+    env: bool = False
+    """It sets variables, which not every leader knows of."""
     cancelled: bool = False
     asked_by: ConnId = ConnId(0)
     rounds: int = 0
@@ -115,6 +117,8 @@ class Uploads:
         self._tell_misfit = misfit
         self._places: dict[ConnId, str] = {}
         """Of those leaders that take blobs."""
+        self._know_env: set[ConnId] = set()
+        """Leaders that give a job that sets variables only to workers that do so."""
         self._strangers: dict[ConnId, _Stranger] = {}
         self._held: dict[bytes, _Held] = {}
         self._in_memory: dict[str, int] = {}
@@ -124,9 +128,9 @@ class Uploads:
 
     # What a session tells.
 
-    def hold(self, about: bytes, frame: bytes, brings: Brings) -> None:
-        """From now on its leader may ask for these."""
-        self._held[about] = _Held(frame, brings)
+    def hold(self, about: bytes, frame: bytes, brings: Brings, *, env: bool = False) -> None:
+        """From now on its leader may ask for these. With `env`, it is only for leaders that know of variables."""
+        self._held[about] = _Held(frame, brings, env)
         for sha256, brought in brings.items():
             if isinstance(brought.source, bytes):
                 count = self._in_memory.get(sha256, 0)
@@ -166,8 +170,10 @@ class Uploads:
         """A connection stands; its welcome will say what it takes."""
         self._strangers[conn] = _Stranger(asyncio.get_running_loop().time())
 
-    def welcomed(self, conn: ConnId, url: str | None) -> None:
-        """This leader takes blobs, there; or none, if None. It may say so late, but not twice."""
+    def welcomed(self, conn: ConnId, url: str | None, *, env: bool = False) -> None:
+        """This leader takes blobs, there; or none, if None; and variables. It may say so late, but not twice."""
+        if env:
+            self._know_env.add(conn)
         if url is not None:
             self._places[conn] = url
         self._known(conn)
@@ -180,10 +186,11 @@ class Uploads:
             if held.conn == conn:
                 self._leave(about, held)
         self._places.pop(conn, None)
+        self._know_env.discard(conn)
 
     def sendable(self, conn: ConnId, frames: Sequence[bytes]) -> Sequence[bytes]:
         """Those of these frames that this leader can understand; the others are seen to here."""
-        if not self._held or conn in self._places:
+        if not self._held or (conn in self._places and conn in self._know_env):
             return frames
         good: list[bytes] = []
         for frame in frames:
@@ -196,6 +203,8 @@ class Uploads:
                 if stranger.over is None:
                     until = stranger.since + HELLO_DEADLINE_S
                     stranger.over = asyncio.get_running_loop().call_at(until, self._known, conn)
+            elif self._takes(conn, held):
+                good.append(frame)
             else:
                 self._to_old(conn, about, held)
         return good
@@ -258,13 +267,18 @@ class Uploads:
         if stranger.over is not None:
             stranger.over.cancel()
         for about, held in stranger.waiting.items():
-            if conn in self._places:
+            if self._takes(conn, held):
                 self._send(conn, held.frame)
             else:
                 self._to_old(conn, about, held)
 
+    def _takes(self, conn: ConnId, held: _Held) -> bool:
+        return (conn in self._places or not held.brings) and (conn in self._know_env or not held.env)
+
     def _to_old(self, conn: ConnId, about: bytes, held: _Held) -> None:
-        if could_fit(held.brings):
+        if held.env and conn not in self._know_env:
+            self._refuse(conn, about, _no_variables())
+        elif could_fit(held.brings):
             self._tasks.start(self._send_inlined(conn, about, held), name="read files for an old leader")
         else:
             self._misfit(conn, about, held)
@@ -399,6 +413,14 @@ class Uploads:
 
 def _cancelled() -> Refused:
     return Refused("cancelled", "it was cancelled before its files were there")
+
+
+def _no_variables() -> Refused:
+    return Refused(
+        "not-supported",
+        "the job sets variables, and this leader may give it to a worker that does not",
+        hint="bring the leader up to date, or leave --env out",
+    )
 
 
 def _too_big_for_old() -> Refused:

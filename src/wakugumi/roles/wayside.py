@@ -33,13 +33,15 @@ def wayside_pages(
     capacity: Callable[[], Mapping[str, int]],
     metrics: Callable[[], Iterable[Family]],
     openapi: Callable[[], bytes],
+    about: Mapping[str, str] = {},
 ) -> list[PageAt]:
-    """`health` says OK, STOPPING or what is wrong; `openapi` is asked once, by the first who wants it."""
+    """`health` says OK, STOPPING or what is wrong; `openapi` is asked once, by the first who wants it. `about` are
+    headers of the capacity, for a leader that asks."""
     from wakugumi.adapters.telemetry import metrics_page
 
     return [
         PageAt("GET", "/health", _health_page(role, version, health), quiet=True),
-        PageAt("GET", "/capacity", _capacity_page(capacity), quiet=True),
+        PageAt("GET", "/capacity", _capacity_page(capacity, about), quiet=True),
         PageAt("GET", "/metrics", metrics_page(metrics), quiet=True),
         PageAt("GET", "/openapi.json", _openapi_page(openapi), quiet=True),
     ]
@@ -54,7 +56,7 @@ def _health_page(role: str, version: str, health: Callable[[], str]) -> Page:
     return page
 
 
-def _capacity_page(capacity: Callable[[], Mapping[str, int]]) -> Page:
+def _capacity_page(capacity: Callable[[], Mapping[str, int]], about: Mapping[str, str]) -> Page:
     encode = msgspec.json.Encoder().encode
     made, made_at = Reply(), -inf
 
@@ -62,7 +64,7 @@ def _capacity_page(capacity: Callable[[], Mapping[str, int]]) -> Page:
         nonlocal made, made_at
         now = monotonic()
         if now - made_at > CAPACITY_AGE_MAX_S:
-            made, made_at = Reply(200, encode(capacity()), _JSON), now
+            made, made_at = Reply(200, encode(capacity()), _JSON, about), now
         return made
 
     return page

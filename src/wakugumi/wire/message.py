@@ -59,11 +59,13 @@ ZSTD: Final = "zstd"
 """Payloads of jobs and results may be packed, in both directions."""
 RESTS: Final = "rests"
 """A worker may say that its machine is out of order, and gives back what it could not start."""
+ENV: Final = "env"
+"""A worker gives programs the variables that a job sets; a leader assigns such jobs to no other."""
 DIGESTS: Final = "digests"
 """It tells of each job which request it is (`request_digest`): a client in the corrId of a SubmitJob, a worker in the
 msgId of an AckJob."""
 WANTS_CLIENT: Final = (RECEIPTS, HEARTBEATS, BLOBS, DIGESTS)
-WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS, RESTS, DIGESTS)
+WANTS_WORKER: Final = (RECEIPTS, HEARTBEATS, REATTACH, CANCELS, BLOBS, RESTS, DIGESTS, ENV)
 
 
 class BlobRef(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -112,6 +114,8 @@ class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=Tru
     """How many of a worker's slots it takes."""
     broadcast_s: float | None = None
     """It is for every worker that matches, and each has so many seconds for it (S5)."""
+    env: dict[str, str] = {}
+    """Variables for the program, beside those of its worker (U8)."""
 
 
 class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
@@ -161,6 +165,7 @@ class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     slots: int = 1
     broadcast_s: float | None = None
     files: tuple[FileHead, ...] | None = None
+    env: dict[str, str] | None = None
 
 
 class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -211,8 +216,8 @@ class Welcome(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
 
     version: str
     wants: list[str] = []
-    """What the leader takes beyond what every leader with a Welcome does: `caps` and
-    `finds` from a client, `blobs` from both."""
+    """What the leader takes beyond what every leader with a Welcome does: `caps`, `finds` and
+    `env` from a client, `blobs` from both."""
     blobs: str = ""
     """Where its blobs are, as a URL; empty if the leader itself has them, over HTTP at the address of this
     connection."""

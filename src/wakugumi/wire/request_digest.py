@@ -1,9 +1,9 @@
 """Are two requests the same job? (SPEC L6) A digest of what decides the answer, however the request travels.
 
-It covers the program, the arguments, and the names and contents of the files; a file in the request, the same content
-as a blob and the same form by HTTP give the same digest. It does not cover how the job is run: timeout, limits,
-retries, priority, slots, key, client and subject. Where a request has no digest, because it cannot be read or nobody
-made one, the digest is empty; in a frame it is zeros.
+It covers the program, the arguments, the variables, and the names and contents of the files; a file in the request, the
+same content as a blob and the same form by HTTP give the same digest. It does not cover how the job is run: timeout,
+limits, retries, priority, slots, key, client and subject. Where a request has no digest, because it cannot be read or
+nobody made one, the digest is empty; in a frame it is zeros.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def request_digest(request: JobRequest) -> bytes:
     # What few requests have comes last, by its name: a request without it keeps its digest.
     if request.broadcast_s:
         told.append("broadcast")
+    if request.env:
+        told.append(("env", sorted(request.env.items())))
     return blake2b(_encode(told), digest_size=DIGEST_BYTES).digest()
 
 

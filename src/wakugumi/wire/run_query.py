@@ -1,6 +1,6 @@
 """How is a job told to a node, and which jobs can be? (SPEC N2)
 
-    POST /run/<job>?program=pricer&arg=--fast&arg=in.csv&timeout=60      and its one file as a form
+    POST /run/<job>?program=pricer&arg=--fast&arg=in.csv&env=SEED=7&timeout=60      and its one file as a form
 
 A node is told no more than that: a job with other files, a limit or several slots is none that it could be given. What
 concerns the leader, such as retries, it need not know. Why a job is not of this kind is told to whoever asks
@@ -12,6 +12,7 @@ where it is part of the file's name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -42,6 +43,7 @@ class _Told(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     limits: msgspec.Raw = msgspec.Raw()
     slots: int = 1
     broadcast_s: float | None = None
+    env: dict[str, str] | None = None
 
 
 _told: Final = JsonReader(_Told)
@@ -58,6 +60,8 @@ def marked(wants: Wants | None, payload: bytes, *, by_http: bool = False) -> Wan
         return wants  # It will fail as what it is, a request that cannot be read.
     simple = not _why_not(told)
     unnamed = not told.exec_name and (simple or by_http)
+    if told.env:
+        wants = msgspec.structs.replace(wants or _NOTHING, env=True)
     if not (simple or unnamed):
         return wants
     if wants is None and not unnamed:
@@ -79,7 +83,7 @@ def run_query(request: JobRequest) -> str:
     if request.exec_name and request.files:
         name = request.files[0].name
         args = [arg if (told := _told_arg(arg, name)) is None else told for arg in args]
-    words = _words(request.exec_name, args)
+    words = _words(request.exec_name, args, request.env)
     if request.timeout_s is not None:
         words.append(f"timeout={max(request.timeout_s, 1e-6):.6f}")
     return f"?{'&'.join(words)}" if words else ""
@@ -107,10 +111,12 @@ def _why_not(told: _Told) -> str:
             if len(args) < len(own):
                 return f"an argument holds {INPUT}, where a node would put the name of the input"
     # To count is cheaper than to encode, and says nearly always enough.
-    if 3 * (sum(map(len, args)) + len(told.exec_name)) + 5 * len(args) > RUN_QUERY_BYTES_MAX // 4:
-        size = len("&".join(_words(told.exec_name, args)))
+    env = told.env or {}
+    if env or 3 * (sum(map(len, args)) + len(told.exec_name)) + 5 * len(args) > RUN_QUERY_BYTES_MAX // 4:
+        size = len("&".join(_words(told.exec_name, args, env)))
         if size > RUN_QUERY_BYTES_MAX:
-            return f"its arguments take {size} bytes in a URL, and a node is told at most {RUN_QUERY_BYTES_MAX}"
+            what = "arguments and variables" if env else "arguments"
+            return f"its {what} take {size} bytes in a URL, and a node is told at most {RUN_QUERY_BYTES_MAX}"
     return ""
 
 
@@ -123,6 +129,7 @@ def _told_arg(arg: str, name: str) -> str | None:
     return told if told.replace(INPUT, path) == arg else None
 
 
-def _words(program: str, args: list[str]) -> list[str]:
+def _words(program: str, args: list[str], env: Mapping[str, str]) -> list[str]:
     words = [f"program={percent_encoded(program)}"] if program else []
-    return words + [f"arg={percent_encoded(arg)}" for arg in args]
+    words += [f"arg={percent_encoded(arg)}" for arg in args]
+    return words + [f"env={percent_encoded(f'{name}={value}')}" for name, value in env.items()]
