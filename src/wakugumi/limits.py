@@ -372,6 +372,9 @@ CACHE_BLOBS_MAX: Final = 200_000
 """Contents that one worker keeps: half a kilobyte of memory each, and 13 MiB to tell a leader of all of them."""
 FETCHES_MAX: Final = 4
 """Transfers at once: enough to fill a link from slow sources, few enough that each of them ends soon."""
+LARGE_TRANSFERS_MAX: Final = 2
+"""Of a worker's fetches, and of the results on their way to its leader: so many may be larger than LARGE_WORK_BYTES.
+They take hours, and all others pass beside them."""
 WANTS_OPEN_MAX: Final = 16
 """Contents that a worker asks its leader for before it has got them: small ones do not wait for the round trip."""
 FETCH_TRIES_MAX: Final = 20

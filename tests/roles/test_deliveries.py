@@ -354,6 +354,40 @@ async def test_what_nobody_wants_any_more_is_not_brought(
     assert not place.has(ref)
 
 
+@pytest.mark.spec("C5")
+async def test_large_results_on_their_way_hold_up_nobody_but_their_like(
+    leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "LARGE_WORK_BYTES", SIZE + 500_000)
+    gate = threading.Event()
+    real = FolderPlace.put
+
+    def put(self: FolderPlace, ref: BlobRef, *args: Any) -> None:
+        if ref.size > deliveries.LARGE_WORK_BYTES:
+            assert gate.wait(30)
+        real(self, ref, *args)
+
+    monkeypatch.setattr(FolderPlace, "put", put)
+    bench.program("huge", f"head -c {SIZE + 1_000_000} /dev/urandom > huge")
+    bench.worker(leader.address, slots=1, cpu_cap=None)
+    link = await leader.connection()
+    await greet(link, place)
+    await link.expect(CREDIT)
+    jobs = {}
+    for program in [*["huge"] * (deliveries.AT_ONCE + 2), "big"]:
+        job = uuid.uuid4()
+        link.assign(job, program)
+        jobs[job] = (await link.ack_of(job))["ArchiveBlob"]["Sha256"]
+        await link.expect(CREDIT)
+        miss(link, job, jobs[job])
+    *huge, big = jobs
+    try:
+        assert (await link.expect(ACK)).corr_id == big
+    finally:
+        gate.set()
+    assert {(await link.expect(ACK)).corr_id for _ in huge} == set(huge)
+
+
 async def test_many_results_are_brought_a_few_at_a_time(
     leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

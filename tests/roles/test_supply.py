@@ -40,7 +40,7 @@ from wakugumi.adapters.blobs import Incoming, ref_of_bytes
 from wakugumi.adapters.jobdir import JobDir
 from wakugumi.adapters.places import FolderPlace, OnBytes, open_place
 from wakugumi.errors import ConfigError, Lost, Refused
-from wakugumi.limits import KIB
+from wakugumi.limits import KIB, LARGE_TRANSFERS_MAX
 from wakugumi.roles import supply
 from wakugumi.roles.worker import Worker
 from wakugumi.wire.message import BlobRef
@@ -312,6 +312,52 @@ async def test_more_than_may_be_asked_at_once_comes_in_turn(world: World) -> Non
         want = await world.next(WANT)
         world.answer(want, world.has(by_sha[want.json["Sha256"]]))
     assert (await world.ended(job))["Status"] == "OK"
+
+
+@pytest.mark.spec("C5")
+@pytest.mark.parametrize("how", ["asked", "fetched"])
+async def test_large_inputs_hold_up_nobody_but_their_like(
+    world: World, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Whether they wait for a source, or all of their sources are slow."""
+    monkeypatch.setattr("wakugumi.roles.fetching.LARGE_WORK_BYTES", 100)
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(Scripted):
+        def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = lambda _: None) -> None:
+            asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(DEADLINE_S)
+            super().fetch(ref, into, on_bytes)
+
+    await world.worker()
+    contents = [f"{number:0200}".encode() for number in range(30)]
+    by_sha = {ref_of_bytes(content).sha256: content for content in contents}
+    large_job = world.assign(**{f"f{number}": content for number, content in enumerate(contents)})
+    wants = [await world.next(WANT) for _ in range(LARGE_TRANSFERS_MAX)]
+
+    def answer_slowly(want: Message) -> None:
+        content = by_sha[want.json["Sha256"]]
+        url = f"http://slow-{want.json['Sha256']}"
+        places[url] = Slow(url, content, [None])
+        world.answer(want, ref_of_bytes(content), url)
+
+    if how == "fetched":
+        for want in wants:
+            answer_slowly(want)
+    for number in range(8):
+        content = f"small {number}".encode()
+        small_job = world.assign(x=content)
+        want = await world.next(WANT)
+        assert want.json["Sha256"] == ref_of_bytes(content).sha256
+        world.answer(want, world.has(content))
+        assert (await world.ended(small_job))["Stdout"] == f"small {number}\n"
+    if how == "asked":
+        for want in wants:
+            answer_slowly(want)
+    gate.set()
+    for _ in range(len(contents) - LARGE_TRANSFERS_MAX):
+        answer_slowly(await world.next(WANT))
+    assert (await world.ended(large_job))["Status"] == "OK"
 
 
 # Bad sources.

@@ -173,7 +173,8 @@ class Caches:
             raise PeerError("the payload of Stock has a hash that is none")
         if len(stock.url) > _URL_CHARS_MAX or not stock.url.isprintable() or len(stock.key) > _URL_CHARS_MAX:
             raise PeerError("the payload of Stock has a URL or a key that cannot be")
-        url = self._own_url(peer, stock.url) if stock.url and stock.key else ""
+        own = self._own_url(peer, stock.url) if stock.url else ""
+        url = own if stock.key else ""
         self.drive.post(
             se.Stocked(peer.conn, stock.whole, url, stock.key, stock.blobs, stock.gone, stock.caches),
         )

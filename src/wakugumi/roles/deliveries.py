@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Final, TypeVar
 
 from wakugumi.adapters.parts import Part, Whole
@@ -21,6 +22,7 @@ from wakugumi.adapters.tasks import Tasks
 from wakugumi.adapters.threads import is_no_thread, started_pool
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.errors import ConfigError, Lost, Refused
+from wakugumi.limits import LARGE_TRANSFERS_MAX, LARGE_WORK_BYTES
 
 T = TypeVar("T")
 
@@ -69,6 +71,8 @@ class Deliveries:
         self._url = ""
         self._under_way: dict[JobId, Delivery] = {}
         self._threads: ThreadPoolExecutor | None = None
+        self._large = asyncio.Semaphore(LARGE_TRANSFERS_MAX)
+        """What is large takes hours: all others pass beside it."""
         self._tasks = Tasks()
 
     @property
@@ -144,7 +148,8 @@ class Deliveries:
         pause_s, broken = PAUSE_FIRST_S, 0
         while True:
             try:
-                await self._in_thread(lambda: _put(delivery, part))
+                async with self._large if part.ref.size > LARGE_WORK_BYTES else nullcontext():
+                    await self._in_thread(lambda: _put(delivery, part))
                 return True
             except (Lost, Refused) as error:
                 if isinstance(error, Refused):

@@ -7,6 +7,8 @@
 The leader decides who serves; what has come so far is never fetched twice. Two who need the same wait for one transfer.
 Whoever gives up says so, for its source is busy until it is heard of. What was asked of a leader that is gone is asked
 of the next one. All calls are made in the loop's thread.
+
+What is large takes hours: only so many of those are asked for and fetched at once, and all others pass beside them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ from wakugumi.adapters.places import OnBytes, is_workers, open_place
 from wakugumi.core.policy import with_jitter
 from wakugumi.core.spread_events import GIVEN_UP
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
-from wakugumi.limits import FETCH_AGAIN_MAX_S, FETCH_TRIES_MAX, FETCHES_MAX, WANTS_OPEN_MAX
+from wakugumi.limits import (
+    FETCH_AGAIN_MAX_S,
+    FETCH_TRIES_MAX,
+    FETCHES_MAX,
+    LARGE_TRANSFERS_MAX,
+    LARGE_WORK_BYTES,
+    WANTS_OPEN_MAX,
+)
 from wakugumi.wire.message import BlobRef, FetchFailure, Source, Want
 
 log = logging.getLogger("wakugumi.fetching")
@@ -66,6 +75,7 @@ class Fetch:
         "again",
         "asked",
         "failed",
+        "large",
         "moving",
         "need",
         "ref",
@@ -81,6 +91,8 @@ class Fetch:
         self.need = need
         self.soon = soon
         self.ref = need.ref
+        self.large = _is_large(need.ref)
+        """As far as it is known before there is a source: whatever is said of a cache is not."""
         self.want_id = os.urandom(16)
         self.waiting: list[Then] = []
         self.asked = False
@@ -117,15 +129,21 @@ class Fetching:
         self._moving_of: dict[str, Fetch] = {}
         """Who fetches which content: the others that turn out to want the same wait for it."""
         self._unasked: deque[Fetch] = deque()
+        self._unasked_large: deque[Fetch] = deque()
         self._ready: deque[Fetch] = deque()
+        self._ready_large: deque[Fetch] = deque()
         self._asked = 0
+        self._asked_large = 0
+        """Of those that were asked for."""
         self._at_once = 0
+        self._large_at_once = 0
         self._closed = False
 
     def welcomed(self, place: str) -> None:
         """A leader listens, and this is where its blobs are. What is still needed is asked of it."""
         self._place = place
         self._unasked.clear()
+        self._unasked_large.clear()
         for fetch in self._fetches.values():
             fetch.failed = None
             if fetch.source is None and fetch.again is None:
@@ -179,7 +197,7 @@ class Fetching:
             fetch.ref = BlobRef(source.sha256, source.size)
         fetch.source = source
         fetch.using = source.url
-        self._ready.append(fetch)
+        (self._ready_large if _is_large(fetch.ref) else self._ready).append(fetch)
         self._move()
 
     def close(self) -> None:
@@ -191,12 +209,17 @@ class Fetching:
     # Asking.
 
     def _ask(self) -> None:
-        while self._place is not None and self._unasked and self._asked < WANTS_OPEN_MAX and not self._closed:
-            fetch = self._unasked.popleft()
+        while self._place is not None and self._asked < WANTS_OPEN_MAX and not self._closed:
+            large = bool(self._unasked_large) and self._asked_large < LARGE_TRANSFERS_MAX
+            queue = self._unasked_large if large else self._unasked
+            if not queue:
+                return
+            fetch = queue.popleft()
             if fetch.want_id not in self._fetches:
                 continue
             fetch.asked = True
             self._asked += 1
+            self._asked_large += fetch.large
             fetch.using = None
             self._say_want(fetch, fetch.failed)
 
@@ -215,21 +238,27 @@ class Fetching:
         fetch.using = None
 
     def _queue(self, fetch: Fetch) -> None:
+        queue = self._unasked_large if fetch.large else self._unasked
         if fetch.soon:
-            self._unasked.appendleft(fetch)
+            queue.appendleft(fetch)
         else:
-            self._unasked.append(fetch)
+            queue.append(fetch)
 
     def _not_asked(self, fetch: Fetch) -> None:
         if fetch.asked:
             fetch.asked = False
             self._asked -= 1
+            self._asked_large -= fetch.large
 
     # Moving.
 
     def _move(self) -> None:
-        while self._ready and self._at_once < FETCHES_MAX and not self._closed:
-            fetch = self._ready.popleft()
+        while self._at_once < FETCHES_MAX and not self._closed:
+            large = bool(self._ready_large) and self._large_at_once < LARGE_TRANSFERS_MAX
+            queue = self._ready_large if large else self._ready
+            if not queue:
+                return
+            fetch = queue.popleft()
             ref, source = fetch.ref, fetch.source
             if fetch.want_id not in self._fetches:
                 continue
@@ -250,6 +279,7 @@ class Fetching:
             fetch.tries += 1
             self._moving_of[ref.sha256] = fetch
             self._at_once += 1
+            self._large_at_once += large
             url = source.url or self._place or ""
             may_be = url == self._place or is_workers(url)
             # Nobody waits for it when the process ends: a source may be silent for long.
@@ -291,6 +321,7 @@ class Fetching:
         if self._closed:
             return
         self._at_once -= 1
+        self._large_at_once -= _is_large(ref)
         fetch.moving = False
         del self._moving_of[ref.sha256]
         if outcome is None:
@@ -346,6 +377,10 @@ class Fetching:
         del self._by_need[fetch.need]
         if fetch.again is not None:
             fetch.again.cancel()
+
+
+def _is_large(ref: BlobRef | None) -> bool:
+    return ref is not None and ref.size > LARGE_WORK_BYTES
 
 
 def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes) -> None:
