@@ -65,6 +65,7 @@ def test_the_answers_are_these_lines() -> None:
     assert (write_busy(5), read_answer(b"BUSY retry=5\r\n")) == (b"BUSY retry=5\n", Busy(5))
     assert (write_exit(3), read_answer(b"ERR exit=3\n")) == (b"ERR exit=3\n", Err("exit=3"))
     assert write_err("bad-name", "no\nsuch\x00thing") == b"ERR bad-name: no such thing\n"
+    assert write_err("exit", "a\u202eb") == rb"ERR exit: a\u202eb" + b"\n"
     assert Err("exit=-9").exit_code == -9
     assert Err("bad-name: exit=9").exit_code is None
 

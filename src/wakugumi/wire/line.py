@@ -14,6 +14,7 @@ import re
 from typing import Final, NamedTuple, TypeAlias
 
 from wakugumi.core.names import check_file_name
+from wakugumi.core.visible import visible
 from wakugumi.errors import PeerError, Refused
 from wakugumi.wire.percent import percent_decoded, percent_encoded
 
@@ -90,8 +91,8 @@ def write_exit(code: int) -> bytes:
 
 
 def write_err(code: str, message: str) -> bytes:
-    """One line, whatever the message holds."""
-    text = _UNPRINTED.sub(" ", message)[:1000]
+    """One line, whatever the message holds, and nothing in it that commands the terminal of who typed the request."""
+    text = visible(_UNPRINTED.sub(" ", message))[:1000]
     return f"ERR {code}: {text}\n".encode("utf-8", "replace")
 
 
