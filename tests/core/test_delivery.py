@@ -11,7 +11,7 @@ from wakugumi.core import delivery as delivery_module
 from wakugumi.core import events as ev
 from wakugumi.core import queues as queues_module
 from wakugumi.core.job import JobId, Verdict
-from wakugumi.limits import KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
+from wakugumi.limits import KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_BYTES_MAX, UNDELIVERED_TTL_S
 
 
 @pytest.fixture
@@ -298,8 +298,8 @@ def test_not_more_results_are_kept_than_may_be(world: World, monkeypatch: pytest
 
 
 @pytest.mark.spec("L6")
-def test_not_more_bytes_of_results_are_kept_than_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_module, "KEPT_BYTES_MAX", 2 * 448 + 1_000)
+def test_not_more_bytes_of_results_are_kept_than_may_be(world: World) -> None:
+    world.leader.callers.delivery.kept_bytes_max = 2 * 448 + 1_000
     worker, desk = world.worker("w"), world.client()
     small = run(desk, worker, output=bytes(300))
     desk.gets_result(small, bytes(300))
@@ -400,25 +400,23 @@ def test_a_verdict_costs_its_text_and_a_result_its_bytes() -> None:
 
 
 @pytest.mark.spec("L9")
-def test_results_that_nobody_fetches_hold_everyone_back_in_the_end(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_that_nobody_fetches_hold_everyone_back_in_the_end(world: World) -> None:
     worker, desk, other = world.worker("w"), world.client(), world.client("other")
     job = run(desk, worker)
     desk.gets_result(job)
-    monkeypatch.setattr("wakugumi.core.callers.UNDELIVERED_BYTES_MAX", 1)
+    world.leader.callers.undelivered_bytes_max = 1
     late = other.submit()
     other.gets_refusal(late, "full")
     desk.confirms(job)
     waiting = other.submit()
     other.gets_receipt(waiting)
-    monkeypatch.setattr("wakugumi.core.callers.UNDELIVERED_BYTES_MAX", 0)
+    world.leader.callers.undelivered_bytes_max = 0
     worker.credit(1)
     worker.gets_nothing()
     assert "nothing is assigned while 0 results of 0 bytes wait to be fetched by their clients" in world.reasons(
         waiting
     )
-    monkeypatch.undo()
+    world.leader.callers.undelivered_bytes_max = UNDELIVERED_BYTES_MAX
     world.wait(SWEEP_S)
     worker.gets(waiting)
 

@@ -26,9 +26,9 @@ def test_whatever_comes_and_goes_each_is_found_by_its_client_and_subject(script:
     for at, (number, of, comes) in enumerate(script):
         if comes:
             client, word = list(product(CLIENTS, SUBJECTS))[of]
-            jobs[job_id(number)] = Job(job_id(number), client, word, "p", 1.0, float(at), b"", ())
+            jobs.add(Job(job_id(number), client, word, "p", 1.0, float(at), b"", ()))
         elif job_id(number) in jobs:
-            del jobs[job_id(number)]
+            jobs.remove(jobs[job_id(number)])
         jobs.check()
     for client_id, text in product(("", "a", "b", "nobody"), ("", "job.assign.*", "job.assign.y.>", "job.assign.q")):
         wanted = parse_pattern(text) if text else None
@@ -44,7 +44,7 @@ def test_put_in_order_the_oldest_is_first_for_everybody(script: list[tuple[int, 
     jobs = Jobs()
     for number, (of, at) in enumerate(script):
         client, word = list(product(CLIENTS, SUBJECTS))[of]
-        jobs[job_id(number)] = Job(job_id(number), client, word, "p", 1.0, float(at), b"", ())
+        jobs.add(Job(job_id(number), client, word, "p", 1.0, float(at), b"", ()))
     expected = sorted(jobs.values(), key=lambda job: job.submitted_at)
     jobs.put_in_order()
     jobs.check()

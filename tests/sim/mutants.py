@@ -589,8 +589,8 @@ MUTANTS: Final = (
     Mutant(
         "unbounded-bytes-to-a-client",
         "callers",
-        "        door.unwritten_bytes += bytes_of(job.result)\n",
-        "        door.unwritten_bytes += 0 * bytes_of(job.result)\n",
+        "        door.unwritten_bytes += size\n",
+        "        door.unwritten_bytes += 0 * size\n",
         "a client is given all its results at once, however large they are",
     ),
     Mutant(

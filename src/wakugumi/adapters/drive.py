@@ -68,7 +68,7 @@ class Drive(Generic[E, K, D]):
         self.safe_step = 0
         """The last step whose records are safe and whose effects were performed, as all before it."""
         self.on_safe: Callable[[], None] | None = None
-        """Called when `safe_step` has grown."""
+        """Called when `safe_step` has grown, if somebody waits for that."""
         self._turning = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -79,10 +79,10 @@ class Drive(Generic[E, K, D]):
     def post(self, event: E) -> None:
         """Something happened. It is handled later in this turn of the loop, with what else happens in it."""
         events = self._events
-        events.append(event)
-        if len(events) == 1:
+        if not events:
             self._loop.call_soon(self._turn)
-        elif len(events) >= READ_EVENTS_MAX and not self._turning:
+        events.append(event)
+        if len(events) >= READ_EVENTS_MAX and not self._turning:
             self._turn()
 
     def flush(self) -> None:
@@ -122,7 +122,9 @@ class Drive(Generic[E, K, D]):
             if keeper is None or (not step.keep and not self._waiting and keeper.idle):
                 if step.do:
                     self._perform(step.do)
-                self._is_safe(self.steps)
+                self.safe_step = self.steps
+                if self.on_safe is not None:
+                    self.on_safe()
             elif step.do:
                 self._waiting.append((self.steps, step.do))
                 keeper.commit(step.keep, self._committed, patient=step.patient)
@@ -133,7 +135,9 @@ class Drive(Generic[E, K, D]):
                 if self._waiting:
                     self._waiting[-1] = (self.steps, self._waiting[-1][1])
                 else:
-                    self._is_safe(self.steps)
+                    self.safe_step = self.steps
+                    if self.on_safe is not None:
+                        self.on_safe()
             self._set_timer()
         except Exception as error:
             self._fail(error)
@@ -147,16 +151,13 @@ class Drive(Generic[E, K, D]):
         try:
             step, effects = self._waiting.popleft()
             self._perform(effects)
-            self._is_safe(step)
+            self.safe_step = step
+            if self.on_safe is not None:
+                self.on_safe()
         except Exception as error:
             self._fail(error)
         finally:
             self._turning = False
-
-    def _is_safe(self, step: int) -> None:
-        self.safe_step = step
-        if self.on_safe is not None:
-            self.on_safe()
 
     def fail(self, error: Exception) -> None:
         """It cannot go on, and why: nothing more is handled or performed."""

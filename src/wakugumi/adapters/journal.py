@@ -281,13 +281,13 @@ class Journal:
     def _written(self, entries: Sequence[Entry]) -> None:
         if self._failed:
             return
-        now = time.monotonic()
         if self._stalled:
             self._stalled = False
-            log.warning("commits go on after %.0f s (%s)", now - self._progress_at, self.path)
+            log.warning("commits go on after %.0f s (%s)", time.monotonic() - self._progress_at, self.path)
             self._on_stalled("")
-        self._progress_at = now
         self._entries_waiting -= len(entries)
+        if self._entries_waiting:
+            self._progress_at = time.monotonic()
         for entry in entries:
             self._bytes_waiting -= entry.weight
             self._safe_leaf = entry.number or self._safe_leaf

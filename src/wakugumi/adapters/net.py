@@ -233,13 +233,15 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         size = len(data)
         frames = self._decoder.feed(data)
-        self._rest_bytes += size
         if self._rest is not None:  # Read before reading was paused: its turn comes after what waits already.
             self._rest = chain(self._rest, frames)
+            self._rest_bytes += size
             return
         if self._handle(frames, READ_EVENTS_MAX) and size < READ_BYTES_TURN_MAX:
-            self._is_handled()
+            if self.on_read is not None:
+                self.on_read(size)
         elif self.is_open:
+            self._rest_bytes = size
             self._rest = frames
             self._set_reading()
             self._loop.call_soon(self._next_turn)

@@ -10,9 +10,10 @@ from typing import Final
 
 from wakugumi.core import events as ev
 from wakugumi.core.dead import Dead
-from wakugumi.core.delivery import Delivery, Door, bytes_of
+from wakugumi.core.delivery import AROUND_BYTES, Delivery, Door, bytes_of
 from wakugumi.core.holds import Holds
-from wakugumi.core.job import DONE, ClientId, ConnId, JobId, Verdict
+from wakugumi.core.job import DONE, ClientId, ConnId, Verdict
+from wakugumi.core.jobs import Jobs
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.queues import Client, Job, Lanes
 from wakugumi.limits import (
@@ -31,7 +32,7 @@ _UNHEARD: Final = frozenset({"cancelled", "worker-lost", "ack-late", "leader-los
 class Callers:
     """All clients of one leader."""
 
-    def __init__(self, out: Outbox, lanes: Lanes, jobs: dict[JobId, Job], holds: Holds) -> None:
+    def __init__(self, out: Outbox, lanes: Lanes, jobs: Jobs, holds: Holds) -> None:
         self._out = out
         self._holds = holds
         self._lanes = lanes
@@ -192,9 +193,12 @@ class Callers:
         if door.blocked or door.unwritten_bytes >= GIVEN_BYTES_MAX:
             door.pending[job.id] = None
             return
-        assert job.result is not None
-        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))
-        door.unwritten_bytes += bytes_of(job.result)
+        result = job.result
+        assert result is not None
+        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, result))
+        # What `bytes_of` says, in full: this is asked for every job.
+        size = len(result) + AROUND_BYTES if type(result) is bytes else bytes_of(result)
+        door.unwritten_bytes += size
         if door.unwritten_bytes >= GIVEN_BYTES_MAX:
             self._out.do.append(ev.TellWhenWritten(door.conn))
 
@@ -222,10 +226,11 @@ class Callers:
 
     def is_swamped(self) -> bool:
         """So many results wait to be fetched that no more may come."""
-        waiting = self.delivery.undelivered_bytes
-        if waiting >= UNDELIVERED_BYTES_MAX or waiting >= self.undelivered_bytes_max:
-            return True
-        return len(self.delivery.undelivered) >= UNDELIVERED_RESULTS_MAX
+        delivery = self.delivery
+        return (
+            delivery.undelivered_bytes >= self.undelivered_bytes_max
+            or len(delivery.undelivered) >= UNDELIVERED_RESULTS_MAX
+        )
 
     def sweep(self, now: float) -> None:
         """Forget results whose time has come."""
@@ -329,7 +334,7 @@ class Callers:
     def _forget(self, job: Job, blobs_until: float = 0.0) -> None:
         """Its blobs may have to stay longer than its result."""
         if self._jobs.get(job.id) is job and job not in self.dead:
-            del self._jobs[job.id]
+            self._jobs.remove(job)
             if self._holds.results:
                 self._holds.forget(job.id, blobs_until)
             if self._out.keeps:

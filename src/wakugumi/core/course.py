@@ -22,9 +22,10 @@ from wakugumi.core import events as ev
 from wakugumi.core.broadcast import SILENT
 from wakugumi.core.callers import Callers
 from wakugumi.core.dead import DEAD, is_dead
-from wakugumi.core.delivery import Door, bytes_of
+from wakugumi.core.delivery import AROUND_BYTES, Door, bytes_of
 from wakugumi.core.holds import Holds
 from wakugumi.core.job import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Tried, Verdict
+from wakugumi.core.jobs import Jobs
 from wakugumi.core.not_started import without_shuns
 from wakugumi.core.outbox import Outbox
 from wakugumi.core.policy import backoff_s
@@ -72,7 +73,7 @@ class Course:
         roster: Roster,
         lanes: Lanes,
         callers: Callers,
-        jobs: dict[JobId, Job],
+        jobs: Jobs,
         stats: Stats,
         holds: Holds,
         *,
@@ -139,8 +140,12 @@ class Course:
     def accept(self, door: Door, event: ev.Submitted, now: float) -> Job:
         """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
         client = door.client
-        payload = event.payload
+        payload, request = event.payload, event.request
         size = len(payload)
+        if request:  # What `digest_of` says, in full: nearly all jobs come this way.
+            digest = size << DIGEST_BITS | int.from_bytes(request, "little")
+        else:
+            digest = digest_of(size, request, event.checksum, payload)
         job = Job(
             event.job,
             client,
@@ -152,11 +157,11 @@ class Course:
             door.alone,
             LIMBO,
             now,
-            digest=digest_of(size, event.request, event.checksum, payload),
+            digest=digest,
             retries=event.retries,
             wants=event.wants,
         )
-        self.jobs[event.job] = job
+        self.jobs.add(job)
         if event.wants is not None:
             self.holds.begin(job)
         client.open_jobs += 1
@@ -177,7 +182,7 @@ class Course:
                     payload,
                     event.wants,
                     event.checksum,
-                    event.request,
+                    request,
                 )
             )
             if self.memory_bytes + size > self._payload_memory_bytes:
@@ -205,7 +210,7 @@ class Course:
             requeued=True,
             wants=without_shuns(dead.wants),
         )
-        self.jobs[dead.id] = job
+        self.jobs.add(job)
         self.holds.begin(job)
         client.open_jobs += 1
         self.open_bytes += job.size
@@ -305,7 +310,6 @@ class Course:
         ok: bool,
         result: bytes | Verdict,
         now: float,
-        *,
         by: Worker | None = None,
         why: str = "",
         blobs: tuple[str, ...] = (),
@@ -338,7 +342,7 @@ class Course:
             self.output_bytes -= outputs_of(job)
         out = self._out
         if out.keeps:
-            out.leaves.add(bytes_of(result))
+            out.leaves.add(len(result) + AROUND_BYTES if type(result) is bytes else bytes_of(result))
             out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))
         dead = type(result) is not bytes and is_dead(result)
         if job.leaf or not dead:

@@ -244,7 +244,8 @@ class Crew:
 
     def acked_empty(self, worker: Worker, now: float) -> None:
         """A worker of the nine types answers a duplicate so, and maybe offers no credit for it. Others do offer it."""
-        if worker.receipts or worker.heartbeats or worker.reattach or worker.cancels:
+        assert not worker.receipts
+        if worker.heartbeats or worker.reattach or worker.cancels:
             return
         if not worker.unpaid:
             worker.unpaid_since = now

@@ -17,8 +17,12 @@ from wakugumi.core.job import ConnId, JobId, Verdict
 from wakugumi.core.queues import Client, Job
 from wakugumi.limits import GIVEN_BYTES_MAX, KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESULTS_MAX, UNDELIVERED_TTL_S
 
+AROUND_BYTES: Final = 64
+"""What stands around a result, on a disk or a line."""
 RECORD_BYTES: Final = 448
-"""With what `bytes_of` adds, some 512 bytes for each finished job: its record, its id and its entries in the tables."""
+"""With AROUND_BYTES, some 512 bytes for each finished job: its record, its id and its entries in the tables."""
+_SMALL_BYTES: Final = AROUND_BYTES + RECORD_BYTES
+"""What a result without a byte costs."""
 
 
 class Door(msgspec.Struct, gc=False, eq=False):
@@ -64,7 +68,9 @@ class Delivery:
 
     def finished(self, job: Job) -> None:
         self.undelivered[job.id] = job
-        size = size_of(job.result)
+        result = job.result
+        # What `size_of` says, in full, here and below: a call more would be a hundredth of the job's time.
+        size = len(result) + _SMALL_BYTES if type(result) is bytes else size_of(result)
         job.client.undelivered_bytes += size
         self.undelivered_bytes += size
 
@@ -72,7 +78,8 @@ class Delivery:
         """Someone has it. From here on it only answers those who ask again."""
         assert not job.delivered
         del self.undelivered[job.id]
-        size = size_of(job.result)
+        result = job.result
+        size = len(result) + _SMALL_BYTES if type(result) is bytes else size_of(result)
         job.client.undelivered_bytes -= size
         self.undelivered_bytes -= size
         job.delivered = True
@@ -86,8 +93,7 @@ class Delivery:
 
     def too_much(self) -> bool:
         """More delivered results are kept than may be."""
-        size = self.kept_bytes
-        return len(self._kept) > KEPT_RESULTS_MAX or size > KEPT_BYTES_MAX or size > self.kept_bytes_max
+        return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > self.kept_bytes_max
 
     def forget_kept(self) -> tuple[float, Job]:
         """The oldest delivered result must go; with it comes until when it was to be kept."""
@@ -138,13 +144,11 @@ class Delivery:
 
 def size_of(result: bytes | Verdict | None) -> int:
     """What a result costs in memory: its bytes, and the record of its job."""
-    if type(result) is bytes:  # Asked twice for every job: a call more would be a hundredth of its time.
-        return len(result) + 64 + RECORD_BYTES
     return 0 if result is None else bytes_of(result) + RECORD_BYTES
 
 
 def bytes_of(result: bytes | Verdict | None) -> int:
     """What it is to a disk or a line, and something for what stands around it."""
     if type(result) is bytes:
-        return len(result) + 64
-    return len(result.text) + 64 if isinstance(result, Verdict) else 0
+        return len(result) + AROUND_BYTES
+    return len(result.text) + AROUND_BYTES if isinstance(result, Verdict) else 0

@@ -232,8 +232,8 @@ class Dispatch:
         return self._step(now)
 
     def wake_at(self) -> float | None:
-        at = min(self._beat_at, self._sweep_at)
-        for earlier in (self.crew.wake_at(), self.course.wake_at(), self.lanes.wake_at(), self.not_started.wake_at()):
+        at = min(self._beat_at, self._sweep_at, self.not_started.look_at)
+        for earlier in (self.crew.wake_at(), self.course.wake_at(), self.lanes.wake_at()):
             if earlier is not None and earlier < at:
                 at = earlier
         return at
@@ -360,10 +360,13 @@ class Dispatch:
         job = self.course.accept(door, event, now)
         if door.receipts:
             self._out.receipt(door.conn, event.job)
-        self._place(job, now)
+        if self.claims.by_job:
+            self._place(job, now)
+        else:
+            self.course.queue(job)
 
     def _place(self, job: Job, now: float) -> None:
-        if self.claims.by_job and (claim := self.claims.take(job.id)) is not None:
+        if (claim := self.claims.take(job.id)) is not None:
             self._take_claim(job, claim, now)
         else:
             self.course.queue(job)
@@ -506,7 +509,7 @@ class Dispatch:
         do = out.do
         if self._again:
             self._send_again()
-        if self.not_started:
+        if self.not_started.alike:
             self.not_started.look(now)
         absent: list[Job] = []
         counted = self.course.stats.assigned
@@ -564,7 +567,7 @@ class Dispatch:
         worker.seen_at = now
         if worker.receipts:
             self._out.confirm(event.conn, event.job)
-        if not event.payload:
+        elif not event.payload:
             self.crew.acked_empty(worker, now)
         given = event.job in worker.jobs
         if given:
@@ -583,7 +586,7 @@ class Dispatch:
             if job.worker is worker:
                 self.course.attempt_lost(job, "conflict", now, at_once=True)
         elif event.ok:
-            self.course.finish(job, True, event.payload, now, by=worker, blobs=event.blobs)
+            self.course.finish(job, True, event.payload, now, worker, "", event.blobs)
         elif never_began(event):
             if job.worker is worker:
                 self.not_started.by(worker, job, event, now)

@@ -23,12 +23,15 @@ class Intake:
         """The step that takes it, and its size; the oldest first."""
         self.ahead_bytes = 0
 
-    def took(self, size: int, step: int, safe_step: int) -> None:
-        """So many bytes were read, and are handled by this step at the latest; so many steps are safe."""
-        if self._brought:
-            self.settle(safe_step)
-        self._brought.append((step, size))
-        self.ahead_bytes += size
+    def took(self, size: int, step: int, safe_step: int) -> bool:
+        """So many bytes were read, and are handled by this step at the latest; so many steps are safe. Is its window
+        full?"""
+        brought, ahead_bytes = self._brought, self.ahead_bytes + size
+        while brought and brought[0][0] <= safe_step:
+            ahead_bytes -= brought.popleft()[1]
+        brought.append((step, size))
+        self.ahead_bytes = ahead_bytes
+        return ahead_bytes >= self._max
 
     def settle(self, safe_step: int) -> None:
         """What this step and those before it kept is on the disk, and their effects were performed."""

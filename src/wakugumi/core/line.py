@@ -44,6 +44,10 @@ class Line(Generic[T]):
             return self._first_with_late(place) if self._late else place
         return 0
 
+    def take_first(self) -> T:
+        """Whoever has the lowest place leaves the line. There must be somebody."""
+        return self.at.pop(self.first()) if self._late else self.at.popitem(last=False)[1]
+
     def check(self) -> None:
         late, in_order = set(self._late), [place for place in self.at if place not in set(self._late)]
         assert in_order == sorted(in_order), "somebody waits and is not found when it is first"

@@ -94,19 +94,15 @@ class NotStarted:
         self._roster = roster
         self._lanes = lanes
         self._course = course
-        self._alike: dict[Key, _Alike] = {}
+        self.alike: dict[Key, _Alike] = {}
+        """Mostly empty: then there is nothing to `look` at."""
         self._count = 0
         """All jobs of these, also those that are done."""
         self._era = -1
-        self._look_at = _NEVER
+        self.look_at = _NEVER
+        """When it is time to `look`, if nothing changes before."""
         self._all_back_by = 0.0
         """After a restart: until then, workers that are not connected may still come back."""
-
-    def __bool__(self) -> bool:
-        return bool(self._alike)
-
-    def wake_at(self) -> float | None:
-        return self._look_at if self._look_at < _NEVER else None
 
     def by(self, worker: Worker, job: Job, event: ev.Acked, now: float) -> None:
         """Its worker could not start it, and says why."""
@@ -142,24 +138,24 @@ class NotStarted:
 
     def look(self, now: float) -> None:
         """Other workers serve than before, or the time has come: other ones may be shunned."""
-        if self._roster.era == self._era and now < self._look_at:
+        if self._roster.era == self._era and now < self.look_at:
             return
-        self._era, self._look_at = self._roster.era, _NEVER
+        self._era, self.look_at = self._roster.era, _NEVER
         if self._count > 2 * len(self._course.tried) + _DONE_KEPT:
             self._forget_done()
-        for key, alike in self._alike.items():
+        for key, alike in self.alike.items():
             self._look_again(key, alike, now)
 
     def check(self) -> None:
         jobs, tried = self._course.jobs, self._course.tried
-        assert self._count == sum(len(alike.jobs) for alike in self._alike.values())
+        assert self._count == sum(len(alike.jobs) for alike in self.alike.values())
         for job_id, by in tried.items():
             assert jobs[job_id].state is not DONE
             assert by != _NOBODY
-            assert any(alike.jobs.get(job_id) is jobs[job_id] for key, alike in self._alike.items() if key[1] == by)
+            assert any(alike.jobs.get(job_id) is jobs[job_id] for key, alike in self.alike.items() if key[1] == by)
         for job_id, job in jobs.items():
             assert job.state is DONE or job.wants is None or not job.wants.shuns or job_id in tried
-        for alike in self._alike.values():
+        for alike in self.alike.values():
             for job in alike.jobs.values():
                 if job.state is not DONE and jobs.get(job.id) is job:
                     assert job.wants == alike.wants, "those that are alike shun the same"
@@ -174,9 +170,9 @@ class NotStarted:
 
     def _join(self, job: Job, tried: Tried) -> tuple[Key, _Alike]:
         key = job.subject, tried, without_shuns(job.wants)
-        alike = self._alike.get(key)
+        alike = self.alike.get(key)
         if alike is None:
-            alike = self._alike[key] = _Alike(key[2])
+            alike = self.alike[key] = _Alike(key[2])
             self._era = -1
         self._count += job.id not in alike.jobs
         alike.jobs[job.id] = job
@@ -187,19 +183,19 @@ class NotStarted:
         tried = self._course.tried.pop(job.id, None)
         if tried is not None:
             key = job.subject, tried, without_shuns(job.wants)
-            alike = self._alike[key]
+            alike = self.alike[key]
             del alike.jobs[job.id]
             self._count -= 1
             if not alike.jobs:
-                del self._alike[key]
+                del self.alike[key]
 
     def _forget_done(self) -> None:
         jobs = self._course.jobs
-        for key, alike in list(self._alike.items()):
+        for key, alike in list(self.alike.items()):
             alike.jobs = {it: job for it, job in alike.jobs.items() if job.state is not DONE and jobs.get(it) is job}
             if not alike.jobs:
-                del self._alike[key]
-        self._count = sum(len(alike.jobs) for alike in self._alike.values())
+                del self.alike[key]
+        self._count = sum(len(alike.jobs) for alike in self.alike.values())
 
     def _look_again(self, key: Key, alike: _Alike, now: float) -> None:
         shuns = self._shuns(key, alike, now)
@@ -223,7 +219,7 @@ class NotStarted:
             alike.alone_since = alike.busy_since = _NEVER
             expected_until = self._expected_until(job, tried, now)
             if now < expected_until:
-                self._look_at = min(self._look_at, expected_until)
+                self.look_at = min(self.look_at, expected_until)
                 return tried.lack
             return ()
         others = [worker for worker in able if worker.id not in tried.sick]
@@ -236,7 +232,7 @@ class NotStarted:
             alike.busy_since = _NEVER if is_one_free else min(alike.busy_since, now)
             patient_until = min(alike.busy_since, now) + RESTING_PATIENCE_S
             if now < patient_until:
-                self._look_at = min(self._look_at, patient_until)
+                self.look_at = min(self.look_at, patient_until)
                 return (*tried.sick, *tried.lack)
             return (*tried.again, *tried.lack)
         alike.busy_since = _NEVER
@@ -246,7 +242,7 @@ class NotStarted:
             alike.alone_since = min(alike.alone_since, now)
             patient_until = alike.alone_since + RESTING_PATIENCE_S
             if now < patient_until:
-                self._look_at = min(self._look_at, patient_until)
+                self.look_at = min(self.look_at, patient_until)
                 return (*tried.sick, *tried.lack)
         return tried.lack
 

@@ -111,6 +111,9 @@ class Job(msgspec.Struct, gc=False, eq=False):
     """None for the plain job that asks for nothing."""
     cell: Cell | None = None
     """Where the statistics count its attempt, while it is RUNNING."""
+    older: JobId | None = None
+    newer: JobId | None = None
+    """Its neighbours of the same client and subject (`jobs`): by their ids, so that there are no circles."""
 
     @property
     def size(self) -> int:
@@ -598,7 +601,8 @@ class Lanes:
 
     def _serve(self, assigned: list[Job]) -> None:
         best = self._roster.best
-        self._hear_news()
+        if self._pools_with_news:
+            self._hear_news()
         while (lane := self._next()) is not None:
             if lane.aside is not None and lane.looked != self._round:
                 self._bring_back(lane)
@@ -638,7 +642,7 @@ class Lanes:
         turn.client.in_flight += 1
         if self._roster.by_turns:
             self._roster.take_turn(worker, lane.simple_pools if worker.simple_only else lane.pools)
-        self._roster.assign(worker, job.id, size=job.digest >> DIGEST_BITS)
+        self._roster.assign(worker, job.id, 1, job.digest >> DIGEST_BITS)
         if len(jobs) == turn.gone:
             self._drop(turn)
         elif len(lane.ring) > 1:
@@ -770,8 +774,8 @@ class Lanes:
                 self._unpark(lane)
                 return lane
         if ready.at or self._let_in():
-            lane = ready.at[ready.first()]
-            self._unwake(lane)
+            lane = ready.take_first()
+            lane.ready = False
             return lane
         return None
 

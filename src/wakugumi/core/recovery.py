@@ -181,7 +181,7 @@ class _Fold:
             retries=record.retries,
             wants=None if record.wants is None else self._wants.setdefault(record.wants, record.wants),
         )
-        self._jobs[record.job] = job
+        self._jobs.add(job)
         return job
 
     def _whole(self, record: ev.KeepWhole, at: float) -> None:
@@ -252,7 +252,7 @@ class _Fold:
             self._dead.add(job)
 
     def _forget(self, job: Job) -> None:
-        del self._jobs[job.id]
+        self._jobs.remove(job)
         self.running.pop(job.id, None)
         self.deadlines.pop(job.id, None)
         self.blobs.pop(job.id, None)

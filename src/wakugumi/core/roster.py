@@ -187,9 +187,9 @@ class Worker:
 
     @property
     def usable_credit(self) -> int:
-        if self.draining or self.leaving or self.is_written_to or not self.settled or self.conn is None:
+        if self.draining or self.leaving or self.blocked or not self.settled or self.conn is None:
             return 0
-        return self.credit
+        return self.credit if self.unwritten_bytes < GIVEN_BYTES_MAX else 0  # As `is_written_to` says.
 
     @property
     def is_written_to(self) -> bool:

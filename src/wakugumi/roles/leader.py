@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.gate import gate
@@ -62,9 +62,6 @@ if TYPE_CHECKING:
     from wakugumi.roles.group_pages import GroupPages
 
 log = logging.getLogger("wakugumi.leader")
-
-_OWN: Final = (ev.Stopped, ev.LoadPayloads, ev.BlobsFreed)
-"""What concerns no connection."""
 
 
 class Insider(Protocol):
@@ -158,7 +155,6 @@ class Leader:
         self.held_back: dict[ConnId, Peer] = {}
         """Connections that are not read from until the disk has what came from them."""
         self.is_durable = journal is not None
-        self.drive.on_safe = self._read_again
         if journal is not None:
             journal.begin(loop, self.drive.fail, self._disk_low, self._fall_behind, self._commits_stalled)
         self.peers: dict[ConnId, Peer] = {}
@@ -316,8 +312,10 @@ class Leader:
 
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
         peers, act = self.peers, self._act
-        for effect in effects:
-            if isinstance(effect, _OWN):
+        mixed: Sequence[Any] = effects  # A table tells them apart, without `isinstance` for each.
+        for effect in mixed:
+            say = act.get(type(effect))
+            if say is None:
                 self._perform_own(effect)
                 continue
             peer = peers.get(effect.conn)
@@ -326,11 +324,12 @@ class Leader:
                     insider.perform(effect)
             else:
                 try:
-                    act[type(effect)](peer, effect)
+                    say(peer, effect)
                 except Exception as error:
                     peer.fail(effect, error)
 
     def _perform_own(self, effect: ev.Stopped | ev.LoadPayloads | ev.BlobsFreed) -> None:
+        """What concerns no connection."""
         if isinstance(effect, ev.Stopped):
             self._stopped.set()
             return
@@ -373,14 +372,16 @@ class Leader:
     def hold_back(self, peer: Peer) -> None:
         """It is far ahead of the disk: nothing more is read from it for now."""
         self.held_back[peer.conn] = peer
+        self.drive.on_safe = self._read_again
         peer.set_reading()
 
     def _read_again(self) -> None:
         """From those who waited for the disk, if it has enough of what came from them."""
-        if self.held_back:
-            for peer in [peer for peer in self.held_back.values() if not peer.must_wait()]:
-                del self.held_back[peer.conn]
-                peer.set_reading()
+        for peer in [peer for peer in self.held_back.values() if not peer.must_wait()]:
+            del self.held_back[peer.conn]
+            peer.set_reading()
+        if not self.held_back:
+            self.drive.on_safe = None
 
 
 def _recover(machine: Dispatch, journal: Journal, now: float) -> None:

@@ -124,9 +124,9 @@ class Peer:
         if not self._brings_work:
             return
         self._brings_work = False
-        intake, leader = self.intake, self.leader
-        intake.took(size, leader.drive.steps + 1, leader.drive.safe_step)
-        if intake.must_wait(behind=leader.behind):
+        leader = self.leader
+        drive = leader.drive
+        if self.intake.took(size, drive.steps + 1, drive.safe_step) or leader.behind:
             leader.hold_back(self)
 
     def complain(self, text: str) -> None:

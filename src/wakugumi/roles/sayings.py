@@ -63,7 +63,7 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     elif not peer.blobs or peer.leader.packed:
         peer.leader.egress.result(peer, effect.job, result)
         return
-    peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, payload=result))
+    peer.link.send(fr.encode(fr.RESULT, effect.job, effect.job, "", result))
     if not peer.receipts and not effect.is_refusal:  # It cannot say that it has it: written is delivered (F9).
         peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
 
@@ -134,6 +134,9 @@ def _close(peer: Peer, effect: ev.Close) -> None:
 
 def _send_ids(peer: Peer, kind: int, jobs: Sequence[JobId], subject: str = "") -> None:
     """A turn's ids, which may be more than one frame holds."""
+    if len(jobs) <= _IDS_PER_FRAME:
+        peer.link.send(fr.encode(kind, fr.NO_ID, fr.NO_ID, subject, ms.pack_ids(jobs)))
+        return
     for at in range(0, len(jobs), _IDS_PER_FRAME):
         peer.link.send(fr.encode(kind, subject=subject, payload=ms.pack_ids(jobs[at : at + _IDS_PER_FRAME])))
 

@@ -394,7 +394,7 @@ class Session:
                 case ev.Deliver(results):
                     self._deliver(results)
                 case ev.SendConfirms(conn, jobs):
-                    self._send(conn, fr.encode(fr.CONFIRM, payload=ms.pack_ids(jobs)))
+                    self._send(conn, fr.encode(fr.CONFIRM, fr.NO_ID, fr.NO_ID, "", ms.pack_ids(jobs)))
                 case ev.Accepted(jobs):
                     self._accepted(jobs)
                 case ev.SendClaims(conn, jobs):
