@@ -40,8 +40,9 @@ def test_what_is_ahead_is_what_was_brought_by_steps_that_are_not_safe(
     step, safe = 1, 0
     for size, later, safer in chunks:
         step += later
-        intake.took(size, step, safe)
+        is_full = intake.took(size, step, safe)
         brought.append((step, size))
+        assert is_full is intake.must_wait(behind=False)
         safe = min(step, safe + safer)
         intake.settle(safe)
         ahead = sum(size for step, size in brought if step > safe)

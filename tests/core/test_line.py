@@ -43,3 +43,6 @@ def test_whoever_comes_and_goes_the_first_is_found(script: list[tuple[bool, int]
             line.add(place, -place)
         line.check()
         assert line.first() == min(line.at, default=0)
+    for place in sorted(line.at):
+        assert line.take_first() == -place
+        line.check()

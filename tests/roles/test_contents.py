@@ -13,12 +13,23 @@ import pytest
 
 from wakugumi import Cached
 from wakugumi.errors import Refused
-from wakugumi.limits import FILES_PER_JOB_MAX, INLINE_FILE_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
+from wakugumi.limits import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, INLINE_FILE_BYTES_MAX, MIB, PAYLOAD_BYTES_MAX
 from wakugumi.roles import contents as module
 from wakugumi.roles.contents import Content, Contents, LocalFile
-from wakugumi.roles.request import Plan, Request, Requests, Task
+from wakugumi.roles.request import Arg, Plan, Request, Requests, Task
+from wakugumi.wire.frame import Decoder
 
 LARGE = b"L" * (INLINE_FILE_BYTES_MAX + 1)
+
+
+def sent(request: Request) -> tuple[object, ...]:
+    """A request's frame without its id, which is a new one each time."""
+    decoder = Decoder()
+    decoder.trust()
+    (frame,) = decoder.feed(request.frame)
+    payload = json.loads(frame.payload)
+    assert payload.pop("JobId")
+    return frame.type, frame.corr_id, frame.subject, payload
 
 
 @pytest.fixture
@@ -105,6 +116,24 @@ def test_what_map_adds_up_is_what_submit_would_send() -> None:
         plan.request(Task(files={**own, "c00": b"other"}, job_id="one")).frame
         == made({**common, **own, "c00": b"other"}).frame
     )
+
+
+def test_an_item_that_is_its_arguments_is_sent_as_a_task_would_be() -> None:
+    plan = Plan(Requests("me"), "p", ["first"], Contents().load({"f": b"x"}), timeout_s=5.0, retries=2)
+    lists: list[list[Arg]] = [[], ["a", "b"], ["x", 7, 1.5, Path("p")]]
+    for args in lists:
+        quick, task = plan.args_request(args), plan.request(Task(args=args))
+        assert sent(quick) == sent(task)
+        assert quick.brings == task.brings
+    assert sent(plan.text_request("a")) == sent(plan.args_request(["a"]))
+    wrong: list[list[Arg]] = [["\0"], [float("nan")], ["x"] * (ARGS_PER_JOB_MAX + 1)]
+    for args in wrong:
+        with pytest.raises(Refused) as quickly:
+            plan.args_request(args)
+        with pytest.raises(Refused) as by_task:
+            plan.request(Task(args=args))
+        if len(args) == 1:
+            assert str(quickly.value) == str(by_task.value)
 
 
 def test_ten_thousand_files_fit_one_frame_and_little_memory(tmp_path: Path) -> None:

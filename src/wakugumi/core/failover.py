@@ -98,6 +98,19 @@ _ACCEPTED: Final = Stage.ACCEPTED
 _ASKED: Final = Stage.ASKED
 _SOUGHT: Final = Stage.SOUGHT
 
+_FROM_LEADER: Final = (
+    ev.Receipts,
+    ev.Heard,
+    ev.Blocked,
+    ev.Written,
+    ev.Found,
+    ev.Refusal,
+    ev.Unfit,
+    ev.Wanted,
+    ev.Answered,
+    ev.Welcomed,
+)
+"""What a connection says. A tuple that is made once: `|` makes a type anew each time."""
 _STALE_NAMES_MAX: Final = 64
 """Names of jobs that wait no more, beyond as many as there are jobs, before a queue is cleared of them."""
 
@@ -228,7 +241,8 @@ class Failover:
         return Step(do=do)
 
     def wake_at(self) -> float | None:
-        leaders, seeking = self._leaders.wake_at(self._grace_s), self._seeking.wake_at()
+        leaders = self._leaders.wake_at(self._grace_s)
+        seeking = self._seeking.wake_at() if self._seeking.jobs else None
         return leaders if seeking is None else seeking if leaders is None else min(leaders, seeking)
 
     @property
@@ -529,19 +543,7 @@ class Failover:
 
     def _handle_from(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         """What a connection says after it was hung up is nobody's any more."""
-        assert isinstance(
-            event,
-            ev.Welcomed
-            | ev.Heard
-            | ev.Blocked
-            | ev.Written
-            | ev.Receipts
-            | ev.Found
-            | ev.Refusal
-            | ev.Unfit
-            | ev.Wanted
-            | ev.Answered,
-        )
+        assert isinstance(event, _FROM_LEADER)
         conn = self._conns.get(event.conn)
         if conn is None:
             return

@@ -387,7 +387,10 @@ class Leaders:
             if conn is None or not conn.ready:
                 continue
             leader.on_trial = several and not (conn.own or conn.proven)
-            if conn.is_written_to or conn.full or leader.removed or not leader.share:
+            # What `is_written_to` says, in full: this is asked seven times per step.
+            if conn.blocked or conn.unwritten_bytes >= GIVEN_BYTES_MAX:
+                continue
+            if conn.full or leader.removed or not leader.share:
                 continue
             if not (leader.on_trial and leader.in_flight):
                 takers.append(leader)

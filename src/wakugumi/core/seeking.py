@@ -91,8 +91,7 @@ class Seeking:
             conn.late = conn.late and bool(conn.sought)
 
     def wake_at(self) -> float | None:
-        if not self.jobs:
-            return None
+        """When more of them may be settled, if there are any."""
         times = [_comes_by(leader) for leader in self._leaders.rows.values()]
         times += [
             next(iter(conn.sought.values())) + FIND_WITHIN_S

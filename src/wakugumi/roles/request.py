@@ -120,9 +120,9 @@ class Requests:
         else:
             job, name = given_id(job_id)
             text = show_job_id(job)
-        texts = [arg if type(arg) is str and "\0" not in arg else _arg_text(arg) for arg in args]
+        texts = _texts(args)
         if len(texts) > ARGS_PER_JOB_MAX:
-            raise _bad(f"{len(texts)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
+            raise _too_many(texts)
         record = JobRequest(
             text,
             self.client_id,
@@ -138,7 +138,7 @@ class Requests:
             broadcast_s=broadcast_s,
             env=own,
         )
-        return _request(job, name, subject, record, files, given=job_id is not None)
+        return _request(job, name, subject, record, files, job_id is not None)
 
     def check(self, program: str, subject: str, timeout_s: float | None, limits: object, retries: object) -> None:
         """What many jobs have in common. Raises Refused."""
@@ -198,12 +198,22 @@ class Plan:
         """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
         if "\0" in text:
             raise _nul()
+        return self._plain([*self._args, text])
+
+    def args_request(self, args: Sequence[Arg]) -> Request:
+        """The same for an item that is its arguments."""
+        texts = [*self._args, *_texts(args)]
+        if len(texts) > ARGS_PER_JOB_MAX:
+            raise _too_many(texts)
+        return self._plain(texts)
+
+    def _plain(self, texts: list[str]) -> Request:
         job, name = self._requests.next_id()
         record = JobRequest(
             name,
             self._requests.client_id,
             self.program,
-            [*self._args, text],
+            texts,
             self._files.entries,  # type: ignore[arg-type]
             self._timeout_s,
             self._limits,
@@ -324,7 +334,7 @@ _BYTES: Final = [bytes([number]) for number in range(256)]
 _HEX: Final = [f"{number:02x}" for number in range(256)]
 
 
-def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loaded, *, given: bool = False) -> Request:
+def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loaded, given: bool = False) -> Request:
     payload = _encoded(record)
     if len(payload) > PAYLOAD_BYTES_MAX:
         lighter = files.lightened(len(payload) - PAYLOAD_BYTES_MAX)
@@ -348,6 +358,14 @@ def _encoded(record: JobRequest) -> bytes:
 def _check_args(args: object) -> None:
     if isinstance(args, str):  # It is a sequence too: of letters.
         raise TypeError(f"args is a list of arguments: [{args!r}], not {args!r}")
+
+
+def _texts(args: Sequence[Arg]) -> list[str]:
+    return [arg if type(arg) is str and "\0" not in arg else _arg_text(arg) for arg in args]
+
+
+def _too_many(texts: list[str]) -> Refused:
+    return _bad(f"{len(texts)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
 
 
 def _arg_text(arg: object) -> str:

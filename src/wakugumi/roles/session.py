@@ -389,8 +389,6 @@ class Session:
                 case ev.SendFrames(conn, frames):
                     frames = self._uploads.sendable(conn, frames)
                     self._send(conn, frames[0] if len(frames) == 1 else b"".join(frames))
-                case ev.TellWhenWritten(conn):
-                    self._tell_when_written(conn)
                 case ev.Deliver(results):
                     self._deliver(results)
                 case ev.SendConfirms(conn, jobs):
@@ -399,8 +397,6 @@ class Session:
                     self._accepted(jobs)
                 case ev.SendClaims(conn, jobs):
                     self._send(conn, fr.encode(fr.CLAIM, payload=ms.pack_ids(jobs)))
-                case ev.SendFinds(conn, jobs):
-                    self._send(conn, fr.encode(fr.FIND, payload=ms.pack_ids(jobs)))
                 case ev.SendCancels(conn, jobs):
                     self._send(conn, fr.encode(fr.CANCEL, payload=ms.pack_ids(jobs)))
                 case ev.SendHeartbeat(conn):
@@ -409,6 +405,10 @@ class Session:
                     self._send(conn, fr.encode(fr.CAP, payload=ms.write_cap(cap)))
                 case ev.GiveUp(key, code, text):
                     self._give_up(key, code, text)
+                case ev.TellWhenWritten(conn):
+                    self._tell_when_written(conn)
+                case ev.SendFinds(conn, jobs):
+                    self._send(conn, fr.encode(fr.FIND, payload=ms.pack_ids(jobs)))
                 case ev.Gate(is_open):
                     self._gate = is_open and self._ended is None
                 case ev.Answer() | ev.NoAnswer():
@@ -478,7 +478,8 @@ class Session:
             if job.request.is_held:
                 self._uploads.release(event.job)
             try:
-                record = ms.read_result(event.job, event.payload)
+                # Nobody looks at the id in a record: the one that its user knows will do.
+                record = ms.read_result(event.job, event.payload) if event.payload else ms.empty_result(job.id)
             except PeerError as error:
                 record = ms.JobResult(job.id, status=ms.FAILED, stderr=str(error), reason="bad-result")
             place = self._places.get(event.conn, "")

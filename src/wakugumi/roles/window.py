@@ -46,13 +46,19 @@ class Starter(Protocol):
     def window_closed(self, window: Window) -> None: ...
 
 
+_WITHOUT_FILES: Final = frozenset({str, list, tuple})
+"""Items for which nobody has to wait for the disk."""
+
+
 def entry_for(plan: Plan, item: object) -> Entry:
     """Raises TypeError for an item that can be no job. What is refused becomes a result."""
-    if type(item) is str:
-        try:
+    try:
+        if type(item) is str:
             return Entry(item, plan.text_request(item))
-        except Refused as no:
-            return Entry(item, refused_result(no, "", plan.program, item))
+        if type(item) is list or type(item) is tuple:
+            return Entry(item, plan.args_request(item))
+    except Refused as no:
+        return Entry(item, refused_result(no, "", plan.program, item))
     return _entry(plan, item, task_for(item))
 
 
@@ -271,7 +277,7 @@ class _Source:
                 self.more = False
                 return
             window.ahead += 1
-            entry = entry_for(plan, item) if type(item) is str else await entry_beside(plan, item)
+            entry = entry_for(plan, item) if type(item) in _WITHOUT_FILES else await entry_beside(plan, item)
             window.push(entry)
             if monotonic() > until:
                 await asyncio.sleep(0)

@@ -435,11 +435,16 @@ def read_request(payload: bytes) -> JobRequest:
 def read_result(job_id: JobId, payload: bytes) -> JobResult:
     """A whole result, as a client needs it. Raises PeerError: the worker's fault, for a leader does not look inside."""
     if not payload:
-        return JobResult(show_job_id(job_id), exit_code=0)
+        return empty_result(show_job_id(job_id))
     try:
         return _result.read(payload)
     except Unreadable as error:
         raise PeerError(f"the payload of Result is not a result: {error}") from None
+
+
+def empty_result(job_id: str) -> JobResult:
+    """What an empty payload says: OK, without output (F9)."""
+    return JobResult(job_id, exit_code=0)
 
 
 def job_has_blobs(payload: bytes) -> bool:
