@@ -169,8 +169,8 @@ MUTANTS: Final = (
     Mutant(
         "sent-is-delivered",
         "callers",
-        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))",
-        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, job.result))\n"
+        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, result))",
+        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, result))\n"
         "        if not job.delivered:\n            self._delivered(job, job.since)",
         "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
     ),
@@ -423,8 +423,8 @@ MUTANTS: Final = (
     Mutant(
         "requeued-inputs-not-held",
         "course",
-        "        self.jobs[dead.id] = job\n        self.holds.begin(job)\n",
-        "        self.jobs[dead.id] = job\n",
+        "        self.jobs.add(job)\n        self.holds.begin(job)\n",
+        "        self.jobs.add(job)\n",
         "a dead job is requeued, and its inputs may be removed",
     ),
     Mutant(
