@@ -69,7 +69,7 @@ async def test_a_peer_that_wants_something_is_welcomed_first(leader: Running) ->
             await peer.say(hello)
             welcome = ms.read_welcome((await peer.expect(fr.WELCOME)).payload)
             assert welcome.version == __version__
-            assert welcome.wants == ([ms.CAPS, ms.FINDS] if hello[4] == fr.HELLO_CLIENT else [])
+            assert welcome.wants == ([ms.CAPS, ms.FINDS, ms.ENV] if hello[4] == fr.HELLO_CLIENT else [])
 
 
 @pytest.mark.spec("F4", "F9", "W7")
