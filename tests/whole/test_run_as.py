@@ -10,7 +10,10 @@ import signal
 import subprocess
 import tempfile
 import time
+import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -190,6 +193,22 @@ def test_a_folder_that_the_user_cannot_get_into_is_said_at_the_start(place: Path
     assert "hint:" in done.stderr
 
 
+@pytest.mark.spec("N2")
+def test_a_node_does_the_same_with_large_inputs_and_programs_that_are_copied_in(place: Path, start, home: Path) -> None:
+    words = ["--programs", place / "bin", "--jobs", place / "jobs", "--http", "0", "--lines", "off", "--copy-program"]
+    node = start("node", *words, "--run-as", f"{UID}:{UID + 1}")
+    where = node.line().split()[0]
+    with ran(f"{where}/run/look?program=change&arg=in", b"x" * 3_000_000) as archive:
+        printed = archive.read("stdout.txt")
+        assert printed.startswith(f"{UID} 6".encode()), printed[:100]
+        assert printed.endswith(b"xmore\n")
+        assert archive.namelist() == ["stdout.txt", "stderr.txt"]
+    with ran(f"{where}/run/who?program=who", b"") as archive:
+        assert archive.read("stdout.txt").decode().splitlines()[:2] == [str(UID), str(UID + 1)]
+    for path in (place / "jobs").iterdir():
+        assert not path.stat().st_mode & 0o077, f"{path} is open to others"
+
+
 def test_a_worker_and_a_node_of_root_say_so_and_others_do_not(place: Path, start, waku: Waku, monkeypatch) -> None:
     leader = start("leader", "0", "--memory").line()
     monkeypatch.setenv("WAKU_LEADER", leader)
@@ -202,12 +221,23 @@ def test_a_worker_and_a_node_of_root_say_so_and_others_do_not(place: Path, start
     assert {row["name"]: row["as_root"] for row in rows} == {"bare": True, "safe": False}
     assert "bare: programs run as root" in waku("workers", "list").stderr
     node = start("node", "--programs", place / "bin", "--jobs", place / "node", "--http", "0", "--lines", "off")
-    node.line()
+    url = node.line().split()[0]
     assert "is root on this machine" in node.until(lambda text: "\n" in text).splitlines()[0]
+    group = start("leader", "0", "--memory", "--node", f"{url},name=far").line()
+    until(lambda: "far: programs run as root" in waku("workers", "list", "--leader", group).stderr)
     monkeypatch.delenv("WAKU_LEADER")
     embedded = waku("run", SCRIPTS.parent / "bin/python", "--", "-c", "print('hello')")
     assert embedded.stdout == "hello\n"
     assert "root" not in embedded.stderr
+
+
+def ran(url: str, content: bytes) -> zipfile.ZipFile:
+    """The answer to a job by HTTP."""
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="in"\r\n\r\n'
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    request = urllib.request.Request(url, head + content + b"\r\n--x--\r\n", headers)
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
+        return zipfile.ZipFile(BytesIO(answer.read()))
 
 
 def until(holds: Callable[[], bool]) -> None:
