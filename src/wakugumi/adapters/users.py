@@ -6,7 +6,6 @@ The worker itself stays root: it needs that to become the user, for each program
 from __future__ import annotations
 
 import os
-import pwd
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -54,6 +53,8 @@ def user_named(text: str) -> User:
             f"--run-as {text[:80]}: only root can run programs as another user",
             "start it as root, or start it as that user and leave --run-as out",
         )
+    import pwd  # Only Unix has it.
+
     name, colon, group = text.partition(":")
     try:
         known = pwd.getpwuid(_number(name)) if name.isdecimal() else pwd.getpwnam(name)
