@@ -238,8 +238,7 @@ class Link(asyncio.Protocol):
             self._rest_bytes += size
             return
         if self._handle(frames, READ_EVENTS_MAX) and size < READ_BYTES_TURN_MAX:
-            if self.on_read is not None:
-                self.on_read(size)
+            self._is_handled(size)
         elif self.is_open:
             self._rest_bytes = size
             self._rest = frames
@@ -252,7 +251,8 @@ class Link(asyncio.Protocol):
         try:
             is_all = self._handle(self._rest, READ_EVENTS_MAX)
             if is_all:
-                self._is_handled()
+                size, self._rest, self._rest_bytes = self._rest_bytes, None, 0
+                self._is_handled(size)
         except Exception:  # In `data_received` the loop would end the connection; here nobody else does.
             log.exception("closing %s: a frame could not be handled", self.peer)
             self.abort()
@@ -280,9 +280,8 @@ class Link(asyncio.Protocol):
             self.abort()
         return True
 
-    def _is_handled(self) -> None:
-        self._rest = None
-        size, self._rest_bytes = self._rest_bytes, 0
+    def _is_handled(self, size: int) -> None:
+        """So many bytes, to the last whole frame."""
         held = self._decoder.held_bytes
         if (held or self._is_half) and self._gate is not None:
             self._note_half(self._gate, held)
