@@ -221,6 +221,17 @@ async def test_large_frames_take_turns_when_memory_is_short_and_all_arrive() -> 
         assert not here.halves.waiting
 
 
+@pytest.mark.parametrize("hello", [HELLO, b""], ids=["a known peer", "a stranger"])
+async def test_what_a_lost_connection_has_sent_is_let_go_at_once(hello: bytes) -> None:
+    async with all_ports() as ports:
+        async with HttpPeer(ports.by_kind["leader"]) as peer:
+            await peer.say(hello + fr.encode(fr.HELLO_CLIENT, payload=bytes(60 * KIB))[: 50 * KIB])
+            await until(lambda: ports.owners and ports.owners[0].link._decoder.held_bytes == 50 * KIB)
+        await until(lambda: ports.owners[0].lost)
+        assert ports.owners[0].link._decoder.held_bytes == 0
+        assert (gate().strangers.bytes, gate().halves.bytes) == (0, 0)
+
+
 async def test_a_frame_that_drips_is_cut_off_and_nobody_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

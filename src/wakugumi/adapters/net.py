@@ -345,6 +345,7 @@ class Link(asyncio.Protocol):
         self._when_written.clear()
         if self._decoder.held_bytes and not self._ended_by_us:
             self._warn("broken", f"{self.peer} ended in the middle of a frame, after {self._decoder.held_bytes} bytes")
+        self._decoder.forget()  # A link and its owner know each other, so they go later, with the next garbage.
         self._owner.on_lost(self)
 
     def _flush(self) -> None:

@@ -324,6 +324,7 @@ class Doorstep(asyncio.BufferedProtocol):
         else:
             self._door.gate.known(self.transport)
             self._door.drop(self)
+        self._kept.clear()
 
     def hand_over(self, server: WebServer) -> None:
         """From now on this server has the connection, with what has come so far."""

@@ -149,6 +149,11 @@ class Decoder:
         """How many that frame will have; 4 while that is not known."""
         return self._needed
 
+    def forget(self) -> None:
+        """Nothing more comes: let go of the unfinished frame."""
+        self._parts.clear()
+        self._held = 0
+
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yield every frame that `data` completes, in order. Raises PeerError at the first byte that cannot be."""
         if self._broken:
