@@ -245,7 +245,10 @@ async def test_what_cannot_be_sent_ends_the_put_with_the_reason(tmp_path: Path) 
 
 
 async def test_an_old_leader_keeps_no_caches() -> None:
-    async with scripted(ScriptedLeader(own=False)) as leader, connect(f"127.0.0.1:{leader.port}") as grid:
+    async with (
+        scripted(ScriptedLeader(own=False)) as leader,
+        connect(f"127.0.0.1:{leader.port}", old_leader=True) as grid,
+    ):
         assert (await _caught(grid.put_cache("data-1", {"a": b"x"}))).code == "not-supported"
 
 
