@@ -153,6 +153,20 @@ MUTANTS: Final = (
         "a worker comes back and says what it runs, and it is given to others all the same",
     ),
     Mutant(
+        "any-worker-claims",
+        "crew",
+        "            if job is not None and job_id not in worker.jobs and not may_claim(job, worker):",
+        "            if False:",
+        "a worker claims a job outside its patterns that it was never given, and its answer counts",
+    ),
+    Mutant(
+        "any-claim-is-taken",
+        "dispatch",
+        "        if not patterns or owner_of(job.subject) == claimant.worker or hears(patterns, job.subject):",
+        "        if True:",
+        "a claim from before its job was known counts, whatever the patterns of its worker",
+    ),
+    Mutant(
         "credit-counted-twice",
         "crew",
         "        worker.credit += amount",

@@ -25,6 +25,7 @@ from tests.sim.plan import NARROW, Plan, draw_plan, with_patterns
 from tests.sim.process import Process
 from tests.sim.story import Story
 from tests.sim.stranger import STRANGER, Strangers
+from tests.sim.thief import Thieves
 from tests.sim.worker import Worker
 
 from wakugumi.core import callers, delivery, failover, leaders, leaves, resending, roster
@@ -66,6 +67,7 @@ class World:
         buffers = NARROW if plan.wide is None else plan.wide.buffers
         self.net = Net(self.clock, random, plan.delay_max_s, buffers, self.checker.cut_off, self._speeds)
         self.strangers = Strangers(self, seed)
+        self.thieves = Thieves(self, seed)
         self.requests: dict[JobId, Request] = {}
         self.undo: dict[int, Callable[[], None]] = {}
         self._undone = 0
@@ -176,6 +178,7 @@ class World:
         for spell in self.health.spells:
             self.clock.after(plan.stretched(spell.at_s), self._falls_sick(spell))
         self.strangers.plan()
+        self.thieves.plan()
         for _ in range(plan.looks):
             self.clock.after(plan.when(random), self._someone_looks)
         self.clock.run_until(self.clock.now + plan.stretched(plan.lasts_s))
