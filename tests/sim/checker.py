@@ -571,7 +571,10 @@ class Checker:
             elif not ok and execution.started_at < want.fresh_from and not self._is_old(execution.worker):
                 self._stale(client, want, execution, before)
         if reason == "cancelled" and not want.cancelled:
-            self.broken(job, "its result says cancelled, and nobody wanted that")
+            # Its client ended it at a leader that came second, died before that was confirmed, and was claimed from.
+            if not client.places.was_called_off_before(job, want):
+                self.broken(job, "its result says cancelled, and nobody wanted that")
+            self.counts.stale += 1
         if reason == "dead" and len(client.all_leaders) == 1:  # Others may have had the answer, and were lost with it.
             self._look_for_answers(want)
         if reason == "input-lost":

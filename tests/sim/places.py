@@ -178,6 +178,11 @@ class Places:
         if want is not None and not want.cancelled:
             self._client.world.checker.counts.losers_told += 1
 
+    def was_called_off_before(self, job: JobId, want: Want) -> bool:
+        """Had a leader been told to cancel it when its user wanted it anew?"""
+        first_at = min((at for (name, _), at in self._called_off.items() if name == job), default=math.inf)
+        return want.wish > 0 and first_at < want.asked_at
+
     def _look_who_knows(self, job: JobId, line: Line, visits: dict[str, Visit]) -> None:
         """Whoever was given the job in this life is another matter, and where it is known nothing runs anew."""
         client = self._client

@@ -349,6 +349,8 @@ class World:
                 return None, f"{worker.name} has results that nobody confirmed"
             if not self._is_connected(worker):
                 return None, f"{worker.name} is not connected"
+            if worker.machine._health.is_sick:
+                return None, f"{worker.name} is out of order"
         for client in self.clients:
             if not client.is_served():
                 return None, f"{client.name} is not served by all its leaders"
