@@ -43,15 +43,20 @@ STRANGERS_TOLD_MAX: Final = 20
 STRANGERS_TOLD_S: Final = 10.0
 """Log lines about strangers in so long, of each kind; further ones are counted and told in one line."""
 FRAME_GRACE_S: Final = 30.0
-FRAME_BYTES_PER_S_MIN: Final = 16 * KIB
-"""A frame that has begun must end within the grace and its size at this pace: 286 s for the largest, 34 s of which a
-line of 1 Mbit/s needs. A connection that the leader does not read has longer."""
+FRAME_BYTES_PER_S_MIN: Final = 1 * KIB
+"""A frame that has begun must end, or grow at this pace, in each of these spans: a hundred workers with large results
+may share a line of 1 Mbit/s. Time in which the leader does not read a connection does not count."""
+FRAME_S_MAX: Final = 3600.0
+"""However it grows, a frame must end within this: the largest comes in 7 minutes at 10 KiB/s."""
 HALF_FRAMES_BYTES_MAX: Final = 256 * MIB
 HALF_FRAMES_BYTES_MIN: Final = 8 * MIB
 """What all half frames of one process may hold before large ones take turns: 64 of the largest. Less where memory is
 limited, but two of the largest always fit."""
-FRAME_PRESSED_BYTES_PER_S_MIN: Final = 32 * KIB
-"""While others wait for memory, a half frame that is read and grows more slowly than this is closed."""
+FRAME_PRESSED_BYTES_PER_S_MIN: Final = 4 * KIB
+"""Beyond that budget a half frame that is read and grows more slowly than this is closed: ten thousand workers that
+share 1 Gbit/s are three times as fast."""
+FRAME_TURN_BYTES_PER_S_MIN: Final = 32 * KIB
+"""The same for a frame that has a turn, for others wait until it has ended."""
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 """Beyond it a peer counts as not reading: its results wait in the core, where they are counted."""
 WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB

@@ -15,7 +15,7 @@ from tests.adapters.test_web import some_routes
 
 from wakugumi.adapters.gate import gate
 from wakugumi.adapters.lines import Lines, listen_lines
-from wakugumi.adapters.net import bound_port, listen
+from wakugumi.adapters.net import Address, bound_port, dial, listen
 from wakugumi.adapters.web import Door, listen_http
 from wakugumi.limits import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, KIB, MIB, STRANGERS_TOLD_MAX
 from wakugumi.wire import frame as fr
@@ -250,7 +250,7 @@ async def test_a_frame_that_drips_is_cut_off_and_nobody_else(
         assert await drip.is_cut_off()
         await good.say(frame)
         await until(lambda: sum(len(owner.frames) for owner in ports.owners) == 3)
-    assert any("of the 1067 bytes of a frame came in" in message for message in caplog.messages)
+    assert any("0 bytes of a frame of 1067 came in" in message for message in caplog.messages)
 
 
 async def test_a_peer_that_waits_for_memory_is_not_taken_for_dead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +270,76 @@ async def test_a_peer_that_waits_for_memory_is_not_taken_for_dead(monkeypatch: p
         owner = next(owner for owner in ports.owners if owner.link is waits)
         before = owner.alive
         await owner.until(lambda: owner.alive > before)
+
+
+@pytest.mark.parametrize("why", ["memory", "owner"])
+async def test_a_peer_that_is_not_read_for_long_is_not_cut_off_by_its_own_system(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    from wakugumi.adapters import net
+
+    monkeypatch.setattr(net, "SILENCE_MAX_S", 0.5)
+    frame = fr.encode(fr.HEARTBEAT, payload=bytes(FRAME_BYTES_MAX - 100))
+    async with all_ports() as ports:
+        here = Owner()
+        link = await dial(Address("127.0.0.1", ports.by_kind["leader"]), here)
+        link.send(HELLO)
+        await until(lambda: ports.owners and ports.owners[0].frames)
+        at_leader = ports.owners[0].link
+        hold = at_leader.wait_for_memory if why == "memory" else at_leader.pause
+        hold(True)
+        for _ in range(8):
+            link.send(frame)
+        await here.until(lambda: link.is_blocked)
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        await until(
+            lambda: here.lost or loop.time() > began_at + 4
+        )  # Linux asks a closed window 200 ms apart, 400, 800
+        hold(False)
+        await until(lambda: here.lost or len(ports.owners[0].frames) == 9)
+        assert not here.lost
+        link.close()
+        await ports.owners[0].until(lambda: ports.owners[0].lost)
+
+
+async def test_large_results_arrive_while_clients_are_paused_in_the_midst_of_a_frame() -> None:
+    """A full leader reads no clients, and needs the results of its workers to have room again."""
+    here = gate()
+    here.halves.bytes_max = 8 * MIB
+    frame = fr.encode(fr.HEARTBEAT, payload=bytes(FRAME_BYTES_MAX - 100))
+    async with all_ports() as ports, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])) for _ in range(4)]
+        for number, client in enumerate(clients, 1):
+            await client.say(HELLO + frame[: int(2.6 * MIB)])
+            await until(lambda n=number: len(here.halves) == n)  # type: ignore[misc]
+        await until(lambda: here.halves.waiting)
+        for owner in ports.owners:
+            owner.link.pause(True)
+        workers = [await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])) for _ in range(3)]
+        for worker in workers:
+            worker.writer.write(HELLO + frame)
+        await until(lambda: len(ports.owners) == 7 and all(len(owner.frames) == 2 for owner in ports.owners[4:]))
+        for owner in ports.owners[:4]:
+            owner.link.pause(False)
+        for client in clients:
+            client.writer.write(frame[int(2.6 * MIB) :])
+        await until(lambda: all(len(owner.frames) == 2 for owner in ports.owners))
+        assert not any(owner.lost for owner in ports.owners)
+
+
+async def test_the_gate_forgets_a_half_head_when_the_idle_timer_has_cut_it_off(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    strangers = gate().strangers
+    door = Door([some_routes], idle_s=0.3)
+    leader = await listen("127.0.0.1", 0, Trusting, door.at)
+    async with HttpPeer(bound_port(leader)) as peer:
+        assert (await peer.ask("GET", "/hello")).status == 200
+        await peer.say(b"GET /hello HT")
+        await until(lambda: len(strangers) == 1 or peer.reader.at_eof())
+        assert await peer.is_cut_off()
+        await until(lambda: len(strangers) == 0)
+    leader.close()
+    await door.close()
+    assert not [message for message in caplog.messages if "no hello" in message]

@@ -536,6 +536,18 @@ async def test_a_peer_that_vanishes_will_be_found_out() -> None:
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
 
 
+async def test_a_leader_may_wait_with_reading_and_is_dialled_so() -> None:
+    server = await listen("127.0.0.1", 0, Owner)
+    link = await dial(Address("127.0.0.1", bound_port(server)), Owner())
+    assert link._transport is not None
+    sock = link._transport.get_extra_info("socket")
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0
+    link.abort()
+    server.close()
+
+
 async def test_two_ends_of_a_socket_pair_can_be_adopted() -> None:
     ours, theirs = socket.socketpair()
     one, other = Owner(), Owner()

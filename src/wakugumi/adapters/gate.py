@@ -144,7 +144,7 @@ class Gate:
             self._decide(asyncio.get_running_loop())
 
     def _decide(self, loop: asyncio.AbstractEventLoop) -> None:
-        close, hold, release = self.halves.decide(loop.time())
+        close, hold, release = self.halves.decide(loop.time(), _is_read)
         for link, why in close:
             link.close(why)
             link.abort()
@@ -167,7 +167,8 @@ class Gate:
 
 
 def _is_read(link: Link) -> bool:
-    return link.is_read
+    """Its owner wants to read it."""
+    return not link.is_paused
 
 
 def name_of(transport: asyncio.BaseTransport) -> str:

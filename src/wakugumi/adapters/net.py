@@ -185,9 +185,9 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     @property
-    def is_read(self) -> bool:
-        """What it sends is read."""
-        return not (self._paused_by_owner or self._waits_for_memory or self._rest is not None)
+    def is_paused(self) -> bool:
+        """Its owner does not want to read it."""
+        return self._paused_by_owner
 
     def wait_for_memory(self, waits: bool) -> None:
         """Half frames of others take all memory that there is for them: read no more for now, or again."""
@@ -221,7 +221,7 @@ class Link(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
-            tune(sock)
+            tune(sock, may_wait=self._gate is None)
         self.peer = name_of(transport)
         there = transport.get_extra_info("peername")
         self.host = there[0] if isinstance(there, tuple) else ""
@@ -492,15 +492,17 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-def tune(sock: socket.socket) -> None:
-    """Find out about a peer that vanished, also if it never asked for heartbeats."""
+def tune(sock: socket.socket, *, may_wait: bool = False) -> None:
+    """Find out about a peer that vanished, also if it never asked for heartbeats. A leader that is full, or short of
+    memory, `may_wait` with reading for longer than SILENCE_MAX_S: Linux would cut it off as if it had vanished. Its
+    heartbeats show that it is there."""
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
+        if hasattr(socket, "TCP_USER_TIMEOUT") and not may_wait:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_MAX_S * 1000))
 
 

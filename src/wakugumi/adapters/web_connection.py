@@ -35,6 +35,8 @@ class Connection(web.RequestHandler):
         self._gone = asyncio.Event()
         self.is_held = False
         self._gate = gate()
+        self._made: asyncio.Transport | None = None
+        """As the gate knows it: the library forgets its own before the connection is lost."""
         self._is_stranger = True
         """No whole head has come, or more of the next one than nothing."""
         self._head_bytes = 0
@@ -60,8 +62,9 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self._made = made = cast(asyncio.Transport, transport)
         assert self._task_handler is not None
-        self._task_handler.add_done_callback(lambda _task: self._closing(cast(asyncio.Transport, transport)))
+        self._task_handler.add_done_callback(lambda _task: self._closing(made))
 
     def _closing(self, transport: asyncio.Transport) -> None:
         """That lasts until the other side has read what it was sent; some never do."""
@@ -105,8 +108,9 @@ class Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._gone.set()
         self._unwatch()
-        if self._is_stranger and self.transport is not None:
-            self._gate.known(self.transport)
+        if self._is_stranger and self._made is not None:
+            self._gate.known(self._made)
+        self._made = None
         super().connection_lost(exc)
 
     def _watch(self, transport: asyncio.Transport | None) -> None:
