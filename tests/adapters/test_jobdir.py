@@ -223,7 +223,7 @@ def test_what_takes_long_to_remove_takes_a_thread_though_it_is_no_output(jobs: J
     def reopened(name: str, bring: Callable[[str, str], object]) -> bool:
         directory = jobs.make(str(uuid4()))
         files = [InputFile("small", content=b"x"), InputFile(name)]
-        directory.place(files, lambda _, path: bring(content, path) and None)
+        directory.place(files, lambda _, path, __: bring(content, path) and None)
         small = directory.reopen()
         directory.close()
         return small

@@ -286,7 +286,7 @@ async def test_an_input_that_came_as_a_file_is_linked_into_the_job_s_directory_o
     await until(lambda: not path.exists())
 
 
-def no_link(*_: object) -> None:
+def no_link(*_: object, **__: object) -> None:
     raise OSError(18, "Invalid cross-device link")
 
 

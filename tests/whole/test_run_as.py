@@ -15,12 +15,19 @@ import zipfile
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from tests.processes import has_ended
 from tests.whole.conftest import SCRIPTS, Running, Waku
 
 from wakugumi import Cached, Client, JobLimits
+from wakugumi.adapters.jobdir import DONE, JobsFolder
+from wakugumi.adapters.users import user_named
+from wakugumi.core.job import show_job_id
+from wakugumi.errors import Refused
+from wakugumi.roles.brought import Brought
+from wakugumi.wire.message import InputFile
 
 pytestmark = [pytest.mark.spec("O1"), pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
 
@@ -37,6 +44,7 @@ PROGRAMS = {
     "stay": '#!/bin/sh\nsetsid sleep 1000 &\necho $! $$ > "$1"; exec sleep 1000\n',
     "steal": "#!/bin/sh\ncat /etc/shadow; ls /root; cat ../.worker; ls ..; cat /proc/$PPID/environ; kill -9 $PPID\n"
     "ln -s /etc/shadow shadow; ln /etc/shadow hard; ln -s /etc etc; touch ../evil; echo tried\n",
+    "forge": '#!/bin/sh\nmv big .done; echo > "$1"; exec sleep 1000\n',
     "locked": "#!/bin/sh\nmkdir a a/b; echo x > a/b/c; chmod 000 a/b a; chmod 000 .\n",
 }
 
@@ -150,6 +158,122 @@ def test_what_it_leaves_running_is_ended_in_every_way(place: Path, start, home: 
     again.until(lambda text: "the leader speaks version" in text)
     until(lambda: all(map(has_ended, pids)))
     handle.close()
+
+
+FORGED = b'{"JobId":"x","WorkerId":"","ExecName":"","Status":"OK"}'
+
+
+@pytest.mark.spec("W5")
+def test_a_result_that_a_program_forges_of_a_linked_input_is_none(place: Path, start, home: Path) -> None:
+    worker, leader = a_worker(start, place)
+    (home / "big").write_bytes(FORGED + b" " * 300_000)
+    (place / "out").mkdir()
+    (place / "out").chmod(0o777)
+    with Client(leader) as client:
+        client.put_cache("data", {"big": home / "big"})
+        job = client.submit("forge", args=[f"{place}/out/forged"], files={"big": Cached("data")})
+        until((place / "out/forged").exists)
+        directory = place / "jobs" / job.id
+        assert ((directory / ".done").stat().st_uid, directory.stat().st_uid) == (0, UID), "it is linked"
+
+        def is_stopped() -> bool:
+            worker.process.send_signal(signal.SIGTERM)  # The second one ends it at once.
+            return worker.process.poll() is not None
+
+        until(is_stopped)
+    assert not directory.exists()
+
+
+@pytest.fixture
+def jobs(place: Path) -> Iterator[JobsFolder]:
+    folder = JobsFolder(place / "jobs", user_named(str(UID)))
+    yield folder
+    folder.close()
+
+
+def forged(jobs: JobsFolder, place: Path, job: str) -> Path:
+    """The directory of a job that runs, and has made a `.done` of an input that belongs to the worker."""
+    (place / "content").write_bytes(FORGED)
+    directory = jobs.make(job)
+
+    def bring(name: str, path: str, folder: int | None) -> bool:
+        os.link(place / "content", name, dst_dir_fd=folder)
+        return False
+
+    directory.place([InputFile("big")], bring)
+    directory.hand_over()
+    Path(directory.path, "big").rename(f"{directory.path}/{DONE}")
+    return Path(directory.path)
+
+
+@pytest.mark.parametrize(("owner", "mode"), [(UID, 0o700), (UID, 0o777), (0, 0o777)])
+def test_a_directory_that_a_program_had_last_is_interrupted(
+    jobs: JobsFolder, place: Path, owner: int, mode: int
+) -> None:
+    job = str(uuid4())
+    directory = forged(jobs, place, job)
+    os.chown(directory, owner, owner)
+    directory.chmod(mode)
+    assert jobs.load(job) is None
+    assert not jobs.retire(job) or not directory.exists()
+    directory = forged(jobs, place, job)
+    os.chown(directory, owner, owner)
+    directory.chmod(mode)
+    assert jobs.finished(interrupted_ttl_s=1000.0) == []
+    assert [show_job_id(one) for one, _ in jobs.interrupted] == [job]
+    assert (directory.stat().st_uid, directory.stat().st_mode & 0o7777) == (0, 0o700)
+    assert os.listdir(directory) == []
+    os.chown(directory, owner, owner)
+    directory.chmod(mode)
+    assert jobs.finished() == []
+    assert not directory.exists()
+
+
+@pytest.mark.parametrize("how", ["owner", "mode", "link"])
+def test_a_spare_directory_that_somebody_changed_serves_no_other_job(jobs: JobsFolder, place: Path, how: str) -> None:
+    old, new = str(uuid4()), str(uuid4())
+    jobs.record(old, FORGED)
+    assert jobs.retire(old)
+    directory = place / "jobs" / old
+    inode = directory.stat().st_ino
+    if how == "owner":
+        os.chown(directory, UID, UID)
+    elif how == "mode":
+        directory.chmod(0o777)
+    else:
+        (directory / "sub").symlink_to(place)
+    made = Path(jobs.make(new).path)
+    assert made.stat().st_ino != inode
+    assert (made.stat().st_uid, made.stat().st_mode & 0o7777, os.listdir(made)) == (0, 0o700, [])
+
+
+@pytest.mark.parametrize("content", [b"evil", None])
+@pytest.mark.parametrize("planted", ["link", "folder", "file"])
+def test_inputs_go_through_nothing_that_was_there_before(
+    jobs: JobsFolder, place: Path, planted: str, content: bytes | None
+) -> None:
+    foreign = place / "foreign"
+    foreign.mkdir(mode=0o700)
+    directory = jobs.make(str(uuid4()))
+    sub = Path(directory.path, "sub")
+    if planted == "link":
+        sub.symlink_to(foreign)
+    elif planted == "folder":
+        sub.mkdir()
+    else:
+        sub.write_text("")
+    with pytest.raises(Refused, match="inputs cannot be written"):
+        directory.place([InputFile("sub/evil", content)], Brought({"sub/evil": place / "bin/who"}).place(None))
+    assert os.listdir(foreign) == []
+    assert sub.lstat().st_uid == 0
+
+
+def test_inputs_are_not_put_into_a_directory_of_another_user(jobs: JobsFolder, place: Path) -> None:
+    directory = jobs.make(str(uuid4()))
+    os.chown(directory.path, UID, UID)
+    with pytest.raises(Refused, match="inputs cannot be written"):
+        directory.place([InputFile("in", b"x")])
+    assert os.listdir(directory.path) == []
 
 
 def test_a_user_with_a_name_has_its_home_and_groups(place: Path, start, home: Path) -> None:

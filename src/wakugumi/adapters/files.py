@@ -46,6 +46,11 @@ def open_beneath(folder: int, name: str, flags: int) -> int:
             os.close(at)
 
 
+def in_folder(path: str, folder: int | None) -> str:
+    """What to call this file where `folder`, if it is given, is open as the folder that it lies in."""
+    return path if folder is None else path.rpartition("/")[2]
+
+
 def refused(error: OSError, what: str) -> Refused:
     """A disk that does not do what we need, in the words of the error table."""
     text = f"{what}: {error.strerror or error}"
@@ -54,29 +59,29 @@ def refused(error: OSError, what: str) -> Refused:
     return Sick("worker-error", text) if error.errno in USED_UP else Refused("worker-error", text)
 
 
-def write_new(path: str, content: bytes, mode: int) -> None:
-    """All of it or, on an error, nothing."""
-    file = os.open(path, NEW, mode)
+def write_new(path: str, content: bytes, mode: int, folder: int | None = None) -> None:
+    """All of it or, on an error, nothing. With an open `folder`, the path begins there."""
+    file = os.open(path, NEW, mode, dir_fd=folder)
     try:
         written = os.write(file, content) if content else 0
         while written < len(content):
             written += os.write(file, memoryview(content)[written:])
     except OSError:
-        os.unlink(path)
+        os.unlink(path, dir_fd=folder)
         raise
     finally:
         os.close(file)
 
 
-def copy_new(source: int, path: str, mode: int) -> None:
+def copy_new(source: int, path: str, mode: int, folder: int | None = None) -> None:
     """An open file's content under a new name. All of it or, on an error, nothing."""
-    file = os.open(path, NEW, mode)
+    file = os.open(path, NEW, mode, dir_fd=folder)
     try:
         at = 0
         while sent := os.sendfile(file, source, at, _COPY_BYTES):
             at += sent
     except OSError:
-        os.unlink(path)
+        os.unlink(path, dir_fd=folder)
         raise
     finally:
         os.close(file)

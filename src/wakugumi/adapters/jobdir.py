@@ -16,13 +16,14 @@ A directory whose time is over is used again under a new name, and `.done` files
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID, uuid4
 
 import msgspec
@@ -30,7 +31,7 @@ import msgspec
 from wakugumi.adapters.archive import Found, TooBig, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.claim import claim
-from wakugumi.adapters.files import NEW, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
+from wakugumi.adapters.files import NEW, READ, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.ledger import Ledger, read_entry
 from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed, parts_of
 from wakugumi.adapters.users import User
@@ -74,6 +75,8 @@ _PASSABLE: Final = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
 """Programs of another user must get to their own directory, and see none beside it."""
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
 _done: Final = JsonReader(Done)
+Bring: TypeAlias = Callable[[str, str, int | None], bool]
+"""Puts the input of this name at that path, whose folder may be open, and says whether the file is the job's own."""
 
 
 class JobsFolder:
@@ -128,7 +131,7 @@ class JobsFolder:
             raise refused(error, "the job's directory cannot be made") from None
         return JobDir(job, path, self._ledger, self._user)
 
-    def record(self, job: str, payload: bytes, request: bytes = b"") -> None:
+    def record(self, job: str, payload: bytes, request: bytes = b"") -> JobDir:
         """Mark a job as done of which there is nothing but this result. Raises Refused."""
         directory = self.make(job)
         directory.request = request
@@ -140,6 +143,7 @@ class JobsFolder:
             raise
         finally:
             directory.close()
+        return directory
 
     def load(self, job: str) -> bytes | None:
         """The whole encoded result of a finished job. None if there is none that can be trusted."""
@@ -150,6 +154,8 @@ class JobsFolder:
         """The same, and the files that it names: they are there, and have their size."""
         path = f"{self.path}/{job}"
         try:
+            if self._user is not None and not self._is_ours(os.lstat(path)):
+                return None
             data = read_entry(job, f"{path}/{DONE}")
             if data is None:
                 return None
@@ -196,14 +202,21 @@ class JobsFolder:
                 continue
             path = f"{self.path}/{name}"
             try:
+                directory = os.lstat(path)
+            except OSError:
+                continue
+            is_ours = self._is_ours(directory)  # If not, a program had it last, and can have made its `.done`.
+            try:
                 status = os.stat(f"{path}/{DONE}", follow_symlinks=False)
-                if status.st_uid != os.geteuid():  # A program wrote it.
+                if status.st_uid != os.geteuid() or not is_ours:
                     raise FileNotFoundError
                 found.append((job_id, max(0.0, now - status.st_mtime)))
             except OSError:
                 with contextlib.suppress(OSError):
-                    age_s = max(0.0, now - os.stat(path, follow_symlinks=False).st_mtime) if interrupted_ttl_s else 0.0
+                    age_s = max(0.0, now - directory.st_mtime) if interrupted_ttl_s else 0.0
                     if age_s < interrupted_ttl_s:
+                        if not is_ours:
+                            _take_back(path)
                         self.interrupted.append((job_id, age_s))
                     else:
                         remove_tree(path)
@@ -214,7 +227,8 @@ class JobsFolder:
         if len(self._spare) < SPARE_MAX:
             path = f"{self.path}/{job}"
             with contextlib.suppress(OSError):
-                if os.listdir(path) == [DONE]:
+                is_ours = self._user is None or self._is_ours(os.lstat(path))
+                if is_ours and os.listdir(path) == [DONE]:
                     self._spare[job] = None
                     return True
         return self.remove(job)
@@ -248,13 +262,35 @@ class JobsFolder:
         except KeyError:  # a thread was faster
             return False
         try:
-            os.unlink(f"{old}/{DONE}")
+            if self._user is None:
+                os.unlink(f"{old}/{DONE}")
+            else:
+                self._check_spare(old)
             os.replace(old, path)
         except OSError:  # the new one is there already, and has to be emptied
             with contextlib.suppress(OSError):
                 os.rmdir(old)
             return False
         return True
+
+    def _check_spare(self, path: str) -> None:
+        """It is ours, and empty without its `.done`: the next job trusts what it finds there. Raises OSError."""
+        folder = os.open(path, READ_FOLDER)
+        try:
+            if not self._is_ours(os.fstat(folder)):
+                raise PermissionError(errno.EPERM, "the directory is another user's", path)
+            os.unlink(DONE, dir_fd=folder)
+            if os.listdir(folder):
+                raise OSError(errno.ENOTEMPTY, "the directory is not empty", path)
+        finally:
+            os.close(folder)
+
+    def _is_ours(self, directory: os.stat_result) -> bool:
+        """Has no program of another user had it since we did? A job can make a `.done` of a linked input, which is
+        ours as a file; the directory itself is the job's."""
+        if directory.st_uid != os.geteuid():
+            return False
+        return self._user is None or directory.st_mode == _PLAIN
 
 
 def owner_of(folder: str) -> WorkerId | None:
@@ -264,6 +300,17 @@ def owner_of(folder: str) -> WorkerId | None:
         if (owner.node, owner.inode) == (os.uname().nodename, os.stat(folder).st_ino) and owner.worker_id.int:
             return WorkerId(owner.worker_id.bytes_le)
     return None
+
+
+def _take_back(path: str) -> None:
+    """From the user of a program that was interrupted. What it calls its result is none. Raises OSError."""
+    folder = os.open(path, READ_FOLDER)
+    try:
+        os.fchown(folder, os.geteuid(), os.getegid())
+        os.fchmod(folder, stat.S_IRWXU)
+        empty(folder, [DONE])
+    finally:
+        os.close(folder)
 
 
 class JobDir:
@@ -281,6 +328,7 @@ class JobDir:
         "_names",
         "_packed",
         "_user",
+        "is_marked",
         "path",
         "request",
         "unpacked_bytes",
@@ -289,6 +337,8 @@ class JobDir:
     def __init__(self, job: str, path: str, ledger: Ledger, user: User | None = None) -> None:
         self.path = path
         self._user = user
+        self.is_marked = False
+        """The job's result is here: ours, and not what its program calls so."""
         self.request = b""
         """The digest of what runs here, if it is known."""
         self.unpacked_bytes = 0
@@ -302,22 +352,22 @@ class JobDir:
         self._packed = ""
         """Where the archive is until the rest is removed, if it was written to the disk."""
 
-    def place(self, files: Sequence[InputFile], bring: Callable[[str, str], bool] | None = None) -> None:
+    def place(self, files: Sequence[InputFile], bring: Bring | None = None) -> None:
         """Write the inputs, whose names were checked. What came beside the frame is put there by `bring`, which says
         whether the file is the job's own."""
         self._inputs = frozenset(file.name for file in files)
         try:
+            if self._user is not None:
+                self._place_for(self._user, files, bring)
+                return
             for file in files:
                 path = f"{self.path}/{file.name}"
-                own = True
                 if "/" in file.name:
                     os.makedirs(os.path.dirname(path), exist_ok=True)
                 if file.content is None and bring is not None:
-                    own = bring(file.name, path)
+                    bring(file.name, path, None)
                 else:
                     write_new(path, file.content or b"", 0o666)
-                if self._user is not None:
-                    self._give_away(file.name, path if own else None)
         except OSError as error:
             raise refused(error, "the job's inputs cannot be written") from None
 
@@ -331,7 +381,7 @@ class JobDir:
         try:
             shutil.copy(program, path)
             if self._user is not None:
-                self._give_away(name, path)
+                os.chown(path, self._user.uid, self._user.gid, follow_symlinks=False)
         except OSError as error:
             raise refused(error, "the program cannot be copied into the job's directory") from None
         return path
@@ -344,12 +394,28 @@ class JobDir:
             except OSError as error:
                 raise refused(error, "the job's directory cannot be given to its user") from None
 
-    def _give_away(self, name: str, path: str | None) -> None:
-        """An input, and the folders on its way, to the program's user. Nobody else is here yet."""
-        assert self._user is not None
-        folders = [f"{self.path}/{name[:at]}" for at, char in enumerate(name) if char == "/"]
-        for one in folders if path is None else [*folders, path]:
-            os.chown(one, self._user.uid, self._user.gid, follow_symlinks=False)
+    def _place_for(self, user: User, files: Sequence[InputFile], bring: Bring | None) -> None:
+        """Inputs, and the folders on their way, are the program's user's. Nobody but us should be here yet; if that is
+        wrong, still no link is followed, and nothing that was here is given away. Raises OSError."""
+        top = os.open(self.path, READ_FOLDER)
+        try:
+            if os.fstat(top).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "the directory is another user's", self.path)
+            made: set[str] = set()
+            for file in files:
+                way, _, last = file.name.rpartition("/")
+                at = _make_way(top, way, user, made)
+                try:
+                    if file.content is None and bring is not None:
+                        if not bring(file.name, f"{self.path}/{file.name}", at):
+                            continue
+                    else:
+                        write_new(last, file.content or b"", 0o666, at)
+                    _give(at, last, user)
+                finally:
+                    os.close(at)
+        finally:
+            os.close(top)
 
     def reopen(self) -> bool:
         """See what is there after the job. True if all of it may be handled at once, False if it takes a thread."""
@@ -497,6 +563,7 @@ class JobDir:
             content = content[:-1] + _marked(self.request)
         try:
             self._ledger.put(self._job, content, f"{self.path}/{DONE}")
+            self.is_marked = True
         except OSError as error:
             raise refused(error, "the job's result cannot be kept") from None
 
@@ -556,6 +623,38 @@ class JobDir:
             if bytes_max < 0 or len(all_found) > files_max:
                 return None
         return all_found
+
+
+def _make_way(top: int, way: str, user: User, made: set[str]) -> int:
+    """The folder of this name below an open one, open; `made` are those that we made and gave to the user. Raises
+    OSError, also if one is there that we did not make."""
+    at, name = os.dup(top), ""
+    try:
+        for part in way.split("/") if way else ():
+            name = f"{name}/{part}"
+            if name not in made:
+                os.mkdir(part, dir_fd=at)
+            inside = os.open(part, READ_FOLDER, dir_fd=at)
+            os.close(at)
+            at = inside
+            if name not in made:
+                os.fchown(at, user.uid, user.gid)
+                made.add(name)
+    except BaseException:
+        os.close(at)
+        raise
+    return at
+
+
+def _give(folder: int, name: str, user: User) -> None:
+    """A file that we just put there. Raises OSError."""
+    file = os.open(name, READ, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file", name)
+        os.fchown(file, user.uid, user.gid)
+    finally:
+        os.close(file)
 
 
 def _marked(request: bytes) -> bytes:

@@ -150,19 +150,20 @@ class Leases:
         return True
 
 
-def copy_file(source: int, path: str, mode: int) -> None:
-    """An open file's content under a new name, as cheap as can be. All of it or, on an error, nothing."""
-    file = os.open(path, _NEW, mode)
+def copy_file(source: int, path: str, mode: int, folder: int | None = None) -> None:
+    """An open file's content under a new name, as cheap as can be. All of it or, on an error, nothing. With an open
+    `folder`, the path begins there."""
+    file = os.open(path, _NEW, mode, dir_fd=folder)
     try:
         if _clone(source, file) or _copy_inside(source, file):
             return
     except OSError:
-        os.unlink(path)
+        os.unlink(path, dir_fd=folder)
         raise
     finally:
         os.close(file)
-    os.unlink(path)
-    copy_new(source, path, mode)
+    os.unlink(path, dir_fd=folder)
+    copy_new(source, path, mode, folder)
 
 
 def _clone(source: int, file: int) -> bool:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from wakugumi.adapters.files import READ
+from wakugumi.adapters.files import READ, in_folder
 from wakugumi.adapters.leases import copy_file
 from wakugumi.roles.goods import NotLinked
 
-Place: TypeAlias = Callable[[str, str], bool]
-"""Puts the input of this name at that path, and says whether the file is the job's own."""
+Place: TypeAlias = Callable[[str, str, int | None], bool]
+"""Puts the input of this name at that path, and says whether the file is the job's own. The last argument is the folder
+in which that is, if it is open."""
 
 
 class Brought:
@@ -31,17 +32,17 @@ class Brought:
     def place(self, others: Place | None) -> Place:
         """From any thread: what to do with each input. `others` places what was not brought. Raises OSError."""
 
-        def place(name: str, path: str) -> bool:
+        def place(name: str, path: str, folder: int | None) -> bool:
             source = self.files.get(name)
             if source is None:
                 assert others is not None
-                return others(name, path)
+                return others(name, path, folder)
             try:
-                os.link(source, path)
+                os.link(source, in_folder(path, folder), dst_dir_fd=folder)
             except OSError:
                 file = os.open(source, READ)
                 try:
-                    copy_file(file, path, 0o666)
+                    copy_file(file, in_folder(path, folder), 0o666, folder)
                 finally:
                     os.close(file)
             return True
@@ -51,13 +52,13 @@ class Brought:
     def place_at_once(self, others: Place | None) -> Place:
         """The same in the loop's thread: raises NotLinked where a copy would have to be made."""
 
-        def place(name: str, path: str) -> bool:
+        def place(name: str, path: str, folder: int | None) -> bool:
             source = self.files.get(name)
             if source is None:
                 assert others is not None
-                return others(name, path)
+                return others(name, path, folder)
             try:
-                os.link(source, path)
+                os.link(source, in_folder(path, folder), dst_dir_fd=folder)
             except OSError:
                 raise NotLinked from None
             return True

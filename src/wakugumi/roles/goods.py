@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from wakugumi.adapters.caches import CacheFolder, Held
-from wakugumi.adapters.files import NEW, READ
+from wakugumi.adapters.files import NEW, READ, in_folder
 from wakugumi.adapters.leases import Lease, Leases, copy_file
 from wakugumi.core.job import JobId
 from wakugumi.errors import Refused
@@ -64,33 +64,34 @@ class Goods:
         """What `place` will have to copy."""
         return sum(loan.ref.size for loan in self.loans.values() if not loan.links)
 
-    def place_at_once(self, name: str, path: str) -> bool:
+    def place_at_once(self, name: str, path: str, folder: int | None = None) -> bool:
         """As `place`, but raises NotLinked for a link that cannot be made: all is to be placed anew, in a thread."""
         loan = self.loans[name]
-        if loan.links and not self._lender.link(loan, path):
+        if loan.links and not self._lender.link(loan, path, folder):
             for one in self.loans.values():
                 one.links = False
             raise NotLinked
-        return self._place(name, loan, path)
+        return self._place(name, loan, path, folder)
 
-    def place(self, name: str, path: str) -> bool:
-        """From any thread: put this file there. True if it is the job's own. Raises OSError, or Refused if its content
-        was changed meanwhile."""
+    def place(self, name: str, path: str, folder: int | None = None) -> bool:
+        """From any thread: put this file there; with the open `folder` in which that is, the way there is not walked
+        again. True if it is the job's own. Raises OSError, or Refused if its content was changed meanwhile."""
         loan = self.loans[name]
-        if loan.links and not self._lender.link(loan, path):
+        if loan.links and not self._lender.link(loan, path, folder):
             loan.links = False
-        return self._place(name, loan, path)
+        return self._place(name, loan, path, folder)
 
-    def _place(self, name: str, loan: Loan, path: str) -> bool:
+    def _place(self, name: str, loan: Loan, path: str, folder: int | None) -> bool:
         """If it is no link, copy it."""
+        path = in_folder(path, folder)
         if not loan.links:
             file = os.open(loan.path, READ)
             try:
-                copy_file(file, path, 0o666)
+                copy_file(file, path, 0o666, folder)
             finally:
                 os.close(file)
         if loan.lease is not None and not loan.lease.is_whole():
-            os.unlink(path)
+            os.unlink(path, dir_fd=folder)
             raise Refused("input-changed", f"another job wrote to the content of {name!r} just now")
         return not loan.links
 
@@ -134,10 +135,10 @@ class Lender:
             self._linked.setdefault(sha256, {})[goods] = None
         return goods
 
-    def link(self, loan: Loan, path: str) -> bool:
+    def link(self, loan: Loan, path: str, folder: int | None = None) -> bool:
         """From any thread. False if it cannot be."""
         try:
-            os.link(loan.path, path, follow_symlinks=False)
+            os.link(loan.path, in_folder(path, folder), dst_dir_fd=folder, follow_symlinks=False)
         except (FileExistsError, FileNotFoundError):
             raise
         except OSError as error:

@@ -384,7 +384,7 @@ class Runner:
             except RuntimeError:  # No thread can be started: then the loop waits for them.
                 pool.shutdown()
         for run in list(self._runs.values()):
-            if run.directory is not None and not self._interrupted_ttl_s and self._folder.load(run.name) is None:
+            if run.directory is not None and not self._interrupted_ttl_s and not run.directory.is_marked:
                 run.directory.remove()
             self._leave(run)
         self._folder.close()
@@ -555,7 +555,7 @@ class Runner:
             try:
                 if run.directory is not None:
                     run.directory.remove()
-                self._folder.record(run.name, end.payload, run.digest)
+                run.directory = self._folder.record(run.name, end.payload, run.digest)
             except Refused:  # a full disk: then the result is sent once, and not kept
                 return False
             except Exception:
