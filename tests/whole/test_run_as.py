@@ -21,7 +21,7 @@ import pytest
 from tests.processes import has_ended
 from tests.whole.conftest import SCRIPTS, Running, Waku
 
-from wakugumi import Cached, Client, JobLimits
+from wakugumi import Cached, Client, JobLimits, Result
 from wakugumi.adapters.jobdir import DONE, JobsFolder
 from wakugumi.adapters.users import user_named
 from wakugumi.core.job import show_job_id
@@ -45,6 +45,7 @@ PROGRAMS = {
     "steal": "#!/bin/sh\ncat /etc/shadow; ls /root; cat ../.worker; ls ..; cat /proc/$PPID/environ; kill -9 $PPID\n"
     "ln -s /etc/shadow shadow; ln /etc/shadow hard; ln -s /etc etc; touch ../evil; echo tried\n",
     "forge": '#!/bin/sh\nmv big .done; echo > "$1"; exec sleep 1000\n',
+    "variables": "#!/bin/sh\ncat /proc/self/environ > environ\n",
     "locked": "#!/bin/sh\nmkdir a a/b; echo x > a/b/c; chmod 000 a/b a; chmod 000 .\n",
 }
 
@@ -158,6 +159,42 @@ def test_what_it_leaves_running_is_ended_in_every_way(place: Path, start, home: 
     again.until(lambda text: "the leader speaks version" in text)
     until(lambda: all(map(has_ended, pids)))
     handle.close()
+
+
+EVIL = """
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((constructor)) static void began(void) { dprintf(1, "%d\\n", (int)geteuid()); }
+"""
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("limits", [None, JobLimits(processes=50)])
+def test_a_library_of_the_job_is_loaded_as_its_user_alone(
+    place: Path, start, home: Path, limits: JobLimits | None
+) -> None:
+    (home / "evil.c").write_text(EVIL)
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no compiler")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", home / "evil.so", home / "evil.c"], check=True)
+    _, leader = a_worker(start, place, "--job-env", "*")
+    secret = "päss wörd\n=x="
+    with Client(leader) as client:
+        env = {"LD_PRELOAD": "./evil.so", "LD_LIBRARY_PATH": ".", "SECRET": secret, "EMPTY": ""}
+        result = client.run("variables", files={"evil.so": home / "evil.so"}, env=env, limits=limits)
+        large = client.run("variables", env={"LARGE": "x" * 60_000}, limits=limits)
+    assert set(result.stdout.split()) == {str(UID)}, "the stub loaded it as root"
+    got = variables(result, home / "out")
+    assert {f"SECRET={secret}".encode(), b"EMPTY=", b"LD_PRELOAD=./evil.so"} <= got
+    assert f"WAKU_JOB_ID={result.job_id}".encode() in got
+    assert b"LD_LIBRARY_PATH=." in got
+    assert b"LARGE=" + b"x" * 60_000 in variables(large, home / "large")
+
+
+def variables(result: Result, out: Path) -> set[bytes]:
+    result.extract(out)
+    return set((out / "environ").read_bytes().split(b"\0"))
 
 
 FORGED = b'{"JobId":"x","WorkerId":"","ExecName":"","Status":"OK"}'

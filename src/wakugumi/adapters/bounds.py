@@ -39,10 +39,13 @@ _NO_ROOM: Final = re.compile(rb"file too large|file size limit", re.IGNORECASE)
 _NO_FORK: Final = re.compile(rb"resource temporarily unavailable|cannot fork|fork failed|retry: ", re.IGNORECASE)
 
 
-def stub_command(status: int, bounds: Bounds | None, user: User | None, command: Sequence[bytes]) -> list[bytes]:
-    """What to run in place of the program. `status` is an open file that is handed on to it."""
+def stub_command(
+    status: int, env: int | None, bounds: Bounds | None, user: User | None, command: Sequence[bytes]
+) -> list[bytes]:
+    """What to run in place of the program. `status`, and `env` if the program has other variables than the stub, are
+    open files that are handed on to it."""
     uid = os.geteuid() if user is None else user.uid
-    numbers = (status, *(_NO_LIMITS if bounds is None else bounds.numbers(uid)))
+    numbers = (status, env, *(_NO_LIMITS if bounds is None else bounds.numbers(uid)))
     arguments = [b"-" if number is None else str(number).encode() for number in numbers]
     arguments.append(b"-" if user is None else user.text.encode())
     return [os.fsencode(sys.executable), b"-I", b"-S", os.fsencode(limited.__file__), *arguments, *command]

@@ -1,11 +1,13 @@
 """How does a program get its limits (SPEC W8) and its user (SPEC O1)? This is run in its place, sets both, and becomes
 the program.
 
-    python -I -S limited.py STATUS DATA CPU FILE PROCESSES USER PROGRAM ARG…      `-` is no limit, or no other user
+    python -I -S limited.py STATUS ENV DATA CPU FILE PROCESSES USER PROGRAM ARG…  `-` is no limit, or no other user
     python -I -S limited.py reach USER FOLDER…                                    which folders can this user not enter?
 
 It stands alone, on the standard library, because every such job pays for its start. If the program cannot be
 started, the error's number is written to the open file STATUS; otherwise exec closes it, and that tells too.
+The open file ENV holds the program's variables, where these are not our own: before we become the program's user we
+have the rights of root, and a variable such as LD_PRELOAD, which a job may set, would have us run its code.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ NOT_THE_USER: Final = "user "
 _PR_SET_NO_NEW_PRIVS: Final = 38
 
 
-def main(status: str, data: str, cpu: str, file: str, processes: str, user: str, *command: str) -> None:
+def main(status: str, env: str, data: str, cpu: str, file: str, processes: str, user: str, *command: str) -> None:
     os.set_inheritable(int(status), False)
+    environment = os.environb if env == "-" else read_variables(int(env))
     for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(ignored_by_python, signal.SIG_DFL)
     if cpu != "-":
@@ -46,10 +49,17 @@ def main(status: str, data: str, cpu: str, file: str, processes: str, user: str,
     if data != "-":
         _limit(resource.RLIMIT_DATA, int(data), int(data))
     try:
-        os.execv(command[0], command)
+        os.execve(command[0], command, environment)
     except OSError as error:
         os.write(int(status), str(error.errno).encode())
         sys.exit(127)
+
+
+def read_variables(file: int) -> dict[bytes, bytes]:
+    """NAME=VALUE, with a NUL between them. The program does not get the file."""
+    pairs = [line.partition(b"=") for line in os.pread(file, os.fstat(file).st_size, 0).split(b"\0")]
+    os.close(file)
+    return {name: value for name, _, value in pairs}
 
 
 def become(user: str) -> None:

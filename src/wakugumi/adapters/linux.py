@@ -30,6 +30,7 @@ log = logging.getLogger("wakugumi.process")
 
 JOB_VARIABLE: Final = "WAKU_JOB_ID"
 """In the environment of every program of a job: programs may want it, and strays are found by it."""
+_LIBRARIES: Final = b"LD_LIBRARY_PATH"
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
@@ -345,6 +346,45 @@ class Spawner:
         pass_fds: Sequence[int] = (),
     ) -> int:
         """The same by the standard library: slower, everywhere, and open files can be handed on."""
+        return self._start_alone(argv, cwd, stdout, stderr, self._with(env or {}, job), pass_fds)
+
+    def start_stub(
+        self, argv: Sequence[bytes], cwd: bytes, stdout: int, stderr: int, job: str, pass_fds: Sequence[int]
+    ) -> int:
+        """The same for a program of ours with more rights than the job's: no variable of it is one that a job sets."""
+        env = {JOB_VARIABLE.encode(): job.encode()}
+        # What the interpreter may need to start at all. A folder that is named relatively would be the job's.
+        libraries = [path for path in os.environb.get(_LIBRARIES, b"").split(b":") if path.startswith(b"/")]
+        if libraries:
+            env[_LIBRARIES] = b":".join(libraries)
+        return self._start_alone(argv, cwd, stdout, stderr, env, pass_fds)
+
+    def variables(self, env: Mapping[bytes, bytes], job: str) -> int:
+        """What a program of this job gets, as an open file without a name. Raises OSError, and ValueError for what no
+        program can get."""
+        pairs = self._with(env, job)
+        for name, value in pairs.items():
+            if b"\0" in name or b"=" in name or b"\0" in value:
+                raise ValueError("a variable has a NUL, or a name with =")
+        file = above_stdio(os.memfd_create("variables"))
+        try:
+            left = memoryview(b"\0".join([name + b"=" + value for name, value in pairs.items()]))
+            while left:
+                left = left[os.write(file, left) :]
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def _start_alone(
+        self,
+        argv: Sequence[bytes],
+        cwd: bytes,
+        stdout: int,
+        stderr: int,
+        env: Mapping[bytes, bytes],
+        pass_fds: Sequence[int],
+    ) -> int:
         with self._resident_set:
             program = subprocess.Popen(
                 argv,
@@ -353,7 +393,7 @@ class Spawner:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,
-                env=self._with(env or {}, job),
+                env=env,
                 pass_fds=pass_fds,
             )
         program.returncode = 0  # we reap it ourselves, for its resource usage; Popen must not wait for it too

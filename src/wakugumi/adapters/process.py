@@ -291,8 +291,15 @@ class Processes:
         child.status_file, status = os.pipe()
         os.set_blocking(child.status_file, False)
         try:
-            stub = stub_command(status, child.bounds, self._user, command)
-            return self._spawner.start_with(stub, cwd, out, err, child.job, env, (status,))
+            if self._user is None:
+                stub = stub_command(status, None, child.bounds, None, command)
+                return self._spawner.start_with(stub, cwd, out, err, child.job, env, (status,))
+            variables = self._spawner.variables(env or {}, child.job)
+            try:
+                stub = stub_command(status, variables, child.bounds, self._user, command)
+                return self._spawner.start_stub(stub, cwd, out, err, child.job, (status, variables))
+            finally:
+                os.close(variables)
         except BaseException:
             os.close(child.status_file)
             raise
@@ -429,6 +436,9 @@ class Processes:
             why = os.strerror(int(failed.removeprefix(NOT_THE_USER)))
             name = "" if self._user is None else self._user.name
             child.reason, child.why = "worker-error", f"the program cannot be run as {name}: {why}"
+            return
+        if failed and int(failed) == errno.E2BIG:
+            child.reason, child.why = "bad-request", "the program cannot get so many or so long arguments and variables"
             return
         if failed and int(failed) != errno.ENOMEM:
             child.reason, child.why = "not-executable", _exec_error(int(failed))
