@@ -22,10 +22,12 @@ from tests.processes import has_ended
 from tests.whole.conftest import SCRIPTS, Running, Waku
 
 from wakugumi import Cached, Client, JobLimits, Result
+from wakugumi.adapters.claim import LOCK
+from wakugumi.adapters.folder_lock import FolderLock, Held
 from wakugumi.adapters.jobdir import DONE, JobsFolder
 from wakugumi.adapters.users import user_named
 from wakugumi.core.job import show_job_id
-from wakugumi.errors import Refused
+from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.brought import Brought
 from wakugumi.wire.message import InputFile
 
@@ -352,6 +354,100 @@ def test_a_folder_that_the_user_cannot_get_into_is_said_at_the_start(place: Path
     assert f"{UID} cannot get into the" in done.stderr
     assert str(place / "closed" / closed) in done.stderr
     assert "hint:" in done.stderr
+
+
+def another_s_link(place: Path, tmp: Path) -> tuple[Path, Path]:
+    (tmp / "jobs").symlink_to(place / "secret")
+    os.chown(tmp / "jobs", UID, UID, follow_symlinks=False)
+    return tmp / "jobs", tmp / "jobs"
+
+
+def below_another_s_link(place: Path, tmp: Path) -> tuple[Path, Path]:
+    another_s_link(place, tmp)
+    return tmp / "jobs/deep/jobs", tmp / "jobs"
+
+
+def below_the_user_s_folder(place: Path, tmp: Path) -> tuple[Path, Path]:
+    (place / "home").mkdir()
+    os.chown(place / "home", UID, UID)
+    return place / "home/sub/jobs", place / "home"
+
+
+def behind_root_s_link_to_it(place: Path, tmp: Path) -> tuple[Path, Path]:
+    _, home = below_the_user_s_folder(place, tmp)
+    (place / "link").symlink_to("home/../home")
+    return place / "link/jobs", home
+
+
+def below_a_folder_of_everybody(place: Path, tmp: Path) -> tuple[Path, Path]:
+    tmp.chmod(0o777)
+    return tmp / "own/jobs", tmp
+
+
+def below_a_folder_of_the_group(place: Path, tmp: Path) -> tuple[Path, Path]:
+    os.chown(tmp, 0, UID)
+    tmp.chmod(0o770)
+    return tmp / "jobs", tmp
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        another_s_link,
+        below_another_s_link,
+        below_the_user_s_folder,
+        behind_root_s_link_to_it,
+        below_a_folder_of_everybody,
+        below_a_folder_of_the_group,
+    ],
+)
+def test_a_jobs_folder_that_the_user_could_replace_is_refused(
+    place: Path, where: Callable[[Path, Path], tuple[Path, Path]]
+) -> None:
+    (place / "secret").mkdir(mode=0o700)
+    tmp = place / "tmp"
+    tmp.mkdir()
+    tmp.chmod(0o1777)
+    path, why = where(place, tmp)
+    with pytest.raises(ConfigError, match="could put something else in place") as caught:
+        JobsFolder(path, user_named(str(UID)))
+    assert f"{why} " in str(caught.value)
+    assert caught.value.hint
+    assert ((place / "secret").stat().st_mode & 0o777, os.listdir(place / "secret")) == (0o700, [])
+    assert not path.is_dir() or path.is_symlink()
+
+
+def test_a_link_of_root_s_leads_to_a_jobs_folder_and_one_of_another_user_does_not(place: Path) -> None:
+    (place / "data").mkdir()
+    (place / "jobs").symlink_to(place / "data")
+    JobsFolder(place / "jobs", user_named(str(UID))).close()
+    assert (place / "data").stat().st_mode & 0o777 == 0o711
+    os.chown(place / "jobs", UID, UID, follow_symlinks=False)
+    for user in (user_named(str(UID)), None):
+        with pytest.raises(ConfigError):
+            JobsFolder(place / "jobs", user)
+
+
+@pytest.mark.parametrize("by", [0, UID, None])
+def test_a_jobs_folder_that_vanished_is_claimed_again(jobs: JobsFolder, place: Path, by: int | None) -> None:
+    spare = str(uuid4())
+    jobs.record(spare, FORGED)
+    assert jobs.retire(spare)
+    shutil.rmtree(place / "jobs")
+    if by is not None:
+        (place / "jobs").mkdir(mode=0o755)
+        os.chown(place / "jobs", by, by)
+    for _ in range(2):
+        if by == UID:
+            with pytest.raises(Refused, match="could put something else in place"):
+                jobs.make(str(uuid4()))
+            assert os.listdir(place / "jobs") == []
+        else:
+            directory = jobs.make(str(uuid4()))
+            directory.place([InputFile("in", b"x")])
+            assert (place / "jobs").stat().st_mode & 0o777 == 0o711
+            with pytest.raises(Held):
+                FolderLock(jobs.path, LOCK)
 
 
 @pytest.mark.spec("N2")

@@ -8,24 +8,43 @@ from pathlib import Path
 from typing import Final
 
 from wakugumi.adapters.folder_lock import FolderLock, Held
+from wakugumi.adapters.users import User, check_way
 from wakugumi.errors import ConfigError
 
 LOCK: Final = ".lock"
+_PASSABLE: Final = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
+"""Programs of another user must get to their own directory, and see none beside it."""
 _WORKERS_MAX: Final = 100
 """Workers of one machine that share a folder: each claims a folder of its own in it."""
 
 
-def claim(path: Path, *, what: str, inside: str, hint: str) -> tuple[str, FolderLock]:
+def claim(path: Path, *, what: str, inside: str, hint: str, user: User | None = None) -> tuple[str, FolderLock]:
     """The folder that is ours now, and the lock that says so. Raises ConfigError.
 
     `what` it is called in errors; `inside` is how the folders of further workers are called, before their number.
+    A `user` whose programs run here cannot put another folder in its place, and gets to its own directories in it.
     """
     for number in range(1, _WORKERS_MAX + 1):
         folder = os.path.abspath(path if number == 1 else path / f"{inside}{number}")
         try:
+            if user is not None:
+                check_way(user, what, folder)  # Before something is made at the end of another way.
             os.makedirs(folder, 0o700, exist_ok=True)
-            _check(os.stat(folder), f"the {what} {folder}", hint)
+            if user is not None:
+                check_way(user, what, folder)
+            if os.lstat(folder).st_uid not in {os.geteuid(), 0}:
+                raise ConfigError(f"the {what} {folder} belongs to another user", hint)
+            status = os.stat(folder)
+            _check(status, f"the {what} {folder}", hint)
             lock = FolderLock(folder, LOCK)
+            try:
+                if not lock.is_on(status):
+                    raise ConfigError(f"the {what} {folder} was replaced just now", hint)
+                if user is not None:
+                    os.fchmod(lock.folder, _PASSABLE)
+            except BaseException:
+                lock.release()
+                raise
         except Held:
             continue
         except OSError as error:

@@ -58,6 +58,15 @@ class FolderLock:
     def is_held(self) -> bool:
         return bool(self._files)
 
+    @property
+    def folder(self) -> int:
+        """The folder itself, open."""
+        return self._files[0]
+
+    def is_on(self, status: os.stat_result) -> bool:
+        """Is it this folder?"""
+        return os.path.samestat(os.fstat(self.folder), status)
+
     def release(self) -> None:
         while self._files:
             os.close(self._files.pop())

@@ -20,6 +20,7 @@ import errno
 import os
 import shutil
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -32,11 +33,12 @@ from wakugumi.adapters.archive import Found, TooBig, ZipWriter, crc32, walk
 from wakugumi.adapters.capture import Capture, Captures
 from wakugumi.adapters.claim import claim
 from wakugumi.adapters.files import NEW, READ, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
+from wakugumi.adapters.folder_lock import FolderLock
 from wakugumi.adapters.ledger import Ledger, read_entry
 from wakugumi.adapters.parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed, parts_of
 from wakugumi.adapters.users import User
 from wakugumi.core.job import JobId, WorkerId, parse_job_id
-from wakugumi.errors import Refused
+from wakugumi.errors import ConfigError, Refused, Sick
 from wakugumi.limits import KIB, LARGE_WORK_BYTES, LARGE_WORK_FILES_MAX, MIB
 from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
 from wakugumi.wire.untrusted import JsonReader, Unreadable, read_json
@@ -71,8 +73,6 @@ class Owner(msgspec.Struct, frozen=True, rename="pascal"):
     inode: int
 
 
-_PASSABLE: Final = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
-"""Programs of another user must get to their own directory, and see none beside it."""
 _PLAIN: Final = stat.S_IFDIR | stat.S_IRWXU
 _done: Final = JsonReader(Done)
 Bring: TypeAlias = Callable[[str, str, int | None], bool]
@@ -85,11 +85,11 @@ class JobsFolder:
     def __init__(self, path: Path, user: User | None = None) -> None:
         """Claim the folder or, if another worker has it, one in it. A directory is the `user`'s while their program
         runs, and ours before and after. Raises ConfigError."""
-        hint = "choose another one with --jobs"
-        self.path, self._lock = claim(path, what="jobs folder", inside="worker-", hint=hint)
         self._user = user
-        if user is not None:
-            os.chmod(self.path, _PASSABLE)  # noqa: PTH101
+        self.path, self._lock = self._claim(path)
+        self._claiming = threading.Lock()
+        self._gone: list[FolderLock] = []
+        """Locks of folders that somebody removed."""
         self.captures = Captures(self.path, user)
         self.is_new = False
         """Nobody had this folder before: nothing is left of an earlier life."""
@@ -117,16 +117,19 @@ class JobsFolder:
         """A fresh, empty directory; what an earlier run of the same job left is removed. Raises Refused."""
         path = f"{self.path}/{job}"
         self._spare.pop(job, None)
-        if self._spare and self._reuse(path):
+        if self._spare and self._reuse(job):
             return JobDir(job, path, self._ledger, self._user)
         try:
             try:
-                os.mkdir(path, 0o700)
+                self._mkdir(job)
             except FileExistsError:
                 remove_tree(path)
-                os.mkdir(path, 0o700)
+                self._mkdir(job)
             except FileNotFoundError:  # someone cleaned up /tmp
-                os.makedirs(path, 0o700)
+                self._claim_again()
+                self._mkdir(job)
+        except ConfigError as error:
+            raise Sick("worker-error", f"the job's directory cannot be made: {error}") from None
         except OSError as error:
             raise refused(error, "the job's directory cannot be made") from None
         return JobDir(job, path, self._ledger, self._user)
@@ -253,35 +256,61 @@ class JobsFolder:
     def close(self) -> None:
         self.captures.close()
         self._ledger.close()
-        self._lock.release()
+        for lock in (*self._gone, self._lock):
+            lock.release()
 
-    def _reuse(self, path: str) -> bool:
+    def _claim(self, path: Path) -> tuple[str, FolderLock]:
+        hint = "choose another one with --jobs"
+        return claim(path, what="jobs folder", inside="worker-", hint=hint, user=self._user)
+
+    def _mkdir(self, job: str) -> None:
+        """With a user, in the folder that was claimed, whatever has its name now. Raises OSError."""
+        if self._user is None:
+            os.mkdir(f"{self.path}/{job}", 0o700)
+        else:
+            os.mkdir(job, 0o700, dir_fd=self._lock.folder)
+
+    def _claim_again(self) -> None:
+        """The folder is gone. One that somebody else made in its place is not taken. Raises ConfigError, OSError."""
+        with self._claiming:
+            with contextlib.suppress(FileNotFoundError):
+                if self._lock.is_on(os.stat(self.path)):  # Another thread was faster.
+                    return
+            path, lock = self._claim(Path(self.path))
+            if path != self.path:
+                lock.release()
+                raise ConfigError(f"another process has the jobs folder {self.path} now")
+            self._gone.append(self._lock)  # Not released before the end: a thread may just use it.
+            self._lock = lock
+
+    def _reuse(self, job: str) -> bool:
         """Its `.done` leaves first: at no time does a directory seem to hold another job's result."""
         try:
-            old = f"{self.path}/{self._spare.popitem()[0]}"
+            old = self._spare.popitem()[0]
         except KeyError:  # a thread was faster
             return False
         try:
             if self._user is None:
-                os.unlink(f"{old}/{DONE}")
+                os.unlink(f"{self.path}/{old}/{DONE}")
+                os.replace(f"{self.path}/{old}", f"{self.path}/{job}")
             else:
                 self._check_spare(old)
-            os.replace(old, path)
+                os.replace(old, job, src_dir_fd=self._lock.folder, dst_dir_fd=self._lock.folder)
         except OSError:  # the new one is there already, and has to be emptied
             with contextlib.suppress(OSError):
-                os.rmdir(old)
+                os.rmdir(f"{self.path}/{old}")
             return False
         return True
 
-    def _check_spare(self, path: str) -> None:
+    def _check_spare(self, job: str) -> None:
         """It is ours, and empty without its `.done`: the next job trusts what it finds there. Raises OSError."""
-        folder = os.open(path, READ_FOLDER)
+        folder = os.open(job, READ_FOLDER, dir_fd=self._lock.folder)
         try:
             if not self._is_ours(os.fstat(folder)):
-                raise PermissionError(errno.EPERM, "the directory is another user's", path)
+                raise PermissionError(errno.EPERM, "the directory is another user's", job)
             os.unlink(DONE, dir_fd=folder)
             if os.listdir(folder):
-                raise OSError(errno.ENOTEMPTY, "the directory is not empty", path)
+                raise OSError(errno.ENOTEMPTY, "the directory is not empty", job)
         finally:
             os.close(folder)
 

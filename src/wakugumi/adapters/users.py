@@ -6,9 +6,11 @@ The worker itself stays root: it needs that to become the user, for each program
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from wakugumi.adapters import limited
@@ -18,6 +20,8 @@ _HINT: Final = "name a user of this machine, or a number: --run-as grid, --run-a
 _ID_MAX: Final = 2**32 - 2
 """The largest number of a user or a group: the one above it means none."""
 _WITHIN_S: Final = 60.0
+_LINKS_MAX: Final = 40
+"""On one way, as the kernel has it."""
 
 
 class User(NamedTuple):
@@ -89,6 +93,52 @@ def check_reach(user: User, folders: Sequence[tuple[str, str]]) -> None:
             f"programs cannot run as {user.name}: {done.stderr.strip().rpartition(': ')[2]}",
             "a container needs the capabilities SETUID and SETGID for this",
         )
+
+
+def check_way(user: User, what: str, path: str) -> None:
+    """Can this user, or everybody, put something else in place of this folder, or of one on the way to it? As far as
+    they are there. In one with the sticky bit only the owner of an entry can replace it. Raises ConfigError."""
+    for here, status, is_last in _way(path):
+        if stat.S_ISLNK(status.st_mode):
+            is_safe = status.st_uid in {0, os.geteuid()}
+        elif status.st_uid == user.uid:
+            is_safe = False
+        else:
+            group = stat.S_IWGRP if status.st_gid in {user.gid, *user.groups} else 0
+            is_safe = not status.st_mode & (group | stat.S_IWOTH) or bool(status.st_mode & stat.S_ISVTX and not is_last)
+        if not is_safe:
+            raise ConfigError(
+                f"the user {user.name} could put something else in place of the {what} {path}: {here} belongs to them, "
+                f"is another user's link, or may be written to (mode {stat.S_IMODE(status.st_mode):o})",
+                "all folders on the way there must be root's, and closed to other writers: chown root, chmod go-w, or "
+                "choose another one",
+            )
+
+
+def _way(path: str) -> Iterator[tuple[str, os.stat_result, bool]]:
+    """All folders and links on the way to a path, from the root on, and whether it is the path's own end."""
+    left, at, links = [part for part in reversed(path.split("/")) if part], "/", 0
+    yield at, os.lstat(at), not left
+    while left:
+        part = left.pop()
+        if part == "..":
+            at = os.path.dirname(at)
+            continue
+        here = os.path.join(at, part)
+        try:
+            status = os.lstat(here)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield here, status, not left
+        if not stat.S_ISLNK(status.st_mode):
+            at = here
+            continue
+        links += 1
+        if links > _LINKS_MAX:
+            return
+        target = str(Path(here).readlink())
+        left.extend(part for part in reversed(target.split("/")) if part not in {"", "."})
+        at = "/" if target.startswith("/") else at
 
 
 def _number(text: str) -> int:
