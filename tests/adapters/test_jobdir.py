@@ -18,6 +18,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from wakugumi.adapters.archive import TooBig
+from wakugumi.adapters.claim import LOCK
+from wakugumi.adapters.folder_lock import FolderLock, Held
 from wakugumi.adapters.jobdir import DONE, SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.parts import ARCHIVE
 from wakugumi.errors import ConfigError, Refused
@@ -49,6 +51,11 @@ def seal(directory: JobDir, job: str, bytes_max: int = ROOM) -> bytes:
     payload = directory.seal(result, encode(result), directory.pack(bytes_max))
     directory.close()
     return payload
+
+
+def copied_in(directory: JobDir) -> str:
+    with open("/bin/true", "rb") as file:
+        return directory.place_program("/bin/true", file.fileno())
 
 
 def listed(directory: JobDir | Path) -> list[str]:
@@ -107,7 +114,7 @@ def test_a_jobs_folder_that_someone_removed_is_made_again(jobs: JobsFolder, job:
 def test_a_program_is_copied_in_with_its_run_bit_and_is_no_output(jobs: JobsFolder, job: str) -> None:
     directory = jobs.make(job)
     directory.place([])
-    where = directory.place_program("/bin/true")
+    where = copied_in(directory)
     assert subprocess.run([where]).returncode == 0
     assert where == f"{directory.path}/true"
     assert read_result(UUID(job).bytes_le, seal(directory, job)).output_archive is None  # type: ignore[arg-type]
@@ -117,7 +124,7 @@ def test_a_program_that_is_copied_in_does_not_replace_an_input(jobs: JobsFolder,
     directory = jobs.make(job)
     directory.place([InputFile("true", content=b"")])
     with pytest.raises(Refused, match="name of the program"):
-        directory.place_program("/bin/true")
+        copied_in(directory)
 
 
 # What is left.
@@ -591,6 +598,31 @@ def test_a_folder_of_root_that_its_group_may_write_to_is_not_trusted_by_others()
             [sys.executable, "-c", CLAIM_AS_ANOTHER, name], capture_output=True, text=True, check=False
         )
     assert "other users may write" in run.stderr
+
+
+def test_a_folder_that_vanished_is_claimed_again(jobs: JobsFolder, job: str) -> None:
+    shutil.rmtree(jobs.path)
+    assert listed(jobs.make(job)) == []
+    with pytest.raises(Held):
+        FolderLock(jobs.path, LOCK)
+
+
+NO_PROC = """
+import os, sys
+from wakugumi.adapters.files import remove_tree
+
+os.chroot(sys.argv[1])
+os.makedirs("/job/a/b/c")
+os.chmod("/job/a/b", 0)
+remove_tree("/job")
+print(os.listdir("/"))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its root")
+def test_a_directory_with_folders_is_removed_where_there_is_no_proc(tmp_path: Path) -> None:
+    run = subprocess.run([sys.executable, "-c", NO_PROC, tmp_path], capture_output=True, text=True, check=False)
+    assert run.stdout == "[]\n", run.stderr
 
 
 # A full disk.

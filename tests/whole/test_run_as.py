@@ -25,6 +25,7 @@ from wakugumi import Cached, Client, JobLimits, Result
 from wakugumi.adapters.claim import LOCK
 from wakugumi.adapters.folder_lock import FolderLock, Held
 from wakugumi.adapters.jobdir import DONE, JobsFolder
+from wakugumi.adapters.process import Programs
 from wakugumi.adapters.users import user_named
 from wakugumi.core.job import show_job_id
 from wakugumi.errors import ConfigError, Refused
@@ -448,6 +449,43 @@ def test_a_jobs_folder_that_vanished_is_claimed_again(jobs: JobsFolder, place: P
             assert (place / "jobs").stat().st_mode & 0o777 == 0o711
             with pytest.raises(Held):
                 FolderLock(jobs.path, LOCK)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777, 0o775])
+def test_a_folder_with_programs_that_the_user_may_write_to_is_refused(place: Path, waku: Waku, mode: int) -> None:
+    os.chown(place / "bin", UID if mode == 0o755 else 0, UID)
+    (place / "bin").chmod(mode)
+    done = waku("worker", "127.0.0.1", "1", "--programs", place / "bin", "--jobs", place / "jobs", f"--run-as={UID}")
+    assert done.returncode == 2
+    assert f"in place of the folder with the programs {place}/bin" in done.stderr
+    assert "hint:" in done.stderr
+
+
+def test_a_link_that_came_in_place_of_a_program_is_not_copied(jobs: JobsFolder, place: Path) -> None:
+    (place / "secret").write_text("secret")
+    programs = Programs(place / "bin")
+    program = programs.resolve("who")
+    Path(program).unlink()
+    Path(program).symlink_to(place / "secret")
+    with pytest.raises(Refused, match="leads out of"):
+        programs.open(program)
+    Path(program).unlink()
+    os.mkfifo(program)
+    source = programs.open(program)
+    with pytest.raises(Refused, match="it is not a file"):
+        jobs.make(str(uuid4())).place_program(program, source)
+    os.close(source)
+    (place / "bin/inside").symlink_to("make")
+    source = programs.open(programs.resolve("inside"))
+    copied = Path(jobs.make(str(uuid4())).place_program(programs.resolve("inside"), source))
+    os.close(source)
+    assert (copied.name, copied.read_text()) == ("inside", PROGRAMS["make"])
+    assert (copied.stat().st_uid, copied.stat().st_mode & 0o7777) == (UID, 0o755)
+    (place / "elsewhere").symlink_to("secret")
+    named = Programs(None, {"named": place / "elsewhere"})
+    source = named.open(named.resolve("named"))
+    assert os.read(source, 10) == b"secret"
+    os.close(source)
 
 
 @pytest.mark.spec("N2")

@@ -138,10 +138,14 @@ def empty(folder: int, names: Sequence[str]) -> None:
 
 
 def _unlock(folder: int, name: str) -> None:
-    """Let its owner do everything with a folder. `chmod` alone would follow a link that came in its place."""
-    file = os.open(name, _SEARCH_FOLDER, dir_fd=folder)
+    """Let its owner do everything with a folder. `chmod` alone would follow a link that came in its place; what cannot
+    be read is only reached by /proc, which is not everywhere."""
     try:
-        os.chmod(f"/proc/self/fd/{file}" if hasattr(os, "O_PATH") else file, stat.S_IRWXU)  # noqa: PTH101
+        file, by_number = os.open(name, READ_FOLDER, dir_fd=folder), True
+    except PermissionError:
+        file, by_number = os.open(name, _SEARCH_FOLDER, dir_fd=folder), not hasattr(os, "O_PATH")
+    try:
+        os.chmod(file if by_number else f"/proc/self/fd/{file}", stat.S_IRWXU)  # noqa: PTH101
     finally:
         os.close(file)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
 import threading
 import time
@@ -400,20 +399,25 @@ class JobDir:
         except OSError as error:
             raise refused(error, "the job's inputs cannot be written") from None
 
-    def place_program(self, program: str) -> str:
-        """Copy a program in; returns where it is now. It counts as an input."""
+    def place_program(self, program: str, source: int) -> str:
+        """Copy a program in that is open; returns where it is now. It counts as an input."""
         name = os.path.basename(program)
         if name in self._inputs:
             raise Refused("bad-name", f"the input {name[:80]!r} has the name of the program, which is copied in")
         self._inputs |= {name}
-        path = f"{self.path}/{name}"
         try:
-            shutil.copy(program, path)
-            if self._user is not None:
-                os.chown(path, self._user.uid, self._user.gid, follow_symlinks=False)
+            mode = os.fstat(source).st_mode
+            if not stat.S_ISREG(mode):
+                raise OSError(errno.EINVAL, "it is not a file")
+            folder = os.open(self.path, READ_FOLDER)
+            try:
+                copy_new(source, name, 0o600, folder)
+                _give(folder, name, self._user, stat.S_IMODE(mode))
+            finally:
+                os.close(folder)
         except OSError as error:
             raise refused(error, "the program cannot be copied into the job's directory") from None
-        return path
+        return f"{self.path}/{name}"
 
     def hand_over(self) -> None:
         """All is in place, and the program begins: from now on the directory is its user's."""
@@ -675,13 +679,16 @@ def _make_way(top: int, way: str, user: User, made: set[str]) -> int:
     return at
 
 
-def _give(folder: int, name: str, user: User) -> None:
-    """A file that we just put there. Raises OSError."""
+def _give(folder: int, name: str, user: User | None, mode: int | None = None) -> None:
+    """A file that we just put there gets this owner and mode. Raises OSError."""
     file = os.open(name, READ, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, "it is not a file", name)
-        os.fchown(file, user.uid, user.gid)
+        if mode is not None:
+            os.fchmod(file, mode)
+        if user is not None:
+            os.fchown(file, user.uid, user.gid)
     finally:
         os.close(file)
 

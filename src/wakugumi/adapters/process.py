@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from wakugumi.adapters.bounds import LOOK_S, Bounds, stub_command
 from wakugumi.adapters.capture import Capture
 from wakugumi.adapters.command import Command
-from wakugumi.adapters.files import USED_UP
+from wakugumi.adapters.files import READ, READ_FOLDER, USED_UP, open_beneath
 from wakugumi.adapters.limited import NOT_THE_USER
 from wakugumi.adapters.linux import (
     JOB_VARIABLE,
@@ -112,6 +112,22 @@ class Programs:
                 if os.path.islink(path) and self._leads_to_file(path, exec_name):
                     return path
         raise Refused("unknown-program", f"this worker has no program {exec_name!r}")
+
+    def open(self, path: str) -> int:
+        """What `resolve` said, to be copied. A link that came since then leads nowhere else than one that was there.
+        Raises Refused, and OSError."""
+        target = os.path.realpath(path) if os.path.islink(path) else path
+        if self._folder is None or path in self._named.values():
+            return os.open(target, READ)
+        if not target.startswith(f"{self._folder}/"):
+            raise Refused(
+                "unknown-program", f"{os.path.basename(path)!r} is a link that leads out of the exec directory"
+            )
+        folder = os.open(self._folder, READ_FOLDER)
+        try:
+            return open_beneath(folder, target[len(self._folder) + 1 :], READ)
+        finally:
+            os.close(folder)
 
     def _leads_to_file(self, path: str, exec_name: str) -> bool:
         target = os.path.realpath(path)

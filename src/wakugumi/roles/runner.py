@@ -30,7 +30,7 @@ from wakugumi.adapters.parts import Whole, parts_of
 from wakugumi.adapters.probe import a_program, check_machine, check_room
 from wakugumi.adapters.process import RULES, Child, Processes, ProgramRules, Programs
 from wakugumi.adapters.threads import is_no_thread, started_pool
-from wakugumi.adapters.users import check_reach
+from wakugumi.adapters.users import check_reach, check_way
 from wakugumi.core.environment import check_env, check_settable
 from wakugumi.core.job import JobId, show_job_id
 from wakugumi.core.kept import FOUND_MAX, age_found_s
@@ -145,6 +145,8 @@ class Runner:
         if rules.user is not None:
             folders = [("folder with the programs", path) for path in programs.folders]
             try:
+                for what, path in folders:
+                    check_way(rules.user, what, path)
                 check_reach(rules.user, [*folders, ("jobs folder", self._folder.path)])
             except ConfigError:
                 self._folder.close()
@@ -436,7 +438,13 @@ class Runner:
             run.digest = run.digest or request_digest(run.request)
             bring = None if goods is None else goods.place
             directory.place(files, bring if brought is None else brought.place(bring))
-            return directory.place_program(program) if self._copy_in else program
+            if not self._copy_in:
+                return program
+            source = self._programs.open(program)
+            try:
+                return directory.place_program(program, source)
+            finally:
+                os.close(source)
 
         def launch(program: str) -> None:
             if brought is not None:
