@@ -769,12 +769,11 @@ def _pick(among: Mapping[ConnId, object], number: int) -> ConnId | None:
     return list(among)[number % len(among)] if among else None
 
 
-def _claimed(leader: Dispatch) -> dict[JobId, tuple[object, ...]]:
-    claims = leader.claims.by_job.values()
+def _claimed(leader: Dispatch) -> dict[tuple[JobId, WorkerId], tuple[object, ...]]:
+    answers = [answer for claim in leader.claims.by_job.values() for answer in claim.answers]
     return {
-        it.job: (by.worker, by.patterns, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
-        for claim in claims
-        if (it := claim.answer) is not None and (by := claim.answered_by) is not None
+        (it.job, by.worker): (by.patterns, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
+        for by, it in ((answer.by, answer.said) for answer in answers)
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.core.leader_world import World, a_world, job_id, worker_id
+from tests.core.leader_world import ClientEnd, WorkerEnd, World, a_world, job_id, worker_id
 
 from wakugumi.core import claims as claims_module
 from wakugumi.core import events as ev
@@ -35,21 +35,24 @@ def test_a_claim_is_taken_once(claims: Claims) -> None:
     claims.hold(job_id(1), A, ALL, 5.0)
     claim = claims.take(job_id(1))
     assert claim is not None
-    assert (claim.claimants, claim.answer) == ((Claimant(A, 5.0, ALL),), None)
+    assert (claim.claimants, claim.answers) == ((Claimant(A, 5.0, ALL),), ())
     assert claims.take(job_id(1)) is None
     assert len(claims.by_job) == 0
 
 
 @pytest.mark.spec("L4")
-def test_the_last_one_to_claim_a_job_has_it_but_a_result_outweighs_every_claim(claims: Claims) -> None:
+def test_a_claimant_that_answers_is_one_no_more_and_the_others_stay(claims: Claims) -> None:
     claims.hold(job_id(1), A, ALL, 5.0)
     claims.hold(job_id(1), B, ALL, 6.0)
     assert claims.answer(ack(1, b"first"), B)
     assert not claims.answer(ack(1, b"second"), B)
-    claims.hold(job_id(1), A, ALL, 7.0)
+    claims.hold(job_id(1), B, ALL, 7.0)
+    claims.hold(job_id(1), A, ALL, 8.0)
+    claims.check()
     claim = claims.take(job_id(1))
     assert claim is not None
-    assert (claim.answered_by, claim.answer) == (Claimant(B, 6.0, ALL), ack(1, b"first"))
+    assert [(answer.by, answer.said) for answer in claim.answers] == [(Claimant(B, 6.0, ALL), ack(1, b"first"))]
+    assert claim.claimants == (Claimant(A, 8.0, ALL),)
     claims.check()
 
 
@@ -185,3 +188,91 @@ def test_an_answer_outside_the_patterns_of_its_worker_is_refused_by_the_next_lea
         desk.submit("secret", job=job)
         desk.gets_receipt(job)
         other.gets(job)
+
+
+SECRET, PUBLIC = "job.assign.secret", "job.assign.public"
+
+
+def thieves(world: World, job: JobId, count: int, *, answer: bool, alike: bool = True) -> None:
+    """Workers of other patterns, which say that they run a job that nobody has submitted yet."""
+    for number in range(count):
+        thief = world.worker(f"thief{number}", PUBLIC if alike else f"{PUBLIC}.{number}", holds=False)
+        thief.holds(running=[job])
+        if answer:
+            thief.acks(job, b"forged")
+
+
+def submitted(world: World, job: JobId, refused: int) -> ClientEnd:
+    """Another worker could run it, too. Returns its client."""
+    other, desk = world.worker("other", SECRET, credit=1), world.client()
+    desk.submit("secret", job=job)
+    for _ in range(refused):
+        world.complains("outside its patterns")
+    desk.gets_receipt(job)
+    other.gets_nothing()
+    return desk
+
+
+@pytest.mark.spec("L4")
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("answer", [True, False])
+@pytest.mark.parametrize("count", [1, CLAIMANTS_MAX])
+def test_a_claim_of_other_patterns_displaces_no_honest_one(count: int, answer: bool, alike: bool, first: bool) -> None:
+    if first and not alike:
+        count = min(count, CLAIMANTS_MAX - 1)
+    with a_world() as world:
+        job = job_id(77)
+        honest = world.worker("honest", SECRET, holds=False)
+        if first:
+            honest.holds(running=[job])
+        thieves(world, job, count, answer=answer, alike=alike)
+        if not first:
+            honest.holds(running=[job])
+        kept = len(world.leader.claims.by_job[job].claimants) + len(world.leader.claims.by_job[job].answers)
+        desk = submitted(world, job, kept - 1)
+        honest.acks(job, b"honest")
+        desk.gets_result(job, b"honest")
+        world.nothing_else()
+
+
+@pytest.mark.spec("L4", "L7")
+@pytest.mark.parametrize("restarts", [0, 1, 2])
+@pytest.mark.parametrize("count", [1, CLAIMANTS_MAX, 2 * CLAIMANTS_MAX])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_answer_of_other_patterns_displaces_no_honest_one(first: bool, count: int, restarts: int) -> None:
+    with a_world() as world:
+        job = job_id(77)
+
+        def is_answered() -> None:
+            honest = world.worker("honest", SECRET, holds=False)
+            honest.holds(finished=[job])
+            honest.acks(job, b"honest", blobs=("a" * 64,))
+
+        if first:
+            is_answered()
+        thieves(world, job, count, answer=True)
+        if not first:
+            is_answered()
+        for _ in range(restarts):
+            world.restart()
+        assert len(world.leader.claims.by_job[job].answers) == min(count + 1, CLAIMANTS_MAX)
+        refused = 0 if first or restarts else min(count, CLAIMANTS_MAX - 1)
+        desk = submitted(world, job, refused)
+        desk.gets_result(job, b"honest")
+        assert job not in world.leader.claims.by_job
+        world.nothing_else()
+
+
+@pytest.mark.spec("L4")
+def test_an_answer_that_is_none_leaves_the_job_to_a_worker_that_still_runs_it() -> None:
+    with a_world() as world:
+        job = job_id(77)
+        for name in ("a", "b"):
+            world.worker(name, SECRET, holds=False).holds(running=[job])
+        lost, runs = (end for end in world.ends.values() if isinstance(end, WorkerEnd))
+        lost.fails(job, "worker-lost", b"")
+        desk = submitted(world, job, 0)
+        runs.acks(job, b"honest")
+        desk.gets_result(job, b"honest")
+        world.nothing_else()

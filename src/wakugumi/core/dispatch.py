@@ -416,15 +416,11 @@ class Dispatch:
 
     def _take_claim(self, job: Job, claim: Claim, now: float) -> None:
         """A worker that was there before this leader runs the job already, or has its result."""
-        answer, by = claim.answer, claim.answered_by
-        if answer is not None and by is not None:
-            if not self._may_take(job, by):
-                self.course.queue(job)
-            elif _is_final(answer) and not is_of_another(job, answer.request):
-                self.course.finish(job, answer.ok, answer.payload, now, blobs=answer.blobs)
-            else:
-                self.course.queue(job)
-            return
+        for answer in claim.answers:
+            said = answer.said
+            if self._may_take(job, answer.by) and _is_final(said) and not is_of_another(job, said.request):
+                self.course.finish(job, said.ok, said.payload, now, blobs=said.blobs)
+                return
         runs_on = None
         for claimant in claim.claimants:
             worker = self.roster.by_id.get(claimant.worker)

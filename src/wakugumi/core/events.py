@@ -452,6 +452,8 @@ class ForgetClaim(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=12
     """Someone submitted the job, or nobody did in time."""
 
     job: JobId
+    worker: WorkerId = WorkerId(b"")
+    """Only the answer of this one goes, if it is named."""
 
 
 LeaderKeep: TypeAlias = (

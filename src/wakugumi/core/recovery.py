@@ -109,8 +109,9 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
         else:
             job.since = now
             leader.course.queue(job)
-    for claim, leaf in fold.claims.values():
-        leader.claims.recovered(claim, leaf, now)
+    for answers in fold.claims.values():
+        for claim, leaf in answers.values():
+            leader.claims.recovered(claim, leaf, now)
     for worker in leader.roster:
         leader.crew.expect(worker, now + RECOVERY_GRACE_S)
     leader.callers.push_out_letters()
@@ -134,7 +135,7 @@ class _Fold:
         self.blobs: dict[JobId, tuple[str, ...]] = {}
         """Of results that have some."""
         self.tried: dict[JobId, Tried] = {}
-        self.claims: dict[JobId, tuple[ev.KeepClaim, int]] = {}
+        self.claims: dict[JobId, dict[WorkerId, tuple[ev.KeepClaim, int]]] = {}
         """And the leaf in which each stands."""
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
@@ -147,10 +148,12 @@ class _Fold:
             elif isinstance(record, ev.KeepWhole):
                 self._whole(record, at)
             elif isinstance(record, ev.KeepClaim):
-                self._forget_claim(record.job)
-                self.claims[record.job] = record, self._leaves.hold(record.job, len(record.payload))
+                self._forget_answer(record.job, record.worker)
+                leaf = self._leaves.hold(record.job, len(record.payload))
+                self.claims.setdefault(record.job, {})[record.worker] = record, leaf
             elif isinstance(record, ev.ForgetClaim):
-                self._forget_claim(record.job)
+                for worker in [record.worker] if record.worker else list(self.claims.get(record.job, ())):
+                    self._forget_answer(record.job, worker)
             elif not isinstance(record, ev.DropLeaves):
                 job = self._jobs.get(record.job)
                 if job is not None:
@@ -261,9 +264,12 @@ class _Fold:
             self._dead.remove(job)
         self._leaves.release(job.leaf)
 
-    def _forget_claim(self, job_id: JobId) -> None:
-        if (known := self.claims.pop(job_id, None)) is not None:
+    def _forget_answer(self, job_id: JobId, worker: WorkerId) -> None:
+        answers = self.claims.get(job_id, {})
+        if (known := answers.pop(worker, None)) is not None:
             self._leaves.release(known[1])
+        if not answers:
+            self.claims.pop(job_id, None)
 
     def _one(self, value: T) -> T:
         return self._same.setdefault(value, value)  # type: ignore[return-value]

@@ -86,7 +86,7 @@ class Shelf:
             self._course.open_bytes + self._course.output_bytes + delivery.stored_bytes + self._callers.dead.bytes
         ) + self._claims.bytes
         written = self._leaves.written_bytes
-        for job_id in self._leaves.stragglers(len(self._jobs) + len(self._claims.by_job), live_bytes):
+        for job_id in self._leaves.stragglers(len(self._jobs) + self._claims.answers, live_bytes):
             job = self._jobs.get(job_id)
             if job is not None and self._leaves.is_in_oldest(job.leaf):
                 keep_whole(job, self._out, self._course, now)
