@@ -851,6 +851,36 @@ def test_what_does_not_fit_one_leader_goes_to_one_that_takes_blobs() -> None:
     assert of(fo.Deliver, script.hear(fo.Result(TWO, A, b"done")))
 
 
+def sets_variables(conn: ConnId, number: int) -> fo.Unfit:
+    return fo.Unfit(conn, job(number), "not-supported", "it takes no variables", env=True)
+
+
+@pytest.mark.spec("U8")
+def test_a_job_that_sets_variables_goes_to_a_leader_that_takes_them() -> None:
+    script = Script(3)
+    script.hear(*(fo.Connected(conn) for conn in (ONE, TWO, THREE)))
+    script.hear(fo.Welcomed(ONE, True), fo.Welcomed(TWO, True, takes_blobs=True))
+    script.hear(fo.Welcomed(THREE, True, takes_env=True))
+    script.hear(submit(1), submit(2))
+    assert script.hear(sets_variables(ONE, 1)) == [fo.SendFrames(THREE, [frame(1)])]
+    assert script.in_flight() == [0, 1, 1]
+    assert script.hear(unfit(THREE, 1)) == [fo.GiveUp(A, "too-big", "it takes frames only")], "no leader takes both"
+    assert script.hear(sets_variables(TWO, 2)) == [fo.SendFrames(THREE, [frame(2)])]
+    assert of(fo.Deliver, script.hear(fo.Result(THREE, B, b"done")))
+
+
+@pytest.mark.spec("U8")
+def test_jobs_that_need_different_things_do_not_wait_for_each_other() -> None:
+    script = Script(3)
+    script.hear(*(fo.Connected(conn) for conn in (ONE, TWO, THREE)))
+    script.hear(fo.Welcomed(ONE, True), fo.Welcomed(TWO, True, takes_blobs=True))
+    script.hear(fo.Welcomed(THREE, True, takes_env=True), fo.Blocked(THREE, True))
+    script.hear(submit(1), submit(2), submit(3))
+    script.hear(sets_variables(ONE, 1))
+    assert script.hear(unfit(ONE, 3)) == [fo.SendFrames(TWO, [frame(3)])]
+    assert fo.SendFrames(THREE, [frame(1)]) in script.hear(fo.Blocked(THREE, False))
+
+
 def test_what_fits_no_leader_is_given_up_with_what_the_last_one_said() -> None:
     script = Script(2)
     script.connect(FIRST, SECOND)
@@ -1205,6 +1235,7 @@ class Place:
         self.no = no
         self.own = own
         self.blobs = False
+        self.env = False
         self.finds = False
         self.dialling: ConnId | None = None
         self.conn: ConnId | None = None
@@ -1257,6 +1288,7 @@ class AnyLives(RuleBasedStateMachine):
         self.claims: set[JobId] = set()
         self.mute: set[LeaderNo] = set()
         self.large: set[JobId] = set()
+        self.sets: set[JobId] = set()
         self.given: set[JobId] = set()
         self.count = 0
         self.tick(0.0)
@@ -1351,6 +1383,7 @@ class AnyLives(RuleBasedStateMachine):
         assert one not in place.on_line, "never twice over one connection"
         assert one in self.wanted
         assert place.blobs or not place.own or one not in self.large, "it does not fit there"
+        assert place.env or not place.own or one not in self.sets, "it takes no variables"
         for other in self.places.values():
             if other is place or one not in other.has:
                 continue
@@ -1440,7 +1473,7 @@ class AnyLives(RuleBasedStateMachine):
         self.hear(fo.Claim(one))
 
     @precondition(lambda self: any(place.dialling for place in self.places.values()))
-    @rule(data=st.data(), how=st.sampled_from(["own", "blobs", "finds", "finds", "old", "refused"]))
+    @rule(data=st.data(), how=st.sampled_from(["own", "blobs", "env", "finds", "finds", "old", "refused"]))
     def dialled(self, data: st.DataObject, how: str) -> None:
         no = data.draw(st.sampled_from(sorted(no for no, place in self.places.items() if place.dialling)))
         self.answer_dial(self.places[no], how)
@@ -1452,12 +1485,13 @@ class AnyLives(RuleBasedStateMachine):
             self.hear(fo.Disconnected(conn, "refused"))
             return
         place.conn = conn
-        place.own = how in {"own", "blobs", "finds"}
+        place.own = how in {"own", "blobs", "env", "finds"}
         place.blobs = how in {"blobs", "finds"}
+        place.env = how in {"env", "finds"}
         place.finds = how == "finds"
         self.hear(fo.Connected(conn))
         if place.own:
-            self.hear(fo.Welcomed(conn, True, place.blobs, place.finds))
+            self.hear(fo.Welcomed(conn, True, place.blobs, place.finds, place.env))
 
     @precondition(lambda self: any(place.conn for place in self.places.values()))
     @rule(data=st.data(), forgets=st.booleans(), swallows=st.booleans())
@@ -1494,19 +1528,20 @@ class AnyLives(RuleBasedStateMachine):
                 place.has.discard(one)
                 self.hear(fo.Refusal(conn, one, answer, ""))
 
-    @precondition(lambda self: any(place.on_line and not place.blobs for place in self.places.values()))
-    @rule(data=st.data())
-    def does_not_fit(self, data: st.DataObject) -> None:
-        rows = sorted(no for no, place in self.places.items() if place.on_line and not place.blobs)
+    @precondition(lambda self: any(p.on_line and not (p.blobs and p.env) for p in self.places.values()))
+    @rule(data=st.data(), env=st.booleans())
+    def does_not_fit(self, data: st.DataObject, env: bool) -> None:
+        rows = sorted(no for no, place in self.places.items() if place.on_line and not (place.blobs and place.env))
         place = self.places[data.draw(st.sampled_from(rows))]
+        env = place.blobs or (env and not place.env)
         one = data.draw(st.sampled_from(sorted(place.on_line)))
         record = self.machine._jobs.get(one)
         if place.conn is None or record is None or record.may or one in self.claims or record.stage is not Stage.SENT:
             return  # It was never sent there in vain: it has it.
         place.on_line.discard(one)
         place.has.discard(one)
-        self.large.add(one)
-        self.hear(fo.Unfit(place.conn, one, "too-big", ""))
+        (self.sets if env else self.large).add(one)
+        self.hear(fo.Unfit(place.conn, one, "too-big", "", env))
 
     @precondition(lambda self: any(place.unknown for place in self.places.values()))
     @rule(data=st.data())

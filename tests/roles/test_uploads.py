@@ -627,6 +627,34 @@ async def test_what_does_not_fit_an_old_leader_goes_to_one_that_takes_blobs(tmp_
         assert fr.SUBMIT_JOB not in [seen.type for seen in peers[0].seen]
 
 
+class KnowsVariables(ScriptedLeader):
+    """A leader that takes jobs that set variables, and no blobs."""
+
+    async def peer(self) -> Peer:
+        peer = await super().peer()
+        peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.ENV])))
+        return peer
+
+
+@pytest.mark.spec("U8")
+async def test_a_job_that_sets_variables_goes_past_an_old_leader_to_one_that_takes_them() -> None:
+    async with AsyncExitStack() as stack:
+        old, new = ScriptedLeader(own=True), KnowsVariables(own=False)
+        for leader in (old, new):
+            await stack.enter_async_context(scripted(leader))
+        async with asyncio.TaskGroup() as group:
+            coming = [group.create_task(leader.peer()) for leader in (old, new)]
+            grid = await stack.enter_async_context(connect(f"127.0.0.1:{old.port},127.0.0.1:{new.port}"))
+            peers = [await one for one in coming]
+        await soon(lambda: all(row.connected for row in grid.status().leaders))
+        jobs = [await grid.submit("p", env={"SEED": str(number)}) for number in range(6)]
+        for frame in [await submitted(peers[1]) for _ in jobs]:
+            peers[1].result(JobId(frame.msg_id))
+        for job in jobs:
+            assert (await job).ok
+        assert fr.SUBMIT_JOB not in [seen.type for seen in peers[0].seen]
+
+
 async def test_content_in_memory_counts_once_however_many_jobs_bring_it(tmp_path: Path) -> None:
     async with grid_with_place(tmp_path / "place") as (grid, peer, leader):
         held = grid._session._uploads

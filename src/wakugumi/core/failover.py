@@ -30,7 +30,7 @@ from wakugumi.core import failover_events as ev
 from wakugumi.core.events import Step
 from wakugumi.core.failover_events import ANY_LEADER, ClientDo, ClientEvent, ClientStep, LeaderNo, Result, Submit
 from wakugumi.core.job import ConnId, Fate, JobId
-from wakugumi.core.leaders import Choice, Conn, Leader, Leaders, taken
+from wakugumi.core.leaders import NEEDS_BLOBS, NEEDS_ENV, Choice, Conn, Leader, Leaders, taken
 from wakugumi.core.seeking import Seeking
 from wakugumi.limits import ADOPT_GRACE_S, CLIENT_CAP_DEFAULT, GIVEN_BYTES_MAX, UNFINISHED_PER_CLIENT_MAX
 
@@ -64,8 +64,8 @@ class _Unfinished(msgspec.Struct, gc=False, eq=False):
     doubted: bool = False
     """Its leader was told to let an earlier run of it go: the first result that comes may be of that one, also after
     the receipt, for a leader that does both in one step sends all receipts first."""
-    large: bool = False
-    """Its files did not fit a leader: it is only for those that take blobs."""
+    needs: int = 0
+    """It did not fit a leader: it is only for those that take blobs, variables, or both."""
     given: bool = False
     """Its id is the user's own: a leader may know it from an earlier life."""
     first: LeaderNo = ANY_LEADER
@@ -147,10 +147,10 @@ class Failover:
         self._jobs: dict[JobId, _Unfinished] = {}
         self._unsent: deque[JobId] = deque()
         """May also name jobs that are sent or gone by now: they are skipped when their turn comes."""
-        self._large: deque[JobId] = deque()
-        """The same, of those that only some leaders can take: others need not wait behind them."""
-        self._unfit: tuple[str, str] = "", ""
-        """How the last leader that could not take one said so."""
+        self._picky: dict[int, deque[JobId]] = {}
+        """The same, of those that only some leaders can take, by what they need: others need not wait behind them."""
+        self._unfit: dict[int, tuple[str, str]] = {}
+        """How the last leader that could not take one of them said so."""
         self._claims: dict[JobId, tuple[str, str] | None] = {}
         """Jobs of others, and how a leader last said that it does not know them."""
         self._asks: dict[bytes, _Question] = {}
@@ -259,7 +259,7 @@ class Failover:
         self._leaders.check()
         self._seeking.check()
         assert len(self._jobs) <= self._unfinished_max
-        unsent, large = set(self._unsent), set(self._large)
+        waiting = {needs: set(queue) for needs, queue in self._picky.items()} | {0: set(self._unsent)}
         in_flight = dict.fromkeys(self._rows, 0)
         for job, record in self._jobs.items():
             leader = self._rows.get(record.leader)
@@ -269,12 +269,12 @@ class Failover:
                 case Stage.UNSENT:
                     assert leader is None
                     assert not record.cancelled
-                    assert job in (large if record.large else unsent)
+                    assert job in waiting[record.needs]
                 case Stage.SOUGHT:
                     assert leader is None
                     assert record.given
                     assert not record.cancelled
-                    assert not record.large
+                    assert not record.needs
                     assert job in self._seeking.jobs
                 case Stage.STRANDED:
                     assert leader is not None
@@ -293,7 +293,7 @@ class Failover:
                     in_flight[leader.no] += 1
         assert in_flight == {leader.no: leader.in_flight for leader in self._rows.values()}
         assert len(self._seeking.jobs) == sum(record.stage is _SOUGHT for record in self._jobs.values())
-        assert max(len(self._unsent), len(self._large)) <= 2 * len(self._jobs) + _STALE_NAMES_MAX
+        assert max(map(len, (self._unsent, *self._picky.values()))) <= 2 * len(self._jobs) + _STALE_NAMES_MAX
         assert set(self._claims) == {job for job, record in self._jobs.items() if record.stage is _ASKED}
         assert self._removed == {leader.no for leader in self._rows.values() if leader.removed}
         for conn in self._conns.values():
@@ -304,7 +304,7 @@ class Failover:
                 assert record.stage is _ASKED or (record.leader != conn.leader.no and conn.leader.no in record.may)
         assert self._gate == bool(self._leaders.takers)
         if self._gate:
-            assert not any(record.stage is _UNSENT and not record.large for record in self._jobs.values())
+            assert not any(record.stage is _UNSENT and not record.needs for record in self._jobs.values())
 
     # A step.
 
@@ -348,8 +348,8 @@ class Failover:
             for job in self._seeking.settled(now):
                 self._found_nowhere(job, self._jobs[job])
         self._send_unsent(do)
-        if self._large:
-            self._judge_large(now, do)
+        if self._picky:
+            self._judge_picky(now, do)
         self._gathered(results, do)
         if len(self._rows) > 1:
             self._leaders.watch_trials(now)
@@ -373,25 +373,25 @@ class Failover:
 
     def _send_unsent(self, do: list[ClientDo]) -> None:
         probed = self._leaders.to_probe()
-        if not (self._unsent or self._large or probed):
+        if not (self._unsent or self._picky or probed):
             return
         takers = self._leaders.look()
         takers += [conn.leader for conn in probed]
         takers.sort(key=lambda leader: leader.no)
-        if self._large:
-            self._send_queue(self._large, takers, large=True)
-        self._send_queue(self._unsent, takers, large=False)
+        for needs, queue in self._picky.items():
+            self._send_queue(queue, takers, needs)
+        self._send_queue(self._unsent, takers, 0)
         for conn in probed:
             if not conn.probing:
                 self._leaders.full_over(conn, do)
 
-    def _send_queue(self, queue: deque[JobId], takers: list[Leader], *, large: bool) -> None:
+    def _send_queue(self, queue: deque[JobId], takers: list[Leader], needs: int) -> None:
         while queue:
             record = self._jobs.get(queue[0])
-            if record is None or record.stage is not _UNSENT or record.large is not large:
+            if record is None or record.stage is not _UNSENT or record.needs != needs:
                 queue.popleft()
                 continue
-            leader = self._leaders.choose(large, queue[0] if record.given else None, record.first)
+            leader = self._leaders.choose(needs, queue[0] if record.given else None, record.first)
             if leader is None:
                 break
             conn = leader.conn
@@ -404,20 +404,23 @@ class Failover:
             if (leader.on_trial or has_enough) and leader in takers:
                 takers.remove(leader)
 
-    def _judge_large(self, now: float, do: list[ClientDo]) -> None:
+    def _judge_picky(self, now: float, do: list[ClientDo]) -> None:
         """Give up those that nobody takes, once nobody else is about to be met: one that is away has its grace."""
         some_come = False
         for leader in self._rows.values():
             if not leader.serves and not leader.removed and now < leader.lost_at + self._grace_s:
                 leader.has_stranded = some_come = True
-            takes = leader.conn is not None and leader.conn.takes_blobs and not leader.removed
-            some_come |= leader.is_coming or takes
-        while self._large and not some_come:
-            job = self._large.popleft()
-            record = self._jobs.get(job)
-            if record is not None and record.large and record.stage is _UNSENT:
-                self._call_off(job, record.may)
-                self._give_up(job, *self._unfit, do)
+            some_come |= leader.is_coming
+        conns = [leader.conn for leader in self._rows.values() if leader.conn is not None and not leader.removed]
+        for needs, queue in list(self._picky.items()):
+            while queue and not (some_come or any(conn.takes(needs) for conn in conns)):
+                job = queue.popleft()
+                record = self._jobs.get(job)
+                if record is not None and record.needs == needs and record.stage is _UNSENT:
+                    self._call_off(job, record.may)
+                    self._give_up(job, *self._unfit[needs], do)
+            if not queue:
+                del self._picky[needs]
 
     def _send(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
         """Submit it there."""
@@ -555,11 +558,12 @@ class Failover:
             return
         conn.heard_at = now
         match event:
-            case ev.Welcomed(takes_cap=takes_cap, takes_blobs=takes_blobs, finds=finds) if not conn.own:
+            case ev.Welcomed() if not conn.own:
                 conn.own = True
-                conn.takes_cap = takes_cap
-                conn.takes_blobs = takes_blobs
-                conn.takes_finds = finds
+                conn.takes_cap = event.takes_cap
+                conn.takes_blobs = event.takes_blobs
+                conn.takes_env = event.takes_env
+                conn.takes_finds = event.finds
                 self._ready(conn, now, do)
             case ev.Receipts(jobs=jobs):
                 do.append(ev.Accepted(jobs))
@@ -569,8 +573,8 @@ class Failover:
                 self._found(conn, fate, jobs, now)
             case ev.Refusal(job=job, code=code, text=text):
                 self._refused(conn, job, code, text, now, do)
-            case ev.Unfit(job=job, code=code, text=text):
-                self._does_not_fit(conn, job, code, text, now, do)
+            case ev.Unfit():
+                self._does_not_fit(conn, event, now, do)
             case ev.Wanted(job=job) if conn.full:
                 taken(conn, job)  # It has room. However long the files take, others need not wait for them.
             case ev.Answered(ask=ask, refused=refused, payload=payload):
@@ -619,18 +623,18 @@ class Failover:
 
     def _queue(self, job: JobId, record: _Unfinished) -> None:
         """It waits to be sent."""
-        (self._large if record.large else self._unsent).append(job)
+        (self._picky.setdefault(record.needs, deque()) if record.needs else self._unsent).append(job)
         self._drop_stale_names()
 
     def _drop_stale_names(self) -> None:
         """Most of a queue that is longer than this is names of jobs that were sent since, or are gone."""
         length_max = 2 * len(self._jobs) + _STALE_NAMES_MAX
-        for queue, large in ((self._unsent, False), (self._large, True)):
+        for needs, queue in ((0, self._unsent), *self._picky.items()):
             if len(queue) > length_max:
                 waiting = [
                     job
                     for job in dict.fromkeys(queue)
-                    if (record := self._jobs.get(job)) is not None and record.stage is _UNSENT and record.large is large
+                    if (record := self._jobs.get(job)) is not None and record.stage is _UNSENT and record.needs == needs
                 ]
                 queue.clear()
                 queue.extend(waiting)
@@ -682,18 +686,19 @@ class Failover:
             self._leaders.refused(conn, code, text, now, do)
         conn.probing.discard(job)
 
-    def _does_not_fit(self, conn: Conn, job: JobId, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+    def _does_not_fit(self, conn: Conn, event: ev.Unfit, now: float, do: list[ClientDo]) -> None:
+        job, needs = event.job, NEEDS_ENV if event.env else NEEDS_BLOBS
         record = self._jobs.get(job)
         if record is None or record.leader != conn.leader.no or record.stage is not _SENT:
             return
-        if conn.takes_blobs:  # Its welcome was slow, and came in between.
+        if conn.takes(needs):  # Its welcome was slow, and came in between.
             conn.submit(job, record.frame)
             return
         if record.cancelled or record.only:
-            self._refused(conn, job, code, text, now, do)
+            self._refused(conn, job, event.code, event.text, now, do)
             return
-        record.large = True
-        self._unfit = code, text
+        record.needs |= needs
+        self._unfit[record.needs] = event.code, event.text
         self._find_place(job, record, now)
         conn.probing.discard(job)
 
@@ -728,7 +733,7 @@ class Failover:
         if record.cancelled or record.only:
             return
         self._seeking.ask(conn, job, now)
-        if record.stage is _UNSENT and not record.large:
+        if record.stage is _UNSENT and not record.needs:
             record.stage = _SOUGHT
             self._seeking.jobs[job] = None
 
@@ -850,10 +855,10 @@ class Failover:
         record.leader = ANY_LEADER
         if record.only:
             self._homeless.append(job)
-        elif record.given and not (record.large or self._seeking.is_settled(job)):
+        elif record.given and not (record.needs or self._seeking.is_settled(job)):
             record.stage = _SOUGHT  # A leader that came meanwhile was asked, and has not answered yet.
             self._seeking.jobs[job] = None
-        elif denied is not None and denied.leader in self._leaders.look() and not record.large:
+        elif denied is not None and denied.leader in self._leaders.look() and not record.needs:
             self._send(job, record, denied)
         else:
             self._queue(job, record)
@@ -940,7 +945,7 @@ class Failover:
     def _leave(self, job: JobId, record: _Unfinished) -> None:
         """It is nobody's any more."""
         self._jobs.pop(job, None)
-        if self._unsent or self._large:
+        if self._unsent or self._picky:
             self._drop_stale_names()
         self._claims.pop(job, None)
         if record.given:

@@ -94,6 +94,8 @@ class Welcomed(msgspec.Struct, frozen=True, gc=False):
     """It takes jobs whose files do not fit a frame."""
     finds: bool = False
     """It says which jobs it knows."""
+    takes_env: bool = False
+    """It takes jobs that set variables."""
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
@@ -136,12 +138,15 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unfit(msgspec.Struct, frozen=True, gc=False):
-    """The job's files do not fit a frame, and this leader takes no others. One that does may have it."""
+    """The job's files do not fit a frame, or it sets variables, and this leader takes no such job. One that does may
+    have it."""
 
     conn: ConnId
     job: JobId
     code: str
     text: str
+    env: bool = False
+    """It is the variables."""
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):

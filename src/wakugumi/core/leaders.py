@@ -57,6 +57,12 @@ Choice: TypeAlias = Literal["least", "round-robin"]
 """Who gets the next job: whoever has the least of its share in flight, or each in turn."""
 
 
+NEEDS_BLOBS: Final = 1
+"""Of a job whose files do not fit a frame."""
+NEEDS_ENV: Final = 2
+"""Of a job that sets variables."""
+
+
 class Conn(msgspec.Struct, eq=False):
     """A connection that stands, from its hello on."""
 
@@ -70,6 +76,7 @@ class Conn(msgspec.Struct, eq=False):
     """The leader said welcome: it speaks our own types."""
     takes_cap: bool = False
     takes_blobs: bool = False
+    takes_env: bool = False
     takes_finds: bool = False
     proven: bool = False
     """It brought a result, though it never said welcome: an old leader, and not something else that listens."""
@@ -107,6 +114,9 @@ class Conn(msgspec.Struct, eq=False):
     probing: set[JobId] = set()
     waiting: str = ""
     """Why it is full, as the user was told: the code of a refusal."""
+
+    def takes(self, needs: int) -> bool:
+        return bool((self.takes_blobs or not needs & NEEDS_BLOBS) and (self.takes_env or not needs & NEEDS_ENV))
 
     @property
     def is_written_to(self) -> bool:
@@ -397,10 +407,10 @@ class Leaders:
         self.takers = takers
         return takers
 
-    def choose(self, large: bool = False, given: JobId | None = None, first: LeaderNo = ANY_LEADER) -> Leader | None:
-        """Who gets the next job (SPEC K2); a `large` one is for those that take blobs. A job whose id was `given` goes
+    def choose(self, needs: int = 0, given: JobId | None = None, first: LeaderNo = ANY_LEADER) -> Leader | None:
+        """Who gets the next job (SPEC K2), of those that take what it `needs`. A job whose id was `given` goes
         to the one of its hash, or to the one that had it `first`, unless that is ahead of the others."""
-        takers = self._takers_of_blobs() if large else self.takers
+        takers = self._takers_of(needs) if needs else self.takers
         if len(takers) <= 1:
             return takers[0] if takers else None
         if self._in_turn:
@@ -416,14 +426,14 @@ class Leaders:
                 chosen, least = leader, load
         return chosen
 
-    def _takers_of_blobs(self) -> list[Leader]:
+    def _takers_of(self, needs: int) -> list[Leader]:
         """If all of the cap is with others, one of them gets a single job all the same: the others cannot take it."""
-        takers = [leader for leader in self.takers if leader.conn is not None and leader.conn.takes_blobs]
+        takers = [leader for leader in self.takers if leader.conn is not None and leader.conn.takes(needs)]
         if takers:
             return takers
         for leader in self.rows.values():
             conn = leader.conn
-            if conn is None or not conn.takes_blobs or conn.is_written_to or conn.full_until is not None:
+            if conn is None or not conn.takes(needs) or conn.is_written_to or conn.full_until is not None:
                 continue
             if not (leader.share or leader.in_flight or leader.removed):
                 return [leader]

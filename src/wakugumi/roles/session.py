@@ -33,7 +33,7 @@ from wakugumi.roles.endpoints import Endpoint, Endpoints, Status
 from wakugumi.roles.job import Job
 from wakugumi.roles.request import Request
 from wakugumi.roles.result import Result
-from wakugumi.roles.uploads import Transfer, Uploads
+from wakugumi.roles.uploads import NO_VARIABLES, Transfer, Uploads
 from wakugumi.roles.window import Window
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -349,8 +349,10 @@ class Session:
                 gone = next((each for each in self._places if each not in self._links), None)
                 if gone is not None:
                     del self._places[gone]
-        self._uploads.welcomed(conn, place, env=ms.ENV in welcome.wants)
-        self._post(ev.Welcomed(conn, ms.CAPS in welcome.wants, place is not None, ms.FINDS in welcome.wants))
+        wants = welcome.wants
+        env = ms.ENV in wants
+        self._uploads.welcomed(conn, place, env=env)
+        self._post(ev.Welcomed(conn, ms.CAPS in wants, place is not None, ms.FINDS in wants, env))
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
         self._post(ev.Wanted(conn, JobId(about)))
@@ -527,8 +529,8 @@ class Session:
             self._post(ev.Forget(about))
 
     def _does_not_fit(self, conn: ConnId, about: bytes, no: Refused) -> None:
-        """This leader takes no such files: another one may."""
-        self._post(ev.Unfit(conn, JobId(about), no.code, no.message))
+        """This leader takes no such files, or no variables: another one may."""
+        self._post(ev.Unfit(conn, JobId(about), no.code, no.message, no.code == NO_VARIABLES))
 
     def _tell_room(self) -> None:
         promised = 0

@@ -40,6 +40,8 @@ from wakugumi.wire import frame as fr
 
 log = logging.getLogger("wakugumi.client")
 
+NO_VARIABLES: Final = "not-supported"
+"""The code by which a leader does not fit that knows of no variables."""
 _ROUNDS_MAX: Final = 10
 """A leader that asks so often for what it was given would ask for ever."""
 _TYPE_AT: Final = 4
@@ -277,11 +279,11 @@ class Uploads:
 
     def _to_old(self, conn: ConnId, about: bytes, held: _Held) -> None:
         if held.env and conn not in self._know_env:
-            self._refuse(conn, about, _no_variables())
+            self._misfit(conn, about, held, _no_variables())
         elif could_fit(held.brings):
             self._tasks.start(self._send_inlined(conn, about, held), name="read files for an old leader")
         else:
-            self._misfit(conn, about, held)
+            self._misfit(conn, about, held, _too_big_for_old())
 
     async def _send_inlined(self, conn: ConnId, about: bytes, held: _Held) -> None:
         try:
@@ -294,13 +296,13 @@ class Uploads:
         if held.cancelled:
             self._refuse(conn, about, _cancelled())
         elif frame is None:
-            self._misfit(conn, about, held)
+            self._misfit(conn, about, held, _too_big_for_old())
         else:
             self._send(conn, frame)
 
-    def _misfit(self, conn: ConnId, about: bytes, held: _Held) -> None:
-        held.no = _too_big_for_old()
-        self._tell_misfit(conn, about, held.no)
+    def _misfit(self, conn: ConnId, about: bytes, held: _Held, no: Refused) -> None:
+        held.no = no
+        self._tell_misfit(conn, about, no)
 
     def _refuse(self, conn: ConnId, about: bytes, no: Refused) -> None:
         if (held := self._held.get(about)) is not None:
@@ -417,7 +419,7 @@ def _cancelled() -> Refused:
 
 def _no_variables() -> Refused:
     return Refused(
-        "not-supported",
+        NO_VARIABLES,
         "the job sets variables, and this leader may give it to a worker that does not",
         hint="bring the leader up to date, or leave --env out",
     )
