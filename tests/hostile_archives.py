@@ -118,8 +118,11 @@ ARCHIVES: dict[str, Hostile] = {
     "link out": Hostile(packed(GOOD, ("evil", b"/etc/passwd", LINK)), 99, over_http=False),
     "link up": Hostile(packed(GOOD, ("evil", b"../../x", LINK)), 99, over_http=False),
     "links that lead out together": Hostile(
-        packed(GOOD, ("p/q/r", b"../..", LINK), ("evil", b"p/q/r/../secret", LINK)), 99, over_http=False
+        packed(GOOD, ("p/q/r", b"../s", LINK), ("evil", b"p/q/r/../../../secret", LINK)),
+        *(99, frozenset({"good", "p/q/r"}), 1),
     ),
+    "link that goes down and up": Hostile(packed(GOOD, ("a/l", b"b/../../good", LINK)), 99, ONLY_GOOD, 1),
+    "link that goes down and out": Hostile(packed(GOOD, ("a/l", b"b/../../../x", LINK)), 99, over_http=False),
     "link of 1 MB": Hostile(packed(GOOD, ("evil", b"x" * 1_000_000, LINK)), 2_000_000, over_http=False),
     "device": Hostile(packed(GOOD, ("evil", b"", stat.S_IFBLK | 0o666)), 99, over_http=False),
     "file and folder": Hostile(packed(GOOD, ("good/evil", b"x", FILE)), 99),

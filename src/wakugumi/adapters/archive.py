@@ -11,7 +11,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Final, NamedTuple, Protocol
 
 from wakugumi.adapters.files import GONE, READ, READ_FOLDER, open_beneath
@@ -240,7 +240,8 @@ def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.sta
 
 
 def _target_inside(folder: int, name: str) -> str | None:
-    """Where a link points, if that is inside whatever else is a link. Only its last part may be one itself."""
+    """Where a link points, if that is inside whatever else is a link. Only its last part may be one itself: so what
+    stands before `..` is a folder, and both can be left out."""
     target = _read_link(folder, name)
     if target is None or target.startswith("/"):
         return None
@@ -255,7 +256,22 @@ def _target_inside(folder: int, name: str) -> str | None:
             way.append(part)
             if at < len(parts) - 1 and not _is_folder(folder, "/".join(way)):
                 return None
-    return target
+    return _straight(name, way) if climbs(target) else target
+
+
+def climbs(target: str) -> bool:
+    """Does a link go up from a folder that it names? That may be a link as well, and from where it leads up is
+    anywhere."""
+    return ".." in dropwhile({"", ".", ".."}.__contains__, target.split("/"))
+
+
+def _straight(name: str, way: list[str]) -> str:
+    """The same place, without going down first: whoever unpacks it cannot tell what is a link on the way."""
+    start = name.split("/")[:-1]
+    shared = 0
+    while shared < min(len(start), len(way)) and start[shared] == way[shared]:
+        shared += 1
+    return "/".join([".."] * (len(start) - shared) + way[shared:]) or "."
 
 
 def open_found(folder: int, found: Found) -> int:

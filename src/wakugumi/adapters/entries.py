@@ -3,6 +3,8 @@
     it leads elsewhere           `..`, an absolute path, a link that points out: the whole archive is refused
     no honest worker sends it    a dot-file, a name that hides something, that leads elsewhere on Windows (a backslash,
                                  a drive) or that no file system takes: it is left out
+    nobody can tell              a link that goes up from a folder that it names, which may be a link as well: it is
+                                 left out. Older workers send such links, if they stay inside
     anything else                is taken
 
 Whoever unpacks an archive or passes it on asks here. Stricter rules are for inputs (`core/names.py`): here they would
@@ -15,9 +17,9 @@ import os
 import posixpath
 import re
 import stat
-from itertools import dropwhile
 from typing import Final
 
+from wakugumi.adapters.archive import climbs
 from wakugumi.adapters.unzip import Archive, Entry
 from wakugumi.core.names import check_file_name
 from wakugumi.core.visible import is_hostile
@@ -41,20 +43,19 @@ def is_taken(archive: Archive, entry: Entry, *, dot_files: bool) -> bool:
     if not entry.is_folder:
         kind = stat.S_IFMT(entry.mode)
         if kind == stat.S_IFLNK:
-            return not is_hostile(link_target(archive, entry))
+            target = link_target(archive, entry)
+            return not (is_hostile(target) or climbs(target))
         if kind not in {0, stat.S_IFREG}:
             raise Refused("bad-name", f"{name[:200]!r} in the result is neither a file nor a link")
     return True
 
 
 def link_target(archive: Archive, entry: Entry) -> str:
-    """Where a link points, which must be inside the folder: whatever the links mean that it steps through."""
+    """Where a link points, which must be inside the folder. Raises Refused if it is not."""
     raw = archive.read(entry) if entry.size <= _LINK_BYTES_MAX else b""
     target = os.fsdecode(raw)
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(entry.name), target))
-    named = dropwhile({"", ".", ".."}.__contains__, target.split("/"))
-    climbs = ".." in named  # From where a link may have led, up is anywhere.
-    if climbs or not target or "\0" in target or posixpath.isabs(target) or (reached + "/").startswith("../"):
+    if not target or "\0" in target or posixpath.isabs(target) or (reached + "/").startswith("../"):
         raise Refused("bad-name", f"{entry.name[:200]!r} in the result is a link that leads outside: {target[:200]!r}")
     return target
 
