@@ -1,6 +1,7 @@
 """Which variables of a worker's environment does a program get, and which may a job set? (SPEC O1, U8)
 
-    the worker's own    all but those whose names say that they hold a secret (`SECRETS`); with `clean`, just `CLEAN`
+    the worker's own    all but those whose names say that they hold a secret (`SECRETS`, without `NO_SECRETS`);
+                        with `clean`, just `CLEAN`
     `--pass-env`        further ones, also of the two lists
     `--hold-env`        never these, whoever names them else
     the job's own       all but those that make a program run other code (`LOADERS`), or with `--job-env` just those
@@ -28,13 +29,18 @@ SECRETS: Final = (
     *(f"{OWN}*", "AWS_*", "AZURE_*", "DOCKER_*", "VAULT_*", "RCLONE_CONFIG_*"),
     # Words for secrets, as names end in them or have them between underscores.
     *("*TOKEN", "*TOKEN_*", "*_TOKENS", "*SECRET*", "*CREDENTIAL*", "*PRIVATE*KEY*", "*APIKEY*", "*API_KEY*"),
+    *("CREDS", "*_CREDS", "*_CREDS_*", "*_CRED", "*ACCESSKEY*", "*AUTHKEY*", "*MASTERKEY*", "*SSHKEY*"),
     *(
         "*_KEY",
         "*_KEYS",
         "*_KEY_*",
         "*PASSWORD*",
         "*PASSWD*",
+        "*PASSWRD*",
+        "*PSWD*",
         "*PASSPHRASE*",
+        "*PASSCODE*",
+        "*PASSCOMMAND*",
         "PASS",
         "*_PASS",
         "*_PASS_*",
@@ -42,14 +48,27 @@ SECRETS: Final = (
         "*_PW",
     ),
     *("*_AUTH", "*_AUTH_*", "*_PAT", "*_JWT", "*_COOKIE*", "*_BEARER", "*_PEM", "*ASKPASS*"),
+    # `*PASS` would hold back COMPASS and BYPASS as well.
+    *(
+        f"*{whose}PASS"
+        for whose in ("DB", "SQL", "SSH", "FTP", "SMTP", "MAIL", "LDAP", "PROXY", "USER", "ROOT", "ADMIN")
+    ),
+    *("*KEYPASS", "*STOREPASS"),
     # Addresses that usually have a password in them.
-    *("DATABASE_URL", "*_DATABASE_URL", "*_DB_URL", "*DSN", "REDIS*_URL", "MONGO*_UR?", "AMQP*_URL", "*BROKER_URL"),
+    *("*DATABASE_UR?", "DB_UR?", "*_DB_UR?", "*DSN", "*REDIS*_UR?", "*MONGO*_UR?", "*AMQP*_UR?", "*RABBITMQ*_UR?"),
+    *("*POSTGRES*_UR?", "PG_UR?", "*SQL*_UR?", "*MARIADB*_UR?", "*ELASTIC*_UR?", "*CLICKHOUSE*_UR?", "*JDBC_*UR?"),
+    *("*SMTP*_UR?", "*MAILER_UR?", "*EMAIL_UR?", "*BROKER_UR?", "*RESULT_BACKEND*", "RESTIC_REPO*", "*CACHE_UR?"),
     *("*CONNECTION_STRING*", "*_WEBHOOK*", "*_SAS_URL", "PIP_*INDEX_URL", "UV_*INDEX*"),
+    # Settings of git, with headers and addresses in them; without its values the count would be an error.
+    *("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*", "GIT_CONFIG_PARAMETERS"),
     # Files and sockets by which one acts in the user's name.
     *("SSH_AGENT_PID", "GPG_AGENT_INFO", "KRB5CCNAME", "KUBECONFIG", "NETRC", "PGPASS*", "PGSERVICEFILE", "XAUTHORITY"),
     *("DBUS_SESSION_BUS_ADDRESS", "NOTIFY_SOCKET", "BW_SESSION", "OP_SESSION_*", "NOMAD_LICENSE", "CONSUL_LICENSE"),
 )
 """What programs do not get unless somebody says so."""
+
+NO_SECRETS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AZURE_REGION")
+"""Of these, what they get all the same."""
 
 CLEAN: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR")
 """All that they get of a worker that is told to be strict."""
@@ -60,12 +79,31 @@ LOADERS: Final = (
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONINSPECT", "PYTHONBREAKPOINT"),
     *("PYTHONEXECUTABLE", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONWARNINGS"),
     *("PERL*", "RUBYLIB", "RUBYOPT", "GEM_*", "BUNDLE_*", "NODE_OPTIONS", "NODE_PATH", "NPM_CONFIG_*", "LUA_*PATH*"),
-    *("LUA_INIT*", "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "JAVA_HOME", "JAVA_OPTS"),
+    *("LUA_INIT*", "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_HOME"),
     *("DOTNET_STARTUP_HOOKS", "DOTNET_ADDITIONAL_DEPS", "CORECLR_*", "COR_*", "PHPRC", "PHP_INI_SCAN_DIR"),
     *("R_HOME", "R_LIBS*", "R_PROFILE*", "R_ENVIRON*", "OCTAVE_*", "JULIA_*PATH", "JULIA_PROJECT", "JULIA_BINDIR"),
     *("TCLLIBPATH", "GUILE_LOAD_*", "GIT_*", "EDITOR", "VISUAL", "*PAGER", "LESSOPEN", "LESSCLOSE", "BROWSER"),
     *("XDG_CONFIG_*", "XDG_DATA_*", "OPENSSL_CONF", "OPENSSL_MODULES", "OPENSSL_ENGINES", "GTK_MODULES", "GTK_PATH"),
-    *("QT_PLUGIN_PATH", "OMPI_MCA_*PATH*", "PMIX_MCA_*PATH*", "CUDA_INJECTION*", "OCL_ICD_*", "OPENCL_VENDOR_PATH"),
+    *("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*", "OPAL_*", "I_MPI_*", "HYDRA_*", "OMP_TOOL*", "CUDA_INJECTION*"),
+    *("OCL_ICD_*", "OPENCL_VENDOR_PATH", "VK_*", "__EGL_VENDOR_*", "NVCC_*_FLAGS", "MAGICK_*", "GIO_*", "GST_*"),
+    *("GDK_PIXBUF_MODULE*", "GI_TYPELIB_PATH", "KRB5_CONFIG", "SASL_PATH", "PKCS11_*", "HDF5_*", "GDAL_*PATH"),
+    *("GDAL_*PYTHON*", "OGR_*PATH", "ITK_AUTOLOAD_PATH", "MATLABPATH", "R_DEFAULT_PACKAGES", "ERL_*FLAGS", "ERL_LIBS"),
+    *("ELIXIR_ERL_OPTIONS", "AWKPATH", "FPATH", "SHELL", "PARALLEL*", "*_RSH", "RSYNC_*", "*ASKPASS*", "TAR_OPTIONS"),
+    *(
+        "*MAKEFLAGS",
+        "MFLAGS",
+        "MAKEFILES",
+        "GCC_EXEC_PREFIX",
+        "COMPILER_PATH",
+        "RUSTC*",
+        "CARGO_*",
+        "GOFLAGS",
+        "GOROOT",
+    ),
+    *("MAVEN_*", "GRADLE_*", "ANT_*", "SBT_OPTS", "JVM_OPTS", "CATALINA_OPTS", "HADOOP_*OPTS", "SPARK_*OPTS"),
+    *("*JAVA_OPTS", "*JAVA_OPTIONS", "DOTNET_ROOT*", "COMPLUS_*"),
+    # As programs of all kinds call where their plug-ins are.
+    *("*PLUGIN*PATH*", "*PLUGIN*DIR*", "*MODULE_PATH*", "*DRIVER*_PATH", "*LAYER_PATH", "*LIBPATH", "*LIBRARY_PATH"),
 )
 """What jobs may not set unless the worker says so: by these a loader, a shell or an interpreter runs code of the job's
 choice, and "may run calc" becomes "may run anything"."""
@@ -96,12 +134,12 @@ def held_back(names: Iterable[str], rules: EnvRules) -> list[str]:
     if rules.whole:
         return []
     held, passed = _matcher(rules.hold), _matcher(rules.pass_on)
-    usual, clean = _matcher(SECRETS), _matcher(CLEAN)
+    usual, harmless, clean = _matcher(SECRETS), _matcher(NO_SECRETS), _matcher(CLEAN)
 
     def is_held(name: str) -> bool:
         if held(name):
             return True
-        return not passed(name) and (usual(name) or (rules.clean and not clean(name)))
+        return not passed(name) and ((usual(name) and not harmless(name)) or (rules.clean and not clean(name)))
 
     return sorted(name for name in names if is_held(name))
 
