@@ -99,6 +99,18 @@ def test_a_job_that_sets_variables_waits_for_a_worker_that_knows_of_them(world: 
     world.worker("able", credit=1, env=True).gets(job)
 
 
+@pytest.mark.spec("U8", "F4")
+def test_only_workers_that_do_not_know_variables_are_said_not_to(world: World) -> None:
+    desk, node = world.client(), world.worker("node", credit=9, is_node=True)
+    world.hear(ev.Described(node.conn, True, True))
+    for number in range(2):
+        world.worker(f"earlier{number}", credit=9)
+    (job,) = desk.submits(1, wants=Wants(env=True))
+    (reason,) = world.reasons(job)
+    assert "1 matching node known by address cannot be told it" in reason
+    assert reason.endswith("it sets variables (--env), which 2 matching workers cannot do")
+
+
 @pytest.mark.spec("U8")
 def test_a_node_that_takes_variables_is_known_by_what_was_found_out(world: World) -> None:
     desk, node = world.client(), world.worker("node", is_node=True, credit=1)

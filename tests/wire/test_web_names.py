@@ -109,6 +109,12 @@ def test_the_refusal_names_the_option() -> None:
     assert "--name grid.corp.example," in refused.value.hint
 
 
+def test_a_server_without_such_an_option_names_none() -> None:
+    with pytest.raises(Foreign) as refused:
+        check_page("grid.corp.example", None, "", looks=False, program=False, names=NAMES, option="")
+    assert refused.value.hint == "ask for its IP address"
+
+
 def test_names_are_names() -> None:
     assert server_names(["Grid.Example.", " a_b-1 "]) == {"grid.example", "a_b-1"}
     for bad in ("", ".", "grid:5000", "http://grid", "a b", "*.example", "-a", "a" * 254, "é"):

@@ -32,6 +32,7 @@ from wakugumi.limits import (
     UPLOADS_MAX,
 )
 from wakugumi.wire.line import FIRST_BYTES
+from wakugumi.wire.web_names import NAME_OPTION
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -118,12 +119,15 @@ class Door:
         routes: Sequence[Routes],
         *,
         names: Iterable[str] = (),
+        name_option: str = NAME_OPTION,
         connections_max: int | None = None,
         idle_s: float = HTTP_IDLE_S,
     ) -> None:
         """`names`: which Host a request may name, beside IP addresses, localhost and this machine's own name (SPEC O1).
-        Without `connections_max`, as many come in as this process may hold."""
+        `name_option`: by which option it gets such names; empty if by none. Without `connections_max`, as many come in
+        as this process may hold."""
         self._names = frozenset(name.lower() for name in names) | _machine_names()
+        self._name_option = name_option
         self._routes = routes
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
@@ -189,7 +193,7 @@ class Door:
             from wakugumi.adapters.web_server import WebServer
 
             table = [route for routes in self._routes for route in routes()]
-            return lambda: WebServer(table, names=self._names, idle_s=self._idle_s)
+            return lambda: WebServer(table, names=self._names, name_option=self._name_option, idle_s=self._idle_s)
 
         # In a thread of its own: those of the loop may all be waiting for an answer of ours.
         pool = ThreadPoolExecutor(1, "import")
@@ -368,12 +372,13 @@ async def listen_http(
     routes: Sequence[Routes],
     *,
     names: Iterable[str] = (),
+    name_option: str = NAME_OPTION,
     tls: SSLContext | None = None,
     lines: Lines | None = None,
     connections_max: int | None = None,
 ) -> HttpListener:
     """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
-    door = Door(routes, names=names, connections_max=connections_max)
+    door = Door(routes, names=names, name_option=name_option, connections_max=connections_max)
     return HttpListener(await accept(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
 
 

@@ -30,7 +30,7 @@ from wakugumi.limits import (
     KIB,
     LINGER_S,
 )
-from wakugumi.wire.web_names import NO_BROWSER, Foreign, check_page
+from wakugumi.wire.web_names import NAME_OPTION, NO_BROWSER, Foreign, check_page
 
 log = logging.getLogger("wakugumi.web")
 access = logging.getLogger("wakugumi.access")
@@ -70,7 +70,9 @@ _TRACE: Final = web.RequestKey("trace", Trace)
 class WebServer:
     """Serves HTTP connections that others have accepted."""
 
-    def __init__(self, routes: Sequence[Route], *, names: frozenset[str], idle_s: float) -> None:
+    def __init__(
+        self, routes: Sequence[Route], *, names: frozenset[str], idle_s: float, name_option: str = NAME_OPTION
+    ) -> None:
         self._exact: dict[str, dict[str, Route]] = {}
         self._below: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -81,6 +83,7 @@ class WebServer:
                 if "GET" in methods:
                     methods.setdefault("HEAD", methods["GET"])  # The library sends no body then.
         self._names = names
+        self._name_option = name_option
         self._server = web.Server(self._answer)
         self._options = {
             "keepalive_timeout": idle_s,
@@ -108,7 +111,7 @@ class WebServer:
         request[_TRACE] = trace = Trace()
         began_at = time.perf_counter()
         try:
-            _check_page(request, self._names)
+            _check_page(request, self._names, self._name_option)
             route, rest = self._find(request)
             trace.quiet = route.quiet
             if not route.waits or not request.body_exists:
@@ -424,7 +427,7 @@ def _decoded(text: str) -> str:
         raise Refused("bad-request", "the query is not UTF-8", hint="") from None
 
 
-def _check_page(request: web.BaseRequest, names: frozenset[str]) -> None:
+def _check_page(request: web.BaseRequest, names: frozenset[str], option: str) -> None:
     """Raises Refusal if a web page of elsewhere may have sent it (SPEC O1)."""
     headers = request.headers
     site = headers.get("Sec-Fetch-Site", "")
@@ -438,7 +441,7 @@ def _check_page(request: web.BaseRequest, names: frozenset[str]) -> None:
     try:
         # What has no Host speaks HTTP/1.0: no browser does.
         host = headers.get("Host", "localhost")
-        check_page(host, headers.get("Origin"), site, looks=looks, program=program, names=names)
+        check_page(host, headers.get("Origin"), site, looks=looks, program=program, names=names, option=option)
     except Foreign as error:
         raise Refusal(403, "denied", error.message, hint=error.hint) from None
 

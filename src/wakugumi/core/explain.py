@@ -283,7 +283,8 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
         others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
         reasons.append(f"no worker matches {job.subject}; connected: {others}")
     elif not (able := [worker for worker in workers if can_run(worker, job.wants or _NOTHING)]):
-        reasons.append(_why_unable(leader, job, workers))
+        if why := _why_unable(leader, job, workers):  # Those that could not start it are named already.
+            reasons.append(why)
     elif all(worker.rests for worker in able):
         first = able[0]
         reasons.append(f"{_count(len(able), 'matching worker')}, all resting: {first.label} because {first.rests}")
@@ -334,9 +335,11 @@ def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
         why = leader.why_not_simple(job.payload) if job.payload is not None else ""
         why = why or "they take only jobs with one file and a program's arguments"
         reasons.append(f"{_count(len(nodes), 'matching node')} known by address cannot be told it: {why}")
-    if plain and job.wants is not None and job.wants.env and not job.wants.unnamed:
-        reasons.append(f"it sets variables (--env), which {_count(plain, 'matching worker')} cannot do")
-    elif plain:
+    wants = job.wants or _NOTHING
+    old = sum(not (worker.env or worker.simple_only) for worker in workers)
+    if old and wants.env and not wants.unnamed:
+        reasons.append(f"it sets variables (--env), which {_count(old, 'matching worker')} cannot do")
+    elif plain and wants.unnamed:
         reasons.append(f"it names no program, and of {_count(plain, 'matching worker')} none has one for such jobs")
     return "; ".join(reasons)
 

@@ -145,7 +145,10 @@ class Worker:
             if self._metrics_at is not None:
                 most = connections_max(PARTS_OF_WORKER)
                 pages = [page_routes(self.pages)]
-                listener = await listen_http(*self._metrics_at, pages, names=[self._name], connections_max=most)
+                names = [self._name]
+                listener = await listen_http(
+                    *self._metrics_at, pages, names=names, name_option="", connections_max=most
+                )
                 ends.push_async_callback(listener.close)
                 self.metrics_port = listener.port
                 log.info("metrics at http://%s/metrics", Address(self._metrics_at.host, listener.port))

@@ -20,6 +20,8 @@ from wakugumi.errors import ConfigError
 
 NO_BROWSER: Final = {"Sec-Waku": "1"}
 """What our own callers say of themselves."""
+NAME_OPTION: Final = "--name"
+"""What gives most servers a name. A worker's `--name` is another thing."""
 _CHARS_SHOWN: Final = 100
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\s]+))(?::[0-9]{0,5})?")
 _NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
@@ -45,9 +47,19 @@ def server_names(names: Iterable[str]) -> frozenset[str]:
 
 
 @lru_cache(256)  # A client says the same in each request.
-def check_page(host: str, origin: str | None, site: str, *, looks: bool, program: bool, names: frozenset[str]) -> None:
+def check_page(
+    host: str,
+    origin: str | None,
+    site: str,
+    *,
+    looks: bool,
+    program: bool,
+    names: frozenset[str],
+    option: str = NAME_OPTION,
+) -> None:
     """Raises Foreign. `host`, `origin` and `site` are the headers Host, Origin and Sec-Fetch-Site; `looks`: a reader
-    followed a link, so no page sees the answer; `program`: no browser sent it."""
+    followed a link, so no page sees the answer; `program`: no browser sent it. `option`: what gives the server a name;
+    empty if nothing does."""
     said = _HOST.fullmatch(host.lower())
     if said is None:
         raise Foreign(f"the Host {host[:_CHARS_SHOWN]!r} is no name of a machine", "ask for its IP address")
@@ -55,7 +67,7 @@ def check_page(host: str, origin: str | None, site: str, *, looks: bool, program
         name = (said[2])[:_CHARS_SHOWN]
         raise Foreign(
             f"the Host {host[:_CHARS_SHOWN]!r} is none of this server's names",
-            f"start the server with --name {name}, or ask for its IP address",
+            f"start the server with {option} {name}, or ask for its IP address" if option else "ask for its IP address",
         )
     if origin is not None and origin.lower().partition("://")[2] != host.lower():
         raise Foreign(
