@@ -115,6 +115,14 @@ def test_files_of_others_are_left_out_where_the_owner_is_known(tmp_path: Path, f
         (tmp_path / name).write_text(name)
         os.chown(tmp_path / name, owner, 0)
     assert [found.name for found in walk(folder, frozenset(), 12345)] == ["mine"]
+    status = (tmp_path / "foreign").stat()
+    lent = {(status.st_dev, status.st_ino)}
+    all_found = sorted(walk(folder, frozenset(), 12345, lent))
+    assert [(found.name, found.lent) for found in all_found] == [("foreign", True), ("mine", False)]
+    (tmp_path / "other").write_text("of root as well")
+    os.replace(tmp_path / "other", tmp_path / "foreign")
+    assert zipfile.ZipFile(io.BytesIO(zip_of(folder, all_found))).namelist() == ["mine"]
+    assert zipfile.ZipFile(io.BytesIO(file_zip_of(folder, all_found))).namelist() == ["mine"]
     assert len([*walk(folder, frozenset())]) == 2
 
 

@@ -49,6 +49,7 @@ PROGRAMS = {
     "ln -s /etc/shadow shadow; ln /etc/shadow hard; ln -s /etc etc; touch ../evil; echo tried\n",
     "forge": '#!/bin/sh\nmv big .done; echo > "$1"; exec sleep 1000\n',
     "variables": "#!/bin/sh\ncat /proc/self/environ > environ\n",
+    "move": "#!/bin/sh\nfor f in *; do mv $f $f.out || exit 3; done\n",
     "locked": "#!/bin/sh\nmkdir a a/b; echo x > a/b/c; chmod 000 a/b a; chmod 000 .\n",
 }
 
@@ -122,6 +123,23 @@ def test_inputs_are_its_own_and_a_large_one_of_a_cache_is_safe(place: Path, star
     contents = [path for path in (place / "cache").rglob("*") if path.is_file() and path.stat().st_size == len(large)]
     assert contents
     assert {hashlib.sha256(path.read_bytes()).digest() for path in contents} == {hashlib.sha256(large).digest()}
+
+
+@pytest.mark.spec("W1", "C3")
+def test_an_input_that_it_gives_another_name_comes_back(place: Path, start, home: Path) -> None:
+    _, leader = a_worker(start, place)
+    large = os.urandom(300_000)
+    (home / "large").write_bytes(large)
+    with Client(leader) as client:
+        client.put_cache("data", {"large": home / "large"})
+        for _ in range(2):
+            result = client.run("move", files={"large": Cached("data"), "small": b"small"})
+            assert result.ok, result.stderr
+            result.extract(home / "out")
+            assert {path.name: path.read_bytes() for path in (home / "out").iterdir()} == {
+                "large.out": large,
+                "small.out": b"small",
+            }
 
 
 @pytest.mark.spec("W5")

@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import dropwhile, islice
 from typing import Final, NamedTuple, Protocol
 
@@ -85,13 +85,18 @@ class Found(NamedTuple):
     status: os.stat_result
     target: str | None = None
     """Where it points, if it is a link."""
+    lent: bool = False
+    """It is another user's, and on loan to this job."""
 
 
-def walk(folder: int, inputs: frozenset[str], owner: int | None = None) -> Iterator[Found]:
+def walk(
+    folder: int, inputs: frozenset[str], owner: int | None = None, lent: Container[tuple[int, int]] = ()
+) -> Iterator[Found]:
     """What a program produced below an open folder: files, empty folders, and links that stay inside.
 
     Left out: the inputs, hidden files and folders, links that lead out, pipes, sockets and devices, and names too long
-    to be written down again elsewhere. With an `owner`, also files of other users, which may be there by a hard link.
+    to be written down again elsewhere. With an `owner`, also files of other users, which may be there by a hard link;
+    but not those that were `lent` to this job (device and inode): it may call its inputs as it likes.
     """
     brought = {name[:at] for name in inputs for at, char in enumerate(name) if char == "/"}
     inside, entries, nothing = "", _entries(folder, "", 0), True
@@ -109,6 +114,8 @@ def walk(folder: int, inputs: frozenset[str], owner: int | None = None) -> Itera
                 break
             if kind == stat.S_IFREG and owner in {None, status.st_uid}:
                 yield Found(name, status)
+            elif kind == stat.S_IFREG and (status.st_dev, status.st_ino) in lent:
+                yield Found(name, status, lent=True)
             elif kind == stat.S_IFLNK and (target := _target_inside(folder, name)) is not None:
                 yield Found(name, status, target)
         else:
@@ -285,7 +292,9 @@ def open_found(folder: int, found: Found) -> int:
 
 
 def is_found(status: os.stat_result, found: Found) -> bool:
-    """Is this a file still, of the same user?"""
+    """Is this a file still, of the same user? And what is another user's, the same file?"""
+    if found.lent and not os.path.samestat(status, found.status):
+        return False
     return stat.S_ISREG(status.st_mode) and status.st_uid == found.status.st_uid
 
 

@@ -21,7 +21,7 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 from uuid import UUID, uuid4
@@ -357,6 +357,7 @@ class JobDir:
         "_packed",
         "_user",
         "is_marked",
+        "lent",
         "path",
         "request",
         "unpacked_bytes",
@@ -365,6 +366,9 @@ class JobDir:
     def __init__(self, job: str, path: str, ledger: Ledger, user: User | None = None) -> None:
         self.path = path
         self._user = user
+        self.lent: Callable[[], Container[tuple[int, int]]] = frozenset
+        """Inputs that are links to files of ours: their devices and inodes. Those come back, whatever a program of
+        another user calls them."""
         self.is_marked = False
         """The job's result is here: ours, and not what its program calls so."""
         self.request = b""
@@ -632,7 +636,9 @@ class JobDir:
         return self._walk() if self._found is None else self._found
 
     def _walk(self) -> Iterable[Found]:
-        return walk(self._folder, self._inputs, None if self._user is None else self._user.uid)
+        if self._user is None:
+            return walk(self._folder, self._inputs)
+        return walk(self._folder, self._inputs, self._user.uid, self.lent())
 
     def _is_quickly_emptied(self) -> bool:
         """What is no output has to be removed all the same. Of a link only the name is."""

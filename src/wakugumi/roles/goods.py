@@ -95,6 +95,15 @@ class Goods:
             raise Refused("input-changed", f"another job wrote to the content of {name!r} just now")
         return not loan.links
 
+    def linked(self) -> frozenset[tuple[int, int]]:
+        """From any thread: the devices and inodes of contents to which the job has links."""
+        found: set[tuple[int, int]] = set()
+        for loan in [loan for loan in self.loans.values() if loan.links]:
+            with contextlib.suppress(OSError):
+                status = os.lstat(loan.path)
+                found.add((status.st_dev, status.st_ino))
+        return frozenset(found)
+
     def release(self) -> None:
         """The job has ended, and its directory holds its result alone. What was left there is taken away."""
         self._lender.take_back(self)

@@ -468,6 +468,8 @@ class Runner:
     def _launch(self, run: Run, directory: JobDir, program: str, bounds: Bounds | None) -> None:
         if run.kill_code:
             raise Refused(run.kill_code, _why_killed(run.kill_code))
+        if run.goods is not None:
+            directory.lent = run.goods.linked
         request = run.request
         args = request.args
         if not request.exec_name and self._programs.default is not None:
