@@ -53,8 +53,8 @@ HALF_FRAMES_BYTES_MIN: Final = 8 * MIB
 """What all half frames of one process may hold before large ones take turns: 64 of the largest. Less where memory is
 limited, but two of the largest always fit."""
 FRAME_PRESSED_BYTES_PER_S_MIN: Final = 4 * KIB
-"""Beyond that budget a half frame that is read and grows more slowly than this is closed: ten thousand workers that
-share 1 Gbit/s are three times as fast."""
+"""Beyond three quarters of that, a half frame that is read and grows more slowly than this is closed: ten thousand
+workers that share 1 Gbit/s are three times as fast."""
 FRAME_TURN_BYTES_PER_S_MIN: Final = 32 * KIB
 """The same for a frame that has a turn, for others wait until it has ended."""
 WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB

@@ -3,9 +3,9 @@
 All half frames share one budget of memory. What is done depends on how much they hold:
 
 any amount                  a frame that nearly stands still is closed, and so is one that takes longer than FRAME_S_MAX
-budget (*pressed*)          a frame that holds more than a small share needs a pace
-budget and a quarter        such frames take *turns*: those that began first are read, at a higher pace; others wait
-twice the budget            the frame that grew least of late is closed, the oldest of these first
+3/4 of it (*pressed*)       a frame that holds more than a small share needs a pace
+all of it                   such frames take *turns*: those that began first are read, at a higher pace; others wait
+twice as much               the frame that grew least of late is closed, the oldest of these first
 
 A frame that is not read, because it waits or because its owner has paused it, is not to blame: its time stands still.
 Reads are many and half frames too, so `grew` and `ended` cost the same however many there are; they say when `decide`,
@@ -35,11 +35,11 @@ LOOK_S: Final = 1.0
 """How often the pace is looked at."""
 HARD: Final = 2
 """Times the budget, at which frames are closed."""
-TURNS: Final = 1.25
-"""Times the budget, from which on frames take turns. Those that stand still are found before: who waits, cannot show
-its pace."""
-_RELAXED_SHARE: Final = 0.75
-"""Of the budget, below which no pace is needed any more: without a gap, every read would change it."""
+PRESSED: Final = 0.75
+"""Share of the budget from which on a pace is needed: frames that stand still are found before others have to wait, for
+a frame that waits cannot show its pace. Within it nobody waits any more."""
+_RELAXED: Final = 0.5
+"""Share within which no pace is needed any more: without a gap, every read would change it."""
 _STEPS: Final = 16
 """The budget's sixteenth is what frames may grow, or free, between two decisions."""
 _SMALL_SHARE: Final = 4
@@ -150,27 +150,27 @@ class HalfFrames(Generic[K]):
         """A threshold was crossed since the latest decision, or much has changed."""
         held, budget = self._bytes, self.bytes_max
         if not self._pressed:
-            return held > budget
+            return held > PRESSED * budget
         if held > HARD * budget:
             return True
         if not self._in_turns:
-            return held > TURNS * budget or held <= _RELAXED_SHARE * budget
+            return held > budget or held <= _RELAXED * budget
         step = budget // _STEPS
-        return held <= budget or held > self._decided_bytes + step or self._freed >= step
+        return held <= PRESSED * budget or held > self._decided_bytes + step or self._freed >= step
 
     def decide(self, now: float, is_read: Callable[[K], bool]) -> Verdict[K]:
         """Which frames wait, and which are closed? `is_read` says whether the owner of a connection wants to read it:
         one that is paused takes no turn, or those that are read would wait for it."""
         budget = self.bytes_max
         close = self._surplus() if self._bytes > HARD * budget else []
-        if self._bytes > budget and not self._pressed:
+        if self._bytes > PRESSED * budget and not self._pressed:
             self._pressed, self._pressed_at = True, now
-        elif self._bytes <= _RELAXED_SHARE * budget:
+        elif self._bytes <= _RELAXED * budget:
             self._pressed = False
         was_in_turns = self._in_turns
-        if self._bytes > TURNS * budget:
+        if self._bytes > budget:
             self._in_turns = True
-        elif self._bytes <= budget:
+        elif self._bytes <= PRESSED * budget:
             self._in_turns = False
         self._decided_bytes, self._turns, self._freed = self._bytes, 0, 0
         hold: list[K] = []
@@ -244,8 +244,8 @@ class HalfFrames(Generic[K]):
         halves = self._halves
         assert self._bytes == sum(half.held for half in halves.values()) <= HARD * self.bytes_max
         assert self._turns == sum(half.has_turn for half in halves.values())
-        assert self._pressed or self._bytes <= self.bytes_max
-        assert self._in_turns or self._bytes <= TURNS * self.bytes_max
+        assert self._pressed or self._bytes <= PRESSED * self.bytes_max
+        assert self._in_turns or self._bytes <= self.bytes_max
         waiting = [key for key, half in halves.items() if half.waits]
         assert self._in_turns or not waiting
         assert not any(half.waits and half.has_turn for half in halves.values())
