@@ -479,6 +479,16 @@ def test_a_folder_with_programs_that_the_user_may_write_to_is_refused(place: Pat
     assert "hint:" in done.stderr
 
 
+def test_a_cache_folder_that_the_user_could_replace_is_refused(place: Path, waku: Waku) -> None:
+    _, why = below_the_user_s_folder(place, place)
+    words = ["--programs", place / "bin", "--jobs", place / "jobs", "--cache", why / "cache", f"--run-as={UID}"]
+    done = waku("worker", "127.0.0.1", "1", *words)
+    assert done.returncode == 2
+    assert f"in place of the cache folder {why}/cache" in done.stderr
+    assert "hint:" in done.stderr
+    assert os.listdir(why) == []
+
+
 def test_a_link_that_came_in_place_of_a_program_is_not_copied(jobs: JobsFolder, place: Path) -> None:
     (place / "secret").write_text("secret")
     programs = Programs(place / "bin")

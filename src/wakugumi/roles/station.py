@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from wakugumi.adapters.drive import Drive
 from wakugumi.adapters.net import Address
 from wakugumi.adapters.process import RULES, ProgramRules, Programs
 from wakugumi.adapters.tasks import Tasks
+from wakugumi.adapters.users import check_way
 from wakugumi.core import slots_events as ev
 from wakugumi.core.job import JobId
 from wakugumi.core.runs import Runs
@@ -141,6 +143,8 @@ class Station:
         """Files of jobs that were not started yet, and with which request they came."""
         self._reading: dict[JobId, int] = {}
         """Results that are open, and how often."""
+        if rules.user is not None and cache_folder is not None:
+            check_way(rules.user, "cache folder", os.path.abspath(cache_folder))
         cap = float("inf") if cpu_cap is None else cpu_cap
         self._slots = Slots(slots, cap, done_ttl_s, rests=rests, digest=payload_digest, old_leader=old_leader)
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
