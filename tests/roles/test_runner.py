@@ -381,7 +381,8 @@ def blob_of(ref: BlobRef | msgspec.UnsetType, path: Path) -> bytes:
 @pytest.mark.spec("C5")
 async def test_huge_results_hold_up_nobody_but_their_like(world: World) -> None:
     """Three results of 500 GB each, which take minutes to pack although they are holes; then one of 5 MB."""
-    huge = [world.start(world.program("truncate -s 500G huge", "huge")) for _ in range(3)]
+    program = world.program("truncate -s 500G huge", "huge")
+    huge = [world.start(program) for _ in range(3)]
     await until(lambda: sum(bool(list(world.directory(job).glob(".waku-*"))) for job in huge) == 2)
     result = await world.run("head -c 5000000 /dev/urandom > noise")
     assert (result.status, result.unpacked_bytes) == ("OK", 5_000_000)
