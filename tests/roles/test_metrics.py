@@ -121,6 +121,17 @@ async def test_the_page_of_metrics_has_what_a_role_tells_and_nothing_else(role: 
         assert f"# HELP {name} {text}." in lines
 
 
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize(("role", "advised"), [("worker", False), ("node", True)])
+async def test_a_name_that_is_not_its_own_is_refused_with_what_helps(role: str, advised: bool, tmp_path: Path) -> None:
+    async with telling(role, tmp_path) as told:
+        request = b"GET /metrics HTTP/1.1\r\nHost: grid.example\r\nConnection: close\r\n\r\n"
+        got = await a_node.ask(told.port, request)
+    assert got.status == 403
+    assert b"ask for its IP address" in got.body
+    assert (b"--name grid.example" in got.body) == advised, "a worker's --name renames it"
+
+
 async def test_a_leader_tells_what_became_of_jobs(tmp_path: Path) -> None:
     async with telling("leader", tmp_path) as told:
         lines = await told.lines()

@@ -57,9 +57,7 @@ async def serve(store: BlobStore, where: Address, advertised: Address | None) ->
     routes = [blob_routes(store, writable=False, key=key)]
     names = [] if advertised is None else [advertised.host]
     most = connections_max(PARTS_OF_WORKER)
-    listener = await listen_http(
-        where.host, where.port, routes, names=names, name_option="--advertise", connections_max=most
-    )
+    listener = await listen_http(where.host, where.port, routes, names=names, name_option="", connections_max=most)
     there = advertised or Address(where.host, listener.port)
     log.info("other workers may fetch from http://%s", there)
     return Serving(listener, f"http://{there}", key)
