@@ -25,7 +25,7 @@ pid=$$
 while [ "$pid" -gt 1 ]; do
   pid=$(sed -n 's/^PPid:[^0-9]*//p' "/proc/$pid/status")
   name=$(tr '\\0' ' ' < "/proc/$pid/cmdline")
-  case "$name" in *waku*) ;; *) break ;; esac
+  case "$name" in */bin/waku*) ;; *) break ;; esac
   count=$((count + 1))
   tr '\\0' '\\n' < "/proc/$pid/environ" && echo "open: environ of $name"
   head -c 1 "/proc/$pid/mem" 2>&1 | grep -q 'Permission denied' || echo "open: memory of $name"
