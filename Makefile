@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 TOOLS := prometheus wrk netcat-openbsd curl unzip
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test test-user test-pythons check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http lock clean
+.PHONY: help setup tools demo test test-user test-pythons check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http docs lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ bench-files: setup ## measure how large files travel, on this disk; writes docs/
 
 bench-http: setup ## measure what HTTP, groups and the gateway cost beside the frames; writes docs/BENCHMARKS_HTTP.md
 	$(BIN)/python bench/doors.py --write
+
+docs: setup ## write the pages that are made of the source
+	$(BIN)/python tools/module_map.py
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import web
 
-from wakugumi.adapters.loop import run
+from wakugumi.adapters.loop.event_loop import run
 
 BODY = b'{"running":0,"limit":2}'
 

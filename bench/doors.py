@@ -29,7 +29,7 @@ from environment import disk, machine
 from growth import MIB, growth, random_file, shell_program, tree
 from processes import WAKU, end, start_leader, working
 from report import markdown_table
-from wakugumi.adapters.loop import run
+from wakugumi.adapters.loop.event_loop import run
 
 HEADER = ("what", "measured", "goal", "verdict")
 DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "BENCHMARKS_HTTP.md"

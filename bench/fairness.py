@@ -26,12 +26,12 @@ from statistics import median
 import wakugumi
 from contestant import running
 from processes import WAKU, end, start_leader
-from wakugumi.adapters.loop import run
-from wakugumi.adapters.net import parse_address
-from wakugumi.adapters.process import Programs
-from wakugumi.adapters.signals import on_stop_signals
-from wakugumi.core.questions import AskStatus, AskWorkers
-from wakugumi.roles.worker import Worker
+from wakugumi.adapters.loop.event_loop import run
+from wakugumi.adapters.loop.signals import on_stop_signals
+from wakugumi.adapters.net.link import parse_address
+from wakugumi.adapters.programs.processes import Programs
+from wakugumi.core.leader.admin.questions import AskStatus, AskWorkers
+from wakugumi.roles.runner.worker import Worker
 
 HERE = str(Path(__file__).absolute())
 SLEEP_S = 0.05

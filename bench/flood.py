@@ -25,8 +25,8 @@ from pathlib import Path
 
 import wakugumi
 from processes import leading
-from wakugumi.adapters.loop import run
-from wakugumi.core.questions import AskStatus
+from wakugumi.adapters.loop.event_loop import run
+from wakugumi.core.leader.admin.questions import AskStatus
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import wakugumi
 from contestant import Answer, Contestant, perform
 from processes import end, start_leader, working
-from wakugumi.app.ports import free_port
+from wakugumi.app.serve.free_ports import free_port
 
 KILLS = 10
 AWAY_MAX_S = 1.0

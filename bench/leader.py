@@ -19,7 +19,7 @@ import subjects
 import wakugumi
 from contestant import Answer, Contestant, one_by_one_awaited, perform
 from processes import Keeping, keeping_from, leading
-from wakugumi.adapters.loop import run
+from wakugumi.adapters.loop.event_loop import run
 
 HERE = Path(__file__).resolve().parent
 WINDOW = 2_000

@@ -22,8 +22,8 @@ import wakugumi
 from contestant import running
 from noop import NoopWorker
 from processes import end, start_leader
-from wakugumi.adapters.loop import run
-from wakugumi.core.questions import AskStatus
+from wakugumi.adapters.loop.event_loop import run
+from wakugumi.core.leader.admin.questions import AskStatus
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 

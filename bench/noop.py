@@ -10,7 +10,7 @@ import sys
 import uuid
 from typing import cast
 
-from wakugumi.adapters.loop import run
+from wakugumi.adapters.loop.event_loop import run
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 

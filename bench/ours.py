@@ -15,7 +15,7 @@ from pathlib import Path
 import wakugumi
 from contestant import Answer, Contestant, one_by_one, perform
 from processes import WAKU, Keeping, keeping_from, leading, working
-from wakugumi.adapters.loop import run
+from wakugumi.adapters.loop.event_loop import run
 
 RUN_TRIES = 7
 

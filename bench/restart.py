@@ -16,13 +16,13 @@ from pathlib import Path
 import wakugumi
 from contestant import Answer, Contestant, perform
 from processes import end, start_leader
-from wakugumi.adapters.journal import Journal
-from wakugumi.adapters.loop import run
-from wakugumi.core.events import KeepJob
-from wakugumi.core.job import ClientId, JobId
-from wakugumi.core.questions import AskStatus, StatusAnswer
+from wakugumi.adapters.journal.journal import Journal
+from wakugumi.adapters.loop.event_loop import run
+from wakugumi.core.ids import ClientId, JobId
+from wakugumi.core.leader.admin.questions import AskStatus, StatusAnswer
+from wakugumi.core.leader.events import KeepJob
 from wakugumi.core.subject import parse_subject
-from wakugumi.limits import READ_EVENTS_MAX
+from wakugumi.limits.wire import READ_EVENTS_MAX
 
 JOBS = 1_000_000
 CLIENTS = 100

@@ -3,10 +3,10 @@
     .venv/bin/python bench/spread.py                   1 GiB to 1 000 workers, links of 10 Gbit/s each way
     .venv/bin/python bench/spread.py --workers 100
 
-The real `core/spread.py` under virtual time. Simulated are the links (each transfer gets an equal share of its source's
-uplink; its fetcher fetches nothing else), 50 ms to put a blob in its place once it has come, for its hash is made on
-the way, and deaths: a dead worker's uploads end half-way, its fetchers notice after a second, and resume elsewhere
-where they were. There is no contention inside the network. One copy alone is what everything is compared with.
+The real `core/files/machine.py` under virtual time. Simulated are the links (each transfer gets an equal share of its
+source's uplink; its fetcher fetches nothing else), 50 ms to put a blob in its place once it has come, for its hash is
+made on the way, and deaths: a dead worker's uploads end half-way, its fetchers notice after a second, and resume
+elsewhere where they were. There is no contention inside the network. Everything is compared with one copy alone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from wakugumi.core import spread_events as se
-from wakugumi.core.events import Step
-from wakugumi.core.job import ConnId, WorkerId
-from wakugumi.core.spread import Spreading
+from wakugumi.core.files import events as se
+from wakugumi.core.files.machine import Spreading
+from wakugumi.core.ids import ConnId, WorkerId
+from wakugumi.core.leader.events import Step
 from wakugumi.core.subject import Pattern
 
 GIB = 1 << 30

@@ -32,13 +32,12 @@ from typing import NamedTuple
 import wakugumi
 from flood import _at, _worker
 from processes import leading
-from wakugumi.adapters.loop import run
-from wakugumi.core.strangers import HARD
-from wakugumi.limits import (
+from wakugumi.adapters.loop.event_loop import run
+from wakugumi.core.connections.strangers import HARD
+from wakugumi.limits.units import KIB, MIB
+from wakugumi.limits.wire import (
     FRAME_BYTES_MAX,
     HALF_FRAMES_BYTES_MAX,
-    KIB,
-    MIB,
     STRANGER_DEADLINE_S,
     STRANGERS_BYTES_MAX,
     STRANGERS_MAX,

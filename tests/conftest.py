@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.tools import MISSING
+from tests.kit.tools import MISSING
 
 # How long something takes says more of the machine and its other work than of our code.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

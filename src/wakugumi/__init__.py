@@ -19,15 +19,15 @@ TYPE_CHECKING = False  # As in `typing`, which would be the only thing imported 
 if TYPE_CHECKING:
     from wakugumi.core.subject import is_valid_pattern, is_valid_subject, matches, overlaps
     from wakugumi.errors import ConfigError, JobFailed, Lost, PeerError, Refused, WakugumiError
-    from wakugumi.roles.client import Grid, connect
-    from wakugumi.roles.contents import Cached
-    from wakugumi.roles.executor import Executor
-    from wakugumi.roles.job import Job
-    from wakugumi.roles.local import local
-    from wakugumi.roles.plain import Client, Handle
-    from wakugumi.roles.puts import CacheSummary
-    from wakugumi.roles.request import Task
-    from wakugumi.roles.result import Result
+    from wakugumi.roles.client.blocking import Client, Handle
+    from wakugumi.roles.client.executor import Executor
+    from wakugumi.roles.client.files.inputs import Cached
+    from wakugumi.roles.client.grid import Grid, connect
+    from wakugumi.roles.client.job import Job
+    from wakugumi.roles.client.put_cache import CacheSummary
+    from wakugumi.roles.client.request import Task
+    from wakugumi.roles.client.result import Result
+    from wakugumi.roles.local.local import local
     from wakugumi.wire.message import JobLimits
 
 __version__ = "0.1.0"
@@ -60,15 +60,15 @@ __all__ = [
 _HOMES = {
     "core.subject": ("is_valid_pattern", "is_valid_subject", "matches", "overlaps"),
     "errors": ("ConfigError", "JobFailed", "Lost", "PeerError", "Refused", "WakugumiError"),
-    "roles.client": ("Grid", "connect"),
-    "roles.contents": ("Cached",),
-    "roles.executor": ("Executor",),
-    "roles.job": ("Job",),
-    "roles.local": ("local",),
-    "roles.plain": ("Client", "Handle"),
-    "roles.puts": ("CacheSummary",),
-    "roles.request": ("Task",),
-    "roles.result": ("Result",),
+    "roles.client.grid": ("Grid", "connect"),
+    "roles.client.files.inputs": ("Cached",),
+    "roles.client.executor": ("Executor",),
+    "roles.client.job": ("Job",),
+    "roles.local.local": ("local",),
+    "roles.client.blocking": ("Client", "Handle"),
+    "roles.client.put_cache": ("CacheSummary",),
+    "roles.client.request": ("Task",),
+    "roles.client.result": ("Result",),
     "wire.message": ("JobLimits",),
 }
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 
-from wakugumi.core import questions as qu
-from wakugumi.core.job import JobId, show_job_id
+from wakugumi.core.ids import JobId, show_job_id
+from wakugumi.core.leader.admin import questions as qu
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 

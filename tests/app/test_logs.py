@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.hostile_text import ALL, MARK, TEXTS, reached
+from tests.kit.hostile_text import ALL, MARK, TEXTS, reached
 
 from wakugumi.app import logs
 

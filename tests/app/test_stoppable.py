@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from wakugumi.adapters.signals import STOP_SIGNALS
+from wakugumi.adapters.loop.signals import STOP_SIGNALS
 from wakugumi.app.stoppable import Stopped, run
 
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from wakugumi.adapters.shared import DONE, FAILED, QUEUED, RUNNING, Content, GatewayStore, Row, Totals
-from wakugumi.adapters.shared_sqlite import SqliteStore
-from wakugumi.core.job import JobId
+from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, Content, GatewayStore, Row, Totals
+from wakugumi.adapters.gateway_store.sqlite import SqliteStore
+from wakugumi.core.ids import JobId
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G5")]
 

@@ -14,10 +14,10 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from tests.conformance import old_peers
+from tests.kit import old_peers
 
-from wakugumi.core import questions as qu
-from wakugumi.core.job import JobId
+from wakugumi.core.ids import JobId
+from wakugumi.core.leader.admin import questions as qu
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Decoder, Frame

@@ -11,12 +11,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from tests.conformance import old_peers as old
-from tests.conformance.old_peers import Message, OldClient, OldWorker
-from tests.roles.a_leader import OwnPeer, Running, a_leader
+from tests.kit import old_peers as old
+from tests.kit.a_leader import OwnPeer, Running, a_leader
+from tests.kit.old_peers import Message, OldClient, OldWorker
 
-from wakugumi.adapters.places import FolderPlace
-from wakugumi.roles.leader_blobs import LeaderBlobs
+from wakugumi.adapters.blobs.place import FolderPlace
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 

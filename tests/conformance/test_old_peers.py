@@ -13,15 +13,15 @@ from uuid import UUID, uuid4
 from zipfile import ZipFile
 
 import pytest
-from tests.conformance import old_peers as old
-from tests.conformance.old_peers import Message, OldClient, OldWorker
-from tests.roles.a_leader import Running, a_leader
+from tests.kit import old_peers as old
+from tests.kit.a_leader import Running, a_leader
+from tests.kit.old_peers import Message, OldClient, OldWorker
 
-from wakugumi.adapters.net import Address
-from wakugumi.adapters.process import Programs
-from wakugumi.adapters.tasks import Tasks
-from wakugumi.roles.client import connect
-from wakugumi.roles.worker import Worker
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.programs.processes import Programs
+from wakugumi.roles.client.grid import connect
+from wakugumi.roles.runner.worker import Worker
 
 pytestmark = pytest.mark.anyio
 

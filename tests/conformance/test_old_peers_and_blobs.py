@@ -12,14 +12,14 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.conformance.old_peers import DEADLINE_S, SUBMIT_JOB, Message, OldClient, OldWorker
-from tests.roles.a_leader import OwnPeer, Running, a_leader
+from tests.kit.a_leader import OwnPeer, Running, a_leader
+from tests.kit.old_peers import DEADLINE_S, SUBMIT_JOB, Message, OldClient, OldWorker
 
-from wakugumi.adapters.blobs import ref_of_bytes
-from wakugumi.adapters.places import FolderPlace
-from wakugumi.core.job import JobId
-from wakugumi.roles import egress
-from wakugumi.roles.leader_blobs import LeaderBlobs
+from wakugumi.adapters.blobs.place import FolderPlace
+from wakugumi.adapters.blobs.store import ref_of_bytes
+from wakugumi.core.ids import JobId
+from wakugumi.roles.leader import old_peers
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -305,7 +305,7 @@ async def test_a_job_that_an_unforeseen_failure_keeps_from_an_old_worker_goes_to
         async with OldWorker(leader.port) as worker:
             await worker.hello(credit=1)
             with monkeypatch.context() as patch:
-                patch.setattr(egress, "_read_all", fails)
+                patch.setattr(old_peers, "_read_all", fails)
                 job = await submitted(client, [{"Name": "in", **put(place, SMALL)}])
                 async with asyncio.timeout(DEADLINE_S):
                     assert await worker.reader.read() == b"", "the connection ends, and with it the assignment"
@@ -323,7 +323,7 @@ async def test_a_result_that_an_unforeseen_failure_keeps_from_an_old_client_is_s
 
     async with own_worker(leader) as worker:
         with monkeypatch.context() as patch:
-            patch.setattr(egress, "_read_all", fails)
+            patch.setattr(old_peers, "_read_all", fails)
             async with OldClient(leader.port) as client:
                 await client.hello("old")
                 job = await client.submit("calcA")

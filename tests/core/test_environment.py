@@ -19,7 +19,7 @@ from wakugumi.core.environment import (
 )
 from wakugumi.core.environment import held_back as held
 from wakugumi.errors import Refused
-from wakugumi.limits import ENV_BYTES_MAX, ENV_VARIABLES_MAX
+from wakugumi.limits.wire import ENV_BYTES_MAX, ENV_VARIABLES_MAX
 
 USUAL = EnvRules()
 

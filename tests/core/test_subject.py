@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hostile_text import TEXTS
+from tests.kit.hostile_text import TEXTS
 
 from wakugumi.core import subject as subject_module
 from wakugumi.core.subject import (

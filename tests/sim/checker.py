@@ -28,15 +28,16 @@ from tests.sim.jobs import FIRST_STRANGER, Execution, Request, Want
 from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
-from wakugumi.core import events as ev
-from wakugumi.core.broadcast import owner_of
-from wakugumi.core.events import LeaderKeep
-from wakugumi.core.job import DONE, ConnId, JobId, WorkerId
-from wakugumi.core.queues import Job
-from wakugumi.core.roster import members_of
+from wakugumi.core.ids import DONE, ConnId, JobId, WorkerId
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.leader.events import LeaderKeep
+from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.leader.scheduling.roster import members_of
 from wakugumi.core.subject import matches
 from wakugumi.errors import CODES
-from wakugumi.limits import RECOVERY_GRACE_S, RESTING_PATIENCE_S, SILENCE_MAX_S
+from wakugumi.limits.leader import RECOVERY_GRACE_S, RESTING_PATIENCE_S
+from wakugumi.limits.wire import SILENCE_MAX_S
 
 if TYPE_CHECKING:
     from tests.sim.client import Client

@@ -21,12 +21,12 @@ from tests.sim.places import Places
 from tests.sim.process import Process
 from tests.sim.worker import read_result
 
-from wakugumi.core import events as lev
-from wakugumi.core import failover_events as ev
-from wakugumi.core.failover import Failover
-from wakugumi.core.failover_events import ClientDo, LeaderNo
-from wakugumi.core.job import ClientId, ConnId, JobId
-from wakugumi.core.leaders import Choice
+from wakugumi.core.client import events as ev
+from wakugumi.core.client.events import ClientDo, LeaderNo
+from wakugumi.core.client.failover import Failover
+from wakugumi.core.client.leaders import Choice
+from wakugumi.core.ids import ClientId, ConnId, JobId
+from wakugumi.core.leader import events as lev
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from wakugumi.core import events as ev
-from wakugumi.core.events import LeaderDo, LeaderKeep, Step
-from wakugumi.core.job import JobId
+from wakugumi.core.ids import JobId
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
 
 if TYPE_CHECKING:
     from tests.sim.leader import Leader

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tests.sim.process import DOOMS, Process
 
-from wakugumi.core import events as lev
-from wakugumi.core import slots_events as sev
+from wakugumi.core.leader import events as lev
+from wakugumi.core.runner import events as sev
 
 if TYPE_CHECKING:
     from tests.sim.net import Link, Pipe

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.core.job import JobId
+from wakugumi.core.ids import JobId
+from wakugumi.core.requirements import Wants
 from wakugumi.core.subject import Subject
-from wakugumi.core.wants import Wants
 
 FIRST_STRANGER: Final = 1_000_000
 """From here on connections are those of strangers; others have the numbers of the network's links."""

@@ -1,7 +1,7 @@
-"""A leader as a simulated process: the real `dispatch` between wires and a disk.
+"""A leader as a simulated process: the real machine between wires and a disk.
 
-Like `roles/leader.py` with other hands: wires bring events, effects become messages. A new life begins with what the
-disk has.
+Like `roles/leader/leader.py` with other hands: wires bring events, effects become messages. A new life begins with what
+the disk has.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tests.sim.net import Link
 from tests.sim.process import Process
 from tests.sim.turns import Turns
 
-from wakugumi.core import events as ev
-from wakugumi.core import failover_events as fev
-from wakugumi.core import slots_events as sev
-from wakugumi.core.dispatch import Dispatch
-from wakugumi.core.events import LeaderDo, LeaderKeep, Step
-from wakugumi.core.intake import Intake
-from wakugumi.core.job import DONE, ConnId, JobId, Verdict
-from wakugumi.core.policy import parse_policies
+from wakugumi.core.backoff import parse_policies
+from wakugumi.core.client import events as fev
+from wakugumi.core.connections.read_ahead import Intake
+from wakugumi.core.ids import DONE, ConnId, JobId, Verdict
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.runner import events as sev
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -8,8 +8,8 @@ sides hear of it at different times, or so late that silence tells them first. W
 goes nowhere.
 
 A pipe holds bytes. Beyond what a buffer takes its sender is *blocked*; a peer to which much is sent all the same is cut
-off, as in `adapters/net.py`, only that here every byte counts that is sent while it is blocked: so nobody is saved by
-what happens to fall into one turn. A peer that reads must never be cut off, however slowly it reads.
+off, as in `adapters/net/link.py`, only that here every byte counts that is sent while it is blocked: so nobody is saved
+by what happens to fall into one turn. A peer that reads must never be cut off, however slowly it reads.
 
     Wire ──► Pipe up ──► Wire      a Wire is one side's end, and hears of its link by `on_open`, `on_message`, …
          ◄── Pipe down ◄──
@@ -22,10 +22,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from wakugumi.core import events as lev
-from wakugumi.core import failover_events as fev
-from wakugumi.core import slots_events as sev
-from wakugumi.limits import ALIVE_TOLD_S
+from wakugumi.core.client import events as fev
+from wakugumi.core.leader import events as lev
+from wakugumi.core.runner import events as sev
+from wakugumi.limits.wire import ALIVE_TOLD_S
 
 if TYPE_CHECKING:
     from tests.sim.clock import Clock

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from tests.sim.jobs import Status, Want
 
-from wakugumi.core.job import DONE, ConnId, JobId
-from wakugumi.limits import FIND_COMING_S, FIND_WITHIN_S, MUTE_MAX_S
+from wakugumi.core.ids import DONE, ConnId, JobId
+from wakugumi.limits.client import FIND_COMING_S, FIND_WITHIN_S, MUTE_MAX_S
 
 if TYPE_CHECKING:
     from tests.sim.client import Client, Line

@@ -14,14 +14,11 @@ from tests.sim.leader import LeaderSettings
 from tests.sim.net import Buffers
 from tests.sim.worker import WorkerSettings
 
+from wakugumi.core.requirements import Wants
 from wakugumi.core.subject import Subject, parse_pattern, parse_subject
-from wakugumi.core.wants import Wants
-from wakugumi.limits import (
-    JOURNAL_SLACK_BYTES,
-    PAYLOAD_MEMORY_BYTES,
-    QUEUE_JOBS_MAX,
-    WRITE_BACKLOG_BYTES_MAX,
-)
+from wakugumi.limits.journal import JOURNAL_SLACK_BYTES, PAYLOAD_MEMORY_BYTES
+from wakugumi.limits.leader import QUEUE_JOBS_MAX
+from wakugumi.limits.wire import WRITE_BACKLOG_BYTES_MAX
 
 _WORK_S: Final = 100.0
 """What a world's jobs would take if the smallest worker that takes all of them had to do them for the client with the

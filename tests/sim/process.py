@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from wakugumi.core.events import Machine, Step
-from wakugumi.limits import READ_EVENTS_MAX
+from wakugumi.core.leader.events import Machine, Step
+from wakugumi.limits.wire import READ_EVENTS_MAX
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from wakugumi.core.job import JobId
+from wakugumi.core.ids import JobId
 
 LINES_MAX: Final = 200_000
 _NAMES: Final = ("jobs", "running", "finished", "kept", "asked")

@@ -14,10 +14,10 @@ from tests.sim.jobs import FIRST_STRANGER, Status, digest_of
 from tests.sim.leader import Leader
 from tests.sim.worker import read_result
 
-from wakugumi.core import events as lev
-from wakugumi.core import failover_events as ev
-from wakugumi.core.job import ClientId, ConnId, JobId, show_job_id
-from wakugumi.core.questions import AskCancel
+from wakugumi.core.client import events as ev
+from wakugumi.core.ids import ClientId, ConnId, JobId, show_job_id
+from wakugumi.core.leader import events as lev
+from wakugumi.core.leader.admin.questions import AskCancel
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.leader import Leader
 
-from wakugumi.core import events as lev
-from wakugumi.core.job import ConnId, WorkerId
+from wakugumi.core.ids import ConnId, WorkerId
+from wakugumi.core.leader import events as lev
 from wakugumi.core.subject import parse_pattern
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wakugumi.core.job import JobId
-    from wakugumi.core.queues import Job, Lane, Lanes, Turn
-    from wakugumi.core.roster import Worker
+    from wakugumi.core.ids import JobId
+    from wakugumi.core.leader.scheduling.lanes import Job, Lane, Lanes, Turn
+    from wakugumi.core.leader.scheduling.roster import Worker
     from wakugumi.core.subject import Subject
 
 

@@ -15,14 +15,15 @@ from tests.sim.leader import Hello
 from tests.sim.net import Link
 from tests.sim.process import Process
 
-from wakugumi.core import events as lev
-from wakugumi.core import slots_events as ev
-from wakugumi.core.job import ConnId, JobId, WorkerId
-from wakugumi.core.policy import with_jitter
-from wakugumi.core.slots import Slots
-from wakugumi.core.slots_events import SlotsDo
+from wakugumi.core.backoff import with_jitter
+from wakugumi.core.ids import ConnId, JobId, WorkerId
+from wakugumi.core.leader import events as lev
+from wakugumi.core.runner import events as ev
+from wakugumi.core.runner.events import SlotsDo
+from wakugumi.core.runner.slots import Slots
 from wakugumi.core.subject import Pattern
-from wakugumi.limits import DONE_TTL_S, KILL_GRACE_S, RECONNECT_MAX_S, WORKER_RECONNECT_FIRST_S
+from wakugumi.limits.client import RECONNECT_MAX_S, WORKER_RECONNECT_FIRST_S
+from wakugumi.limits.runner import DONE_TTL_S, KILL_GRACE_S
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -28,13 +28,17 @@ from tests.sim.stranger import STRANGER, Strangers
 from tests.sim.thief import Thieves
 from tests.sim.worker import Worker
 
-from wakugumi.core import callers, delivery, failover, leaders, leaves, resending, roster
-from wakugumi.core import events as ev
-from wakugumi.core.job import DONE, ConnId, JobId, show_job_id
-from wakugumi.core.not_started import without_shuns
-from wakugumi.core.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
-from wakugumi.core.queues import Job
-from wakugumi.limits import AHEAD_BYTES_MAX, GIVEN_BYTES_MAX
+from wakugumi.core.client import failover, leaders
+from wakugumi.core.ids import DONE, ConnId, JobId, show_job_id
+from wakugumi.core.leader import clients, results
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.admin.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
+from wakugumi.core.leader.journal import leaves
+from wakugumi.core.leader.not_started import without_shuns
+from wakugumi.core.leader.scheduling import roster
+from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.runner import resend
+from wakugumi.limits.wire import AHEAD_BYTES_MAX, GIVEN_BYTES_MAX
 
 DRAIN_S: Final = 900.0
 """Five attempts with their backoff, two silences, the recovery's grace and a late ack's, and then some."""
@@ -85,7 +89,7 @@ class World:
         """All of it."""
         vars(leaves)["JOURNAL_SLACK_BYTES"] = self.plan.journal_slack_bytes
         given_bytes_max = GIVEN_BYTES_MAX if self.wide is None else self.wide.given_bytes_max
-        for module in (roster, callers, delivery, resending, failover, leaders):
+        for module in (roster, clients, results, resend, failover, leaders):
             vars(module)["GIVEN_BYTES_MAX"] = given_bytes_max
         counts = self.checker.counts
         began_at = self.clock.now

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakugumi.errors import PeerError
-from wakugumi.limits import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX
+from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Decoder, Frame, encode
 

@@ -13,16 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.job import JobId
-from wakugumi.core.questions import AskCancel, AskExplain, AskJobs, AskStatus
+from wakugumi.core.ids import JobId
+from wakugumi.core.leader.admin.questions import AskCancel, AskExplain, AskJobs, AskStatus
 from wakugumi.errors import PeerError, Refused
-from wakugumi.limits import (
-    CLIENT_CAP_MAX,
-    CLIENT_ID_CHARS_MAX,
-    FRAME_BYTES_MAX,
-    OUTPUT_TAIL_CHARS_MAX,
-    WORKER_NAME_CHARS_MAX,
-)
+from wakugumi.limits.leader import CLIENT_CAP_MAX, OUTPUT_TAIL_CHARS_MAX
+from wakugumi.limits.wire import CLIENT_ID_CHARS_MAX, FRAME_BYTES_MAX, WORKER_NAME_CHARS_MAX
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from wakugumi.adapters.receive import Received
-from wakugumi.core.job import job_id_from_name
+from wakugumi.adapters.http.upload import Received
+from wakugumi.core.ids import job_id_from_name
 from wakugumi.errors import Refused
-from wakugumi.roles.contents import Contents
-from wakugumi.roles.http_job import JobForm, request_of
-from wakugumi.roles.request import Requests
+from wakugumi.roles.client.files.inputs import Contents
+from wakugumi.roles.client.request import Requests
+from wakugumi.roles.http.job_request import JobForm, request_of
 from wakugumi.wire import frame as fr
 from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode, read_request
 from wakugumi.wire.request_digest import DIGEST_BYTES, digest_in, payload_digest, request_digest, submitted_digest

@@ -12,8 +12,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from wakugumi.app import EXIT_INTERRUPTED, early
-from wakugumi.app.output import say_error
+from wakugumi.app import EXIT_INTERRUPTED
+from wakugumi.app.show.output import say_error
+from wakugumi.app.work import early
 from wakugumi.errors import EXIT_JOB_FAILED, EXIT_USAGE, WakugumiError
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ def _is_plain_run(words: Sequence[str]) -> bool:
 
 def _run_plainly(program: str, args: tuple[str, ...] | None) -> int:
     """`waku run PROGRAM`, without the parser that there is nothing to parse for."""
-    from wakugumi.app import config, logs
-    from wakugumi.app.grids import choose
-    from wakugumi.app.one import run_one
+    from wakugumi.app import logs, settings
+    from wakugumi.app.work.one_job import run_one
+    from wakugumi.app.work.target import choose
 
     logs.start(quiet=True)
-    return run_one(choose(program, None, slots=1), args or (), {}, "", config.TIMEOUT_S.value())
+    return run_one(choose(program, None, slots=1), args or (), {}, "", settings.TIMEOUT_S.value())
 
 
 def _dispatch(words: list[str], for_program: tuple[str, ...] | None) -> int:

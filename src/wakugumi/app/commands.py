@@ -68,7 +68,7 @@ COMMANDS: Final[dict[str, tuple[Command, ...]]] = {
     WORK: (
         Command(
             "map",
-            "wakugumi.app.map:map_inputs",
+            "wakugumi.app.work.map:map_inputs",
             "PROGRAM INPUT… [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]",
             """\
 One job per input; run again, it does only what is missing or failed.
@@ -95,7 +95,7 @@ Examples:
         ),
         Command(
             "run",
-            "wakugumi.app.run:run",
+            "wakugumi.app.work.run:run",
             "PROGRAM [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]",
             """\
 One job: its output is the output, its exit code the exit code.
@@ -113,7 +113,7 @@ Examples:
         ),
         Command(
             "submit",
-            "wakugumi.app.submit:submit",
+            "wakugumi.app.work.submit:submit",
             "PROGRAM [--file F]… [--cached ID/NAME]… [--id ID] [--count N] [OPTIONS] [-- ARG…]",
             """\
 Hand in jobs and leave: prints their ids once the leader has them.
@@ -128,7 +128,7 @@ Examples:
         ),
         Command(
             "broadcast",
-            "wakugumi.app.broadcast:broadcast",
+            "wakugumi.app.work.broadcast:broadcast",
             "PROGRAM [--file F]… [--within SECONDS] [OPTIONS] [-- ARG…]",
             """\
 The same job once on every worker that matches: what each of them answers, as it comes.
@@ -143,7 +143,7 @@ Examples:
         ),
         Command(
             "send",
-            "wakugumi.app.send:send",
+            "wakugumi.app.work.send:send",
             "HOST:PORT… FILE [--id ID] [--out FILE] [--wait S] [--tls] [OPTIONS]",
             """\
 Send one file to a node, by line, and save what its program made.
@@ -158,7 +158,7 @@ Examples:
         ),
         Command(
             "demo",
-            "wakugumi.app.demo:demo",
+            "wakugumi.app.work.demo:demo",
             "[--out DIR]",
             """\
 Price 240 options by Monte Carlo, here, and compare them with Black-Scholes.
@@ -172,7 +172,7 @@ Example:
     GRID: (
         Command(
             "up",
-            "wakugumi.app.serve:up",
+            "wakugumi.app.serve.leader:up",
             "[PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [--groups G [--nodes N]] [OPTIONS]",
             """\
 A leader and a worker on this machine, until you stop it.
@@ -191,7 +191,7 @@ Examples:
         ),
         Command(
             "leader",
-            "wakugumi.app.serve:leader",
+            "wakugumi.app.serve.leader:leader",
             "[PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--program NAME] [--host HOST] [OPTIONS]",
             """\
 A leader: takes jobs from clients and gives them to workers.
@@ -224,7 +224,7 @@ Examples:
         ),
         Command(
             "gateway",
-            "wakugumi.app.gateway:gateway",
+            "wakugumi.app.serve.gateway:gateway",
             "[PORT] --group NAME=URL[,zone=Z][,weight=N]… [OPTIONS]",
             """\
 Start a gateway: one HTTP door before several groups, each a leader with its workers and nodes.
@@ -240,7 +240,7 @@ Examples:
         ),
         Command(
             "worker",
-            "wakugumi.app.serve:worker",
+            "wakugumi.app.serve.leader:worker",
             "HOST PORT [PATTERN] [--programs DIR] [--slots N] [OPTIONS]",
             """\
 A worker: runs programs for a leader.
@@ -255,7 +255,7 @@ Examples:
         ),
         Command(
             "node",
-            "wakugumi.app.node:node",
+            "wakugumi.app.serve.node:node",
             "[--program NAME | --command 'NAME {input}'] [--programs DIR] [--http PORT] [--lines PORT] [OPTIONS]",
             """\
 A node: runs programs for whoever speaks HTTP or lines.
@@ -277,7 +277,7 @@ Examples:
         ),
         Command(
             "client",
-            "wakugumi.app.samples:client",
+            "wakugumi.app.work.sample_clients:client",
             "HOST PORT CLIENT_ID [DESIRED] [OPTIONS] [-- ARG…]",
             """\
 Submit sample jobs to a leader and print their results.
@@ -290,7 +290,7 @@ Examples:
         ),
         Command(
             "clientx",
-            "wakugumi.app.samples:clientx",
+            "wakugumi.app.work.sample_clients:clientx",
             "CLIENT_ID HOST:PORT… [DESIRED_TOTAL] [OPTIONS] [-- ARG…]",
             """\
 The same with several leaders at once.
@@ -306,7 +306,7 @@ Examples:
     LOOK: (
         Command(
             "status",
-            "wakugumi.app.admin:status",
+            "wakugumi.app.admin.status:status",
             "[--leader HOST:PORT] [-o table|json|quiet]",
             """\
 How the leader is, and what is queued where.
@@ -319,7 +319,7 @@ Examples:
         ),
         Command(
             "top",
-            "wakugumi.app.top:top",
+            "wakugumi.app.admin.top:top",
             "[--every S] [--once] [--leader HOST:PORT] [-o table|json|quiet]",
             """\
 A live view: workers and their slots, queues, rates, delays, and what failed last.
@@ -340,7 +340,7 @@ Examples:
         ),
         Command(
             "jobs list",
-            "wakugumi.app.admin:jobs_list",
+            "wakugumi.app.admin.status:jobs_list",
             "[--state STATE] [--client ID] [--pattern PATTERN] [--limit N] [OPTIONS]",
             """\
 Which jobs there are, the newest last.""",
@@ -351,7 +351,7 @@ Examples:
         ),
         Command(
             "jobs show",
-            "wakugumi.app.admin:jobs_show",
+            "wakugumi.app.admin.status:jobs_show",
             "ID [OPTIONS]",
             """\
 Where a job is.""",
@@ -361,7 +361,7 @@ Example:
         ),
         Command(
             "jobs story",
-            "wakugumi.app.admin:jobs_story",
+            "wakugumi.app.admin.status:jobs_story",
             "ID [OPTIONS]",
             """\
 What happened to a job so far.""",
@@ -371,7 +371,7 @@ Example:
         ),
         Command(
             "jobs explain",
-            "wakugumi.app.admin:jobs_explain",
+            "wakugumi.app.admin.status:jobs_explain",
             "ID [OPTIONS]",
             """\
 Why a job is not running, or not done: from the scheduler's own state.""",
@@ -381,7 +381,7 @@ Example:
         ),
         Command(
             "jobs cancel",
-            "wakugumi.app.admin:jobs_cancel",
+            "wakugumi.app.admin.status:jobs_cancel",
             "[ID…] [--client ID] [--pattern PATTERN] [--forget] [OPTIONS]",
             """\
 Cancel jobs by id, or all of a client, or all whose subject matches a pattern.
@@ -397,7 +397,7 @@ Examples:
         ),
         Command(
             "jobs wait",
-            "wakugumi.app.admin:jobs_wait",
+            "wakugumi.app.admin.status:jobs_wait",
             "ID… [--out DIR] [--wait S] [OPTIONS]",
             """\
 Wait for jobs that were submitted before, and show their results.
@@ -410,7 +410,7 @@ Examples:
         ),
         Command(
             "dead list",
-            "wakugumi.app.dead:dead_list",
+            "wakugumi.app.admin.dead:dead_list",
             "[ID…] [--pattern PATTERN] [--reason REASON] [--limit N] [OPTIONS]",
             """\
 Which jobs used up their attempts and wait for a person, the newest last.
@@ -426,7 +426,7 @@ Examples:
         ),
         Command(
             "dead show",
-            "wakugumi.app.dead:dead_show",
+            "wakugumi.app.admin.dead:dead_show",
             "ID [OPTIONS]",
             """\
 What became of each attempt of a dead job: where, when, how it ended, and what it said at last.""",
@@ -436,7 +436,7 @@ Example:
         ),
         Command(
             "dead requeue",
-            "wakugumi.app.dead:dead_requeue",
+            "wakugumi.app.admin.dead:dead_requeue",
             "[ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]",
             """\
 Open dead jobs again, with all their attempts before them.
@@ -451,7 +451,7 @@ Examples:
         ),
         Command(
             "dead drop",
-            "wakugumi.app.dead:dead_drop",
+            "wakugumi.app.admin.dead:dead_drop",
             "[ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]",
             """\
 Forget dead jobs, chosen as in `waku dead requeue`.""",
@@ -462,7 +462,7 @@ Examples:
         ),
         Command(
             "caches put",
-            "wakugumi.app.caches:caches_put",
+            "wakugumi.app.admin.caches:caches_put",
             "ID FILE|FOLDER… [--target PATTERN] [--within S] [--share X] [--pin] [OPTIONS]",
             """\
 Put files on the workers beforehand, under an id; jobs then name them with --cached ID/NAME.
@@ -482,7 +482,7 @@ Examples:
         ),
         Command(
             "caches list",
-            "wakugumi.app.caches:caches_list",
+            "wakugumi.app.admin.caches:caches_list",
             "[--limit N] [OPTIONS]",
             """\
 Which caches there are, how large, on how many workers, and how often they were used.""",
@@ -493,7 +493,7 @@ Examples:
         ),
         Command(
             "caches show",
-            "wakugumi.app.caches:caches_show",
+            "wakugumi.app.admin.caches:caches_show",
             "ID [OPTIONS]",
             """\
 What is in a cache, and which workers have it.
@@ -505,7 +505,7 @@ Example:
         ),
         Command(
             "caches pin",
-            "wakugumi.app.caches:caches_pin",
+            "wakugumi.app.admin.caches:caches_pin",
             "ID [--off] [OPTIONS]",
             """\
 Keep a cache until it is dropped: it is never evicted to make room.
@@ -518,7 +518,7 @@ Examples:
         ),
         Command(
             "caches drop",
-            "wakugumi.app.caches:caches_drop",
+            "wakugumi.app.admin.caches:caches_drop",
             "ID [OPTIONS]",
             """\
 Forget a cache, at the leader and on all workers.
@@ -530,7 +530,7 @@ Example:
         ),
         Command(
             "workers list",
-            "wakugumi.app.admin:workers_list",
+            "wakugumi.app.admin.status:workers_list",
             "[OPTIONS]",
             """\
 Who is connected, for which jobs, and how busy.""",
@@ -540,7 +540,7 @@ Example:
         ),
         Command(
             "workers drain",
-            "wakugumi.app.admin:workers_drain",
+            "wakugumi.app.admin.status:workers_drain",
             "WORKER [OPTIONS]",
             """\
 Give a worker no further jobs: what it runs may finish.""",
@@ -550,7 +550,7 @@ Example:
         ),
         Command(
             "workers resume",
-            "wakugumi.app.admin:workers_resume",
+            "wakugumi.app.admin.status:workers_resume",
             "WORKER [OPTIONS]",
             """\
 Give a drained worker jobs again.""",
@@ -560,7 +560,7 @@ Example:
         ),
         Command(
             "store check",
-            "wakugumi.app.store:check",
+            "wakugumi.app.admin.store:check",
             "[DIR | --state DIR] [OPTIONS]",
             """\
 Read all of a leader's journal, and say what is in it and whether it is sound.
@@ -573,7 +573,7 @@ Examples:
         ),
         Command(
             "store backup",
-            "wakugumi.app.store:backup",
+            "wakugumi.app.admin.store:backup",
             "DIR FILE [OPTIONS]",
             """\
 Copy a leader's journal to a new file, as it is at one moment.
@@ -586,7 +586,7 @@ Example:
         ),
         Command(
             "store repair",
-            "wakugumi.app.store:repair",
+            "wakugumi.app.admin.store:repair",
             "[DIR | --state DIR] [OPTIONS]",
             """\
 Keep what can be read of a damaged journal, and say what cannot.
@@ -599,7 +599,7 @@ Example:
         ),
         Command(
             "drill",
-            "wakugumi.app.drill:drill",
+            "wakugumi.app.drill.drill:drill",
             "[--jobs N] [--workers W] [--kill KINDS] [--times K] [--seed S] [OPTIONS]",
             """\
 Kill leader, workers and client at random, and count what is lost.

@@ -13,9 +13,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
-from wakugumi.app import config
-from wakugumi.app.output import say, say_lines
-from wakugumi.core.visible import visible_json
+from wakugumi.app import settings
+from wakugumi.app.show.output import say, say_lines
+from wakugumi.core.visible_text import visible_json
 
 log = logging.getLogger("wakugumi.app")
 
@@ -25,12 +25,12 @@ _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 def start(level: str | None = None, as_json: bool | None = None, *, quiet: bool = False) -> None:
     """Send what is logged to stderr. Quiet are commands that tell their user themselves what matters."""
     handler = _Stderr()
-    handler.setFormatter(_Json() if config.LOG_JSON.value(as_json) else _KeyValue())
-    wanted = config.LOG_LEVEL.value(level)
-    if quiet and not config.LOG_LEVEL.is_said(level):
+    handler.setFormatter(_Json() if settings.LOG_JSON.value(as_json) else _KeyValue())
+    wanted = settings.LOG_LEVEL.value(level)
+    if quiet and not settings.LOG_LEVEL.is_said(level):
         wanted = "warning"
     logging.basicConfig(level=wanted.upper(), handlers=[handler], force=True)
-    config.tell_used_by(say if quiet else log.info)
+    settings.tell_used_by(say if quiet else log.info)
     sys.excepthook = _last_words
     threading.excepthook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)
     sys.unraisablehook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)

@@ -9,7 +9,8 @@ from cyclopts import Parameter, validators
 
 from wakugumi.core.environment import check_env
 from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits import CREDIT_MAX, PRIORITY_MAX, RETRIES_MAX
+from wakugumi.limits.leader import RETRIES_MAX
+from wakugumi.limits.scheduling import CREDIT_MAX, PRIORITY_MAX
 
 Program = Annotated[
     str, Parameter(help="A path, or a name on PATH. With a leader: the name of a program that its workers have.")
@@ -163,7 +164,7 @@ class Unpacking:
         """Raises ConfigError."""
         if self.max_bytes is None:
             return None
-        from wakugumi.app.leader_place import parse_bytes  # It brings much along that hardly any command needs.
+        from wakugumi.app.serve.leader_blobs import parse_bytes
 
         return parse_bytes(self.max_bytes, "--max-bytes")
 

@@ -10,10 +10,10 @@ import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from wakugumi.adapters.loop import run as run_loop
-from wakugumi.adapters.signals import handlers_restored, on_stop_signals
+from wakugumi.adapters.loop.event_loop import run as run_loop
+from wakugumi.adapters.loop.signals import handlers_restored, on_stop_signals
 from wakugumi.app import EXIT_INTERRUPTED
-from wakugumi.app.output import show_cursor
+from wakugumi.app.show.output import show_cursor
 
 T = TypeVar("T")
 

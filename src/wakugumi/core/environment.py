@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from wakugumi.errors import Refused
-from wakugumi.limits import ENV_BYTES_MAX, ENV_VARIABLES_MAX
+from wakugumi.limits.wire import ENV_BYTES_MAX, ENV_VARIABLES_MAX
 
 OWN: Final = "WAKU_"
 """What our own variables begin with: settings, and what tells which job a process belongs to."""

@@ -13,12 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakugumi.errors import Refused
-from wakugumi.limits import (
-    CACHE_ID_CHARS_MAX,
-    EXEC_NAME_CHARS_MAX,
-    FILE_NAME_BYTES_MAX,
-    FILE_NAME_PART_BYTES_MAX,
-)
+from wakugumi.limits.wire import CACHE_ID_CHARS_MAX, EXEC_NAME_CHARS_MAX, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
 
 INPUT: Final = "{input}"
 """Where an argument holds this, the job's one input is put: its name, or in a node's own command its path."""

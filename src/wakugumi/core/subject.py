@@ -16,7 +16,7 @@ from typing import Generic, NewType, NoReturn, TypeVar
 
 import msgspec
 
-from wakugumi.core.visible import INVISIBLE
+from wakugumi.core.visible_text import INVISIBLE
 
 # A pattern costs the tree up to one node per token, and the deepest subject in the conformance data has 101.
 SUBJECT_TOKENS_MAX = 128

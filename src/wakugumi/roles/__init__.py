@@ -1,1 +1,1 @@
-"""RUNS. A state machine and its adapters make a process: leader, worker, client."""
+"""RUNS. A state machine and its adapters make a process: leader, worker, node, gateway, client, embedded grid."""

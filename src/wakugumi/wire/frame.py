@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.errors import PeerError
-from wakugumi.limits import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX
+from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX
 
 SUBMIT_JOB: Final = 1
 ASSIGN_JOB: Final = 2

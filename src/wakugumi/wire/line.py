@@ -14,7 +14,7 @@ import re
 from typing import Final, NamedTuple, TypeAlias
 
 from wakugumi.core.names import check_file_name
-from wakugumi.core.visible import visible
+from wakugumi.core.visible_text import visible
 from wakugumi.errors import PeerError, Refused
 from wakugumi.wire.percent import percent_decoded, percent_encoded
 

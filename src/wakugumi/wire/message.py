@@ -13,21 +13,15 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from wakugumi.core.broadcast import Part
-from wakugumi.core.job import ClientId, JobId, parse_job_id, show_job_id
-from wakugumi.core.questions import Question
+from wakugumi.core.ids import ClientId, JobId, parse_job_id, show_job_id
+from wakugumi.core.leader.admin.questions import Question
+from wakugumi.core.leader.broadcast import Part
 from wakugumi.errors import PeerError, Refused
-from wakugumi.limits import (
-    CACHE_ID_CHARS_MAX,
-    CLIENT_CAP_MAX,
-    CLIENT_CAP_OLD,
-    CLIENT_ID_CHARS_MAX,
-    CREDIT_MAX,
-    OUTPUT_TAIL_CHARS_MAX,
-    WORKER_NAME_CHARS_MAX,
-)
+from wakugumi.limits.leader import CLIENT_CAP_MAX, CLIENT_CAP_OLD, OUTPUT_TAIL_CHARS_MAX
+from wakugumi.limits.scheduling import CREDIT_MAX
+from wakugumi.limits.wire import CACHE_ID_CHARS_MAX, CLIENT_ID_CHARS_MAX, WORKER_NAME_CHARS_MAX
 from wakugumi.wire.frame import NO_ID, Frame
-from wakugumi.wire.untrusted import JsonReader, Unreadable, read_json
+from wakugumi.wire.untrusted_json import JsonReader, Unreadable, read_json
 
 T = TypeVar("T")
 
@@ -145,7 +139,7 @@ class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The fields of an InputFile that a leader needs: where it comes from. `wire/refs.py` reads them."""
+    """The fields of an InputFile that a leader needs: where it comes from. `wire/references.py` reads them."""
 
     cache_id: str | None = None
     content: msgspec.Raw = msgspec.Raw()

@@ -1,0 +1,110 @@
+"""Where do blobs go and come from? A place: a folder, a leader or worker over HTTP, an object store; each by its URL.
+
+All calls are made from any thread, wait as long as it takes, and resume where an earlier try ended. They raise Refused
+(the place says no, or the content is not what it should be) or Lost (it cannot be reached, or went away).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming
+from wakugumi.adapters.files import READ
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.wire.message import BlobRef
+
+OnBytes: TypeAlias = Callable[[int], None]
+"""Called with the number of further bytes that are done; what it raises ends the transfer."""
+
+
+class Place(Protocol):
+    """Somewhere blobs are."""
+
+    url: str
+
+    def has(self, ref: BlobRef) -> bool: ...
+
+    def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = ...) -> None:
+        """Put a file's content there, if it is not there already. Refused("blob-broken") if it is not that content."""
+        ...
+
+    def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = ...) -> None:
+        """Write it into `into`, from where that is, and finish that. Refused("no-blob") if it is not there."""
+        ...
+
+    def remove(self, sha256: str) -> None: ...
+
+
+class FolderPlace:
+    """A folder that both sides see: an embedded grid's, or a shared one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = BlobStore(folder)
+        self.url = folder.absolute().as_uri()
+
+    def has(self, ref: BlobRef) -> bool:
+        return self.store.has(ref)
+
+    def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
+        if self.store.has(ref):
+            return
+        incoming = self.store.begin(ref)
+        try:
+            file = os.open(source, READ)
+        except OSError as error:
+            incoming.close()
+            raise Refused("bad-request", f"{source} cannot be read: {error.strerror}", hint="") from None
+        _copy(file, incoming, on_bytes)
+
+    def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = lambda _: None) -> None:
+        _copy(self.store.open(ref.sha256), into, on_bytes)
+
+    def remove(self, sha256: str) -> None:
+        self.store.remove(sha256)
+
+
+def open_place(url: str, token: str = "") -> Place:
+    """The place at a URL; a worker's takes a token of its leader's. Raises ConfigError."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{url!r} is no place for blobs: {error}") from None
+    if parts.scheme == "file":
+        return FolderPlace(Path(unquote(parts.path)))
+    if parts.scheme in {"http", "https"}:
+        from wakugumi.adapters.blobs.place_http import HttpPlace
+
+        return HttpPlace(url, token)
+    if parts.scheme == "s3":
+        from wakugumi.adapters.blobs.place_s3 import S3Place
+
+        return S3Place(url)
+    raise ConfigError(f"{url!r} is no place for blobs", "write file:///folder, s3://bucket/prefix or http://host:port")
+
+
+def is_workers(url: str) -> bool:
+    """May another worker be there? All else, such as a folder of ours, is only for its leader to name."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname)
+
+
+def _copy(file: int, into: Incoming, on_bytes: OnBytes) -> None:
+    """All of an open file from where `into` is. What is wrong with it shows when it is finished."""
+    try:
+        os.lseek(file, into.at, os.SEEK_SET)
+        room = bytearray(CHUNK_BYTES)
+        view = memoryview(room)
+        while count := os.readv(file, [room]):
+            into.write(view[:count])
+            on_bytes(count)
+        into.finish()
+    finally:
+        os.close(file)
+        into.close()

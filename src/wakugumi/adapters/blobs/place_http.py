@@ -1,0 +1,441 @@
+"""How does a blob go to a leader, and come from a leader or worker? Over HTTP, in the thread that asks for it.
+
+Bulk passes from file to socket and back without touching the loop. What goes wrong tells a worker what to do next:
+
+    Lost, `why` is "dead"           nobody there, or it ended half-way: another source, or again, from where we are
+    Lost, `why` is "slow"           no byte for 10 s, or next to none for 30 s
+    Refused("blob-broken")          it lied: the content is not what its name says
+    Refused("full", "blob-busy")    it is busy: come again later
+    Refused("no-blob")              it does not have it
+    Refused("bad-request")          the file that was to be sent is not what it was, or cannot be read
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import io
+import os
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from wakugumi.adapters.blobs.store import CHUNK_BYTES, Incoming, ref_of_file
+from wakugumi.adapters.files import READ
+from wakugumi.adapters.net.link import is_loopback, tune
+from wakugumi.errors import CODES, ConfigError, Lost, Refused
+from wakugumi.limits.client import CONNECT_DEADLINE_S
+from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, BLOB_STALL_S, UPLOAD_PATIENCE_S
+from wakugumi.limits.units import KIB
+from wakugumi.wire.message import BlobRef
+from wakugumi.wire.untrusted_json import Unreadable, read_json
+from wakugumi.wire.web_origin import NO_BROWSER
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.blobs.place import OnBytes
+
+_SENDFILE_BYTES: Final = 8 * CHUNK_BYTES
+"""What the kernel passes on in one call."""
+_DECISION_S: Final = 300.0
+"""How long a leader may take to say that it wants a blob, or has it: it reads again what came before, and writes all of
+it to the disk. One that has vanished is told by the kernel within half a minute."""
+_RETRY_MAX_S: Final = 30.0
+_HEAD_BYTES: Final = 1024
+_READ_BYTES: Final = 256 * KIB
+"""What is read, hashed and written at a time: small enough to be in the CPU's cache still when it is written."""
+_CONTINUE: Final = b"HTTP/1.1 100"
+_STATUSES: Final = {
+    400: "bad-request",
+    401: "denied",
+    403: "denied",
+    404: "no-blob",
+    409: "blob-busy",
+    413: "too-big",
+    422: "blob-broken",
+    503: "full",
+    507: "disk",
+}
+"""What an answer means that does not say it in our words."""
+
+_SOURCE_SAYS: Final = frozenset({"no-blob", "denied", "full", "blob-busy"})
+"""Refusals of a source that are believed. Others would pass for a trouble of our own, such as a full disk."""
+
+
+class HttpPlace:
+    """The blobs of a leader, or of a worker for whom we have a token. One connection per call; safe in any thread."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        *,
+        stall_s: float = BLOB_STALL_S,
+        patience_s: float = UPLOAD_PATIENCE_S,
+        packs: bool | None = None,
+    ) -> None:
+        """It packs what gets smaller, unless the place is on this machine. Raises ConfigError if the URL is none."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise ConfigError(f"{url!r} is no place for blobs: {error}", "write http://host:port") from None
+        if not host or parts.scheme not in {"http", "https"}:
+            raise ConfigError(f"{url!r} is no place for blobs", "write http://host:port")
+        self.url = url
+        self._host = host
+        self._port = port
+        self._is_tls = parts.scheme == "https"
+        self._path = parts.path.rstrip("/") + "/blobs/"
+        self._head = NO_BROWSER | ({"Authorization": f"Bearer {token}"} if token else {})
+        self._stall_s = stall_s
+        self._patience_s = patience_s
+        self._packs = not is_loopback(host) if packs is None else packs
+
+    def has(self, ref: BlobRef) -> bool:
+        return self._ask(ref)[0]
+
+    def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
+        """Bytes that are there already count as done. A place that is busy is asked again for some minutes."""
+        try:
+            file = os.open(source, READ)
+        except OSError as error:
+            raise Refused("bad-request", f"{source} cannot be read: {error.strerror}", hint="") from None
+        try:
+            if os.fstat(file).st_size != ref.size:
+                raise _changed(source)
+            counted = _Counted(on_bytes)
+            self._put_patiently(ref, file, counted)
+            counted.to(ref.size)
+        except Refused as error:
+            if error.code == "blob-broken" and _is_other(source, ref):
+                raise _changed(source) from None
+            raise
+        finally:
+            os.close(file)
+
+    def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = lambda _: None) -> None:
+        try:
+            if into.at < ref.size or ref.size == 0:
+                self._fetch(ref, into, on_bytes)
+            into.finish()
+        except Refused as error:
+            if error.code == "blob-broken":
+                into.abandon()
+            raise
+        finally:
+            into.close()
+
+    def remove(self, sha256: str) -> None:
+        """A leader removes by itself what nothing names any more."""
+
+    # Sending.
+
+    def _put_patiently(self, ref: BlobRef, file: int, counted: _Counted) -> None:
+        until = time.monotonic() + self._patience_s
+        while True:
+            there, received = self._ask(ref)
+            if there:
+                return
+            try:
+                self._put_from(ref, file, received, counted)
+            except _Busy as busy:
+                if time.monotonic() + busy.again_s > until:
+                    raise
+                time.sleep(busy.again_s)
+            else:
+                return
+
+    def _put_from(self, ref: BlobRef, file: int, start: int, counted: _Counted) -> None:
+        head = {"Content-Range": f"bytes {start}-{ref.size - 1}/{ref.size}"} if start else {}
+        packs = self._packs and self._shrinks(file, start)
+        if packs:
+            head |= {"Content-Encoding": "zstd", "Transfer-Encoding": "chunked", "Waku-Size": str(ref.size)}
+        else:
+            head["Content-Length"] = str(ref.size - start)
+        if not self._is_tls:  # there the answer could not be looked at without taking it
+            head["Expect"] = "100-continue"
+        with self._connection() as connection:
+            sock = self._send_head(connection, "PUT", ref, head)
+            sock.settimeout(_DECISION_S)
+            if self._is_tls or _may_go_on(sock):
+                counted.to(start)
+                sending = _Sending(sock, self._stall_s)
+                if packs:
+                    _send_packed(sending, file, start, counted)
+                elif self._is_tls:
+                    _send_pieces(sending, file, start, counted)
+                else:
+                    _send_file(sending, file, start, ref.size, counted)
+                sock.settimeout(_DECISION_S)
+            answer = connection.getresponse()
+            _check(answer)
+
+    def _shrinks(self, file: int, start: int) -> bool:
+        from wakugumi.adapters.blobs.zstd_stream import shrinks
+
+        return shrinks(os.pread(file, CHUNK_BYTES, start))
+
+    # Fetching.
+
+    def _fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes) -> None:
+        head = {"Range": f"bytes={into.at}-"} if into.at else {"Accept-Encoding": "zstd" if self._packs else "identity"}
+        with self._connection() as connection:
+            connection.response_class = _Paced
+            self._send_head(connection, "GET", ref, head)
+            answer = connection.getresponse()
+            if answer.status == 416:
+                raise Refused("blob-broken", f"it does not have the {ref.size} bytes that it should have")
+            _check_source(answer)
+            if answer.status == 200 and into.at:  # it knows no ranges
+                into.restart()
+            write: Callable[[memoryview], None] = into.write
+            if answer.headers.get("Content-Encoding", "identity") == "zstd":
+                from wakugumi.adapters.blobs.zstd_stream import Unpacker
+
+                write = Unpacker(into.write).write
+            room = memoryview(bytearray(_READ_BYTES))
+            while count := answer.readinto(room):
+                before = into.at
+                write(room[:count])
+                on_bytes(into.at - before)
+            if into.at < ref.size:
+                raise ConnectionResetError(errno.ECONNRESET, f"after {into.at} of {ref.size} bytes")
+
+    # Both.
+
+    def _ask(self, ref: BlobRef) -> tuple[bool, int]:
+        """Is it there, and if not, how much of it has come?"""
+        with self._connection() as connection:
+            self._send_head(connection, "HEAD", ref, {})
+            answer = connection.getresponse()
+            if answer.status == 404:
+                received = answer.headers.get("Waku-Received", "0")
+                return False, min(int(received), ref.size) if received.isascii() and received.isdigit() else 0
+            _check(answer)
+            return answer.headers.get("Content-Length") == str(ref.size), 0
+
+    def _send_head(
+        self, connection: http.client.HTTPConnection, method: str, ref: BlobRef, head: dict[str, str]
+    ) -> socket.socket:
+        connection.connect()
+        sock: socket.socket = connection.sock
+        tune(sock)
+        sock.settimeout(self._stall_s)
+        connection.putrequest(method, self._path + ref.sha256, skip_accept_encoding=True)
+        for name, value in (self._head | head).items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        return sock
+
+    @contextlib.contextmanager
+    def _connection(self) -> Iterator[http.client.HTTPConnection]:
+        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=CONNECT_DEADLINE_S)
+        try:
+            yield connection
+        except TimeoutError as error:  # also the kernel's word for a peer that vanished, which has a number
+            if error.errno is not None:
+                raise Lost(f"{self.url} does not answer any more", "dead") from None
+            what = str(error) if isinstance(error, _TooSlow) else f"sent or took nothing for {self._stall_s:g} s"
+            raise Lost(f"{self.url} {what}", "slow") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise Lost(f"the transfer with {self.url} failed: {_words(error)}", "dead") from None
+        finally:
+            connection.close()
+
+
+class _Busy(Refused):
+    """Come again later."""
+
+    def __init__(self, code: str, message: str, again_s: float) -> None:
+        super().__init__(code, message)
+        self.again_s = again_s
+
+
+class _TooSlow(TimeoutError):
+    """Something comes, and too little of it."""
+
+
+class _Pace(io.RawIOBase):
+    """A connection that is read from, until it has let us wait too long for too little."""
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._waited_s = 0.0
+        self._came = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int | None:
+        began = time.monotonic()
+        count = self._raw.readinto(room)
+        self._waited_s += time.monotonic() - began
+        self._came += count or 0
+        if self._came >= BLOB_RECEIVED_MIN_BYTES:
+            self._waited_s, self._came = 0.0, 0
+        elif self._waited_s > BLOB_RECEIVED_MIN_S:
+            raise _TooSlow(f"sent less than {BLOB_RECEIVED_MIN_BYTES} bytes in {BLOB_RECEIVED_MIN_S:g} s")
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Paced(http.client.HTTPResponse):
+    """An answer that may not come drop by drop: it would keep a thread, and whoever waits, for as long as it likes."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fp = io.BufferedReader(_Pace(self.fp.detach()))
+
+
+class _Counted:
+    """Tells progress forwards only: what is sent again after a loss was counted already."""
+
+    def __init__(self, on_bytes: OnBytes) -> None:
+        self._on_bytes = on_bytes
+        self._at = 0
+
+    def to(self, at: int) -> None:
+        if at > self._at:
+            self._on_bytes(at - self._at)
+            self._at = at
+
+
+class _Sending:
+    """A socket on which a body goes out, until it is done or the other side answers before it has all."""
+
+    def __init__(self, sock: socket.socket, stall_s: float) -> None:
+        self.sock = sock
+        self._stall_s = stall_s
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN | select.POLLOUT)
+        sock.setblocking(False)
+
+    def may_go_on(self) -> bool:
+        """Waits until it takes more. False if there is an answer instead."""
+        ready = self._poll.poll(self._stall_s * 1000)
+        if not ready:
+            raise TimeoutError
+        return not ready[0][1] & (select.POLLIN | select.POLLHUP | select.POLLERR)
+
+    def send(self, data: bytes | memoryview) -> bool:
+        view = memoryview(data)
+        while view:
+            if not self.may_go_on():
+                return False
+            with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                view = view[self.sock.send(view) :]
+        return True
+
+
+def _send_file(sending: _Sending, file: int, at: int, end: int, counted: _Counted) -> None:
+    while at < end and sending.may_go_on():
+        with contextlib.suppress(BlockingIOError):
+            sent = os.sendfile(sending.sock.fileno(), file, at, min(_SENDFILE_BYTES, end - at))
+            if not sent:
+                raise Refused("blob-broken", "the file has become shorter")
+            at += sent
+            counted.to(at)
+
+
+def _send_pieces(sending: _Sending, file: int, at: int, counted: _Counted) -> None:
+    while (piece := os.pread(file, CHUNK_BYTES, at)) and sending.send(piece):
+        at += len(piece)
+        counted.to(at)
+
+
+def _send_packed(sending: _Sending, file: int, at: int, counted: _Counted) -> None:
+    from wakugumi.adapters.blobs.zstd_stream import Packer
+
+    packer = Packer()
+    while piece := os.pread(file, CHUNK_BYTES, at):
+        at += len(piece)
+        packed = packer.pack(piece)
+        if packed and not sending.send(b"%x\r\n%b\r\n" % (len(packed), packed)):
+            return
+        counted.to(at)
+    packed = packer.end()
+    sending.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed))
+
+
+def _may_go_on(sock: socket.socket) -> bool:
+    """Does it want the content? If not, its answer waits to be read."""
+    seen = 0
+    while True:
+        head = sock.recv(_HEAD_BYTES, socket.MSG_PEEK)
+        if head and len(head) == seen:  # a broken server says half a line: wait for the rest, without a hurry
+            time.sleep(0.01)
+        seen = len(head)
+        if not head or not _CONTINUE.startswith(head[: len(_CONTINUE)]):
+            return False
+        if b"\r\n\r\n" in head:
+            sock.recv(head.index(b"\r\n\r\n") + 4)
+            return True
+        if seen == _HEAD_BYTES:
+            return False
+
+
+def _check(answer: http.client.HTTPResponse) -> None:
+    """Raises Refused, or Lost, for what is no success."""
+    if 200 <= answer.status < 300:
+        return
+    code, text = _STATUSES.get(answer.status, ""), f"{answer.status} {answer.reason}"
+    with contextlib.suppress(Unreadable, OSError, http.client.HTTPException):
+        problem = read_json(answer.read(_HEAD_BYTES * 8), _Problem)
+        text = problem.detail or text
+        code = problem.code if problem.code in CODES else code
+    if answer.status in {409, 503}:
+        after = answer.headers.get("Retry-After", "")
+        moved = "Waku-Received" in answer.headers  # someone else has sent more of it meanwhile
+        raise _Busy("blob-busy" if moved else code, text, 0.1 if moved else _seconds(after))
+    if not code:
+        raise Lost(f"the other side failed: {text}", "dead")
+    raise Refused(code, text)
+
+
+def _check_source(answer: http.client.HTTPResponse) -> None:
+    try:
+        _check(answer)
+    except Refused as error:
+        if error.code in _SOURCE_SAYS:
+            raise
+        raise Lost(f"the other side failed: {answer.status} {error.message}", "dead") from None
+
+
+class _Problem(msgspec.Struct):
+    code: str = ""
+    detail: str = ""
+
+
+def _seconds(text: str) -> float:
+    return min(float(text), _RETRY_MAX_S) if text.isascii() and text.isdigit() else 1.0
+
+
+def _changed(source: Path) -> Refused:
+    return Refused("bad-request", f"{source} was changed while it was sent", hint="leave it alone, or send a copy")
+
+
+def _is_other(source: Path, ref: BlobRef) -> bool:
+    try:
+        return ref_of_file(source) != ref
+    except OSError:
+        return True
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "nobody listens there"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) or type(error).__name__

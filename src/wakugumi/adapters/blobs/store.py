@@ -1,0 +1,372 @@
+"""Where is file content by its SHA-256? In a folder: each blob is written once, verified, then only read or removed.
+
+    <folder>/ab/abcd…           a blob: whole and verified, or not there
+    <folder>/.incoming/abcd…    on its way; whoever goes on with it later finds what has come so far
+
+The disk is the truth: several processes may use one folder, and nothing is remembered that a look would tell. When a
+blob was last asked for is its file's time of access; its other times and its content never change. All calls are made
+from any thread and may wait for the disk. Foreign errors become Refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from wakugumi.adapters.files import READ, refused
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits.files import BLOB_RECENT_S
+from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
+from wakugumi.limits.units import MIB
+from wakugumi.wire.message import BlobRef
+
+CHUNK_BYTES: Final = 1 * MIB
+"""What is read, hashed and written at a time: with less, calls cost more than bytes."""
+_TOUCH_S: Final = 60.0
+"""A use is noted once a minute: a thousand jobs that name the same blob need not write its time a thousand times."""
+_INCOMING: Final = ".incoming"
+_WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_HEX: Final = frozenset("0123456789abcdef")
+
+
+def is_sha256(text: str) -> bool:
+    """Is it the name of a blob? Nothing else ever becomes part of a path."""
+    return len(text) == 64 and _HEX.issuperset(text)
+
+
+def ref_of_file(path: str | os.PathLike[str], on_bytes: Callable[[int], None] = lambda _: None) -> BlobRef:
+    """Read a file once, for its size and its SHA-256. What `on_bytes` raises ends it. Raises OSError."""
+    digest = hashlib.sha256()
+    size = 0
+    with open(os.open(path, READ), "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(0, "it is not a regular file")
+        room = bytearray(CHUNK_BYTES)
+        view = memoryview(room)
+        while count := file.readinto(room):
+            digest.update(view[:count])
+            size += count
+            on_bytes(count)
+    return BlobRef(digest.hexdigest(), size)
+
+
+def ref_of_bytes(content: bytes) -> BlobRef:
+    return BlobRef(hashlib.sha256(content).hexdigest(), len(content))
+
+
+class Entry(NamedTuple):
+    """A blob as the folder has it."""
+
+    sha256: str
+    size: int
+    used_at: float
+    """In seconds of the wall clock."""
+
+
+class Incoming:
+    """Content on its way to one place on the disk, of which the first `at` bytes have come. All calls raise Refused.
+
+    It ends by `finish`, which verifies it and puts it in its place in one step, by `close`, after which someone may go
+    on with it later, or by `abandon`.
+    """
+
+    def __init__(self, ref: BlobRef, scratch: str, path: str) -> None:
+        """Raises Refused("blob-busy") if someone else is at it."""
+        self.ref = ref
+        self._scratch = scratch
+        self._path = path
+        self._digest = hashlib.sha256()
+        self.at = 0
+        try:
+            self._file = os.open(scratch, _WRITE, 0o600)
+            try:
+                self._lock()
+                self._read_on()
+            except BaseException:
+                os.close(self._file)
+                self._file = -1
+                raise
+        except OSError as error:
+            raise refused(error, "a blob cannot be written") from None
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """The next bytes. More than was promised is refused, and what came before is kept."""
+        if self.at + len(data) > self.ref.size:
+            raise Refused("blob-broken", f"more than the {self.ref.size} bytes that were promised")
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self.at)
+                os.lseek(self._file, self.at, os.SEEK_SET)
+            raise refused(error, "a blob cannot be written") from None
+        self._digest.update(data)
+        self.at += len(data)
+
+    def restart(self) -> None:
+        """Forget what has come: it cannot be right."""
+        try:
+            os.ftruncate(self._file, 0)
+            os.lseek(self._file, 0, os.SEEK_SET)
+        except OSError as error:
+            raise refused(error, "a blob cannot be written") from None
+        self._digest = hashlib.sha256()
+        self.at = 0
+
+    def finish(self) -> None:
+        """It has all come: verify it, and put it in its place. Broken content is removed."""
+        if self.at < self.ref.size:
+            self.close()
+            raise Refused("blob-broken", f"{self.at} of {self.ref.size} bytes have come")
+        if self._digest.hexdigest() != self.ref.sha256:
+            self.abandon()
+            raise Refused("blob-broken", "the content is not what its SHA-256 says")
+        try:
+            # Once, at the end: to begin earlier was measured, and is no faster.
+            os.fdatasync(self._file)
+            os.fchmod(self._file, 0o444)
+            os.utime(self._file)  # It was last opened when its upload began, and that may be long ago.
+            os.replace(self._scratch, self._path)
+            _sync_folder(os.path.dirname(self._path))
+        except OSError as error:
+            self.close()
+            raise refused(error, "a blob cannot be kept") from None
+        self.close()
+
+    def close(self) -> None:
+        """Leave what has come for whoever goes on with it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def abandon(self) -> None:
+        """Remove what has come."""
+        if self._file >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(self._scratch)
+            self.close()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused("blob-busy", "the same content is just being written by someone else") from None
+        found, named = os.fstat(self._file), None
+        with contextlib.suppress(FileNotFoundError):
+            named = os.stat(self._scratch, follow_symlinks=False)
+        if named is None or found.st_ino != named.st_ino:  # who had it before us has just finished it
+            raise Refused("blob-busy", "the same content has just been written by someone else")
+
+    def _read_on(self) -> None:
+        """What came in an earlier try counts, as far as it can be right: its hash begins anew."""
+        if os.fstat(self._file).st_size > self.ref.size:
+            os.ftruncate(self._file, 0)
+        room = bytearray(CHUNK_BYTES)
+        view = memoryview(room)
+        while count := os.readv(self._file, [room]):
+            self._digest.update(view[:count])
+            self.at += count
+
+
+class BlobStore:
+    """All blobs of one folder."""
+
+    def __init__(self, folder: Path, *, free_min_bytes: int = DISK_FREE_MIN_BYTES) -> None:
+        """Raises ConfigError if the folder cannot be used."""
+        self.folder = os.path.abspath(folder)
+        self.sent_bytes = 0
+        """What others have fetched out of it, over HTTP, since it was opened."""
+        self.swept_bytes = self.budget_bytes = 0
+        """What all blobs took together after the last `evict`, and what they might take."""
+        self._free_min_bytes = free_min_bytes
+        try:
+            os.makedirs(f"{self.folder}/{_INCOMING}", 0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"the folder for blobs {self.folder} cannot be used: {error.strerror}", "name one that you may write to"
+            ) from None
+
+    def path(self, sha256: str) -> str:
+        """Where it is, if it is there."""
+        assert is_sha256(sha256)
+        return f"{self.folder}/{sha256[:2]}/{sha256}"
+
+    def scratch(self, sha256: str) -> str:
+        """Where it is while it comes."""
+        assert is_sha256(sha256)
+        return f"{self.folder}/{_INCOMING}/{sha256}"
+
+    def size(self, sha256: str) -> int | None:
+        """How large it is; None if it is not there. Who asks is about to use it."""
+        path = self.path(sha256)
+        try:
+            status = os.stat(path, follow_symlinks=False)
+        except OSError:
+            return None
+        if time.time() - status.st_atime > _TOUCH_S:
+            with contextlib.suppress(OSError):
+                os.utime(path, ns=(time.time_ns(), status.st_mtime_ns), follow_symlinks=False)
+        return status.st_size
+
+    def has(self, ref: BlobRef) -> bool:
+        return self.size(ref.sha256) == ref.size
+
+    def received(self, sha256: str) -> int:
+        """How much of it has come so far, if it is on its way."""
+        try:
+            return os.stat(self.scratch(sha256), follow_symlinks=False).st_size
+        except OSError:
+            return 0
+
+    def begin(self, ref: BlobRef) -> Incoming:
+        """Write a blob, or go on with it. Raises Refused, also if there is no room for it."""
+        path = self.path(ref.sha256)
+        try:
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            disk = os.statvfs(self.folder)
+        except OSError as error:
+            raise refused(error, "a blob cannot be written") from None
+        free = disk.f_bavail * disk.f_frsize - self._free_min_bytes
+        if free < ref.size - self.received(ref.sha256):
+            raise Refused("disk", f"no room for a blob of {ref.size} bytes: {max(0, free)} may still be used")
+        return Incoming(ref, self.scratch(ref.sha256), path)
+
+    @property
+    def incoming(self) -> Path:
+        """Where what comes may be written. What lies there and is not written to for a while is removed."""
+        return Path(self.folder, _INCOMING)
+
+    def adopt(self, ref: BlobRef, source: Path) -> None:
+        """A file of `incoming`, which was hashed while it was written, becomes this blob. Raises Refused."""
+        path = self.path(ref.sha256)
+        try:
+            os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            file = os.open(source, READ)
+            try:
+                os.fdatasync(file)
+                os.fchmod(file, 0o444)
+                os.utime(file)
+                os.replace(source, path)
+            finally:
+                os.close(file)
+            _sync_folder(os.path.dirname(path))
+        except OSError as error:
+            raise refused(error, "a blob cannot be kept") from None
+
+    def open(self, sha256: str) -> int:
+        """An open file of a blob: it can be read to its end, whatever is removed meanwhile. Raises Refused."""
+        try:
+            self.size(sha256)
+            return os.open(self.path(sha256), READ)
+        except FileNotFoundError:
+            raise Refused("no-blob", f"there is no blob {sha256}") from None
+        except OSError as error:
+            raise refused(error, "a blob cannot be read") from None
+
+    def remove(self, sha256: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(sha256))
+
+    def entries(self) -> Iterator[Entry]:
+        """Every blob, in no order. What others remove meanwhile may be left out."""
+        with contextlib.suppress(OSError), os.scandir(self.folder) as folders:
+            for folder in folders:
+                if len(folder.name) != 2:
+                    continue
+                with contextlib.suppress(OSError), os.scandir(folder.path) as files:
+                    for file in files:
+                        if is_sha256(file.name):
+                            with contextlib.suppress(OSError):
+                                status = file.stat(follow_symlinks=False)
+                                yield Entry(file.name, status.st_size, status.st_atime)
+
+    def begun(self) -> Iterator[Entry]:
+        """What has come of those that are not whole, in no order. Last used is when the last bytes came."""
+        with contextlib.suppress(OSError), os.scandir(f"{self.folder}/{_INCOMING}") as files:
+            for file in files:
+                if is_sha256(file.name):
+                    with contextlib.suppress(OSError):
+                        status = file.stat(follow_symlinks=False)
+                        yield Entry(file.name, status.st_size, status.st_mtime)
+
+    @property
+    def used_bytes(self) -> int:
+        """What all blobs take together. Looks at each of them."""
+        return sum(entry.size for entry in self.entries())
+
+    def evict(
+        self,
+        bytes_max: int,
+        is_held: Callable[[str], bool],
+        now: float,
+        unused_s: float | None = None,
+        recent_s: float = BLOB_RECENT_S,
+    ) -> list[Entry]:
+        """Remove what was not used for `unused_s`, and then the least recently used, until the rest fits `bytes_max`.
+
+        What is held stays, and so does what was used in the last `recent_s`: whoever asked for it just now may be about
+        to name it. `now` is of the wall clock. Returns what was removed.
+        """
+        found = sorted(self.entries(), key=lambda entry: entry.used_at)
+        total = sum(entry.size for entry in found)
+        removed: list[Entry] = []
+        for entry in found:
+            is_old = unused_s is not None and now - entry.used_at > unused_s
+            if now - entry.used_at < recent_s or not (is_old or total > bytes_max):
+                break
+            if is_held(entry.sha256) or not self._remove_unused(entry, now - recent_s):
+                continue
+            total -= entry.size
+            removed.append(entry)
+        self.swept_bytes, self.budget_bytes = total, bytes_max
+        return removed
+
+    def remove_abandoned(self, now: float, age_s: float) -> int:
+        """Remove uploads that nobody has gone on with for so long. Returns how many."""
+        removed = 0
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"{self.folder}/{_INCOMING}"):
+                with contextlib.suppress(OSError):
+                    removed += _remove_idle(f"{self.folder}/{_INCOMING}/{name}", now - age_s)
+        return removed
+
+    def _remove_unused(self, entry: Entry, before: float) -> bool:
+        """False if somebody has asked for it since we looked."""
+        path = self.path(entry.sha256)
+        try:
+            if os.stat(path, follow_symlinks=False).st_atime > max(before, entry.used_at):
+                return False
+            os.unlink(path)
+        except OSError:
+            return False
+        return True
+
+
+def _remove_idle(path: str, before: float) -> bool:
+    """Whoever writes to it has it locked, also in another process."""
+    if os.stat(path, follow_symlinks=False).st_mtime > before:
+        return False
+    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    finally:
+        os.close(file)
+    return True
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

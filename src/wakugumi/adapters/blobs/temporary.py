@@ -1,0 +1,93 @@
+"""What if content is only read, and then forgotten? It is verified like any other, and kept nowhere.
+
+What comes from afar passes through a file that nobody waits for the disk to have; what lies in a folder that we see is
+read there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+
+from wakugumi.adapters.blobs.place import FolderPlace, OnBytes, Place
+from wakugumi.adapters.blobs.store import CHUNK_BYTES, Incoming
+from wakugumi.adapters.files import refused
+from wakugumi.errors import Refused
+from wakugumi.wire.message import BlobRef
+
+
+class NotWritten(Refused):
+    """Our own disk does not take it: nobody else's fault, whoever it was fetched from."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__("disk", error.strerror or str(error), "make room there")
+        self.error = error
+
+
+class Passing(Incoming):
+    """Content on its way to a file that is gone soon: after a loss of power it would not be looked for.
+
+    What the disk does not take is NotWritten.
+    """
+
+    def __init__(self, ref: BlobRef, scratch: str, path: str) -> None:
+        with _ours():
+            super().__init__(ref, scratch, path)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        with _ours():
+            super().write(data)
+
+    def restart(self) -> None:
+        with _ours():
+            super().restart()
+
+    def finish(self) -> None:
+        if self.at != self.ref.size or self._digest.hexdigest() != self.ref.sha256:
+            super().finish()  # It says what is wrong.
+        try:
+            os.replace(self._scratch, self._path)
+        except OSError as error:
+            raise NotWritten(error) from None
+        finally:
+            self.close()
+
+
+@contextlib.contextmanager
+def _ours() -> Iterator[None]:
+    """A refusal that began as an error of the disk is one of ours."""
+    try:
+        yield
+    except Refused as no:
+        if isinstance(no.__context__, OSError):
+            raise NotWritten(no.__context__) from None
+        raise
+
+
+def open_here(place: Place, ref: BlobRef, on_bytes: OnBytes) -> int | None:
+    """An open file of a blob in a folder that we see, after its content was verified; None if the place is elsewhere.
+
+    A blob never changes: what was read to be verified is what is read afterwards. Raises Refused.
+    """
+    if not isinstance(place, FolderPlace):
+        return None
+    file = place.store.open(ref.sha256)
+    try:
+        digest, at = hashlib.sha256(), 0
+        room = bytearray(CHUNK_BYTES)
+        view = memoryview(room)
+        while count := os.preadv(file, [room], at):
+            at += count
+            digest.update(view[:count])
+            on_bytes(count)
+        if BlobRef(digest.hexdigest(), at) != ref:
+            raise Refused("blob-broken", "the content is not what its SHA-256 says")
+    except OSError as error:
+        os.close(file)
+        raise refused(error, "a blob cannot be read") from None
+    except BaseException:
+        os.close(file)
+        raise
+    return file

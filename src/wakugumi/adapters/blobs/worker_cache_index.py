@@ -1,0 +1,77 @@
+"""Which names does a cache have on a worker, as it stands in its file?
+
+    {"Version":"0b1c…","Pinned":false,"Entries":[{"Name":"a.bin","Sha256":"…","Size":1}]}
+
+It is written beside and then put in its place in one step. Nothing is synced: where power was lost, it may be torn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from wakugumi.adapters.blobs.store import is_sha256
+from wakugumi.adapters.files import read_all, write_new
+from wakugumi.core.names import check_cache_id, check_file_names
+from wakugumi.errors import Refused
+from wakugumi.wire.message import BlobRef, CacheEntry, encode
+from wakugumi.wire.untrusted_json import Unreadable, read_json
+
+
+class Manifest(msgspec.Struct, frozen=True, rename="pascal"):
+    """What stands in a cache's file."""
+
+    version: str
+    pinned: bool
+    entries: list[CacheEntry]
+
+
+class Cache(NamedTuple):
+    """One cache as it is here. Of its files some may have gone since: they are fetched when a job needs them."""
+
+    version: str
+    pinned: bool
+    files: dict[str, BlobRef]
+
+
+def write(path: str, cache: Cache) -> None:
+    """Raises OSError."""
+    entries = [CacheEntry(name, sha256=ref.sha256, size=ref.size) for name, ref in cache.files.items()]
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{path}.new")
+    write_new(f"{path}.new", encode(Manifest(cache.version, cache.pinned, entries)), 0o600)
+    os.replace(f"{path}.new", path)
+
+
+def read(path: str) -> Cache | None:
+    """None if it cannot be read."""
+    try:
+        manifest = read_json(read_all(path), Manifest)
+        return Cache(manifest.version, manifest.pinned, refs_of(manifest.entries))
+    except (OSError, Unreadable, Refused):
+        return None
+
+
+def cache_id_of(path: str) -> str | None:
+    """Whose file this is. None if it can be no cache's, or was not put in its place."""
+    cache_id, dot, ending = os.path.basename(path).rpartition(".")
+    try:
+        return check_cache_id(cache_id) if dot + ending == ".json" else None
+    except Refused:
+        return None
+
+
+def refs_of(entries: Iterable[CacheEntry]) -> dict[str, BlobRef]:
+    """The entries of a manifest by name, checked. Raises Refused."""
+    files: dict[str, BlobRef] = {}
+    entries = list(entries)
+    check_file_names([entry.name for entry in entries])
+    for entry in entries:
+        if entry.sha256 is None or not is_sha256(entry.sha256) or entry.size is None or entry.size < 0:
+            raise Refused("bad-request", f"{entry.name!r} has no SHA-256 and size")
+        files[entry.name] = BlobRef(entry.sha256, entry.size)
+    return files

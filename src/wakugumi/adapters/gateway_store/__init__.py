@@ -1,0 +1,1 @@
+"""The rows that gateways share: the interface, and SQLite behind it."""

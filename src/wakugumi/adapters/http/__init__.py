@@ -1,0 +1,1 @@
+"""HTTP/1.1: the server, its connections and pages, the client, bodies on their way to disk."""

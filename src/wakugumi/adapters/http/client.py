@@ -1,0 +1,125 @@
+"""How does a role ask another over HTTP? One session of kept-alive connections; what goes wrong is told as Lost.
+
+    async with calls.call("POST", url, body=…) as answer:
+        answer.status, answer.header("Retry-After"), answer.pieces()
+
+`Lost.why` says how far it came: `refused` (nobody was reached, so nothing has begun), `slow` (no answer in time) or
+`dead` (it ended in the midst). The library comes with this file: import it where the first call is made.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import aiohttp
+
+from wakugumi.adapters.net.link import tune, why_not
+from wakugumi.errors import Lost
+from wakugumi.limits.client import CONNECT_DEADLINE_S
+from wakugumi.limits.http import CALL_IDLE_S, CALLS_MAX
+from wakugumi.limits.units import KIB
+from wakugumi.wire.web_origin import NO_BROWSER
+
+_READ_BYTES: Final = 256 * KIB
+
+
+class Answer:
+    """What came back: its head, and the body as it comes."""
+
+    def __init__(self, response: aiohttp.ClientResponse, url: str) -> None:
+        self._response = response
+        self._url = url
+        self.status = response.status
+        self.size = response.content_length
+        """Of the body, if that was said."""
+
+    def header(self, name: str) -> str | None:
+        return self._response.headers.get(name)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Raises Lost if it ends before all has come, or nothing comes for too long."""
+        content = self._response.content
+        while True:
+            try:
+                piece = await content.readany()
+            except TimeoutError:
+                raise Lost(f"{self._url} stopped in the midst of its answer", "slow") from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise Lost(f"{self._url} ended in the midst of its answer: {error}", "dead") from None
+            if not piece:
+                return
+            yield piece
+
+    async def read(self, bytes_max: int) -> bytes:
+        """All of a small body; of a larger one the beginning. Raises Lost."""
+        data = bytearray()
+        async for piece in self.pieces():
+            data += piece
+            if len(data) >= bytes_max:
+                break
+        return bytes(data[:bytes_max])
+
+
+class Calls:
+    """Calls of one role. Make it inside a running loop, and close it."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None, *, connect_s: float = CONNECT_DEADLINE_S) -> None:
+        connector = aiohttp.TCPConnector(
+            limit=CALLS_MAX, keepalive_timeout=CALL_IDLE_S, ssl=tls or True, socket_factory=_socket
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_READ_BYTES,
+            headers=NO_BROWSER,
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+        )
+        self._connect_s = connect_s
+
+    @asynccontextmanager
+    async def call(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | AsyncIterator[bytes] | None = None,
+        silence_s: float | None = None,
+    ) -> AsyncIterator[Answer]:
+        """Ask, and get the head of the answer. `silence_s` is how long nothing may come from the other side, also while
+        it works; None: as long as it takes. Raises Lost."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=silence_s)
+        try:
+            response = await self._session.request(
+                method, url, headers=headers, data=body, timeout=timeout, allow_redirects=False
+            )
+        except aiohttp.ConnectionTimeoutError:
+            raise Lost(f"{url} was not reached within {self._connect_s:g} s", "refused") from None
+        except aiohttp.ClientConnectorError as error:
+            raise Lost(f"{url} cannot be reached: {why_not(error.os_error)}", "refused") from None
+        except (aiohttp.InvalidURL, UnicodeError) as error:  # Such as the name `a..b`.
+            raise Lost(f"{url} cannot be reached: {error}", "refused") from None
+        except TimeoutError:
+            raise Lost(f"{url} did not answer in time", "slow") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Lost(f"{url} ended without an answer: {error}", "dead") from None
+        try:
+            yield Answer(response, url)
+        finally:
+            response.release() if response.content.at_eof() else response.close()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """One that finds out about a machine that vanished, also while its answer is waited for."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    tune(made)
+    return made

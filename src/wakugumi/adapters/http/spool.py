@@ -1,0 +1,371 @@
+"""How is a body received once and read by several tries? It is written here as it comes, and each reader follows.
+
+    filled by one         in memory up to SPOOL_MEMORY_BYTES, then in a file without a name: whatever happens to the
+                          process, nothing of it is left on the disk
+    read by any number    from the beginning, as far as it has come, then with it as it grows
+    kept, or not          a whole one can be given a name in the folder, and is flushed before
+
+The folder is shared by all gateways of one state; a name says which job it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from wakugumi.adapters.files import READ
+from wakugumi.adapters.gateway_store.interface import Content
+from wakugumi.adapters.journal.disk_reserve import free_on_disk
+from wakugumi.core.ids import JobId
+from wakugumi.errors import ConfigError, Lost, Refused
+from wakugumi.limits.gateway import GATEWAY_BODY_BYTES_MAX, SPOOL_MEMORY_BYTES
+from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
+from wakugumi.limits.units import KIB, MIB
+
+T = TypeVar("T")
+
+_WRITE_BYTES: Final = 1 * MIB
+"""What goes to the disk at a time: a thread per piece of a socket would cost more than the disk."""
+_READ_BYTES: Final = 256 * KIB
+_THREADS: Final = 4
+_NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
+_TEMPORARY: Final = "tmp-"
+"""Where a file system has no files without names: these are removed when they are a day old."""
+_TEMPORARY_S: Final = 86_400.0
+
+
+class Spools:
+    """The folder, and the threads that write and read there. Close it."""
+
+    def __init__(
+        self, folder: Path, *, memory_max: int = SPOOL_MEMORY_BYTES, free_bytes: Callable[[], int] | None = None
+    ) -> None:
+        """`free_bytes` tells what is free on the disk. Raises ConfigError."""
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"the folder {folder} cannot be used: {error.strerror}", "name another") from None
+        self.folder = folder
+        self.memory_max = memory_max
+        self._free_bytes = free_bytes or partial(free_on_disk, folder)
+        self._pool = ThreadPoolExecutor(_THREADS, "spool")
+
+    def new(self, bytes_max: int = GATEWAY_BODY_BYTES_MAX, *, is_answer: bool = False) -> Spool:
+        """An answer may use the room that is kept free for answers; a body may not."""
+        return Spool(self, bytes_max, is_answer=is_answer)
+
+    def read(self, content: Content) -> bytes | AsyncIterator[bytes]:
+        """What a row names. The pieces raise Lost if the file is gone."""
+        return content.data if content.data is not None else Reader(_Stored(self, content))
+
+    def open(self, content: Content) -> bytes | Reader:
+        """The same for who says first that it is there. Raises Lost if it is not."""
+        if content.data is not None:
+            return content.data
+        stored = _Stored(self, content)
+        stored.open()
+        return Reader(stored)
+
+    def check_room(self) -> None:
+        """Rows and the answers of accepted jobs need the rest of the disk. Raises OSError."""
+        if self._free_bytes() < DISK_FREE_MIN_BYTES:
+            raise OSError(errno.ENOSPC, "no room")
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.folder / name)
+
+    def names(self, older_than_s: float) -> Iterator[tuple[str, JobId]]:
+        """Files that were not written to for so long, and whose they are; what nobody can own any more is removed."""
+        now = time.time()
+        for entry in list(os.scandir(self.folder)):
+            with contextlib.suppress(OSError, ValueError):
+                age_s = now - entry.stat(follow_symlinks=False).st_mtime
+                if entry.name.startswith(_TEMPORARY):
+                    if age_s > _TEMPORARY_S:
+                        os.unlink(entry.path)
+                elif age_s >= older_than_s:
+                    yield entry.name, JobId(bytes.fromhex(entry.name.partition("-")[0]))
+
+    async def beside(self, work: Callable[[], T]) -> T:
+        """In a thread. Cancelled, it ends with the work: a file must not be closed while a thread is at it. Raises
+        Refused for what the disk does not do."""
+        try:
+            working = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except RuntimeError as error:  # The machine has no thread to spare.
+            raise Refused("worker-error", f"the gateway cannot use its disk: {error}", "come again") from None
+        try:
+            return await asyncio.shield(working)
+        except OSError as error:
+            raise _refused(error) from None
+        except asyncio.CancelledError:
+            await asyncio.wait([working])
+            raise
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False)
+
+
+class Spool:
+    """One body or answer."""
+
+    def __init__(self, spools: Spools, bytes_max: int, *, is_answer: bool) -> None:
+        self._spools = spools
+        self._bytes_max = bytes_max
+        self._is_answer = is_answer
+        self._memory: bytearray | None = bytearray()
+        self._file = -1
+        self._temporary = ""
+        self._users = 1
+        """Who fills it, and those who read: the file is closed with the last of them."""
+        self._has_ended = False
+        self._failure: Exception | None = None
+        self._more: asyncio.Event | None = None
+        """Set when more has come, for those who wait for that."""
+        self.size = 0
+        """What has come so far."""
+
+    @property
+    def is_whole(self) -> bool:
+        return self._has_ended and self._failure is None
+
+    @property
+    def data(self) -> bytes | None:
+        """All of it, if it is whole and small."""
+        return bytes(self._memory) if self.is_whole and self._memory is not None else None
+
+    async def begin(self, pieces: AsyncIterator[bytes]) -> bool:
+        """Take what comes until it is all, or too much for the memory. True if that was all. What goes wrong is raised
+        here and at every reader."""
+        try:
+            async for piece in pieces:
+                self._count(piece)
+                assert self._memory is not None
+                self._memory += piece
+                if self.size > self._spools.memory_max:
+                    await self._spools.beside(self._spill)
+                    self._tell()
+                    return False
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._has_ended = True
+        self._tell()
+        return True
+
+    async def fill(self, pieces: AsyncIterator[bytes]) -> None:
+        """Take the rest."""
+        waiting = bytearray()
+        try:
+            async for piece in pieces:
+                self._count(piece)
+                waiting += piece
+                if len(waiting) >= _WRITE_BYTES:
+                    await self._write(waiting)
+                    waiting = bytearray()
+            await self._write(waiting)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._has_ended = True
+        self._tell()
+
+    def pieces(self) -> Reader:
+        """From the beginning to the end, as it comes. Raises Lost if nobody fills it and nobody reads it any more, or
+        it is known that it ends in the midst."""
+        if self._users == 0 or self._failure is not None:
+            raise Lost(f"what was to be passed on ended: {self._failure or 'it is closed'}")
+        self._users += 1
+        return Reader(self)
+
+    async def keep(self, job: JobId) -> Content:
+        """Give it a name, for good: it is on the disk before this returns. Raises Refused."""
+        assert self.is_whole
+        if (data := self.data) is not None:
+            return Content(len(data), data)
+        name = f"{job.hex()}-{secrets.token_hex(8)}"
+
+        def link() -> None:
+            os.fdatasync(self._file)
+            folder = os.open(self._spools.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                # Only with a folder's descriptor does Python use the call that follows the link to a nameless file.
+                source = self._temporary or f"/proc/self/fd/{self._file}"
+                os.link(source, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+        await self._spools.beside(link)
+        return Content(self.size, None, name)
+
+    def share(self) -> None:
+        """One more uses it, and closes it."""
+        self._users += 1
+
+    def close(self) -> None:
+        """One of those who use it does not any more."""
+        self._users -= 1
+        if self._users == 0 and self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+            if self._temporary:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._temporary)
+
+    async def next_piece(self, at: int) -> bytes:
+        """For a reader: what follows there, once it has come; empty at the end. Raises Lost if it ends before it is
+        whole."""
+        while True:
+            if (more := self._more) is None:
+                more = self._more = asyncio.Event()
+            if piece := await self._read(at):
+                return piece
+            if self._failure is not None:
+                raise Lost(f"what was to be passed on ended: {self._failure}")
+            if self._has_ended:
+                return b""
+            await more.wait()
+
+    def _count(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self.size > self._bytes_max:
+            raise Refused("too-big", f"more than {self._bytes_max} bytes came", "send less, or by `waku submit --file`")
+
+    def _spill(self) -> None:
+        """From the memory to the disk. In a thread."""
+        folder = self._spools.folder
+        assert self._memory is not None
+        self._check_room()
+        try:
+            self._file = os.open(folder, os.O_RDWR | _NAMELESS | os.O_CLOEXEC, 0o600)
+        except OSError:
+            self._temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(16)}"
+            self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        _write_all(self._file, self._memory)
+        self._memory = None
+
+    async def _write(self, data: bytearray) -> None:
+        if data:
+            await self._spools.beside(lambda: self._append(data))
+            self._tell()
+
+    def _append(self, data: bytearray) -> None:
+        self._check_room()
+        _write_all(self._file, data)
+
+    def _check_room(self) -> None:
+        if not self._is_answer:
+            self._spools.check_room()
+
+    async def _read(self, at: int) -> bytes:
+        if self._memory is not None:
+            return bytes(self._memory[at:])
+        return await self._spools.beside(lambda: os.pread(self._file, _READ_BYTES, at))
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error if isinstance(error, Exception) else Lost("it was given up")
+        self._has_ended = True
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._more is not None:
+            self._more.set()
+            self._more = None
+
+
+class _Source(Protocol):
+    """What a Reader reads."""
+
+    async def next_piece(self, at: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Reader:
+    """One who reads. Close it, also if nothing was read. It may be closed while a piece is being read, by another task:
+    then that one ends first."""
+
+    def __init__(self, source: _Source) -> None:
+        self._source: _Source | None = source
+        self._at = 0
+        self._is_reading = self._is_closing = False
+
+    def __aiter__(self) -> Reader:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._source is None or self._is_closing:
+            raise StopAsyncIteration
+        self._is_reading = True
+        piece = b""
+        try:
+            piece = await self._source.next_piece(self._at)
+        finally:
+            self._is_reading = False
+            if not piece or self._is_closing:
+                self.close()
+        if not piece:
+            raise StopAsyncIteration
+        self._at += len(piece)
+        return piece
+
+    async def aclose(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._is_closing = True
+        if self._source is not None and not self._is_reading:
+            self._source.close()
+            self._source = None
+
+
+class _Stored:
+    """A content that was kept under a name."""
+
+    def __init__(self, spools: Spools, content: Content) -> None:
+        self._spools = spools
+        self._content = content
+        self._file = -1
+
+    def open(self) -> None:
+        """Raises Lost."""
+        if self._file < 0:
+            try:
+                self._file = os.open(self._spools.folder / self._content.file, READ)
+            except OSError as error:
+                raise Lost(f"a stored content is gone: {error.strerror}") from None
+
+    async def next_piece(self, at: int) -> bytes:
+        """Raises Lost."""
+        self.open()
+        piece = await self._spools.beside(lambda: os.pread(self._file, _READ_BYTES, at))
+        if not piece and at < self._content.size:
+            raise Lost("a stored content is shorter than it was")
+        return piece
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _write_all(file: int, data: bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _refused(error: OSError) -> Refused:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return Refused("disk-full", "there is no room on the gateway's disk", "free room on it (--state DIR)")
+    return Refused("disk", f"the gateway's disk says no: {error.strerror or error}", "look at the gateway's disk")

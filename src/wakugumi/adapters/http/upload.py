@@ -1,0 +1,262 @@
+"""How does the one file of a form come from a visit? Small ones into memory, larger ones to disk as they come.
+
+Whatever goes wrong, nothing of it stays: neither a file nor a thread that writes one. A small file costs no thread; of
+a large one a piece is written and hashed in a thread while the next one comes. What is free on the disk beyond
+DISK_FREE_MIN_BYTES is for inputs, and the rest for what the programs make that run already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from wakugumi.adapters.files import NEW, refused
+from wakugumi.adapters.http.page import Refusal, Visit
+from wakugumi.adapters.loop.threads import begin, beside
+from wakugumi.core.names import check_file_name
+from wakugumi.errors import Refused
+from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
+from wakugumi.limits.http import FORM_BYTES_MAX
+from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
+from wakugumi.limits.units import MIB
+from wakugumi.wire.form import Data, Multipart, Part, boundary_of
+
+FIELD: Final = "file"
+FILE_NAME: Final = "input"
+"""What a file is called whose sender gave it no name."""
+_WRITTEN_BYTES: Final = 1 * MIB
+"""What is written in one go: enough that the thread for it costs nothing beside it."""
+
+
+class Received(NamedTuple):
+    """The file. Whoever gets it owns the path, and removes it."""
+
+    file_name: str
+    content: bytes | None
+    """None if it is on disk."""
+    path: Path | None
+    sha256: str
+    """Empty if it is in memory: nobody needs it then."""
+    size: int
+
+
+async def receive_file(
+    visit: Visit,
+    folder: Path,
+    *,
+    bytes_max: int,
+    inline_max: int = INLINE_FILE_BYTES_MAX,
+    came: Callable[[int], None] | None = None,
+) -> Received:
+    """The file of a form with the field `file`, and nothing else. A larger one than `inline_max` goes into the folder.
+    `came` hears how much, as it comes.
+
+    Raises Refused (too large, too slow, not such a form, no room on disk), or Lost for who is gone.
+    """
+    parser = Multipart(boundary_of(visit.header("Content-Type")))
+    length = visit.content_length
+    if length is not None and length > bytes_max + FORM_BYTES_MAX:
+        raise too_large(length, bytes_max)
+    if length is not None and length > inline_max + FORM_BYTES_MAX:
+        _check_room(folder, length - FORM_BYTES_MAX)
+    sink = Sink(folder, bytes_max=bytes_max, inline_max=inline_max)
+    file_name: str | None = None
+    total = 0
+    try:
+        async for piece in visit.pieces():
+            total += len(piece)
+            if came is not None:
+                came(len(piece))
+            for event in parser.feed(piece):
+                if type(event) is Data:
+                    sink.take(event.data)
+                elif type(event) is Part:
+                    if file_name is not None or event.name != FIELD:
+                        raise _other_part(event.name, twice=event.name == FIELD)
+                    file_name = check_file_name(event.file_name or FILE_NAME)
+            if total > bytes_max + FORM_BYTES_MAX:
+                raise too_large(total, bytes_max)
+            if sink.is_due:
+                await sink.write()
+        parser.finish()
+        if file_name is None:
+            raise Refused("bad-request", f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")
+        return await sink.finish(file_name)
+    except asyncio.CancelledError:
+        sink.discard()
+        raise
+    except BaseException:
+        await sink.give_up()
+        raise
+
+
+async def receive_pieces(
+    pieces: AsyncIterator[bytes],
+    size: int,
+    file_name: str,
+    folder: Path,
+    *,
+    bytes_max: int,
+    inline_max: int = INLINE_FILE_BYTES_MAX,
+    came: Callable[[int], None] | None = None,
+) -> Received:
+    """The same for a file that comes as it is. Raises what the pieces raise, and Refused."""
+    if size > bytes_max:
+        raise too_large(size, bytes_max)
+    if size > inline_max:
+        _check_room(folder, size)
+    sink = Sink(folder, bytes_max=bytes_max, inline_max=inline_max)
+    try:
+        async for piece in pieces:
+            sink.take(piece)
+            if came is not None:
+                came(len(piece))
+            if sink.is_due:
+                await sink.write()
+        return await sink.finish(file_name)
+    except asyncio.CancelledError:
+        sink.discard()
+        raise
+    except BaseException:
+        await sink.give_up()
+        raise
+
+
+def too_large(size: int, bytes_max: int) -> Refusal:
+    """A body that is not taken for its size."""
+    text = f"{size} bytes have come or would come, and a file may have {bytes_max} here"
+    return Refusal(413, "too-big", text, {"Connection": "close"}, "split it, or ask who runs this for more")
+
+
+class Sink:
+    """Where the bytes of one file go: memory, and from `inline_max` on a new file of the folder."""
+
+    def __init__(self, folder: Path, *, bytes_max: int, inline_max: int) -> None:
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._inline_max = inline_max
+        self._pieces: list[bytes] = []
+        self._held = 0
+        """Bytes in `_pieces`."""
+        self._file: _File | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self.size = 0
+
+    def take(self, data: bytes) -> None:
+        """Raises Refusal if that is too much."""
+        self.size += len(data)
+        if self.size > self._bytes_max:
+            raise too_large(self.size, self._bytes_max)
+        self._pieces.append(data)
+        self._held += len(data)
+
+    @property
+    def is_due(self) -> bool:
+        """So much came that it should be written before more comes."""
+        return self._held >= _WRITTEN_BYTES or (self._file is None and self._held > self._inline_max)
+
+    async def write(self) -> None:
+        """Write what came, once what came before is written; more may come meanwhile. Raises Refused."""
+        if self._writing is not None:
+            await self._writing
+        if self._file is None:
+            self._file = _File(self._folder)
+        file, pieces = self._file, self._pieces
+        self._pieces, self._held = [], 0
+        self._writing = begin(lambda: file.write(pieces), "receive")
+        self._writing.add_done_callback(_heard)
+
+    async def finish(self, file_name: str) -> Received:
+        """All has come. Raises Refused."""
+        if self._file is None and self._held <= self._inline_max:
+            content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+            return Received(file_name, content, None, "", self.size)
+        await self.write()
+        if self._writing is not None:
+            await self._writing
+        assert self._file is not None
+        sha256 = self._file.close()
+        return Received(file_name, None, self._file.path, sha256, self.size)
+
+    async def give_up(self) -> None:
+        """Nothing of it stays, also of what is being written now."""
+        if self._file is not None:
+            await beside(self.discard, "receive")
+
+    def discard(self) -> None:
+        """The same at once."""
+        self._pieces.clear()
+        if self._file is not None:
+            self._file.discard()
+
+
+class _File:
+    """A new file that is hashed as it is written. Its lock is why none is written after it is given up."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / f"received-{os.urandom(16).hex()}"
+        self._digest = hashlib.sha256()
+        self._file: int | None = None
+        self._given_up = False
+        self._lock = threading.Lock()
+
+    def write(self, pieces: list[bytes]) -> None:
+        with self._lock:
+            if self._given_up:
+                return
+            try:
+                if self._file is None:
+                    self._file = os.open(self.path, NEW, 0o600)
+                _check_room(self.path.parent, sum(map(len, pieces)))
+                for piece in pieces:
+                    self._digest.update(piece)
+                    written = os.write(self._file, piece)
+                    while written < len(piece):
+                        written += os.write(self._file, memoryview(piece)[written:])
+            except OSError as error:
+                raise refused(error, "the input cannot be written") from None
+
+    def close(self) -> str:
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+            return self._digest.hexdigest()
+
+    def discard(self) -> None:
+        with self._lock:
+            self._given_up = True
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+        with suppress(FileNotFoundError):
+            self.path.unlink()
+
+
+def _check_room(folder: Path, size: int) -> None:
+    """Raises Refused if so much more would leave too little."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        raise refused(error, "the input cannot be written") from None
+    free = disk.f_bavail * disk.f_frsize
+    if free - size < DISK_FREE_MIN_BYTES:
+        text = f"{size} bytes more would leave less than {DISK_FREE_MIN_BYTES} of the {free} that are free on the disk"
+        raise Refused("disk", text)
+
+
+def _heard(writing: asyncio.Future[None]) -> None:
+    """How it ended is told by whoever waits for it; if nobody does, the file was given up."""
+    if not writing.cancelled():
+        writing.exception()
+
+
+def _other_part(name: str, *, twice: bool) -> Refused:
+    what = f"two fields {FIELD!r}" if twice else f"a field {name[:80]!r}"
+    return Refused("bad-request", f"the form has {what}: it takes one field {FIELD!r} and nothing else", "")

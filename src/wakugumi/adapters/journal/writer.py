@@ -1,0 +1,333 @@
+"""How is what waits written to the disk, and what if the disk says no? One thread, one transaction at a time.
+
+A statement is a transaction, so the thread gives up Python's lock once, is in the disk's hands, and takes it once. What
+nobody waits for comes after the good news: writing back the write-ahead log, removing old leaves, looking for room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from wakugumi.adapters.journal.disk_reserve import LOOK_S, Room
+from wakugumi.adapters.journal.file import (
+    PAGE_BYTES,
+    Damaged,
+    checksum,
+    encode_records,
+    file_use,
+    is_full,
+    payloads_of,
+    read_leaf,
+)
+from wakugumi.core.ids import JobId
+from wakugumi.core.leader.events import KeepWhole, LeaderKeep
+from wakugumi.errors import ConfigError, JournalError
+from wakugumi.limits.units import MIB
+
+log = logging.getLogger("wakugumi.journal")
+
+ROWS_MAX: Final = 64
+BATCH_BYTES_MAX: Final = 4 * MIB
+"""Leaves and bytes of one transaction: so that it, too, stays well within the write-ahead log's usual size."""
+WAL_BYTES: Final = 8 * MIB
+"""The write-ahead log is written back when it has grown to this. A flush of a file that grows costs twice that of one
+that is overwritten, so it is stretched to this once, at the start; 8 MiB are written back in some 15 ms, in which
+commits wait, and hold ten thousand jobs, over which the two flushes of the writing back spread."""
+BITE_FIRST: Final = 64
+BITE_MAX_S: Final = 0.005
+"""Leaves that one transaction removes at first, or pages that it gives back, and how long one should take: it doubles
+or halves their number. All at once would hold up the commits for seconds."""
+DROP_AT_CLOSE_S: Final = 1.0
+"""What is not removed by then goes with the next leaves that are dropped."""
+RETRY_FIRST_S: Final = 0.01
+RETRY_MAX_S: Final = 1.0
+
+_INSERT: Final = tuple(f"INSERT INTO log VALUES {','.join(['(?,?,?,?)'] * rows)}" for rows in range(ROWS_MAX + 1))  # noqa: S608
+"""How many rows there are is all that differs: they are values."""
+_WRITE_BACK: Final = "PRAGMA wal_checkpoint(PASSIVE)"
+"""As much as goes without waiting for those who read."""
+
+Done: TypeAlias = Callable[[], None]
+
+
+class Entry(NamedTuple):
+    """What goes to the writer: a leaf, a wish to know, or both."""
+
+    number: int
+    """0: no leaf."""
+    written_at: float
+    records: bytes | Sequence[LeaderKeep]
+    """Encoded, unless something in them has still to be fetched from another leaf."""
+    weight: int
+    done: Done | None
+
+
+class Drop(NamedTuple):
+    """To the writer: remove the leaves before this one, a few at a time."""
+
+    before: int
+
+
+class Writer(threading.Thread):
+    """Takes all that waits, writes it as one transaction, says so, and begins anew."""
+
+    def __init__(
+        self,
+        path: Path,
+        base: sqlite3.Connection,
+        room: Room,
+        loop: asyncio.AbstractEventLoop,
+        on_written: Callable[[Sequence[Entry]], None],
+        on_failure: Callable[[JournalError], None],
+        on_disk_low: Callable[[bool], None],
+    ) -> None:
+        super().__init__(name="journal writer", daemon=True)
+        self.queue: SimpleQueue[Entry | Drop | None] = SimpleQueue()
+        self.closing = threading.Event()
+        self._path = path
+        self._base = base
+        self._room = room
+        self._loop = loop
+        self._on_written = on_written
+        self._on_failure = on_failure
+        self._on_disk_low = on_disk_low
+        self._told_low = False
+        self._wal_bytes = 0
+        self._first = 0
+        self._drop_count = BITE_FIRST
+        self._drop_before = 0
+        self._surplus_pages = 0
+        self._shrink_count = BITE_FIRST
+        self.waits_for_room = False
+        """The disk is full, and it tries again."""
+        self._held: Entry | None = None
+        self._ended = False
+
+    def run(self) -> None:
+        try:
+            self._tell_room()
+            self._find_surplus()
+            while not self._ended:
+                entries = self._take()
+                if entries:
+                    if not self._insist(entries):
+                        break
+                    self._tell(self._on_written, entries)
+                self._look_after()
+            until = time.monotonic() + DROP_AT_CLOSE_S
+            while self._drop_before > self._first and time.monotonic() < until:
+                self._remove_some()
+        except Exception as error:
+            log.critical("the journal %s cannot be written: %s", self._path, error, exc_info=surprise(error))
+            self._tell(self._on_failure, failure(self._path, "written", error))
+        else:
+            with suppress(sqlite3.Error):
+                self._base.execute(_WRITE_BACK).fetchall()
+
+    def _take(self) -> list[Entry]:
+        """What waits, as much as goes into one transaction. If nothing does, wait."""
+        if self._held is not None:
+            entries, self._held = [self._held], None
+            return entries
+        entries = []
+        weight = 0
+        try:
+            item = self.queue.get(timeout=self._patience_s())
+            while item is not None:
+                if isinstance(item, Drop):
+                    self._drop_before = item.before
+                elif isinstance(item.records, bytes):
+                    entries.append(item)
+                    weight += item.weight
+                else:
+                    self._held = item  # alone, and later: what it fetches may be among these
+                if self._held is not None or len(entries) >= ROWS_MAX or weight >= BATCH_BYTES_MAX:
+                    return entries
+                item = self.queue.get_nowait()
+            self._ended = True
+        except Empty:
+            pass
+        return entries
+
+    def _patience_s(self) -> float | None:
+        if self._drop_before > self._first or self._surplus_pages:
+            return 0.0
+        return LOOK_S if self._room.low else None
+
+    def _insist(self, entries: list[Entry]) -> bool:
+        """Write them, however long the disk is full. False if it was closed before there was room."""
+        pause_s = RETRY_FIRST_S
+        while True:
+            try:
+                self._write(entries)
+                self.waits_for_room = False
+                return True
+            except sqlite3.Error as error:
+                if not self._is_full(error):
+                    raise
+            self.waits_for_room = True
+            if not self._room.low:
+                log.error("the disk of %s is full: nothing new is accepted until there is room", self._path)
+            self._room.give_up_reserve()
+            self._tell_room()
+            if self.closing.wait(pause_s) and pause_s > RETRY_FIRST_S:
+                log.error("the disk is full still: %d leaves that nobody was told of are given up", len(entries))
+                return False
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    def _write(self, entries: list[Entry]) -> None:
+        values: list[int | float | bytes] = []
+        rows = 0
+        for number, written_at, records, weight, _ in entries:
+            if not number:
+                continue
+            content = records if isinstance(records, bytes) else self._fetched(records)
+            values += (number, written_at, checksum(number, written_at, content), content)
+            rows += 1
+            self._wal_bytes += weight
+        if rows:
+            self._base.execute(_INSERT[rows], values)
+
+    def _fetched(self, records: Sequence[LeaderKeep]) -> bytes:
+        """Encoded, with every payload that is named by its leaf put in its place. Raises Damaged."""
+        leaves: dict[int, dict[JobId, bytes]] = {}
+        whole: list[LeaderKeep] = []
+        for record in records:
+            if isinstance(record, KeepWhole) and isinstance(record.payload, int):
+                leaf = record.payload
+                if leaf not in leaves:
+                    leaves[leaf] = payloads_of(read_leaf(self._base, self._path, leaf).records)
+                if record.job not in leaves[leaf]:
+                    raise Damaged(self._path, f"leaf {leaf} lacks a job that must be in it", leaf)
+                whole.append(msgspec.structs.replace(record, payload=leaves[leaf][record.job]))
+            else:
+                whole.append(record)
+        return encode_records(whole)
+
+    def _look_after(self) -> None:
+        """What else is to be done, now that nobody waits for what was written."""
+        now = time.monotonic()
+        if self._room.is_time(now):
+            self._room.look(now, file_use(self._base))
+            self._tell_room()
+            if self._room.low:
+                self._find_surplus()
+        if self._drop_before > self._first:
+            self._remove_some()
+            if self._drop_before <= self._first:
+                self._find_surplus()
+        elif self._surplus_pages and self.queue.empty():
+            self._shrink_some()
+        if self._wal_bytes >= WAL_BYTES:
+            self._wal_bytes = 0
+            try:
+                self._base.execute(_WRITE_BACK).fetchall()
+            except sqlite3.Error as error:
+                if not self._is_full(error):
+                    raise
+                self._room.give_up_reserve()
+                self._tell_room()
+
+    def _remove_some(self) -> None:
+        if not self._first:
+            self._first = self._base.execute("SELECT min(number) FROM log").fetchone()[0] or self._drop_before
+        before = min(self._first + self._drop_count, self._drop_before)
+        began_at = time.monotonic()
+        try:
+            self._base.execute("DELETE FROM log WHERE number < ?", (before,))
+        except sqlite3.Error as error:
+            if not self._is_full(error):
+                raise
+            self._drop_before = 0  # until the next time: they only take room
+            return
+        self._first = before
+        self._wal_bytes += 8 * PAGE_BYTES  # the list of free pages, mostly
+        self._drop_count = _next_bite(self._drop_count, began_at)
+
+    def _find_surplus(self) -> None:
+        self._surplus_pages = self._room.surplus_bytes(file_use(self._base)) // PAGE_BYTES
+
+    def _shrink_some(self) -> None:
+        """Give pages back to the disk: those at the end of the file move into the gaps, and it is cut when the
+        write-ahead log is written back."""
+        pages = min(self._shrink_count, self._surplus_pages)
+        free_before = file_use(self._base).free_bytes
+        began_at = time.monotonic()
+        try:
+            # As a script: of a statement without columns `execute` takes the first step only, and each frees one page.
+            self._base.executescript(f"PRAGMA incremental_vacuum({pages})")
+        except sqlite3.Error as error:
+            if not self._is_full(error):
+                raise
+            self._surplus_pages = 0
+            return
+        self._shrink_count = _next_bite(self._shrink_count, began_at)
+        self._wal_bytes += 2 * pages * PAGE_BYTES  # a page that moves, and at worst another that points to it
+        self._surplus_pages -= pages
+        if file_use(self._base).free_bytes >= free_before:
+            self._surplus_pages = 0  # a file that was begun without the means for it
+        elif not self._surplus_pages:
+            self._wal_bytes = WAL_BYTES  # to be written back now: this is what cuts the file
+
+    def _is_full(self, error: Exception) -> bool:
+        return is_full(error, self._path.parent)
+
+    def _tell(self, function: Callable[..., None], *args: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _tell_room(self) -> None:
+        if self._room.low != self._told_low:
+            self._told_low = self._room.low
+            self._tell(self._on_disk_low, self._told_low)
+
+
+def settle(base: sqlite3.Connection, path: Path, room: Room) -> int:
+    """The number of the last leaf, once all that is there is on the disk for good. Raises sqlite3.Error.
+
+    After a failed flush the system may show us a write-ahead log that the disk does not have. So it is written back
+    into the file, and flushed there, before anyone builds on it.
+    """
+    try:
+        base.execute(_WRITE_BACK).fetchall()
+        if not room.low and os.path.getsize(f"{path}-wal") < WAL_BYTES:
+            base.execute("INSERT INTO stretch VALUES (zeroblob(?))", (WAL_BYTES,))
+            base.execute(_WRITE_BACK).fetchall()
+            base.execute("DELETE FROM stretch")
+    except sqlite3.Error as error:
+        if not is_full(error, path.parent):
+            raise
+        room.give_up_reserve()
+        base.execute(_WRITE_BACK).fetchall()
+    last: int = base.execute("SELECT coalesce(max(number), 0) FROM log").fetchone()[0]
+    return last
+
+
+def failure(path: Path, done: str, error: Exception) -> JournalError:
+    """What the process ends with. `done`: what could not be done."""
+    return JournalError(
+        f"the journal {path} cannot be {done}: {error}; nothing more is accepted",
+        f"look at the disk and the system's log; `waku store check {path.parent}` tells what is there",
+    )
+
+
+def surprise(error: Exception) -> Exception | None:
+    """Worth a traceback: not the disk's fault but ours."""
+    return None if isinstance(error, sqlite3.Error | OSError | ConfigError) else error
+
+
+def _next_bite(count: int, began_at: float) -> int:
+    in_time = time.monotonic() - began_at < BITE_MAX_S
+    return count * 2 if in_time else max(1, count // 2)

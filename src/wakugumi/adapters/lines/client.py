@@ -1,0 +1,154 @@
+"""How is a job sent to a node by line? (SPEC N1, N6) A line and a file go out, and the answer is heard meanwhile.
+
+A node that is busy says so before it has read the file: then no more of it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.loop.threads import beside
+from wakugumi.adapters.net.link import Address, tune
+from wakugumi.errors import ConfigError, Lost, PeerError
+from wakugumi.limits.client import CONNECT_DEADLINE_S, SEND_SILENCE_MAX_S
+from wakugumi.limits.http import LINE_BYTES_MAX
+from wakugumi.limits.units import MIB
+from wakugumi.wire.line import Answer, Ok, read_answer, write_job_line
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+_PIECE_BYTES: Final = 1 * MIB
+
+
+async def send_job(
+    address: Address,
+    job: str,
+    file: Path,
+    file_name: str,
+    to: Path,
+    tls: SSLContext | None = None,
+    silence_max_s: float = SEND_SILENCE_MAX_S,
+) -> Answer:
+    """Its answer; the ZIP of an OK is then in `to`, whole. Raises Lost for a node that is not there, that takes and
+    says nothing for `silence_max_s` or does not end its answer, PeerError for what is no node, and ConfigError for
+    files of ours that cannot be read or written."""
+    reader, writer = await _connect(address, tls)
+    tasks = Tasks()
+    silence = _Silence(silence_max_s)
+    try:
+        async with silence.timeout:
+            with _opened(file) as source:
+                size = os.fstat(source.fileno()).st_size
+                writer.write(write_job_line(job, file_name, size))
+                sending = tasks.start(
+                    _send(writer, source.fileno(), size, silence.broken), name="send the input", quiet=True
+                )
+                answer = read_answer(await _line(reader, address))
+                silence.broken()
+                if isinstance(answer, Ok):
+                    await _receive(reader, answer.size, to, address, silence.broken)
+                sending.cancel()
+                return answer
+    except TimeoutError:
+        raise Lost(f"{address} took and said nothing for {silence_max_s:g} s", "slow") from None
+    finally:
+        await tasks.close()
+        writer.transport.abort()
+
+
+class _Silence:
+    """How long nothing may go there or come from there."""
+
+    def __init__(self, max_s: float) -> None:
+        self._max_s = max_s
+        self._clock = asyncio.get_running_loop().time
+        self.timeout = asyncio.timeout(max_s)
+
+    def broken(self) -> None:
+        if not self.timeout.expired():
+            self.timeout.reschedule(self._clock() + self._max_s)
+
+
+async def _connect(address: Address, tls: SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        async with asyncio.timeout(CONNECT_DEADLINE_S):
+            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls, limit=LINE_BYTES_MAX)
+    except TimeoutError:
+        raise Lost(f"{address} did not answer within {CONNECT_DEADLINE_S:g} s") from None
+    except (OSError, ValueError) as error:  # what TLS finds fault with is an OSError too
+        raise Lost(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
+    if (sock := writer.get_extra_info("socket")) is not None:
+        tune(sock)  # While the job runs nothing is said: only the system finds out that the node has vanished.
+    return reader, writer
+
+
+def _opened(file: Path) -> BufferedReader:
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
+
+
+async def _send(writer: asyncio.StreamWriter, source: int, size: int, moved: Callable[[], None]) -> None:
+    """Ends when all is sent, or the node does not want it: what it says counts, not how it hung up."""
+    at = 0
+    with suppress(OSError):
+        while at < size:
+            piece = await beside(partial(os.pread, source, min(_PIECE_BYTES, size - at), at), "read the input")
+            if not piece:  # It became shorter: the node will say what it thinks of that.
+                writer.close()
+                return
+            writer.write(piece)
+            await writer.drain()
+            moved()
+            at += len(piece)
+
+
+async def _line(reader: asyncio.StreamReader, address: Address) -> bytes:
+    try:
+        return await reader.readuntil(b"\n")
+    except asyncio.LimitOverrunError:
+        raise PeerError(f"{address} is no node: its answer has no line") from None
+    except (OSError, asyncio.IncompleteReadError):
+        raise Lost(f"{address} hung up without an answer") from None
+
+
+async def _receive(
+    reader: asyncio.StreamReader, size: int, to: Path, address: Address, moved: Callable[[], None]
+) -> None:
+    """Under another name until it is whole."""
+    part = to.with_name(f"{to.name}.part")
+    try:
+        with open(part, "wb") as file:  # noqa: ASYNC230 - nothing else runs in this process
+            left = size
+            while left:
+                piece = await reader.read(min(left, _PIECE_BYTES))
+                if not piece:
+                    raise Lost(f"{address} ended in the midst of its answer: {left} of {size} bytes are missing")
+                file.write(piece)
+                moved()
+                left -= len(piece)
+        os.replace(part, to)
+    except (ConnectionError, TimeoutError) as error:
+        _forget(part)
+        raise Lost(f"{address} ended in the midst of its answer: {error}") from None
+    except OSError as error:
+        _forget(part)
+        raise ConfigError(f"{to} cannot be written: {error.strerror}", "choose another place with --out") from None
+    except BaseException:
+        _forget(part)
+        raise
+
+
+def _forget(part: Path) -> None:
+    with suppress(OSError):
+        part.unlink()

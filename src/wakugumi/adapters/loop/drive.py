@@ -1,0 +1,192 @@
+"""Who calls a state machine, and when? This loop, and nobody else.
+
+Events that arrive during one turn of the loop are handed over as one batch; every `keep` of the batch is committed
+before any of its `do` is performed, and steps are performed in the order in which they were decided. So "a receipt is
+sent only once the job is on disk" is not discipline but shape. This is also the one reader of the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from wakugumi.core.leader.events import Machine, Step
+from wakugumi.limits.wire import READ_EVENTS_MAX
+
+E = TypeVar("E")
+K = TypeVar("K")
+D = TypeVar("D")
+K_contra = TypeVar("K_contra", contravariant=True)
+
+log = logging.getLogger("wakugumi.drive")
+
+
+class Keeper(Protocol[K_contra]):
+    """Where `keep` goes. `done` is called in the loop's thread, in the order of the commits, once it and all before it
+    are safe. Without a `done` nobody waits, and it may go with the next commit; if whoever waits is `patient`, it may
+    wait for that one for a moment. If it cannot keep what it was given, it never calls `done` and lets whoever runs
+    the process know."""
+
+    def commit(
+        self, records: Sequence[K_contra], done: Callable[[], None] | None, *, patient: bool = False
+    ) -> None: ...
+
+    @property
+    def idle(self) -> bool:
+        """Is all safe that was given to it?"""
+        ...
+
+
+class Drive(Generic[E, K, D]):
+    """Runs one state machine on the running loop.
+
+    `perform` does the effects and must not raise; `keeper` is None where nothing outlives the process. If the machine
+    or `perform` raises, that is our own bug: `failed` carries it, and nothing more is handled. The process should end.
+    """
+
+    def __init__(
+        self,
+        machine: Machine[E, K, D],
+        perform: Callable[[Sequence[D]], None],
+        *,
+        name: str,
+        keeper: Keeper[K] | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._machine = machine
+        self._perform = perform
+        self._name = name
+        self._keeper = keeper
+        self._events: list[E] = []
+        self._waiting: deque[tuple[int, Sequence[D]]] = deque()
+        """What is to be done once what was decided with it, or before it, is safe; and the step that then is safe."""
+        self.steps = 0
+        """Steps that were begun: what is posted now is handled by the next one."""
+        self.safe_step = 0
+        """The last step whose records are safe and whose effects were performed, as all before it."""
+        self.on_safe: Callable[[], None] | None = None
+        """Called when `safe_step` has grown, if somebody waits for that."""
+        self._turning = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._trace = log.isEnabledFor(logging.DEBUG)
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+        self._set_timer()
+
+    def post(self, event: E) -> None:
+        """Something happened. It is handled later in this turn of the loop, with what else happens in it."""
+        events = self._events
+        if not events:
+            self._loop.call_soon(self._turn)
+        events.append(event)
+        if len(events) >= READ_EVENTS_MAX and not self._turning:
+            self._turn()
+
+    def flush(self) -> None:
+        """What was posted is handled now, and not together with what comes next: one of them is large."""
+        if not self._turning:
+            self._turn()
+
+    def close(self) -> None:
+        """Stop: nothing more is handled or performed."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.failed.done():
+            self.failed.cancel()
+
+    def _turn(self) -> None:
+        events, self._events = self._events, []
+        if events and not self.failed.done():
+            self._step(events)
+
+    def _tick(self) -> None:
+        self._timer_at = float("inf")
+        self._turn()  # What was posted is handled by the next step: a tick is none that goes before it.
+        if not self.failed.done():
+            self._step(None)
+
+    def _step(self, events: list[E] | None) -> None:
+        self._turning = True
+        self.steps += 1
+        try:
+            now = self._loop.time()
+            step = self._machine.tick(now) if events is None else self._machine.handle(events, now)
+            if self._trace:
+                self._log(events or (), step)
+            if step.at_once:
+                self._perform(step.at_once)
+            keeper = self._keeper
+            if keeper is None or (not step.keep and not self._waiting and keeper.idle):
+                if step.do:
+                    self._perform(step.do)
+                self.safe_step = self.steps
+                if self.on_safe is not None:
+                    self.on_safe()
+            elif step.do:
+                self._waiting.append((self.steps, step.do))
+                keeper.commit(step.keep, self._committed, patient=step.patient)
+            else:
+                if step.keep:
+                    keeper.commit(step.keep, None)
+                # Nobody waits for it: it counts with the step before it.
+                if self._waiting:
+                    self._waiting[-1] = (self.steps, self._waiting[-1][1])
+                else:
+                    self.safe_step = self.steps
+                    if self.on_safe is not None:
+                        self.on_safe()
+            self._set_timer()
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._turning = False
+
+    def _committed(self) -> None:
+        if self.failed.done():
+            return
+        self._turning = True
+        try:
+            step, effects = self._waiting.popleft()
+            self._perform(effects)
+            self.safe_step = step
+            if self.on_safe is not None:
+                self.on_safe()
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._turning = False
+
+    def fail(self, error: Exception) -> None:
+        """It cannot go on, and why: nothing more is handled or performed."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    def _fail(self, error: Exception) -> None:
+        log.critical("%s failed by a bug of its own", self._name, exc_info=error)
+        self.fail(error)
+
+    def _set_timer(self) -> None:
+        """A timer that fires too early costs one empty tick; one set anew each turn would cost more."""
+        wake_at = self._machine.wake_at()
+        if wake_at is not None and wake_at < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = wake_at
+            self._timer = self._loop.call_at(wake_at, self._tick)
+
+    def _log(self, events: Sequence[E], step: Step[K, D]) -> None:
+        for event in events:
+            log.debug("%s < %s", self._name, _short(event))
+        for record in step.keep:
+            log.debug("%s = %s", self._name, _short(record))
+        for effect in step.do:
+            log.debug("%s > %s", self._name, _short(effect))
+
+
+def _short(value: object) -> str:
+    """Payloads are cut: a trace is for reading."""
+    text = repr(value)
+    return text if len(text) <= 240 else f"{text[:200]}… ({len(text)} characters)"

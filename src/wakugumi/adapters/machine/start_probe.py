@@ -1,0 +1,72 @@
+"""Can a job be started on this machine? What a worker tries by itself after it could not. (SPEC W9)
+
+The same things as for a job, on the same disk: room, a directory, a file that is safe there, descriptors. The last
+thing, a program, is started by whoever starts all others.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from wakugumi.adapters.files import refused, remove_tree, write_new
+from wakugumi.errors import Sick
+from wakugumi.limits.units import KIB
+
+FILE_BYTES: Final = 64 * KIB
+FILES: Final = 16
+"""What a job and its result take of each, and some more: a machine that has just so much is soon sick again."""
+_NAME: Final = ".probe"
+"""Always the same: what a worker left that was killed during a probe is removed by the next probe."""
+
+
+def check_machine(folder: str, free_min_bytes: int) -> None:
+    """Raises Refused, as a job would be. It takes as long as the disk takes to sync a file."""
+    path = f"{folder}/{_NAME}"
+    try:
+        check_room(folder, free_min_bytes)
+        if os.path.lexists(path):
+            remove_tree(path)
+        os.makedirs(path, 0o700)
+        try:
+            write_new(f"{path}/file", os.urandom(FILE_BYTES), 0o600)
+            _sync(f"{path}/file")
+            _open_some(f"{path}/file")
+        finally:
+            remove_tree(path)
+    except OSError as error:
+        raise refused(error, f"no job can be kept in {folder}") from None
+
+
+def check_room(folder: str, free_min_bytes: int) -> None:
+    """Raises Sick, and OSError."""
+    status = os.statvfs(folder)
+    if status.f_bavail * status.f_frsize < free_min_bytes:
+        raise Sick("disk", f"less than {free_min_bytes} bytes are free in {folder}")
+    if status.f_files and not status.f_favail:
+        raise Sick("disk", f"no inodes are free in {folder}")
+
+
+def a_program() -> list[bytes] | None:
+    """One that does nothing, and is everywhere; None if it is not here."""
+    for path in (b"/bin/true", b"/usr/bin/true"):
+        if os.access(path, os.X_OK):
+            return [path]
+    return None
+
+
+def _sync(path: str) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _open_some(path: str) -> None:
+    files: list[int] = []
+    try:
+        files.extend(os.open(path, os.O_RDONLY | os.O_CLOEXEC) for _ in range(FILES))
+    finally:
+        for file in files:
+            os.close(file)

@@ -1,0 +1,1 @@
+"""Frames over sockets: links, compression, TLS, and the gate that closes strangers."""

@@ -1,0 +1,1 @@
+"""One port that speaks frames, HTTP and lines: the first bytes of a connection decide."""

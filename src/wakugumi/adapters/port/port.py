@@ -1,0 +1,395 @@
+"""How does one port speak frames, HTTP and lines? By the first four bytes: a frame's fourth is 0, a line says `JOB `.
+
+A connection that speaks frames is handed to its Link at once and never seen here again. For HTTP a role hands in a
+table of routes; the library that serves them is imported when the first one asks, in a thread, for most leaders and
+workers never need it. `adapters/http/server.py` has all that touches the library.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+
+from wakugumi.adapters.blobs.store import BlobStore
+from wakugumi.adapters.http.page import Pages
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.gate import gate, name_of
+from wakugumi.adapters.net.link import Link, accept
+from wakugumi.adapters.programs.linux import connections_max as connections_of_process
+from wakugumi.limits.files import BLOB_BYTES_MAX, SERVING_MAX, UPLOADS_MAX
+from wakugumi.limits.http import HTTP_IDLE_S, HTTP_LINE_BYTES_MAX
+from wakugumi.limits.units import KIB
+from wakugumi.limits.wire import CLOSE_DEADLINE_S, FIRST_FRAME_BYTES_MAX, HELLO_DEADLINE_S
+from wakugumi.wire.line import FIRST_BYTES
+from wakugumi.wire.web_origin import NAME_OPTION
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from aiohttp import web
+
+    from wakugumi.adapters.http.server import WebServer
+    from wakugumi.adapters.lines.server import Lines
+
+log = logging.getLogger("wakugumi.web")
+
+Handler: TypeAlias = "Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]"
+"""Gets the request and what follows the route's path. What it raises as Refused is answered as a problem."""
+
+
+class Route(NamedTuple):
+    """Who answers a method on a path. A path that ends in `/` stands for all that begin like it."""
+
+    method: str
+    path: str
+    handler: Handler
+    waits: bool = False
+    """It says itself when the body may come, by `web_server.let_come`: until then little of it is read."""
+    quiet: bool = False
+    """It is asked again and again, by machines: logged for debugging only."""
+
+
+Routes: TypeAlias = Callable[[], Sequence[Route]]
+"""Called in a thread when the first HTTP byte has come, so that importing what serves it costs nobody else; and again
+with the next request if that failed."""
+
+_NOBODY_BODY: Final = (
+    b'{"type":"about:blank","status":503,"code":"busy","detail":"the HTTP server could not be loaded",'
+    b'"hint":"come again in a moment; the log has more"}'
+)
+_NOBODY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
+    b"Content-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s" % (len(_NOBODY_BODY), _NOBODY_BODY)
+)
+"""An answer of our own, where the library is missing that would write one."""
+_LOOK_BYTES: Final = 4
+_READ_BYTES: Final = 16 * KIB
+
+
+def blob_routes(
+    store: BlobStore,
+    *,
+    writable: bool,
+    key: str | None = None,
+    serving_max: int = SERVING_MAX,
+    uploads_max: int = UPLOADS_MAX,
+    blob_bytes_max: int = BLOB_BYTES_MAX,
+) -> Routes:
+    """`/blobs/{sha256}` of a store: GET and HEAD, and PUT if it is writable; with a key only for who has a token.
+
+    At most `serving_max` are sent at once, further ones are told to come again. The same for what is received.
+    """
+
+    def load() -> Sequence[Route]:
+        from wakugumi.adapters.blobs.http_pages import BlobPages
+
+        pages = BlobPages(store, key=key, serving_max=serving_max, uploads_max=uploads_max, bytes_max=blob_bytes_max)
+        return pages.routes(writable=writable)
+
+    return load
+
+
+def page_routes(pages: Pages) -> Routes:
+    """A role's pages as routes."""
+
+    def load() -> Sequence[Route]:
+        from wakugumi.adapters.http.server import page_route
+
+        return [page_route(at) for at in pages()]
+
+    return load
+
+
+class Door:
+    """Where HTTP connections of one port come in. Make it inside a running loop, and close it."""
+
+    def __init__(
+        self,
+        routes: Sequence[Routes],
+        *,
+        names: Iterable[str] = (),
+        name_option: str = NAME_OPTION,
+        connections_max: int | None = None,
+        idle_s: float = HTTP_IDLE_S,
+    ) -> None:
+        """`names`: which Host a request may name, beside IP addresses, localhost and this machine's own name (SPEC O1).
+        `name_option`: by which option it gets such names; empty if by none. Without `connections_max`, as many come in
+        as this process may hold."""
+        self._names = frozenset(name.lower() for name in names) | _machine_names()
+        self._name_option = name_option
+        self._routes = routes
+        self._connections_max = connections_of_process() if connections_max is None else connections_max
+        self._idle_s = idle_s
+        self._waiting: dict[Doorstep, asyncio.TimerHandle] = {}
+        """Connections that speak HTTP, for which the server is still being imported, and until when they wait."""
+        self._looking: set[Doorstep] = set()
+        """Connections that have not said what they speak, or ask for, and belong to nobody else meanwhile."""
+        self.gate = gate()
+        self.room = bytearray(_READ_BYTES)
+        """Where connections read into that have not shown yet what they speak: one after the other."""
+        self._server: WebServer | None = None
+        self._tasks = Tasks()
+        self._loading: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        return len(self._looking) + len(self._waiting) + (0 if self._server is None else self._server.connections)
+
+    def at(self, link: Link) -> asyncio.BaseProtocol:
+        """What a listener gives a new connection to."""
+        return Doorstep(self, link)
+
+    def look(self, step: Doorstep) -> asyncio.TimerHandle | None:
+        """It has not said yet what it speaks, or what it asks for: until when it must, if there is room for it."""
+        if self._is_full(step):
+            step.transport.abort()
+            return None
+        self._looking.add(step)
+        within_s = self._idle_s if step.speaks_http else HELLO_DEADLINE_S
+        return asyncio.get_running_loop().call_later(within_s, step.transport.abort)
+
+    def looked(self, step: Doorstep) -> None:
+        """It has said it, or is gone."""
+        self._looking.discard(step)
+
+    def take(self, step: Doorstep) -> None:
+        """This connection speaks HTTP."""
+        if self._is_full(step):
+            step.transport.close()
+            return
+        if self._server is not None:
+            step.hand_over(self._server)
+            return
+        self._waiting[step] = asyncio.get_running_loop().call_later(HELLO_DEADLINE_S, self._send_away, step)
+        if self._loading is None:
+            self._loading = self._tasks.start(self._load(), name="import the HTTP server")
+
+    def drop(self, step: Doorstep) -> None:
+        """It ended before anybody served it."""
+        if (timer := self._waiting.pop(step, None)) is not None:
+            timer.cancel()
+
+    async def close(self) -> None:
+        """End what is served, after a moment for what is nearly done."""
+        await self._tasks.close()
+        for step in [*self._looking, *self._take_all()]:
+            step.transport.abort()
+        if self._server is not None:
+            await self._server.close(CLOSE_DEADLINE_S)
+
+    async def _load(self) -> None:
+        def load() -> Callable[[], WebServer]:
+            from wakugumi.adapters.http.server import WebServer
+
+            table = [route for routes in self._routes for route in routes()]
+            return lambda: WebServer(table, names=self._names, name_option=self._name_option, idle_s=self._idle_s)
+
+        # In a thread of its own: those of the loop may all be waiting for an answer of ours.
+        pool = ThreadPoolExecutor(1, "import")
+        try:
+            self._server = (await asyncio.get_running_loop().run_in_executor(pool, load))()
+        except Exception:  # No file or memory to spare, for instance. The next one who asks may find some.
+            log.exception("the HTTP server could not be loaded")
+            for step in self._take_all():
+                step.refuse()
+            return
+        finally:
+            self._loading = None
+            pool.shutdown(wait=False)
+        for step in self._take_all():
+            step.hand_over(self._server)
+
+    def _is_full(self, step: Doorstep) -> bool:
+        """No stranger makes room for it."""
+        if self.connections < self._connections_max or self.gate.make_room(step.transport):
+            return False
+        self.gate.say("full", f"closing {step.peer}: more than {self._connections_max} connections")
+        return True
+
+    def _send_away(self, step: Doorstep) -> None:
+        log.warning("closing %s: the HTTP server was not loaded within %g s", step.peer, HELLO_DEADLINE_S)
+        del self._waiting[step]
+        step.refuse()
+
+    def _take_all(self) -> list[Doorstep]:
+        waiting, self._waiting = self._waiting, {}
+        for timer in waiting.values():
+            timer.cancel()
+        return list(waiting)
+
+
+class Doorstep(asyncio.BufferedProtocol):
+    """A connection that has not shown yet what it speaks. Its Link counts it, and cuts it off if it says nothing.
+
+    Little is read at a time: a thousand uploads that wait for their turn must not bring a quarter of a MiB each. A head
+    of HTTP is gathered here, where that costs next to nothing, and handed over when it is whole, or none.
+    """
+
+    transport: asyncio.Transport
+
+    def __init__(self, door: Door, link: Link | None, lines: Lines | None = None) -> None:
+        """Without a link and lines it speaks HTTP or nothing."""
+        self._door = door
+        self._link = link
+        self._lines = lines
+        self.speaks_http = link is None and lines is None
+        self._looks = True
+        """Not enough has come to know what it speaks, or what it asks for."""
+        self._deadline: asyncio.TimerHandle | None = None
+        self._kept = bytearray()
+        self.peer = "?"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        if self._link is not None:
+            self._link.connection_made(transport)
+            self.peer = self._link.peer
+        else:
+            self.peer = name_of(transport)
+            self._door.gate.came(self.transport)
+            self._deadline = self._door.look(self)
+
+    def get_buffer(self, _sizehint: int) -> bytearray:
+        return self._door.room
+
+    def buffer_updated(self, count: int) -> None:
+        self._kept += memoryview(self._door.room)[:count]
+        if not self._looks:
+            if len(self._kept) > FIRST_FRAME_BYTES_MAX:
+                self.transport.pause_reading()
+        elif self.speaks_http:
+            self._gather()
+        elif len(self._kept) >= _LOOK_BYTES:
+            self._let_be()
+            self._recognise()
+
+    def _gather(self) -> None:
+        """Of a head, as long as it can become one."""
+        head = self._kept
+        if b"\r\n\r\n" in head:
+            self._door.gate.known(self.transport)
+        elif len(head) < HTTP_LINE_BYTES_MAX and b"\n\n" not in head:
+            line, end, _ = head.partition(b"\n")
+            if not end or b" HTTP/" in line:
+                self._door.gate.brought(self.transport, len(head))
+                return
+        self._looks = False
+        self._let_be()
+        if not self.transport.is_closing():
+            self._door.take(self)
+
+    def _recognise(self) -> None:
+        link = self._link
+        self._looks = False
+        if self._lines is not None and self._kept[:_LOOK_BYTES] == FIRST_BYTES:
+            to = self._lines.new_connection()
+            self._switch_to(to)
+            to.connection_made(self.transport)
+            to.data_received(bytes(self._kept))
+        elif self._kept[3] != 0 and self._kept[:3].isalpha():
+            self._link = None
+            if link is not None:
+                link.release()
+            self.speaks_http = self._looks = True
+            self._deadline = self._door.look(self)
+            self._gather()
+        elif link is not None:  # a frame, or something that the link knows how to refuse
+            self._switch_to(link)
+            link.data_received(bytes(self._kept))
+        else:
+            self._door.gate.say("broken", f"closing {self.peer}: it speaks neither lines nor HTTP")
+            self.transport.abort()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """Nothing is written here."""
+
+    def resume_writing(self) -> None:
+        """Nothing is written here."""
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._let_be()
+        if self._link is not None:
+            self._link.data_received(bytes(self._kept))  # so that it can tell what is missing
+            self._link.connection_lost(error)
+        else:
+            self._door.gate.known(self.transport)
+            self._door.drop(self)
+        self._kept.clear()
+
+    def hand_over(self, server: WebServer) -> None:
+        """From now on this server has the connection, with what has come so far."""
+        if self.transport.is_closing():
+            return
+        to = server.new_connection()
+        self._switch_to(to)
+        to.connection_made(self.transport)
+        if self._kept:
+            to.data_received(bytes(self._kept))
+            if b"\r\n\r\n" in self._kept:  # whoever answers that head lets the rest come
+                to.hold()
+            self._kept.clear()
+
+    def refuse(self) -> None:
+        """There is nobody to serve it, now."""
+        if not self.transport.is_closing():
+            self.transport.write(_NOBODY)
+            self.transport.close()
+
+    def _let_be(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self._door.looked(self)
+
+    def _switch_to(self, protocol: asyncio.Protocol) -> None:
+        self.transport.pause_reading()  # a transport may look only when it begins to read how its protocol takes bytes
+        self.transport.set_protocol(protocol)
+        self.transport.resume_reading()
+
+
+def _machine_names() -> frozenset[str]:
+    name = socket.gethostname().lower()
+    return frozenset({name, name.partition(".")[0]} - {""})
+
+
+async def listen_http(
+    host: str,
+    port: int,
+    routes: Sequence[Routes],
+    *,
+    names: Iterable[str] = (),
+    name_option: str = NAME_OPTION,
+    tls: SSLContext | None = None,
+    lines: Lines | None = None,
+    connections_max: int | None = None,
+) -> HttpListener:
+    """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
+    door = Door(routes, names=names, name_option=name_option, connections_max=connections_max)
+    return HttpListener(await accept(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
+
+
+class HttpListener:
+    """A port that speaks HTTP, until it is closed."""
+
+    def __init__(self, server: asyncio.Server, door: Door, lines: Lines | None = None) -> None:
+        self._server = server
+        self._lines = lines
+        self.door = door
+        self.port = int(server.sockets[0].getsockname()[1])
+
+    def stop(self) -> None:
+        """Nobody new comes in."""
+        self._server.close()
+
+    async def close(self) -> None:
+        self._server.close()
+        if self._lines is not None:
+            await self._lines.close()
+        await self.door.close()

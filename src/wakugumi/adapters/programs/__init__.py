@@ -1,0 +1,1 @@
+"""Programs as processes: started, limited, watched and ended, with their output in files."""

@@ -1,0 +1,124 @@
+"""Has a job broken one of its limits (SPEC W8), and how do we know?
+
+    limit       enforced by                                 known for sure by      else "probably", if it failed and
+    memory      RLIMIT_DATA for each process, and a look    the look               was near the limit, or said so
+    CPU time    RLIMIT_CPU for each process, and a look     SIGXCPU, or the look
+    file size   RLIMIT_FSIZE, stdout and stderr included    SIGXFSZ                said so
+    processes   a look, with RLIMIT_NPROC as a fuse         the look               said so
+
+A look, every 50 ms, is at all processes of the job together. RLIMIT_NPROC counts all threads of a user on the machine
+and does not bind root: so it is the look that decides, and the fuse only stops a bomb that is faster than the look.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from wakugumi.adapters.programs import set_limits
+from wakugumi.adapters.programs.linux import tasks_of_user, usage_of
+from wakugumi.adapters.programs.run_as import User
+from wakugumi.errors import Refused
+from wakugumi.wire.message import JobLimits
+
+LOOK_S: Final = 0.05
+_FUSE_SPARE: Final = 64
+"""Threads of the job, and what else the user starts meanwhile."""
+_NEAR: Final = 0.9
+_NO_LIMITS: Final = (None, None, None, None)
+
+_NO_MEMORY: Final = re.compile(
+    rb"out of memory|outofmemory|cannot allocate memory|memoryerror|bad_alloc", re.IGNORECASE
+)
+_NO_ROOM: Final = re.compile(rb"file too large|file size limit", re.IGNORECASE)
+_NO_FORK: Final = re.compile(rb"resource temporarily unavailable|cannot fork|fork failed|retry: ", re.IGNORECASE)
+
+
+def stub_command(
+    status: int, env: int | None, bounds: Bounds | None, user: User | None, command: Sequence[bytes]
+) -> list[bytes]:
+    """What to run in place of the program. `status`, and `env` if the program has other variables than the stub, are
+    open files that are handed on to it."""
+    uid = os.geteuid() if user is None else user.uid
+    numbers = (status, env, *(_NO_LIMITS if bounds is None else bounds.numbers(uid)))
+    arguments = [b"-" if number is None else str(number).encode() for number in numbers]
+    arguments.append(b"-" if user is None else user.text.encode())
+    return [os.fsencode(sys.executable), b"-I", b"-S", os.fsencode(set_limits.__file__), *arguments, *command]
+
+
+class Breach(NamedTuple):
+    """A code of the error table, and what happened in words."""
+
+    code: str
+    text: str
+
+
+class Bounds:
+    """The limits of one running job."""
+
+    def __init__(self, limits: JobLimits) -> None:
+        """Raises Refused for limits that make no sense."""
+        for name, value in (
+            ("MemoryBytes", limits.memory_bytes),
+            ("CpuS", limits.cpu_s),
+            ("FileBytes", limits.file_bytes),
+            ("Processes", limits.processes),
+        ):
+            if value is not None and not 0 < value < 2**62:
+                raise Refused("bad-request", f"the limit {name} is a number above 0, not {value}")
+        self._limits = limits
+        self._data_peak = 0
+
+    def numbers(self, uid: int) -> Sequence[int | None]:
+        """What the exec stub sets for a program of this user."""
+        limits = self._limits
+        cpu_s = None if limits.cpu_s is None else math.ceil(limits.cpu_s)
+        fuse = None
+        if limits.processes is not None and uid != 0:
+            fuse = tasks_of_user(uid) + limits.processes + _FUSE_SPARE
+        return limits.memory_bytes, cpu_s, limits.file_bytes, fuse
+
+    def look(self, pids: Iterable[int]) -> Breach | None:
+        """At all processes of the job."""
+        limits = self._limits
+        memory = 0
+        cpu_s = 0.0
+        for count, pid in enumerate(pids, 1):
+            if limits.processes is not None and count > limits.processes:
+                return Breach("process-limit", f"the job had more than {limits.processes} processes")
+            if (usage := usage_of(pid)) is not None:
+                memory += usage.resident_bytes
+                cpu_s += usage.cpu_s
+                self._data_peak = max(self._data_peak, usage.data_bytes)
+        if limits.memory_bytes is not None and memory > limits.memory_bytes:
+            return Breach("memory-limit", f"the job held more than {limits.memory_bytes} bytes of memory")
+        if limits.cpu_s is not None and cpu_s > limits.cpu_s:
+            return Breach("cpu-limit", self._cpu_text())
+        return None
+
+    def explain(self, exit_code: int, cpu_s: float, stderr: Callable[[], bytes]) -> Breach | None:
+        """Why a job failed that was not ended by a look. A shell tells its child's signal as 128 and the number."""
+        limits = self._limits
+        killed_by = exit_code - 128
+        if limits.cpu_s is not None and (
+            killed_by == signal.SIGXCPU or (killed_by == signal.SIGKILL and cpu_s >= limits.cpu_s)
+        ):
+            return Breach("cpu-limit", self._cpu_text())
+        if limits.file_bytes is not None and (killed_by == signal.SIGXFSZ or _NO_ROOM.search(stderr())):
+            sure = "" if killed_by == signal.SIGXFSZ else "probably "
+            return Breach("file-limit", f"the job {sure}wrote a file of more than {limits.file_bytes} bytes")
+        if limits.memory_bytes is not None and (
+            self._data_peak > limits.memory_bytes * _NEAR or _NO_MEMORY.search(stderr())
+        ):
+            return Breach("memory-limit", f"the job probably needed more than {limits.memory_bytes} bytes of memory")
+        if limits.processes is not None and _NO_FORK.search(stderr()):
+            return Breach("process-limit", f"the job probably needed more than {limits.processes} processes")
+        return None
+
+    def _cpu_text(self) -> str:
+        return f"the job used more than {self._limits.cpu_s:g} s of CPU time"

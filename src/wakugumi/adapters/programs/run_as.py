@@ -1,0 +1,156 @@
+"""As whom do programs run? (SPEC O1) As another user than the worker's, where root runs the worker and says so.
+
+The worker itself stays root: it needs that to become the user, for each program anew (`limited`), and to end it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from wakugumi.adapters.programs import set_limits
+from wakugumi.errors import ConfigError
+
+_HINT: Final = "name a user of this machine, or a number: --run-as grid, --run-as 1234 or --run-as 1234:1234"
+_ID_MAX: Final = 2**32 - 2
+"""The largest number of a user or a group: the one above it means none."""
+_WITHIN_S: Final = 60.0
+_LINKS_MAX: Final = 40
+"""On one way, as the kernel has it."""
+
+
+class User(NamedTuple):
+    """Whose programs they are."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    name: str
+    home: str
+
+    @property
+    def text(self) -> str:
+        """As the exec stub reads it."""
+        return f"{self.uid}:{self.gid}:{','.join(map(str, self.groups))}"
+
+    @property
+    def environment(self) -> dict[bytes, bytes]:
+        """What a program reads to learn who it is."""
+        name = os.fsencode(self.name)
+        return {b"HOME": os.fsencode(self.home), b"USER": name, b"LOGNAME": name}
+
+
+OF_WORKER: Final = (b"XDG_", b"SUDO_", b"MAIL", b"SHELL")
+"""What variables of the worker's own user begin with: another one has no use for them."""
+
+
+def user_named(text: str) -> User:
+    """A user by name or number. One that the machine does not know has the group of the same number, unless it is told
+    another, and no home. Raises ConfigError."""
+    if os.geteuid() != 0:
+        raise ConfigError(
+            f"--run-as {text[:80]}: only root can run programs as another user",
+            "start it as root, or start it as that user and leave --run-as out",
+        )
+    import pwd  # Only Unix has it.
+
+    name, colon, group = text.partition(":")
+    try:
+        known = pwd.getpwuid(_number(name)) if name.isdecimal() else pwd.getpwnam(name)
+        gid = _number(group) if colon else known.pw_gid
+        found = User(known.pw_uid, gid, tuple(os.getgrouplist(known.pw_name, gid)), known.pw_name, known.pw_dir)
+    except KeyError:
+        if not name.isdecimal():
+            raise ConfigError(f"--run-as {text[:80]}: there is no such user", _HINT) from None
+        uid = _number(name)
+        gid = _number(group) if colon else uid
+        found = User(uid, gid, (gid,), name, "/")
+    except ValueError:
+        raise ConfigError(f"--run-as {text[:80]}: that is no user", _HINT) from None
+    if found.uid == 0 or 0 in {found.gid, *found.groups}:
+        raise ConfigError(f"--run-as {text[:80]}: programs would have the rights of root", _HINT)
+    return found
+
+
+def check_reach(user: User, folders: Sequence[tuple[str, str]]) -> None:
+    """Can this user be, and get into these folders? Each comes with what it is called. Raises ConfigError."""
+    words = [
+        sys.executable,
+        "-I",
+        "-S",
+        set_limits.__file__,
+        set_limits.REACH,
+        user.text,
+        *[path for _, path in folders],
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_WITHIN_S)
+    closed = done.returncode - set_limits.CLOSED_FROM
+    if 0 <= closed < len(folders):
+        what, path = folders[closed]
+        raise ConfigError(
+            f"the user {user.name} cannot get into the {what} {path}",
+            "each folder on the way there must let this user pass: chmod o+x, or choose another one",
+        )
+    if done.returncode:
+        raise ConfigError(
+            f"programs cannot run as {user.name}: {done.stderr.strip().rpartition(': ')[2]}",
+            "a container needs the capabilities SETUID and SETGID for this",
+        )
+
+
+def check_way(user: User, what: str, path: str) -> None:
+    """Can this user, or everybody, put something else in place of this folder, or of one on the way to it? As far as
+    they are there. In one with the sticky bit only the owner of an entry can replace it. Raises ConfigError."""
+    for here, status, is_last in _way(path):
+        if stat.S_ISLNK(status.st_mode):
+            is_safe = status.st_uid in {0, os.geteuid()}
+        elif status.st_uid == user.uid:
+            is_safe = False
+        else:
+            group = stat.S_IWGRP if status.st_gid in {user.gid, *user.groups} else 0
+            is_safe = not status.st_mode & (group | stat.S_IWOTH) or bool(status.st_mode & stat.S_ISVTX and not is_last)
+        if not is_safe:
+            raise ConfigError(
+                f"the user {user.name} could put something else in place of the {what} {path}: {here} belongs to them, "
+                f"is another user's link, or may be written to (mode {stat.S_IMODE(status.st_mode):o})",
+                "all folders on the way there must be root's, and closed to other writers: chown root, chmod go-w, or "
+                "choose another one",
+            )
+
+
+def _way(path: str) -> Iterator[tuple[str, os.stat_result, bool]]:
+    """All folders and links on the way to a path, from the root on, and whether it is the path's own end."""
+    left, at, links = [part for part in reversed(path.split("/")) if part], "/", 0
+    yield at, os.lstat(at), not left
+    while left:
+        part = left.pop()
+        if part == "..":
+            at = os.path.dirname(at)
+            continue
+        here = os.path.join(at, part)
+        try:
+            status = os.lstat(here)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        yield here, status, not left
+        if not stat.S_ISLNK(status.st_mode):
+            at = here
+            continue
+        links += 1
+        if links > _LINKS_MAX:
+            return
+        target = str(Path(here).readlink())
+        left.extend(part for part in reversed(target.split("/")) if part not in {"", "."})
+        at = "/" if target.startswith("/") else at
+
+
+def _number(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= _ID_MAX:
+        raise ValueError
+    return number

@@ -1,0 +1,269 @@
+"""How does what a program printed come into the ZIP of the files it made, without that being written anew?
+
+    the entries, as they stand │ stdout.txt │ stderr.txt │ their list, as it stands │ two more lines │ the end
+
+Ours come after all others, so that nothing moves of what the list says. A small archive becomes one piece of bytes; a
+large one is read from its file piece by piece, while it is sent. What is added has no time of its own: the same result
+is the same bytes, whoever asks for it and when.
+
+Entries that no honest worker sends (`entries`) are left out of the list, which is what every tool goes by; their bytes
+stay where they are, so that nothing moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+from weakref import finalize
+
+from wakugumi.adapters.files import READ
+from wakugumi.adapters.zip.honest_entries import is_taken
+from wakugumi.adapters.zip.read import Archive
+from wakugumi.adapters.zip.write_file import end_of, line_of
+from wakugumi.adapters.zip.write_memory import (
+    CHUNK_BYTES,
+    DEFLATED,
+    LOCAL,
+    STORED,
+    UTF8_FLAG,
+    VERSION,
+    WORTH_IT,
+    crc32,
+    dos_time,
+    packer,
+)
+from wakugumi.core.names import fold_name
+from wakugumi.errors import Lost, PeerError, Refused
+from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, LEFT_OUT_MAX
+from wakugumi.limits.units import KIB
+
+Content: TypeAlias = bytes | Path
+
+_WHEN: Final = dos_time(0.0)
+_MODE: Final = stat.S_IFREG | 0o644
+_SENT_BYTES: Final = 64 * KIB
+"""Of a large archive, at a time: who reads slowly is cut off by how long a piece takes."""
+_HINTS: Final = (b"dout.", b"derr.")
+"""What every name holds that equals one of ours where case is ignored, whatever letters its beginning is written in."""
+
+
+def splice(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> bytes:
+    return splice_counted(archive, texts, note)[0]
+
+
+def splice_counted(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> tuple[bytes, int]:
+    """An archive, which may be empty, and these texts beside what is in it; and how many entries were left out. The
+    `note` is its comment. Raises PeerError if it is none, or leads elsewhere."""
+    known = Archive.of_bytes(archive) if archive else None
+    at = known.list_at if known else 0
+    kept, left_out = _honest(known) if known else ([], 0)
+    listed = b"".join(archive[start:end] for start, end in kept)
+    names = _free_names(texts, known, known is not None and _hints_at(listed))
+    entries: list[bytes] = [archive[:at]]
+    lines = [listed]
+    for name, content in zip(names, texts.values(), strict=True):
+        entry = _entry_of(name, content)
+        entries += [entry.head, entry.content]
+        lines.append(entry.line(at))
+        at += len(entry.head) + entry.packed_bytes
+    count = len(texts) + (known.count if known else 0) - left_out
+    return b"".join([*entries, *lines, _noted(end_of(count, sum(map(len, lines)), at), note)]), left_out
+
+
+class Spliced:
+    """The same for what is large: an async iterator of pieces, whose `size` is known. Close it, read or not."""
+
+    def __init__(self, archive: Content, texts: Mapping[str, Content], note: bytes = b"") -> None:
+        """Takes its time: not for the loop. Raises OSError, and PeerError if it is no archive."""
+        self.done: Callable[[], None] = _nothing
+        """Called once, when it is closed."""
+        self._kept: list[bytes] = []
+        with contextlib.ExitStack() as files:
+            parts, self.size, self.left_out = _plan(archive, texts, note, files)
+            self._reader = _read(parts)
+            self._close = finalize(self, files.pop_all().close)
+
+    def __aiter__(self) -> Spliced:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._kept:
+            try:
+                piece = await asyncio.to_thread(next, self._reader, b"")
+            except OSError as error:
+                raise Lost(f"a result cannot be read: {error}") from None
+            if not piece:
+                await self.aclose()
+                raise StopAsyncIteration
+            self._kept = [piece[at : at + _SENT_BYTES] for at in range(0, len(piece), _SENT_BYTES)]
+            self._kept.reverse()
+        return self._kept.pop()
+
+    async def aclose(self) -> None:
+        """Whoever sends it does that, however it ended."""
+        self._kept.clear()
+        self._close()
+        done, self.done = self.done, _nothing
+        done()
+
+
+class _Entry(NamedTuple):
+    """One that is added. What of it is a file is sent as it stands there."""
+
+    name: bytes
+    method: int
+    crc: int
+    raw_bytes: int
+    packed_bytes: int
+    content: bytes
+
+    @property
+    def head(self) -> bytes:
+        fields = (*_WHEN, self.crc, self.packed_bytes, self.raw_bytes, len(self.name), 0)
+        return LOCAL.pack(b"PK\3\4", VERSION, UTF8_FLAG, self.method, *fields) + self.name
+
+    def line(self, at: int) -> bytes:
+        sizes = self.packed_bytes, self.raw_bytes
+        return line_of(self.name, _MODE, UTF8_FLAG, self.method, _WHEN, self.crc, *sizes, at)
+
+
+class _Range(NamedTuple):
+    """A part of an open file, or of bytes."""
+
+    source: int | bytes
+    at: int
+    end: int
+
+
+def _plan(
+    archive: Content, texts: Mapping[str, Content], note: bytes, files: contextlib.ExitStack
+) -> tuple[Sequence[_Range], int, int]:
+    """All that is to be sent, in order, its size, and how many entries were left out."""
+    source, size = _opened(archive, files)
+    known = None
+    if size:
+        known = Archive.of_bytes(source) if isinstance(source, bytes) else Archive.of_file(source)
+    at = known.list_at if known else 0
+    kept, left_out = _honest(known) if known else ([], 0)
+    listed = [_Range(source, start, end) for start, end in kept]
+    names = _free_names(texts, known, any(_hints_at(window) for part in listed for window in _windows(part)))
+    entries = [_Range(source, 0, at)]
+    lines = b""
+    for name, content in zip(names, texts.values(), strict=True):
+        text, text_bytes = _opened(content, files)
+        if isinstance(text, bytes):
+            entry = _entry_of(name, text)
+            body = _Range(entry.content, 0, entry.packed_bytes)
+        else:
+            body = _Range(text, 0, text_bytes)
+            entry = _Entry(name.encode(), STORED, _crc(body), text_bytes, text_bytes, b"")
+        entries += [_Range(entry.head, 0, len(entry.head)), body]
+        lines += entry.line(at)
+        at += len(entry.head) + entry.packed_bytes
+    count = len(texts) + (known.count if known else 0) - left_out
+    tail = lines + _noted(end_of(count, sum(part.end - part.at for part in listed) + len(lines), at), note)
+    parts = [*entries, *listed, _Range(tail, 0, len(tail))]
+    return parts, sum(part.end - part.at for part in parts), left_out
+
+
+def _honest(archive: Archive) -> tuple[list[tuple[int, int]], int]:
+    """Which parts of the list are of entries that an honest worker sends, and how many others there are. Raises
+    PeerError if an entry leads elsewhere, or if there are too many others."""
+    kept: list[tuple[int, int]] = []
+    left_out, start = 0, archive.list_at
+    for entry, at, end in archive.located():
+        try:
+            taken = is_taken(archive, entry, dot_files=False)
+        except Refused as no:
+            raise PeerError(no.message) from None
+        if not taken:
+            left_out += 1
+            if left_out > LEFT_OUT_MAX:
+                raise PeerError(f"the result holds more than {LEFT_OUT_MAX:,} names that no worker sends")
+            if at > start:
+                kept.append((start, at))
+            start = end
+    end = archive.list_at + archive.list_bytes
+    return ([*kept, (start, end)] if end > start else kept), left_out
+
+
+def _opened(content: Content, files: contextlib.ExitStack) -> tuple[int | bytes, int]:
+    if isinstance(content, bytes):
+        return content, len(content)
+    file = os.open(content, READ)
+    files.callback(os.close, file)
+    return file, os.fstat(file).st_size
+
+
+def _read(parts: Sequence[_Range]) -> Iterator[bytes]:
+    """Raises Lost if a file is not what it was."""
+    for part in parts:
+        at = part.at
+        while at < part.end:
+            if isinstance(part.source, bytes):
+                piece = part.source[at : min(part.end, at + CHUNK_BYTES)]
+            elif not (piece := os.pread(part.source, min(CHUNK_BYTES, part.end - at), at)):
+                raise Lost("a result's file has become shorter")
+            yield piece
+            at += len(piece)
+
+
+def _entry_of(name: str, content: bytes) -> _Entry:
+    raw, crc = len(content), crc32(content)
+    if raw >= ARCHIVE_DEFLATE_FROM_BYTES:
+        deflating = packer()
+        packed = deflating.compress(content) + deflating.flush()
+        if len(packed) < raw * WORTH_IT:
+            return _Entry(name.encode(), DEFLATED, crc, raw, len(packed), packed)
+    return _Entry(name.encode(), STORED, crc, raw, raw, content)
+
+
+def _crc(part: _Range) -> int:
+    crc = 0
+    for piece in _read([part]):
+        crc = crc32(piece, crc)
+    return crc
+
+
+def _free_names(texts: Mapping[str, Content], archive: Archive | None, look: bool) -> list[str]:
+    """What each is called: a program's own file keeps its name, and ours gets another."""
+    if archive is None or not look:
+        return list(texts)
+    taken = {fold_name(entry.name.partition("/")[0]) for entry in archive.entries() if _hints_at(entry.name.encode())}
+    names = []
+    for wanted in texts:
+        stem, _, ending = wanted.rpartition(".")
+        name, count = wanted, 1
+        while name in taken:
+            name = f"{stem}.captured.{ending}" if count == 1 else f"{stem}.captured-{count}.{ending}"
+            count += 1
+        names.append(name)
+    return names
+
+
+def _hints_at(listed: bytes) -> bool:
+    """May one of our names stand there? A million other names are not looked at one by one."""
+    lower = listed.lower()
+    return any(hint in lower for hint in _HINTS)
+
+
+def _windows(part: _Range) -> Iterator[bytes]:
+    """All of it, in pieces that overlap: nothing that is looked for lies in two of them only."""
+    end = b""
+    for piece in _read([part]):
+        yield end + piece
+        end = piece[-max(map(len, _HINTS)) :]
+
+
+def _noted(end: bytes, note: bytes) -> bytes:
+    """The end of an archive without a comment, with one: its length stands last."""
+    return end[:-2] + len(note).to_bytes(2, "little") + note
+
+
+def _nothing() -> None:
+    """Nobody has to be told."""

@@ -1,0 +1,208 @@
+"""How are the files of a stranger's archive written into a folder, and nowhere else?
+
+All names and sizes are checked before the first byte is written (`entries` says which names are left out), links come
+last and are never stepped through, and each file takes its place in one step. Memory stays flat but for its folders,
+unless a list of what was written is wanted; zeros become holes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from wakugumi.adapters.zip.honest_entries import is_taken, link_target
+from wakugumi.adapters.zip.read import Archive, Entry
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits.runner import RESULT_BYTES_MAX
+from wakugumi.limits.units import KIB
+
+_HOLE: Final = bytes(64 * KIB)
+"""What is left out of a file if it is all zeros: smaller holes save little and cost calls."""
+
+
+class Bound(NamedTuple):
+    """What may be written."""
+
+    bytes_max: int = RESULT_BYTES_MAX
+    """Of all files together."""
+    why: str = "no worker packs more than that"
+    code: str = "bad-result"
+    """Of the refusal, if the files have more."""
+    dot_files: bool = False
+
+
+ANY: Final = Bound()
+
+
+class Checked(NamedTuple):
+    """What an archive holds, if it may be unpacked."""
+
+    links: int
+    left_out: int
+    """Entries that no honest worker sends."""
+    size: int
+    """Bytes of all files that are taken."""
+
+
+def unpack(
+    archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None, bound: Bound = ANY
+) -> tuple[list[Path], int]:
+    """Where the files and links are, and how many were left out. `go_on` is called all along, and what it raises ends
+    it.
+
+    Raises Refused before anything is written: `bad-name`, or the bound's code. Raises PeerError and OSError.
+    """
+    checked = check(archive, bound)
+    return [Path(path) for path in _Unpacking(archive, folder, go_on, checked, bound).run()], checked.left_out
+
+
+def unpack_counted(
+    archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None, bound: Bound = ANY
+) -> tuple[int, int]:
+    """The same, and only how many there are: a list of millions of files would fill the memory."""
+    checked = check(archive, bound)
+    return sum(1 for _ in _Unpacking(archive, folder, go_on, checked, bound).run()), checked.left_out
+
+
+def check(archive: Archive, bound: Bound) -> Checked:
+    """May it be unpacked? Raises Refused and PeerError."""
+    links = left_out = size = 0
+    folders: set[str] = set()
+    for entry in archive.entries():
+        if not is_taken(archive, entry, dot_files=bound.dot_files):
+            left_out += 1
+            continue
+        _add_folders(entry, folders)
+        size += entry.size
+        if size > bound.bytes_max:
+            raise Refused(
+                bound.code,
+                f"the result's files have more than {bound.bytes_max:,} bytes, and {bound.why}; nothing was written",
+            )
+        if not entry.is_folder and stat.S_ISLNK(entry.mode):
+            links += 1
+    _check_apart(archive, folders, bound)
+    return Checked(links, left_out, size)
+
+
+def _add_folders(entry: Entry, folders: set[str]) -> None:
+    parent = entry.name.rpartition("/")[0]
+    while parent and parent not in folders:
+        folders.add(parent)
+        parent = parent.rpartition("/")[0]
+
+
+def _check_apart(archive: Archive, folders: set[str], bound: Bound) -> None:
+    """No file or link is called as a folder. They are gone through again: there may be too many names to remember."""
+    for entry in archive.entries() if folders else ():
+        if entry.name in folders and is_taken(archive, entry, dot_files=bound.dot_files):
+            raise Refused("bad-name", f"the result holds {entry.name[:200]!r} as a file and as a folder")
+
+
+class _Unpacking:
+    def __init__(
+        self, archive: Archive, folder: Path, go_on: Callable[[], None], checked: Checked, bound: Bound
+    ) -> None:
+        self._archive = archive
+        self._go_on = go_on
+        self._checked = checked
+        self._bound = bound
+        self._folder = os.fspath(folder)
+        self._scratch = f".waku-{os.urandom(8).hex()}"
+        self._numbers = count()
+        self._parent: tuple[str, str] = ("", self._folder)
+        """The folder that the last file was put in, as the archive calls it, and where it is."""
+
+    def run(self) -> Iterator[str]:
+        """Each path, once it is there."""
+        written = 0
+        try:
+            for entry in self._taken():
+                if entry.is_folder:
+                    self._make(entry.name)
+                elif not stat.S_ISLNK(entry.mode):
+                    yield self._put(entry)
+                    written += 1
+            # Links come last: no file of this archive is ever written through one of its links.
+            if self._checked.links:
+                for entry in self._taken():
+                    if not entry.is_folder and stat.S_ISLNK(entry.mode):
+                        yield self._put(entry)
+                        written += 1
+        except PeerError as error:
+            raise PeerError(f"{error}; {written:,} files were written before it") from None
+
+    def _taken(self) -> Iterator[Entry]:
+        if not self._checked.left_out:
+            return self._archive.entries()
+        dot_files = self._bound.dot_files
+        return (each for each in self._archive.entries() if is_taken(self._archive, each, dot_files=dot_files))
+
+    def _make(self, inside: str) -> str:
+        """Make the folders of this path, stepping through no link: where a link leads, nobody checked."""
+        if self._parent[0] == inside:
+            return self._parent[1]
+        path = self._folder
+        for part in inside.split("/")[:-1]:
+            path = os.path.join(path, part)
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                if not stat.S_ISDIR(os.lstat(path).st_mode):
+                    raise Refused("bad-name", f"{path} is there already, and is not a folder") from None
+        self._parent = (inside, path)
+        return path
+
+    def _put(self, entry: Entry) -> str:
+        """One step: whoever looks sees the old file or the new one. A folder in the way stays, and is an OSError."""
+        self._go_on()
+        at = entry.name.rfind("/") + 1
+        parent, name = self._make(entry.name[:at]), entry.name[at:]
+        scratch = os.path.join(parent, f"{self._scratch}-{next(self._numbers)}")
+        path = os.path.join(parent, name)
+        try:
+            if stat.S_ISLNK(entry.mode):
+                Path(scratch).symlink_to(link_target(self._archive, entry))
+            else:
+                self._write(entry, scratch)
+            os.replace(scratch, path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+        return path
+
+    def _write(self, entry: Entry, path: str) -> None:
+        mode = 0o777 if entry.mode & 0o100 else 0o666
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            holes = False
+            for piece in self._archive.content(entry):
+                holes |= _write_data(file, piece)
+                self._go_on()
+            if holes:
+                os.ftruncate(file, entry.size)
+        finally:
+            os.close(file)
+
+
+def _write_data(file: int, piece: bytes) -> bool:
+    """All of a piece but its long runs of zeros. True if there are any."""
+    start = at = 0
+    while at < len(piece):
+        if piece.startswith(_HOLE, at):
+            _write_all(file, piece, start, at)
+            os.lseek(file, len(_HOLE), os.SEEK_CUR)
+            start = at + len(_HOLE)
+        at += len(_HOLE)
+    _write_all(file, piece, start, len(piece))
+    return start > 0
+
+
+def _write_all(file: int, piece: bytes, start: int, end: int) -> None:
+    with memoryview(piece) as view:
+        while start < end:
+            start += os.write(file, view[start:end])

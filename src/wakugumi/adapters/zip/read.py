@@ -1,0 +1,203 @@
+"""What is in a ZIP that a stranger made, and how is it read with flat memory?
+
+Its list of entries is read bit by bit, as often as someone goes through it, and each content as a stream that is
+verified at its end. Nothing is believed: what is not as it should be is a PeerError. Who unpacks checks the names.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from wakugumi.adapters.zip.write_memory import (
+    CENTRAL,
+    CHUNK_BYTES,
+    DEFLATED,
+    END,
+    LOCAL,
+    STORED,
+    UTF8_FLAG,
+    NotDeflated,
+    crc32,
+    unpacker,
+)
+from wakugumi.errors import PeerError
+from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX, ARCHIVE_LIST_BYTES_MAX
+
+_COMMENT_BYTES_MAX: Final = 0xFFFF
+_ENCRYPTED_FLAG: Final = 0x1
+_MAX_32: Final = 0xFFFFFFFF
+_END_64: Final = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR_64: Final = struct.Struct("<4sIQI")
+_PAGE_BYTES: Final = 256 * 1024
+
+
+class Entry(NamedTuple):
+    """A file, a folder or a link, as the list tells of it."""
+
+    name: str
+    """With slashes; a folder's ends with one."""
+    mode: int
+    """Of Unix; 0 if whoever made it did not say."""
+    size: int
+    packed_bytes: int
+    method: int
+    crc: int
+    at: int
+
+    @property
+    def is_folder(self) -> bool:
+        return self.name.endswith("/")
+
+
+class Archive:
+    """A ZIP of which any part can be read: `read_at(position, how many)`."""
+
+    def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
+        """Raises PeerError if it is none."""
+        self._read_at = read_at
+        self._size = size
+        self.list_at, self.list_bytes, self.count = self._find_list()
+        """Where the list of entries begins, its size, and how many there are."""
+
+    @classmethod
+    def of_bytes(cls, data: bytes) -> Archive:
+        return cls(lambda at, count: data[at : at + count], len(data))
+
+    @classmethod
+    def of_file(cls, file: int) -> Archive:
+        """An open file, which stays the caller's."""
+        return cls(lambda at, count: os.pread(file, count, at), os.fstat(file).st_size)
+
+    def entries(self) -> Iterator[Entry]:
+        """All of them, from the first."""
+        return (entry for entry, _, _ in self.located())
+
+    def located(self) -> Iterator[tuple[Entry, int, int]]:
+        """Each with where its line of the list begins and ends, in the archive."""
+        page, page_at, end = b"", self.list_at, self.list_at + self.list_bytes
+        at = self.list_at
+        claimed = 0
+        for _ in range(self.count):
+            start = at - page_at
+            if len(page) - start < CENTRAL.size + 3 * 0xFFFF and page_at + len(page) < end:
+                page, page_at, start = self._read_at(at, min(_PAGE_BYTES + 3 * 0xFFFF, end - at)), at, 0
+            entry, length = _entry(page, start)
+            if entry.at + LOCAL.size + entry.packed_bytes > self.list_at:
+                raise PeerError(f"{entry.name[:200]!r} is not where the result's archive says")
+            claimed += LOCAL.size + entry.packed_bytes
+            if claimed > self.list_at:  # A small archive that would fill a disk.
+                raise PeerError("the result's archive cannot be read: its entries overlap")
+            yield entry, at, at + length
+            at += length
+        if at != end:
+            raise PeerError("the result's archive cannot be read: its list of entries is longer than it says")
+
+    def content(self, entry: Entry) -> Iterator[bytes]:
+        """What a file holds, in pieces. What is wrong with it may show only at its end."""
+        pieces = self._stored(entry) if entry.method == STORED else self._inflated(entry)
+        size = crc = 0
+        for piece in pieces:
+            size, crc = size + len(piece), crc32(piece, crc)
+            if size > entry.size:
+                break
+            yield piece
+        if size != entry.size or crc != entry.crc:
+            raise PeerError(f"{entry.name[:200]!r} in the result's archive is broken")
+
+    def read(self, entry: Entry) -> bytes:
+        return b"".join(self.content(entry))
+
+    def _find_list(self) -> tuple[int, int, int]:
+        """Where the list of entries begins, its size, and how many there are."""
+        tail_at = max(0, self._size - END.size - _COMMENT_BYTES_MAX)
+        tail = self._read_at(tail_at, self._size - tail_at)
+        found = tail.rfind(b"PK\5\6")
+        if found < 0 or len(tail) - found < END.size:
+            raise PeerError("the result's archive cannot be read: it is not a ZIP, or only the beginning of one")
+        _, _, _, _, count, size, at, _ = END.unpack_from(tail, found)
+        end_at = tail_at + found
+        locator = self._read_at(end_at - _LOCATOR_64.size, _LOCATOR_64.size) if end_at >= _LOCATOR_64.size else b""
+        if locator.startswith(b"PK\6\7"):
+            end_at = _LOCATOR_64.unpack(locator)[2]
+            record = self._read_at(end_at, _END_64.size) if end_at < self._size else b""
+            if len(record) < _END_64.size or not record.startswith(b"PK\6\6"):
+                raise PeerError("the result's archive cannot be read: its end is broken")
+            *_, count, size, at = _END_64.unpack(record)
+        if at + size > end_at or count * CENTRAL.size > size:
+            raise PeerError("the result's archive cannot be read: its list of entries is not where it should be")
+        if count > ARCHIVE_ENTRIES_MAX or size > ARCHIVE_LIST_BYTES_MAX:
+            raise PeerError(f"the result's archive has too many entries: {count:,}, in a list of {size:,} bytes")
+        return at, size, count
+
+    def _start(self, entry: Entry) -> int:
+        head = self._read_at(entry.at, LOCAL.size)
+        if len(head) < LOCAL.size or not head.startswith(b"PK\3\4"):
+            raise PeerError(f"{entry.name[:200]!r} is not where the result's archive says")
+        *_, name_bytes, extra_bytes = LOCAL.unpack(head)
+        return int(entry.at + LOCAL.size + name_bytes + extra_bytes)
+
+    def _packed(self, entry: Entry) -> Iterator[bytes]:
+        at = self._start(entry)
+        end = at + entry.packed_bytes
+        while at < end and (piece := self._read_at(at, min(CHUNK_BYTES, end - at))):
+            yield piece
+            at += len(piece)
+
+    def _stored(self, entry: Entry) -> Iterator[bytes]:
+        return self._packed(entry)
+
+    def _inflated(self, entry: Entry) -> Iterator[bytes]:
+        if entry.method != DEFLATED:
+            raise PeerError(f"{entry.name[:200]!r} in the result's archive is packed by method {entry.method}")
+        inflating = unpacker()
+        try:
+            for packed in self._packed(entry):
+                left = packed
+                while left and not inflating.eof:
+                    piece = inflating.decompress(left, CHUNK_BYTES)
+                    if not piece and len(inflating.unconsumed_tail) == len(left):
+                        return
+                    yield piece
+                    left = inflating.unconsumed_tail
+            while not inflating.eof and (piece := inflating.decompress(b"", CHUNK_BYTES)):
+                yield piece
+        except NotDeflated:
+            raise PeerError(f"{entry.name[:200]!r} in the result's archive is broken") from None
+
+
+def _entry(page: bytes, start: int) -> tuple[Entry, int]:
+    """The entry that begins here, and how long it is."""
+    if len(page) - start < CENTRAL.size or not page.startswith(b"PK\1\2", start):
+        raise PeerError("the result's archive cannot be read: its list of entries is broken")
+    fields = CENTRAL.unpack_from(page, start)
+    _, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes, comment_bytes, *_, attributes, at = fields
+    if flags & _ENCRYPTED_FLAG:
+        raise PeerError("the result's archive is encrypted")
+    name_at = start + CENTRAL.size
+    extra_at = name_at + name_bytes
+    length = CENTRAL.size + name_bytes + extra_bytes + comment_bytes
+    if len(page) - start < length:
+        raise PeerError("the result's archive cannot be read: its list of entries is broken")
+    try:
+        name = page[name_at:extra_at].decode("utf-8" if flags & UTF8_FLAG else "cp437")
+    except UnicodeDecodeError:
+        raise PeerError("a name in the result's archive is not UTF-8, as it says") from None
+    if _MAX_32 in (size, packed, at):
+        size, packed, at = _large(page[extra_at : extra_at + extra_bytes], size, packed, at)
+    return Entry(name, attributes >> 16, size, packed, method, crc, at), length
+
+
+def _large(extra: bytes, *numbers: int) -> tuple[int, int, int]:
+    """Those that do not fit 32 bits stand elsewhere, in the same order."""
+    while len(extra) >= 4:
+        kind, count = struct.unpack_from("<HH", extra)
+        if kind == 1:
+            given = iter(struct.unpack_from(f"<{min(count, len(extra) - 4) // 8}Q", extra, 4))
+            size, packed, at = (next(given, number) if number == _MAX_32 else number for number in numbers)
+            return size, packed, at
+        extra = extra[4 + count :]
+    size, packed, at = numbers
+    return size, packed, at

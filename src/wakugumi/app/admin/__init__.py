@@ -1,0 +1,1 @@
+"""Commands that ask or change a running grid: status, jobs, workers, dead letters, caches, the journal, top."""

@@ -1,0 +1,115 @@
+"""How is a question put to a leader from the command line, and how is a job named in it?
+
+With several leaders, what is asked about one job is answered by whoever knows it; lists are asked of each, and shown
+one below the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from wakugumi.app import settings
+from wakugumi.app.options import Asking
+from wakugumi.app.show.output import json_out, lines_out
+from wakugumi.app.stoppable import run
+from wakugumi.app.work.target import connected
+from wakugumi.core.ids import job_id_from_name, show_job_id
+from wakugumi.core.leader.admin.questions import Answer, Question
+from wakugumi.errors import ConfigError, Refused
+
+A = TypeVar("A", bound=Answer)
+
+
+class Told(NamedTuple, Generic[A]):
+    """What one leader said, or why it did not."""
+
+    leader: str
+    answer: A | None
+    trouble: str
+
+
+def ask(question: Question, kind: type[A], asking: Asking) -> A:
+    """The leader's answer, which is of this kind. Raises Refused."""
+
+    async def put() -> Answer:
+        async with connected(asking.leader, old_leader=asking.old_leader) as grid:
+            return await grid.ask(question)
+
+    answer = run(put())
+    assert isinstance(answer, kind)
+    return answer
+
+
+def ask_each(question: Question, kind: type[A], asking: Asking) -> list[Told[A]]:
+    """What each leader says to it, in the order in which they were named. Raises Refused if none has an answer."""
+
+    async def put() -> list[Told[A]]:
+        async with connected(asking.leader, old_leader=asking.old_leader) as grid:
+            answers = await grid.ask_each(question)
+            rows = grid.status().leaders
+        if all(isinstance(answer, Refused) for answer in answers.values()):
+            raise next(answer for answer in answers.values() if isinstance(answer, Refused))
+        told: list[Told[A]] = []
+        for row in rows:
+            answer = answers.get(row.leader)
+            assert answer is None or isinstance(answer, Refused | kind)
+            if isinstance(answer, Refused):
+                told.append(Told(row.leader, None, str(answer)))
+            else:
+                told.append(Told(row.leader, answer, "" if answer is not None else row.trouble))
+        return told
+
+    return run(put())
+
+
+def answers(told: Sequence[Told[A]]) -> list[A]:
+    return [each.answer for each in told if each.answer is not None]
+
+
+def show_each(
+    told: Sequence[Told[A]],
+    asking: Asking,
+    table: Callable[[A], None],
+    quiet: Callable[[A], Sequence[str]],
+    beside: Mapping[str, Mapping[str, object]] = {},
+) -> None:
+    """In the form that was asked for: as it is from one leader, and a section for each of several.
+
+    JSON has further fields `beside` a leader's answer.
+    """
+    how = settings.OUTPUT.value(asking.output)
+    several = len(told) > 1
+    if how == "quiet":
+        for answer in answers(told):
+            lines_out(quiet(answer))
+    elif how == "json":
+        rows = [_fields(each, named=several) | dict(beside.get(each.leader, {})) for each in told]
+        json_out(rows if several else rows[0])
+    else:
+        for at, each in enumerate(told):
+            if several:
+                lines_out(
+                    [*([""] if at else []), f"leader {each.leader}" + (f": {each.trouble}" if each.trouble else "")]
+                )
+            if each.answer is not None:
+                table(each.answer)
+
+
+def _fields(told: Told[A], *, named: bool) -> dict[str, object]:
+    import msgspec
+
+    leader = {"leader": told.leader} if named else {}
+    if told.answer is None:
+        return {**leader, "trouble": told.trouble}
+    fields = msgspec.to_builtins(told.answer)
+    assert isinstance(fields, dict)
+    return {**leader, **fields}
+
+
+def id_of(text: str) -> str:
+    """A job's id as the leader knows it: names stand for ids only at the edges. Raises ConfigError."""
+    try:
+        return show_job_id(job_id_from_name(text))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

@@ -1,0 +1,271 @@
+"""`waku caches …`: which files shall workers have beforehand, who has them, and what shall be kept?
+
+A cache is a named set of files that is never overwritten (SPEC C2): new content is a new id, such as dataset-v2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter, validators
+
+from wakugumi.app import logs, settings
+from wakugumi.app.admin.ask import answers, ask, ask_each, show_each
+from wakugumi.app.options import ASKING, Asking
+from wakugumi.app.show.output import (
+    ago,
+    colour,
+    is_drawable,
+    json_out,
+    line_out,
+    lines_out,
+    one,
+    say,
+    say_error,
+    size,
+    table_out,
+)
+from wakugumi.app.show.transfers import shown
+from wakugumi.app.stoppable import run
+from wakugumi.app.work.target import connected
+from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.names import check_cache_id
+from wakugumi.errors import EXIT_JOB_FAILED, EXIT_NOT_FOUND, ConfigError, Refused, hint_for
+from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
+from wakugumi.limits.leader import LIST_ROWS_DEFAULT
+from wakugumi.limits.wire import FILES_PER_CACHE_MAX
+from wakugumi.roles.client.files.inputs import Content
+from wakugumi.roles.client.put_cache import ALL_WORKERS, CacheSummary, files_below
+
+_FAILURES_SHOWN = 10
+
+
+def caches_put(
+    cache: str,
+    /,
+    *files: Annotated[str, Parameter(help="Files, and folders with all files below them; NAME=PATH names one anew.")],
+    target: Annotated[str, Parameter(help="For workers whose patterns overlap this one.")] = ALL_WORKERS,
+    within: Annotated[
+        float,
+        Parameter(
+            validator=validators.Number(gt=0, lte=PUT_DEADLINE_MAX_S), help="Seconds that the workers have for it."
+        ),
+    ] = PUT_DEADLINE_S,
+    share: Annotated[
+        float,
+        Parameter(validator=validators.Number(gte=0, lte=1), help="With this share of the workers it is good enough."),
+    ] = 1.0,
+    pin: Annotated[bool, Parameter(negative="", show_default=False, help="It is never evicted.")] = False,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    how = settings.OUTPUT.value(asking.output)
+    named = named_contents(files)
+    last = ""
+
+    def on_progress(summary: CacheSummary) -> None:
+        nonlocal last
+        text = _counts(summary)
+        if how == "table" and is_drawable(sys.stderr) and text != last:
+            say(text)
+        last = text
+
+    async def put() -> CacheSummary:
+        async with connected(asking.leader, old_leader=asking.old_leader) as grid, shown(grid, named, lambda: last):
+            return await grid.put_cache(
+                cache, named, target=target, within_s=within, share=share, pinned=pin, on_progress=on_progress
+            )
+
+    summary = run(put())
+    match how:
+        case "json":
+            json_out(summary)
+        case "quiet":
+            lines_out([summary.status])
+        case _:
+            lines_out([f"{summary.cache}: {summary.status}, {_counts(summary)}"])
+    _say_failures(summary)
+    return 0 if summary.is_content else EXIT_JOB_FAILED
+
+
+def caches_list(
+    *,
+    limit: Annotated[int, Parameter(help="At most so many, those used last.")] = LIST_ROWS_DEFAULT,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    told = ask_each(qu.AskCaches(limit), qu.CachesAnswer, asking)
+    show_each(told, asking, _show_caches, lambda answer: [row.cache for row in answer.rows])
+    return 0
+
+
+def caches_show(cache: str, /, *, asking: Asking = ASKING) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    try:
+        answer = ask(qu.AskCache(_checked(cache)), qu.CacheAnswer, asking)
+    except Refused as no:
+        return _refused(no)
+    match settings.OUTPUT.value(asking.output):
+        case "json":
+            json_out(answer)
+        case "quiet":
+            lines_out([entry.name for entry in answer.entries])
+        case _:
+            _show_cache(answer)
+    return 0
+
+
+def caches_pin(
+    cache: str,
+    /,
+    *,
+    off: Annotated[bool, Parameter(negative="", show_default=False, help="It may be evicted again.")] = False,
+    asking: Asking = ASKING,
+) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    return _do(qu.AskPin(_checked(cache), not off), "may be evicted" if off else "pinned", asking)
+
+
+def caches_drop(cache: str, /, *, asking: Asking = ASKING) -> int:
+    logs.start(asking.log_level, asking.log_json, quiet=True)
+    return _do(qu.AskDropCache(_checked(cache)), "dropped", asking)
+
+
+def named_contents(words: Sequence[str]) -> dict[str, Content]:
+    """What was named on the command line: a file under its own name, a folder's files under theirs, NAME=PATH as it
+    says. Raises ConfigError."""
+    files: dict[str, Content] = {}
+    for word in words:
+        name, is_named, text = word.partition("=")
+        if not is_named or Path(word).exists():
+            name, text = "", word
+        path = Path(text)
+        if not path.exists():
+            raise ConfigError(f"{path} does not exist", "name files and folders, or NAME=PATH")
+        for each, content in [(name, path)] if name else _under_own_names(path):
+            if len(files) > FILES_PER_CACHE_MAX:
+                return files  # It is refused, with the reason; however many more there are.
+            if each in files:
+                raise ConfigError(f"two files are called {each!r}", "give one of them another name: NAME=PATH")
+            files[each] = content
+    if not files:
+        raise ConfigError("there is nothing to put", "name files, or folders with files, after the cache's id")
+    return files
+
+
+def _under_own_names(path: Path) -> Iterator[tuple[str, Path]]:
+    if path.is_dir():
+        return files_below(os.fspath(path))
+    return iter([(path.name, path)])
+
+
+def _checked(cache: str) -> str:
+    try:
+        return check_cache_id(cache)
+    except Refused as no:
+        raise ConfigError(str(no), no.hint) from None
+
+
+def _do(question: qu.AskPin | qu.AskDropCache, done: str, asking: Asking) -> int:
+    """At every leader: it is unknown only if none of them knows it."""
+    try:
+        told = ask_each(question, qu.CacheRow, asking)
+    except Refused as no:
+        return _refused(no)
+    match settings.OUTPUT.value(asking.output):
+        case "json":
+            rows = answers(told)
+            json_out(rows[0] if len(rows) == 1 else rows)
+        case "quiet":
+            lines_out([question.cache])
+        case _:
+            row = answers(told)[0]
+            lines_out([f"{row.cache}: {done}, {one(row.files, 'file')}, {size(row.bytes)}"])
+    return 0
+
+
+def _refused(no: Refused) -> int:
+    if no.code != "no-cache":
+        raise no
+    say_error(str(no), "list those that are there with `waku caches list`")
+    return EXIT_NOT_FOUND
+
+
+def _counts(summary: CacheSummary) -> str:
+    """`8 workers: 5 ok, 2 skipped, 1 failed`"""
+    counts = [(summary.ok, "ok"), (summary.skipped, "skipped"), (summary.failed, "failed"), (summary.silent, "silent")]
+    counts.append((summary.waiting, "waiting"))
+    told = ", ".join(f"{count} {what}" for count, what in counts if count)
+    return f"{one(summary.sent, 'worker')}{': ' if told else ''}{told}"
+
+
+def _say_failures(summary: CacheSummary) -> None:
+    for failure in summary.failures[:_FAILURES_SHOWN]:
+        say(colour("failed:", "red"), f"{failure.worker}: {failure.message}")
+    if len(summary.failures) > _FAILURES_SHOWN:
+        say(f"and {len(summary.failures) - _FAILURES_SHOWN:,} more")
+    for leader in summary.unasked:
+        say(colour("not asked:", "yellow"), f"the workers of {leader}, which is away")
+    if not summary.is_content:
+        say_error(summary.message or "too few workers have it", _hint(summary))
+
+
+def _hint(summary: CacheSummary) -> str:
+    if summary.sent:
+        return "the same command again goes on where this one ended"
+    if summary.code == "conflict":
+        return "nothing under an id is ever overwritten: put new content under a new id, as dataset-v2"
+    return hint_for(summary.code)
+
+
+def _show_caches(answer: qu.CachesAnswer) -> None:
+    table_out(
+        ("cache", "#files", "#size", "target", "#ready", "#hits", "#used", "#age", "pinned"),
+        [
+            (
+                row.cache,
+                f"{row.files:,}",
+                size(row.bytes),
+                row.target,
+                f"{row.ready} of {row.workers}",
+                f"{row.hits:,}",
+                ago(row.used_s),
+                ago(row.created_s),
+                "pinned" if row.pinned else "-",
+            )
+            for row in answer.rows
+        ],
+    )
+    if answer.total > len(answer.rows):
+        say(f"{len(answer.rows)} of {one(answer.total, 'cache')}: --limit shows more")
+
+
+def _show_cache(answer: qu.CacheAnswer) -> None:
+    row = answer.row
+    rows = [
+        ("cache", row.cache),
+        ("holds", f"{one(row.files, 'file')}, {size(row.bytes)}"),
+        ("for", row.target),
+        ("is with", f"{row.ready} of {one(row.workers, 'worker')}"),
+        ("put", f"{ago(row.created_s)}{', pinned' if row.pinned else ''}"),
+        ("used", f"{ago(row.used_s)}, {one(row.hits, 'time')}"),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines_out([f"{name:<{width}}  {value}" for name, value in rows])
+    if answer.entries:
+        line_out()
+        table_out(
+            ("name", "#size", "sha256"), [(each.name, size(each.size), each.sha256[:16]) for each in answer.entries]
+        )
+        if len(answer.entries) < row.files:
+            say(f"the first {len(answer.entries):,} of {one(row.files, 'file')}")
+    if answer.workers:
+        line_out()
+        table_out(
+            ("worker", "name", "state", "why"),
+            [(each.worker, each.name or "-", each.state, each.message or "-") for each in answer.workers],
+        )

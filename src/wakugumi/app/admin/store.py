@@ -1,0 +1,126 @@
+"""`waku store …`: is what the leader keeps sound, and how is it copied or mended?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from wakugumi.adapters.journal import maintenance
+from wakugumi.app import logs, settings
+from wakugumi.app.options import LOGGING, Logging, Output
+from wakugumi.app.show.output import json_out, lines_out, one, say, size, table_out
+from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
+
+SHOWN_MAX = 10
+"""Lost leaves that a sentence names; `-o json` names them all."""
+
+Folder = Annotated[str | None, Parameter(show_default=False, help="The leader's state folder.")]
+State = Annotated[str | None, Parameter(help="The same, in the words of `waku leader`. [WAKU_STATE]")]
+
+
+def check(folder: Folder = None, /, *, state: State = None, output: Output = None, logged: Logging = LOGGING) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    report = maintenance.check(_folder(folder, state))
+    match settings.OUTPUT.value(output):
+        case "json":
+            json_out(report)
+        case "quiet":
+            lines_out(["damaged" if report.damage else "ok"])
+        case _:
+            _show(report)
+            if report.damage:
+                say(f"damaged: {report.damage}")
+                say()
+                say(f"hint: `waku store repair {Path(report.path).parent}` keeps what is readable")
+    return EXIT_JOB_FAILED if report.damage else 0
+
+
+def backup(folder: str, file: str, /, *, output: Output = None, logged: Logging = LOGGING) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    count = maintenance.backup(Path(folder), Path(file))
+    match settings.OUTPUT.value(output):
+        case "json":
+            json_out({"file": file, "bytes": count})
+        case "quiet":
+            lines_out([file])
+        case _:
+            lines_out([f"{file}: {size(count)}"])
+    return 0
+
+
+def repair(folder: Folder = None, /, *, state: State = None, output: Output = None, logged: Logging = LOGGING) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    done = maintenance.repair(_folder(folder, state))
+    match settings.OUTPUT.value(output):
+        case "json":
+            json_out(done)
+        case "quiet":
+            lines_out(done.found.lost_jobs)
+        case _:
+            _tell(done)
+    return 0
+
+
+def _folder(folder: str | None, state: str | None) -> Path:
+    if folder is not None and state is not None:
+        raise ConfigError("the folder is named twice", "say DIR or --state DIR")
+    said = folder or settings.STATE.value(state)
+    return Path(said) if said else settings.state_folder(int(settings.LEADER_HERE.rpartition(":")[2]))
+
+
+def _show(report: maintenance.Report) -> None:
+    jobs = report.jobs
+    rows = [
+        ("file", report.path),
+        ("size", f"{size(report.file_bytes)}, of which {size(report.free_bytes)} free"),
+        ("leader", _leader(report.leader)),
+        ("leaves", f"{report.leaves:,}"),
+        ("lost leaves", f"{len(report.lost_leaves):,}"),
+        ("emptied by a repair", f"{report.emptied_leaves:,}"),
+        ("queued", f"{jobs.queued:,}"),
+        ("running", f"{jobs.running:,}"),
+        ("finished", f"{jobs.finished:,}"),
+        ("undelivered", f"{jobs.undelivered:,}"),
+        ("dead", f"{jobs.dead:,}"),
+    ]
+    table_out(("what", "found"), rows)
+
+
+def _leader(pid: int) -> str:
+    return f"process {pid}" if pid > 0 else "an unknown process" if pid else "none runs"
+
+
+def _tell(done: maintenance.Repair) -> None:
+    found = done.found
+    if not done.aside:
+        lines_out([f"{found.path} is sound: {_leaves(found.leaves)}, nothing was changed"])
+        return
+    kept = found.leaves
+    lost = found.lost_leaves
+    lines_out(
+        [
+            f"kept {_leaves(kept)}, lost {_leaves(len(lost))}{_named(lost)}",
+            f"{one(len(found.lost_jobs), 'job')} lost that other leaves speak of{':' if found.lost_jobs else ''}",
+            *found.lost_jobs,
+        ]
+    )
+    say(f"the damaged journal is now {done.aside}")
+    if lost:
+        say()
+        say(
+            "hint: clients that still wait will submit again what was lost; "
+            "jobs that stood in lost leaves alone cannot be named"
+        )
+
+
+def _leaves(count: int) -> str:
+    return f"{count:,} {'leaf' if count == 1 else 'leaves'}"
+
+
+def _named(numbers: list[int]) -> str:
+    if not numbers:
+        return ""
+    more = "" if len(numbers) <= SHOWN_MAX else f" and {len(numbers) - SHOWN_MAX:,} more"
+    return f" ({', '.join(map(str, numbers[:SHOWN_MAX]))}{more})"

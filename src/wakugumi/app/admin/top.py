@@ -1,0 +1,213 @@
+"""`waku top`: what goes on, live? A view that a terminal shows until it is left; elsewhere one picture of it.
+
+The leader is asked again and again (`AskTop`), and each answer is drawn. While it does not answer, the last picture
+stays, and says so. However it ends, by q, by Ctrl-C or by an error, the terminal is as it was before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter, validators
+
+from wakugumi.app import logs, settings
+from wakugumi.app.admin.ask import ask
+from wakugumi.app.options import ASKING, Asking
+from wakugumi.app.show.output import console, is_drawable, json_line_out, lines_out
+from wakugumi.app.show.top_view import plain, view
+from wakugumi.app.stoppable import Stopped, run
+from wakugumi.app.work.target import connected
+from wakugumi.core.leader.admin import questions as qu
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+EVERY_S_MIN: Final = 0.1
+EVERY_S_MAX: Final = 3_600.0
+_SILENT_FROM_S: Final = 2.0
+"""An answer may take a moment without anybody being told."""
+_REDRAW_S: Final = 1.0
+"""Also without an answer: the window may have another size, and silence grows."""
+_PIPE_COLUMNS: Final = 160
+"""Where nobody says how wide it is: room for all columns and long names."""
+_LEAVE_KEYS: Final = frozenset(b"qQ\x03\x04")
+"""q; and Ctrl-C and Ctrl-D, where the terminal hands them on."""
+
+
+def top(
+    *,
+    every: Annotated[
+        float,
+        Parameter(
+            validator=validators.Number(gte=EVERY_S_MIN, lte=EVERY_S_MAX), help="Ask again after so many seconds."
+        ),
+    ] = 1.0,
+    once: Annotated[
+        bool, Parameter(negative="", show_default=False, help="Show it once and end, as it does without a terminal.")
+    ] = False,
+    asking: Asking = ASKING,
+) -> int:
+    how = settings.OUTPUT.value(asking.output)
+    is_live = how == "table" and not once and is_drawable(sys.stdout)
+    # What is logged would be written across the picture, which says itself when the leader is away.
+    logs.start(asking.log_level or ("error" if is_live else None), asking.log_json, quiet=True)
+    if is_live:
+        return _live(asking, every)
+    if how == "json" and not once:
+        return _json_lines(asking, every)
+    answer = ask(qu.AskTop(), qu.TopAnswer, asking)
+    match how:
+        case "json":
+            _json_line(answer)
+        case "quiet":
+            lines_out(["full" if answer.status.full else "ok"])
+        case _:
+            width = shutil.get_terminal_size((_PIPE_COLUMNS, 0)).columns
+            lines_out([plain(line).rstrip() for line in view(answer, _called(asking), width)])
+    return 0
+
+
+def _json_lines(asking: Asking, every_s: float) -> int:
+    with contextlib.suppress(Stopped):
+        run(_follow(asking, every_s, _json_line, lambda: None))
+    return 0
+
+
+def _json_line(answer: qu.TopAnswer) -> None:
+    json_line_out(answer)
+
+
+def _live(asking: Asking, every_s: float) -> int:
+    with contextlib.suppress(Stopped):
+        run(_watch(asking, every_s))
+    return 0
+
+
+async def _watch(asking: Asking, every_s: float) -> None:
+    """Until it is left: by a key, or cancelled by a signal."""
+    screen = _Screen(_called(asking))
+    try:
+        await _follow(asking, every_s, screen.show, screen.asked)
+    except asyncio.CancelledError:
+        if not screen.left:
+            raise
+    finally:
+        screen.close()
+
+
+async def _follow(
+    asking: Asking, every_s: float, show: Callable[[qu.TopAnswer], None], asked: Callable[[], None]
+) -> None:
+    """Ask and show, for ever. A leader that went away is waited for."""
+    async with connected(asking.leader, old_leader=asking.old_leader) as grid:
+        while True:
+            asked()
+            answer = await grid.ask(qu.AskTop())
+            assert isinstance(answer, qu.TopAnswer)
+            show(answer)
+            await asyncio.sleep(every_s)
+
+
+class _Screen:
+    """The terminal, from the first answer on."""
+
+    def __init__(self, leader: str) -> None:
+        self._leader = leader
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._answer: qu.TopAnswer | None = None
+        self._asked_at: float | None = None
+        self._live: Live | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._open = contextlib.ExitStack()
+        self.left = False
+        """By a key."""
+
+    def asked(self) -> None:
+        self._asked_at = self._loop.time()
+
+    def show(self, answer: qu.TopAnswer) -> None:
+        self._answer = answer
+        self._asked_at = None
+        if self._live is None:
+            self._begin()
+        self._draw()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._open.close()
+
+    def _begin(self) -> None:
+        from rich.live import Live
+
+        self._open.enter_context(_keys(self._loop, self._leave))
+        # stderr is left alone: what goes wrong is told after the screen is the old one again.
+        self._live = Live(
+            console=console(), screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._open.enter_context(self._live)
+        self._timer = self._loop.call_later(_REDRAW_S, self._redraw)
+
+    def _redraw(self) -> None:
+        self._draw()
+        self._timer = self._loop.call_later(_REDRAW_S, self._redraw)
+
+    def _draw(self) -> None:
+        from rich.text import Text
+
+        assert self._live is not None
+        assert self._answer is not None
+        silent_s = self._loop.time() - self._asked_at if self._asked_at is not None else 0.0
+        width, height = self._live.console.size
+        lines = view(
+            self._answer, self._leader, width, height, silent_s=silent_s if silent_s >= _SILENT_FROM_S else 0.0
+        )
+        picture = Text("\n", no_wrap=True, overflow="crop").join(Text.assemble(*line) for line in lines)
+        self._live.update(picture, refresh=True)
+
+    def _leave(self) -> None:
+        self.left = True
+        assert self._task is not None
+        self._task.cancel()
+
+
+@contextlib.contextmanager
+def _keys(loop: asyncio.AbstractEventLoop, leave: Callable[[], None]) -> Iterator[None]:
+    """Single keys are heard, and not shown. Where nobody types, signals alone end it."""
+    import termios
+    import tty
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        yield
+        return
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+
+    def pressed() -> None:
+        try:
+            keys = os.read(number, 1024)
+        except OSError:
+            keys = b""  # The terminal is gone.
+        if not keys or _LEAVE_KEYS.intersection(keys):
+            loop.remove_reader(number)
+            leave()
+
+    try:
+        tty.setcbreak(number, termios.TCSANOW)
+        loop.add_reader(number, pressed)
+        yield
+    finally:
+        loop.remove_reader(number)
+        with contextlib.suppress(termios.error):  # If the terminal is gone, nobody misses it.
+            termios.tcsetattr(number, termios.TCSANOW, before)
+
+
+def _called(asking: Asking) -> str:
+    return settings.LEADER.value(asking.leader) or settings.LEADER_HERE

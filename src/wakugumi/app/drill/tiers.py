@@ -1,0 +1,347 @@
+"""`waku drill --groups G`: is nothing lost when a node, a leader, a whole group or the gateway dies? (SPEC O4, G2)
+
+    clients ── HTTP ──► gateway ──► groups ──► nodes        all but the clients are processes, and die by SIGKILL
+
+Every second job is handed in and waited for over one request; the others are handed in, left, and asked for. A client
+that gets no answer, or is told to come again, sends the same job under the same id. The faults are spread over the
+jobs: each is due when so many are done. What happened is marked by all, in one file, and counted in the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+import zipfile
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.app.drill import marks as dm
+from wakugumi.app.drill.client import job_id
+from wakugumi.app.drill.fleet import Member, State, last_line
+from wakugumi.app.drill.marks import Mark, Marks, now
+from wakugumi.app.serve.tiers import GATEWAY, GROUP, NODE, Part, Tiers, parts_of
+from wakugumi.app.show.output import duration, one
+from wakugumi.app.show.progress import Tally, progress
+from wakugumi.errors import ConfigError, Lost
+from wakugumi.limits.units import MIB
+from wakugumi.wire.untrusted_json import read_json
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.http.client import Calls
+
+CLIENTS: Final = 16
+"""Requests that are under way at once."""
+NODE_DIES: Final = "node"
+LEADER_DIES: Final = "leader"
+GROUP_DIES: Final = "group"
+GATEWAY_DIES: Final = "gateway"
+FAULTS: Final = (NODE_DIES, LEADER_DIES, GROUP_DIES, GATEWAY_DIES)
+"""In the order in which they come."""
+
+_LOOK_EVERY_S: Final = 0.02
+_CLOCK_S: Final = 0.02
+"""How far apart two marks of one moment may be: programs tell the time to a hundredth of a second."""
+_ASK_AGAIN_S: Final = 0.2
+_START_WITHIN_S: Final = 30.0
+_RESULT_BYTES_MAX: Final = 1 * MIB
+_CLIENT: Final = "client.1"
+
+
+class TierWanted(msgspec.Struct, frozen=True):
+    """What the options say."""
+
+    jobs: int
+    groups: int
+    nodes: int
+    slots: int
+    away_s: float
+    job_ms: float
+    patience_s: float
+
+
+class TierCount(msgspec.Struct):
+    """What became of all jobs."""
+
+    jobs: int
+    answered: int = 0
+    lost: list[int] = []
+    """Handed in, and never answered."""
+    failed: list[int] = []
+    """Answered, but not with what their program made."""
+    differing: list[int] = []
+    """Asked for again in the end, and answered otherwise."""
+    asked_again: int = 0
+    sent_again: int = 0
+    """Requests that had no answer, or were told to come again."""
+    runs: int = 0
+    again_cut: int = 0
+    """Runs beyond the first, because the node was killed while the one before ran."""
+    again_needed: int = 0
+    """Because somebody who knew of the one before was killed meanwhile."""
+    again_without_need: list[int] = []
+    faults: list[str] = []
+
+    @property
+    def wrong(self) -> list[str]:
+        """What must not be."""
+        missing = [fault for fault in FAULTS if fault not in self.faults]
+        found = [
+            (self.lost, "lost"),
+            (self.failed, "answered with something else than their program made"),
+            (self.differing, "answered otherwise when they were asked for again"),
+            (self.again_without_need, "run again without need"),
+        ]
+        said = [f"{one(len(jobs), 'job')} {what}: {_some(jobs)}" for jobs, what in found if jobs]
+        return said + ([f"it ended before these faults: {', '.join(missing)}"] if missing else [])
+
+
+class TierDrill:
+    """One run."""
+
+    def __init__(self, wanted: TierWanted, folder: Path) -> None:
+        self._wanted = wanted
+        self._folder = folder
+        tiers = Tiers(wanted.groups, wanted.nodes, wanted.slots, folder / dm.FOLDER_PROGRAMS, dm.PROGRAM, folder)
+        self._parts = parts_of(tiers)
+        self._gateway = self._parts[-1].url
+        self._left = list(range(wanted.jobs, 0, -1))
+        self._done: dict[int, bytes] = {}
+        self._faults = [((at + 1) * wanted.jobs // (len(FAULTS) + 1), fault) for at, fault in enumerate(FAULTS)]
+        self._count = TierCount(wanted.jobs)
+        self._last_at = now()
+        self._seen: list[Mark] = []
+
+    async def run(self) -> TierCount:
+        """Run it, and count. Raises ConfigError if they cannot be started."""
+        from wakugumi.adapters.http.client import Calls
+
+        (self._folder / "logs").mkdir()
+        path = self._folder / "marks"
+        marks = Marks(path)
+        dm.write_program(self._folder, path, reads_its_file=True)
+        members = {part.name: Member(part.name, ("wakugumi", *part.words), self._folder, marks) for part in self._parts}
+        tally = Tally(self._wanted.jobs)
+        drawn = progress(tally)
+        tasks, calls = Tasks(), Calls()
+        try:
+            await self._start(members)
+            clients = [tasks.start(self._hand_in(calls, marks, tally), name=f"client {n}") for n in range(CLIENTS)]
+            while not all(client.done() for client in clients):
+                for member in members.values():
+                    member.look(now())
+                    member.look_whether_up()
+                self._strike(members, drawn.say)
+                drawn.show()
+                if now() - self._last_at > self._wanted.patience_s:
+                    drawn.say(f"given up: no result for {duration(self._wanted.patience_s)}")
+                    break
+                await asyncio.sleep(_LOOK_EVERY_S)
+            for client in clients:
+                if client.done():
+                    client.result()
+            await self._ask_all_again(calls)
+        finally:
+            drawn.close()
+            await tasks.close()
+            await calls.close()
+            for member in reversed(members.values()):
+                member.end()
+            self._seen = marks.new()
+            marks.close()
+        return self._counted()
+
+    async def _start(self, members: dict[str, Member]) -> None:
+        """All at once: whoever asks another one finds it as soon as it is there."""
+        waiting = list(members.values())
+        while waiting:
+            for member in waiting:
+                member.look(now())
+                member.look_whether_up()
+                if member.state is State.AWAY or now() - member.started_at > _START_WITHIN_S:
+                    raise ConfigError(f"{member.name} cannot be started: {last_line(member.log)}")
+            waiting = [member for member in waiting if not member.seen_up]
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    # The clients.
+
+    async def _hand_in(self, calls: Calls, marks: Marks, tally: Tally) -> None:
+        while self._left:
+            if self._faults and len(self._left) <= CLIENTS:  # The last jobs wait for the last fault.
+                await asyncio.sleep(_LOOK_EVERY_S)
+                continue
+            number = self._left.pop()
+            body = await self._answered(calls, number, waits=number % 2 == 0)
+            good = answer_number(body) == number
+            self._done[number] = body
+            if not good:
+                self._count.failed.append(number)
+            marks.put(dm.RESULT, _CLIENT, number, "OK" if good else "FAILED")
+            tally.add(ok=good)
+            self._last_at = now()
+
+    async def _answered(self, calls: Calls, number: int, *, waits: bool) -> bytes:
+        """Send it, as often as it takes, until it is answered; what came is what it is."""
+        name = job_id(number)
+        while True:
+            try:
+                if waits:
+                    status, body = await self._call(calls, "POST", f"/submit/{name}", number)
+                    if status == 200:
+                        return body
+                else:
+                    status, body = await self._call(calls, "POST", f"/submit/{name}?async=1", number)
+                    if status in {200, 202}:
+                        status, body = await self._fetched(calls, name)
+                        if status == 200:
+                            return body
+                if status < 500 and status != 404:
+                    return body
+            except Lost:
+                pass
+            self._count.sent_again += 1
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _fetched(self, calls: Calls, name: str) -> tuple[int, bytes]:
+        """Asked for until it is there. Raises Lost."""
+        while True:
+            status, body = await self._call(calls, "GET", f"/status/{name}")
+            if status == 200 and read_json(body, dict[str, Any]).get("state") in {"done", "failed"}:
+                return await self._call(calls, "GET", f"/result/{name}")
+            if status >= 400:
+                return status, body
+            await asyncio.sleep(_ASK_AGAIN_S)
+
+    async def _call(self, calls: Calls, method: str, path: str, number: int = 0) -> tuple[int, bytes]:
+        headers, body = {}, None
+        if number:
+            boundary = f"drill-{random.getrandbits(64):x}"  # each client of the world has its own
+            headers["Content-Type"] = f"multipart/form-data; boundary={boundary}"
+            body = _form(boundary, number, self._wanted.job_ms / 1000)
+        silence_s = self._wanted.patience_s
+        async with calls.call(method, self._gateway + path, headers=headers, body=body, silence_s=silence_s) as answer:
+            return answer.status, await answer.read(_RESULT_BYTES_MAX)
+
+    async def _ask_all_again(self, calls: Calls) -> None:
+        """One id has one result: whoever asks again gets the same."""
+        for number, body in list(self._done.items()):
+            try:
+                status, again = await self._call(calls, "GET", f"/result/{job_id(number)}")
+            except Lost:
+                status, again = 0, b""
+            self._count.asked_again += 1
+            if status != 200 or again != body:
+                self._count.differing.append(number)
+
+    # The faults.
+
+    def _strike(self, members: dict[str, Member], tell: Callable[[str], None]) -> None:
+        if not self._faults or len(self._done) < self._faults[0][0]:
+            return
+        # One at a time: while another group is away, nobody would be left to go on.
+        if any(member.state is not State.RUNS or member.seen_up < member.lives for member in members.values()):
+            return
+        _, fault = self._faults.pop(0)
+        struck = [members[part.name] for part in struck_by(fault, self._parts)]
+        for member in struck:
+            member.kill(self._wanted.away_s)
+        self._count.faults.append(fault)
+        self._last_at = now()
+        names = ", ".join(member.name for member in struck)
+        tell(f"killed {names} for {self._wanted.away_s:g} s; {one(len(self._done), 'job')} finished")
+
+    def _counted(self) -> TierCount:
+        count = self._count
+        count.answered = len(self._done)
+        count.lost = [number for number in range(1, count.jobs + 1) if number not in self._done]
+        count_runs(count, self._seen)
+        return count
+
+
+def count_runs(count: TierCount, marks: Sequence[Mark]) -> None:
+    """How often each program ran, and why more than once."""
+    starts: dict[int, list[Mark]] = defaultdict(list)
+    ended: Counter[tuple[int, str]] = Counter()
+    for mark in marks:
+        if mark.what == dm.START:
+            starts[mark.job].append(mark)
+        elif mark.what == dm.END:
+            ended[mark.job, mark.rest] += 1
+    kills = [mark for mark in marks if mark.what == dm.KILL]
+    for number, runs in starts.items():
+        count.runs += len(runs)
+        for before, after in pairwise(runs):
+            if not ended[number, before.rest]:
+                count.again_cut += 1
+            elif any(
+                _knew_of(kill, before) and before.at - _CLOCK_S <= kill.at <= after.at + _CLOCK_S for kill in kills
+            ):
+                count.again_needed += 1
+            else:
+                count.again_without_need.append(number)
+
+
+def _knew_of(kill: Mark, run: Mark) -> bool:
+    """Was it the node of this run, the leader that had given it the job, or the gateway?"""
+    node = run.life.partition(".")[0]
+    leader = f"{GROUP}-{node.split('-')[1]}"
+    return kill.life.partition(".")[0] in {node, leader, GATEWAY}
+
+
+def tier_rows(count: TierCount) -> list[tuple[str, str, str]]:
+    """For a table."""
+    return [
+        ("jobs", str(count.jobs), "handed in through the gateway, each under an id of its own"),
+        ("answered", str(count.answered), "with what their program made, if they did not fail"),
+        ("lost", str(len(count.lost)), "must be 0"),
+        ("failed", str(len(count.failed)), "must be 0"),
+        (
+            "asked for again",
+            str(count.asked_again),
+            f"of which {len(count.differing)} were answered otherwise: must be 0",
+        ),
+        ("sent again", str(count.sent_again), "requests that had no answer, or were told to come again"),
+        ("runs", str(count.runs), "of programs, the first of each job included"),
+        ("again: cut", str(count.again_cut), "needed: their node was killed while they ran"),
+        ("again: forgotten", str(count.again_needed), "needed: who knew of their run was killed"),
+        ("again: no need", str(len(count.again_without_need)), "must be 0"),
+        ("faults", str(len(count.faults)), ", ".join(count.faults) or "none"),
+    ]
+
+
+def struck_by(fault: str, parts: Sequence[Part]) -> list[Part]:
+    """Whom a fault kills: of the first group a node or the leader, then the whole second group, or the last."""
+    last = max(part.group for part in parts)
+    match fault:
+        case "node":
+            return [next(part for part in parts if part.kind == NODE and part.group == 1)]
+        case "leader":
+            return [next(part for part in parts if part.kind == GROUP and part.group == 1)]
+        case "group":
+            return [part for part in parts if part.group == min(2, last)]
+        case _:
+            return [part for part in parts if part.kind == GATEWAY]
+
+
+def _form(boundary: str, number: int, seconds: float) -> bytes:
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="number.in"\r\n\r\n'
+    return f"{head}{number} {seconds:g}\n\r\n--{boundary}--\r\n".encode()
+
+
+def answer_number(body: bytes) -> int | None:
+    """What the program wrote, of a result."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            return int(archive.read("number.txt"))
+    except (zipfile.BadZipFile, KeyError, ValueError):
+        return None
+
+
+def _some(jobs: Sequence[int]) -> str:
+    return ", ".join(map(str, jobs[:10])) + (", …" if len(jobs) > 10 else "")

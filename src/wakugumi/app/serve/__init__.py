@@ -1,0 +1,1 @@
+"""Commands that serve: leader, worker, up, node, gateway; what their options mean."""

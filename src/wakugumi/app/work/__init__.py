@@ -1,0 +1,1 @@
+"""Commands that do work: run, map, submit, broadcast, send, demo."""

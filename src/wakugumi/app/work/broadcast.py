@@ -1,0 +1,145 @@
+"""`waku broadcast`: what does every worker answer? One line for each as it comes, and how many there were."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter, validators
+
+from wakugumi.app import logs, settings
+from wakugumi.app.options import (
+    LOGGING,
+    CachedFiles,
+    ClientId,
+    Env,
+    Files,
+    Leader,
+    Logging,
+    OldLeader,
+    Output,
+    ProgramArgs,
+    Retries,
+    Subject,
+    Timeout,
+    variables,
+)
+from wakugumi.app.show.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
+from wakugumi.app.show.transfers import shown
+from wakugumi.app.stoppable import run
+from wakugumi.app.work.one_job import named_files
+from wakugumi.app.work.target import connected
+from wakugumi.errors import EXIT_JOB_FAILED
+from wakugumi.limits.leader import BROADCAST_DEADLINE_S
+from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
+from wakugumi.roles.client.broadcast import Summary
+from wakugumi.roles.client.result import Result
+
+
+class Row(msgspec.Struct, frozen=True):
+    """What `-o json` shows of one worker."""
+
+    worker: str
+    status: str
+    reason: str
+    exit_code: int | None
+    run_s: float | None
+    stdout: str
+    stderr: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What `-o json` shows."""
+
+    summary: Summary
+    results: list[Row]
+
+
+def broadcast(
+    program: str,
+    /,
+    *,
+    file: Files = (),
+    cached: CachedFiles = (),
+    within: Annotated[
+        float,
+        Parameter(
+            validator=validators.Number(gt=0, lte=JOB_TIMEOUT_MAX_S),
+            help="Seconds that each worker has, from now to its answer.",
+        ),
+    ] = BROADCAST_DEADLINE_S,
+    subject: Subject = "",
+    env: Env = (),
+    timeout: Timeout = None,
+    retries: Retries = 0,
+    leader: Leader = None,
+    old_leader: OldLeader = None,
+    client_id: ClientId = None,
+    output: Output = None,
+    logged: Logging = LOGGING,
+    program_args: ProgramArgs,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    how = settings.OUTPUT.value(output)
+    files = named_files(file, cached)
+    timeout_s, own = settings.TIMEOUT_S.value(timeout), variables(env)
+    results: list[Result] = []
+
+    async def ask_all() -> Summary:
+        async with connected(leader, client_id=client_id, old_leader=old_leader) as grid, shown(grid, files):
+            shout = grid.broadcast(
+                program,
+                args=program_args,
+                files=files,
+                subject=subject,
+                timeout_s=timeout_s,
+                retries=retries,
+                env=own,
+                within_s=within,
+            )
+            async for result in shout:
+                results.append(result)
+                if how == "table":
+                    _show(result)
+                elif how == "quiet":
+                    line_out(str(result.item), flush=True)
+            return shout.summary
+
+    summary = run(ask_all())
+    if how == "json":
+        json_out(Report(summary, [_row(result) for result in results]))
+    for leader in summary.unasked:
+        say(colour("not asked:", "yellow"), f"the workers of {leader}")
+    if not summary.sent:
+        say_error("no worker matches, so nobody was asked", "see who is there with `waku workers list`")
+    elif how == "table":
+        say(f"{one(summary.sent, 'worker')}: {summary.ok} ok, {summary.failed} failed, {summary.silent} silent")
+    return 0 if summary.sent and summary.ok == summary.sent and not summary.unasked else EXIT_JOB_FAILED
+
+
+def _show(result: Result) -> None:
+    """A worker's answer: a line about it, and what it printed, set off."""
+    how = colour("ok", "green") if result.ok else colour(result.reason or "failed", "red")
+    code = [f"(exit code {result.exit_code})"] if result.exit_code else []
+    took = [] if result.run_s is None else [f"in {duration(result.run_s)}"]
+    line_out(colour(f"{result.item}:", "bold"), how, *code, *took)
+    for name, text, whole_bytes in (
+        ("stdout", result.stdout_end, result.stdout_bytes),
+        ("stderr", result.stderr_end, result.stderr_bytes),
+    ):
+        shown_bytes = len(text.encode(errors="replace"))
+        if shown_bytes < whole_bytes:
+            line_out(f"    … the last {size(shown_bytes)} of {whole_bytes:,} bytes of {name}; -o json has all")
+        lines_out([f"    {line}" for line in text.splitlines()])
+
+
+def _row(result: Result) -> Row:
+    return Row(
+        str(result.item),
+        result.status,
+        result.reason,
+        result.exit_code,
+        result.run_s,
+        result.stdout,
+        result.stderr,
+    )

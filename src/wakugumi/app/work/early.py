@@ -1,0 +1,63 @@
+"""How does a short command stay short? The embedded grid starts while the command line is still being read.
+
+Both take a tenth of a second and more, and on two CPUs they can have it at the same time. So the first words are
+guessed at: PROGRAM stands first, and `--slots` is easy to see. A wrong guess costs a process that is let go again, and
+nothing else. This is imported before everything else, and imports little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wakugumi.app import settings
+from wakugumi.app.work.programs import exec_name, find
+from wakugumi.errors import WakugumiError
+from wakugumi.roles.local.local import Local, local
+
+_COMMANDS: Final = ("run", "map")
+_NOT_WITH: Final = ("--leader", "--client-id", "--help", "-h")
+_begun: list[Local] = []
+
+
+def start(words: Sequence[str]) -> None:
+    """Begin, if these words look as if an embedded grid will be wanted."""
+    if len(words) < 2 or words[0] not in _COMMANDS or words[1].startswith("-"):
+        return
+    if any(word.startswith(_NOT_WITH) for word in words):
+        return
+    try:
+        if not settings.LEADER.value():
+            slots = 1 if words[0] == "run" else settings.LOCAL_SLOTS.value(_slots(words))
+            grid = _grid(find(words[1]), slots, settings.CLIENT_ID.value())
+            grid.begin()
+            _begun.append(grid)
+    except (WakugumiError, ValueError):
+        return  # Whatever is wrong will be told by the command itself.
+
+
+def take(path: str, slots: int, client_id: str) -> Local:
+    """An embedded grid for this program: the one that has begun, if the guess was right."""
+    wanted = _grid(path, slots, client_id)
+    if _begun and _begun[0].is_like(wanted):
+        return _begun.pop()
+    return wanted
+
+
+def drop() -> None:
+    """Nobody wants it after all."""
+    while _begun:
+        _begun.pop().drop()
+
+
+def _grid(path: str, slots: int, client_id: str) -> Local:
+    return local(slots, programs={exec_name(path): path}, client_id=client_id or None)
+
+
+def _slots(words: Sequence[str]) -> int | None:
+    for at, word in enumerate(words):
+        if word == "--slots":
+            return int(words[at + 1]) if at + 1 < len(words) else None
+        if word.startswith("--slots="):
+            return int(word.removeprefix("--slots="))
+    return None

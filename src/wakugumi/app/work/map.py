@@ -1,0 +1,350 @@
+"""`waku map`: how is one job run per input, so that nothing is done twice and nothing is lost?
+
+    inputs ─► is its result there? ─► task ─► grid ─► result ─► out folder
+              (`keys`, `outfolder`)   (one at a time, when there is room)
+
+First all inputs are looked at, and what is done is marked; then the rest is run. Nothing here grows with the number of
+inputs but one byte for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Final
+
+from cyclopts import Parameter
+
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.loop.threads import beside
+from wakugumi.app import EXIT_INTERRUPTED, logs, settings
+from wakugumi.app.options import (
+    LOGGING,
+    UNPACKING,
+    CachedFiles,
+    Cap,
+    ClientId,
+    Env,
+    Files,
+    JobSlots,
+    Key,
+    Leader,
+    LocalSlots,
+    Logging,
+    OldLeader,
+    Patience,
+    Priority,
+    Program,
+    ProgramArgs,
+    Retries,
+    Subject,
+    Timeout,
+    Unpacking,
+    variables,
+)
+from wakugumi.app.show.downloads import Transfer, in_thread
+from wakugumi.app.show.output import colour, one, say
+from wakugumi.app.show.progress import Progress, Tally, progress, summary
+from wakugumi.app.show.transfers import in_brief
+from wakugumi.app.stoppable import Stopped, run
+from wakugumi.app.work.map_inputs import Input, Inputs
+from wakugumi.app.work.map_keys import Keys, map_job_id, program_digest
+from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
+from wakugumi.app.work.one_job import NOTHING, Asked, named_files
+from wakugumi.app.work.target import Place, choose, open_grid
+from wakugumi.core.leader.admin.questions import AskExplain, ExplainAnswer
+from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, hint_for
+from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
+from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
+from wakugumi.roles.client.files.inputs import Cached, Content, Contents, must_wait_for_disk
+from wakugumi.roles.client.grid import Grid
+from wakugumi.roles.client.request import Task
+from wakugumi.roles.client.result import Result
+from wakugumi.wire.message import OK
+
+OUT: Final = "waku-out"
+_SHOWN_FAILURES: Final = 3
+_SHOWN_LINES: Final = 5
+_LOOK_EVERY_S: Final = 0.5
+_SILENT_S: Final = 5.0
+"""Without any result for so long, the leader is asked why."""
+
+
+class MapTask(Task, frozen=True, kw_only=True):
+    """A task that knows where it came from and where its result goes."""
+
+    source: Input
+    good_for: str
+    """The key under which its result is known again (`keys`)."""
+
+
+def map_inputs(
+    program: Program,
+    /,
+    *inputs: Annotated[str, Parameter(help="Files, and folders with files.")],
+    out: Annotated[str, Parameter(help="The folder for the results.")] = OUT,
+    file: Files = (),
+    cached: CachedFiles = (),
+    inputs_from: Annotated[
+        str | None,
+        Parameter(allow_leading_hyphen=True, help="A file with further inputs, one path per line; - is stdin."),
+    ] = None,
+    fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Do everything again.")] = False,
+    slots: LocalSlots = None,
+    env: Env = (),
+    timeout: Timeout = None,
+    retries: Retries = 0,
+    key: Key = None,
+    priority: Priority = 0,
+    job_slots: JobSlots = 1,
+    leader: Leader = None,
+    old_leader: OldLeader = None,
+    patience: Patience = None,
+    cap: Cap = None,
+    client_id: ClientId = None,
+    subject: Subject = "",
+    unpacking: Unpacking = UNPACKING,
+    logged: Logging = LOGGING,
+    program_args: ProgramArgs,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    place = choose(program, leader, slots=slots, cap=cap, client_id=client_id, patience=patience, old_leader=old_leader)
+    if not place.leader and job_slots > place.parallel:
+        raise ConfigError(
+            f"a job of {job_slots} slots has no room where {place.parallel} are", "raise --slots, or lower --job-slots"
+        )
+    timeout_s = settings.TIMEOUT_S.value(timeout)
+    max_bytes = unpacking.bytes_max()
+    with (
+        closing(_all_inputs(inputs, inputs_from)) as found,
+        closing(OutFolder(out, max_bytes, dot_files=unpacking.dot_files)) as folder,
+    ):
+        asked = Asked(retries, key, priority, job_slots, variables(env))
+        common = named_files(file, cached)
+        return Map(place, found, folder, program_args, timeout_s, subject, asked, common, fresh=fresh).run()
+
+
+class Map:
+    """One run of `waku map`."""
+
+    def __init__(
+        self,
+        place: Place,
+        inputs: Inputs,
+        folder: OutFolder,
+        args: Sequence[str],
+        timeout_s: float,
+        subject: str = "",
+        asked: Asked = NOTHING,
+        common: Mapping[str, Content] = {},
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self._place = place
+        self._inputs = inputs
+        self._folder = folder
+        self._args = list(args) if any("{}" in arg for arg in args) else [*args, "{}"]
+        self._timeout_s = timeout_s
+        self._subject = subject
+        self._asked = asked
+        self._fresh = fresh
+        self._common = common
+        self._contents = Contents()
+        program = program_digest(place.path) if place.path else place.program.encode()
+        self._keys = Keys(program, [*args, *self._also()], asked.env)
+        self._salt = os.urandom(8).hex() if fresh else ""
+        self._taken = 0
+        self._last_at = monotonic()
+        self._reasons: Counter[str] = Counter()
+        self._waiting_for: dict[str, None] = {}
+        """Ids of jobs that are under way, the oldest first."""
+
+    def run(self) -> int:
+        """Returns the exit code. Says all there is to say."""
+        done = self._look()
+        tally = Tally(len(done), skipped=sum(done))
+        stopped = False
+        if tally.left:
+            try:
+                run(self._work(done, tally))
+            except Stopped:
+                stopped = True
+        say(summary(tally, self._folder.path, stopped=stopped))
+        say_left_out(self._folder.left_out)
+        for reason, count in self._reasons.most_common():
+            if reason not in {"", "exit"}:
+                say(f"  {one(count, 'input')} failed by {reason}: {hint_for(reason) or 'see stderr.txt'}")
+        if stopped:
+            say("run the same command again to go on")
+            return EXIT_INTERRUPTED
+        if tally.failed:
+            say("run the same command again to try the failed ones again")
+        return EXIT_JOB_FAILED if tally.failed else 0
+
+    def _look(self) -> bytearray:
+        """For each input, whether its result is there. Raises ConfigError if one can have none in this folder."""
+        done = bytearray(len(self._inputs))
+        for at, source in enumerate(self._inputs):
+            if self._folder.has_record(source.out) and not self._fresh:
+                with suppress(Refused):  # The grid refuses it, with the reason.
+                    key, _ = self._read(source)
+                    done[at] = self._folder.is_ok(source.out, key)
+            else:
+                self._folder.check_free(source.out)
+        return done
+
+    async def _work(self, done: bytearray, tally: Tally) -> None:
+        watching = Tasks()
+        drawn = progress(tally)
+        try:
+            async with open_grid(self._place) as grid:
+                grid.contents = self._contents
+                watching.start_loop(partial(self._watch, grid, tally, drawn), name="progress of a map")
+                jobs = grid.map(
+                    self._place.program,
+                    self._tasks(done, grid.client_id),
+                    subject=self._subject,
+                    timeout_s=self._timeout_s,
+                    files=self._common,
+                    **self._asked._asdict(),
+                )
+                async with jobs as results:
+                    async for result in results:
+                        await self._ended(result, tally, drawn)
+        finally:
+            await watching.close()
+            drawn.close()
+
+    async def _tasks(self, done: bytearray, client_id: str) -> AsyncIterator[MapTask]:
+        """What is left to do, one by one: the next input is read when there is room for it."""
+        for at, source in enumerate(self._inputs):
+            if done[at]:
+                continue
+            self._taken += 1
+            args = [arg.replace("{}", source.name) for arg in self._args]
+            try:
+                if must_wait_for_disk({source.name: Path(source.path)}):
+                    key, content = await beside(lambda source=source: self._read(source), "wakugumi files")  # type: ignore[misc]
+                else:
+                    key, content = self._read(source)
+            except Refused:  # The grid refuses it too, with the reason.
+                yield MapTask(source=source, good_for="", args=args, files={source.name: Path(source.path)})
+                continue
+            job = map_job_id(key, client_id, self._place.program, self._salt)
+            self._waiting_for[job] = None
+            yield MapTask(source=source, good_for=key, args=args, files={source.name: content}, job_id=job)
+
+    def _read(self, source: Input) -> tuple[str, Content]:
+        """The key of an input, and what its job gets of it. Waits for the disk. Raises Refused."""
+        content = _content(source.path)
+        if content is not None and len(content) <= INLINE_FILE_BYTES_MAX:
+            return self._keys.key(source.out, content), content
+        brought = self._contents.bring(source.name, Path(source.path))
+        if content is None:
+            return self._keys.key_by_sha256(source.out, brought.ref.sha256), brought
+        if sha256(content).hexdigest() != brought.ref.sha256:
+            raise Refused("bad-request", f"the input {source.path} was changed while it was read", hint="")
+        return self._keys.key(source.out, content), brought
+
+    def _also(self) -> Iterator[str]:
+        """What tells the common files from others: another one is another job. No argument holds a NUL."""
+        for name, content in sorted(self._common.items()):
+            if isinstance(content, Cached):
+                yield f"\0cached\0{name}\0{content.cache_id}"
+            else:
+                assert isinstance(content, Path)
+                yield f"\0file\0{name}\0{self._contents.look(content)[0].sha256}"
+
+    async def _ended(self, result: Result, tally: Tally, drawn: Progress) -> None:
+        task = result.item
+        assert isinstance(task, MapTask)
+        record = Record(
+            key=task.good_for,
+            job=result.job_id,
+            input=os.fsencode(task.source.path).decode(errors="replace"),
+            args=[os.fsencode(str(arg)).decode(errors="replace") for arg in task.args],
+            status=result.status,
+            exit_code=result.exit_code,
+            reason=result.reason,
+            run_s=result.run_s,
+            worker=result.worker,
+        )
+        if result.is_here:
+            record = self._folder.put(task.source.out, result, record)
+        else:
+            put = partial(self._folder.put, task.source.out, result, record)
+            record = await in_thread(put, Transfer(result.archive_bytes, tally.note))
+        self._waiting_for.pop(result.job_id, None)
+        self._last_at = monotonic()
+        ok = record.status == OK
+        tally.add(ok=ok)
+        tally.running = min(self._taken - tally.ended, self._place.parallel)
+        if not ok:
+            self._reasons[record.reason] += 1
+            if tally.failed <= _SHOWN_FAILURES:
+                _say_failure(drawn, task.source.out, record, result.stderr_end)
+            elif tally.failed == _SHOWN_FAILURES + 1:
+                drawn.say("further failures are only counted")
+        drawn.show()
+
+    async def _watch(self, grid: Grid, tally: Tally, drawn: Progress) -> None:
+        """Time passes, also when nothing happens: show it, and find out why."""
+        asked = False
+        while True:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            tally.running = min(self._taken - tally.ended, self._place.parallel)
+            tally.sending = in_brief(grid.transfers())
+            drawn.show()
+            silent = monotonic() - self._last_at > _SILENT_S
+            if silent and not asked and not self._place.path and self._waiting_for and grid.status().connected:
+                asked = True
+                job = next(iter(self._waiting_for))
+                try:
+                    answer = await grid.ask(AskExplain(job))
+                except Refused:
+                    continue
+                if isinstance(answer, ExplainAnswer) and answer.state != "running":
+                    drawn.say(f"waiting: {answer.reasons[0]}")
+            elif not silent:
+                asked = False
+
+
+def _all_inputs(named: Sequence[str], listed: str | None) -> Inputs:
+    inputs = Inputs()
+    for path in named:
+        inputs.add(path)
+    if listed is not None:
+        inputs.add_list(listed)
+    if not len(inputs):
+        where = f" in {' '.join(named)}"[:200] if named else ""
+        raise ConfigError(f"there are no inputs{where}", "name files, or folders with files, after the program")
+    inputs.settle()
+    if inputs.left_out:
+        say(f"{one(inputs.left_out, 'folder')} inside the named ones left out: only their own files are inputs")
+    return inputs
+
+
+def _content(path: str) -> bytes | None:
+    """None if it is larger than a frame, or cannot be read: whoever looks closer finds out."""
+    try:
+        if os.stat(path).st_size > PAYLOAD_BYTES_MAX:
+            return None
+        with open(path, "rb") as file:
+            data = file.read(PAYLOAD_BYTES_MAX + 1)
+    except OSError:
+        return None
+    return data if len(data) <= PAYLOAD_BYTES_MAX else None
+
+
+def _say_failure(drawn: Progress, name: str, record: Record, stderr: str) -> None:
+    how = f"exit code {record.exit_code}" if record.reason in {"", "exit"} else record.reason
+    drawn.say(colour("failed:", "red"), f"{name} ({how})")
+    for line in stderr.rstrip().splitlines()[-_SHOWN_LINES:]:
+        drawn.say(f"    {line}")

@@ -1,0 +1,212 @@
+"""Where do results go, and which are there already?
+
+Each result is a folder with the files that the program made, what it printed, and a record. It is put together under
+`.waku-tmp` and moved to its place whole: a folder in its place is a finished one, however the map was ended. A folder
+without a record is somebody's own, and is never touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from wakugumi.app.show.output import say
+from wakugumi.errors import ConfigError, Lost, PeerError, Refused
+from wakugumi.roles.client.files.downloads import no_news
+from wakugumi.roles.client.result import Result
+from wakugumi.wire.message import FAILED, OK
+from wakugumi.wire.untrusted_json import JsonReader, Unreadable
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.blobs.place import OnBytes
+
+RECORD: Final = ".waku.json"
+_SCRATCH: Final = ".waku-tmp"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What `.waku.json` says about a result."""
+
+    key: str
+    """Program, arguments, input: as long as they are the same, the result stands."""
+    job: str
+    input: str
+    args: list[str]
+    status: str
+    exit_code: int | None
+    reason: str
+    run_s: float | None
+    worker: str
+
+
+class _Head(msgspec.Struct, frozen=True, gc=False):
+    key: str
+    status: str
+
+
+_head: Final = JsonReader(_Head)
+
+
+class OutFolder:
+    """The folder of one map, held for it alone until it is closed."""
+
+    def __init__(self, path: str, max_bytes: int | None = None, *, dot_files: bool = False) -> None:
+        """`max_bytes` and `dot_files` are those of `Result.extract`. Raises ConfigError if it cannot be had."""
+        self.path = path
+        self.left_out = 0
+        """How many entries of archives were not written."""
+        self._max_bytes = max_bytes
+        self._dot_files = dot_files
+        self._scratch = os.path.join(path, _SCRATCH)
+        self._count = 0
+        try:
+            os.makedirs(path, exist_ok=True)
+            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise ConfigError(f"cannot write results to {path}: {error.strerror}", "choose another --out") from None
+        try:
+            self._hold()
+            # What an earlier map left when it was killed.
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            os.mkdir(self._scratch)
+        except OSError as error:
+            os.close(self._fd)
+            raise ConfigError(f"cannot write results to {path}: {error.strerror}", "choose another --out") from None
+        except ConfigError:
+            os.close(self._fd)
+            raise
+
+    def close(self) -> None:
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        os.close(self._fd)
+
+    def has_record(self, out: str) -> bool:
+        """Is there a result of some run, good or not?"""
+        return os.path.exists(os.path.join(self.path, out, RECORD))
+
+    def is_ok(self, out: str, key: str) -> bool:
+        """Is the result with this key there, and OK?"""
+        try:
+            with open(os.path.join(self.path, out, RECORD), "rb") as file:
+                head = _head.read(file.read())
+        except (OSError, Unreadable):
+            return False
+        return head.status == OK and head.key == key
+
+    def check_free(self, out: str) -> None:
+        """Raises ConfigError if something stands in the place of this result that is not ours to replace."""
+        above = os.path.dirname(out)
+        while above:
+            if self.has_record(above):
+                raise _taken(os.path.join(self.path, above))
+            above = os.path.dirname(above)
+        place = os.path.join(self.path, out)
+        if os.path.isdir(place) and not os.path.islink(place):
+            free = self.has_record(out) or not os.listdir(place)
+        else:
+            free = not os.path.lexists(place)
+        if not free:
+            raise _taken(place)
+
+    def put(self, out: str, result: Result, record: Record, on_bytes: OnBytes = no_news) -> Record:
+        """Write a result in one step, in place of an earlier one. The record may become that of a failure.
+
+        What did not come with the result is fetched; that takes its time, and calls `on_bytes`.
+
+        Raises Refused("disk") if the folder cannot be written any more: then there is no use in going on.
+        """
+        self._count += 1
+        scratch = os.path.join(self._scratch, str(self._count))
+        try:
+            os.mkdir(scratch)
+            try:
+                result.extract_counted(scratch, on_bytes, max_bytes=self._max_bytes, dot_files=self._dot_files)
+                self.left_out += result.left_out
+                texts = (result.stdout, result.stderr)
+            except (Refused, PeerError, Lost) as error:
+                if isinstance(error, Refused) and error.code == "disk":
+                    raise
+                shutil.rmtree(scratch)
+                os.mkdir(scratch)
+                record = msgspec.structs.replace(record, status=FAILED, reason=_reason(error))
+                _write(os.path.join(scratch, "error.txt"), f"{error}\n".encode())
+                texts = (result.stdout_end, result.stderr_end)
+            for stream, text in zip(("stdout", "stderr"), texts):
+                _write(_free_name(scratch, stream), text.encode(errors="replace"))
+            on_bytes(0)  # What was stopped is not to be seen.
+            _write(os.path.join(scratch, RECORD), msgspec.json.encode(record) + b"\n")
+            self._move(scratch, os.path.join(self.path, out))
+        except OSError as error:
+            raise Refused(
+                "disk",
+                f"cannot write the result of {out} to {self.path}: {error.strerror}",
+                "make room, or choose another --out; what is done is kept",
+            ) from None
+        return record
+
+    def _move(self, scratch: str, place: str) -> None:
+        try:
+            os.replace(scratch, place)  # Also over an empty folder.
+            return
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST} or not os.path.exists(os.path.join(place, RECORD)):
+                raise
+            # Killed between these two steps, there is no result here: it will be made again.
+            os.replace(place, f"{scratch}-before")
+            shutil.rmtree(f"{scratch}-before", ignore_errors=True)
+        os.replace(scratch, place)
+
+    def _hold(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another map is writing to {self.path}", "wait for it, or choose another --out"
+            ) from None
+        except OSError:
+            pass  # Some network file systems lock no folders; two maps at once are then up to the user.
+
+
+def _reason(error: Refused | PeerError | Lost) -> str:
+    """Why what a job made is not here, although the job may have ended well."""
+    if isinstance(error, Lost):
+        return "no-leader"
+    is_gone = isinstance(error, Refused) and error.code in {"expired", "no-blob", "blob-broken", "too-many-bytes"}
+    return error.code if isinstance(error, Refused) and is_gone else "bad-result"
+
+
+def say_left_out(count: int) -> None:
+    if count:
+        verb = "entry of a result was" if count == 1 else "entries of results were"
+        say(
+            f"{count:,} {verb} left out: dot-files, or names that hide something, which no honest worker sends "
+            "(--dot-files takes the former)"
+        )
+
+
+def _free_name(folder: str, stream: str) -> str:
+    """A program may have made a file of the same name, which is its own."""
+    for name in (f"{stream}.txt", f"{stream}.captured.txt"):
+        path = os.path.join(folder, name)
+        if not os.path.lexists(path):
+            return path
+    return os.path.join(folder, f".{stream}.txt")
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def _taken(place: str) -> ConfigError:
+    return ConfigError(
+        f"{place} is there already, and is no result of a map that could be replaced",
+        "move it away, or choose another --out",
+    )

@@ -1,0 +1,178 @@
+"""`waku send`: how does one file go to a node by line, and its result come back? (SPEC N6)
+
+The addresses are tried in their order: one that is busy, fails or is not there costs a sentence, and the next is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import uuid4
+
+from cyclopts import Parameter
+
+from wakugumi.adapters.lines.client import send_job
+from wakugumi.adapters.net.link import Address, parse_address
+from wakugumi.app import logs, stoppable
+from wakugumi.app.options import LOGGING, Logging
+from wakugumi.app.show.output import line_out, say
+from wakugumi.core.ids import job_id_from_name
+from wakugumi.core.names import check_file_name
+from wakugumi.errors import ConfigError, Lost, PeerError, Refused, WakugumiError
+from wakugumi.limits.client import SEND_SILENCE_MAX_S
+from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
+from wakugumi.wire.line import KEPT, Busy, Err, Ok
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.net.tls import TlsContext
+
+PORT = 9099
+_ZIP_END: Final = b"PK\x05\x06"
+_ZIP_END_BYTES: Final = 22
+"""Of the record at the end of a ZIP; its comment follows."""
+_COMMENT_READ_BYTES: Final = 256
+
+Words = Annotated[str, Parameter(help="Addresses of nodes, host:port, and last of all the file.")]
+JobName = Annotated[
+    str | None,
+    Parameter(
+        name="--id", help="What the job is called: sent again, it is the same job. A new one if nothing is said."
+    ),
+]
+Out = Annotated[str | None, Parameter(help="Where the result goes; FILE.result.zip if nothing is said.")]
+Wait = Annotated[
+    float,
+    Parameter(
+        show_default=False, help="Seconds for which busy nodes are asked again; they are not if nothing is said."
+    ),
+]
+Timeout = Annotated[
+    float,
+    Parameter(
+        help="Seconds for which a node may take and say nothing, as it does while the job runs; then the next is tried."
+    ),
+]
+TlsOn = Annotated[
+    bool,
+    Parameter(name="--tls", negative="", show_default=False, help="The nodes speak TLS; believe whom the system does."),
+]
+Ca = Annotated[
+    str | None, Parameter(name="--ca", help="PEM file of those whose certificates are believed; means --tls.")
+]
+Cert = Annotated[
+    str | None, Parameter(name="--cert", help="PEM file with a certificate to show, and its key; means --tls.")
+]
+Key = Annotated[str | None, Parameter(name="--key", help="PEM file with that key, if it is not beside it.")]
+
+
+def send(
+    *words: Words,
+    id: JobName = None,  # noqa: A002
+    out: Out = None,
+    wait: Wait = 0.0,
+    timeout: Timeout = SEND_SILENCE_MAX_S,
+    tls: TlsOn = False,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    logged: Logging = LOGGING,
+) -> int:
+    logs.start(logged.log_level, logged.log_json, quiet=True)
+    if len(words) < 2:
+        raise ConfigError("a file and the node to send it to are needed", "write waku send HOST:PORT FILE")
+    addresses = [parse_address(word, PORT) for word in words[:-1]]
+    file = Path(words[-1])
+    if not file.is_file():
+        raise ConfigError(f"{file} is no file", "the file is the last word: waku send HOST:PORT… FILE")
+    if not 0 <= wait <= JOB_TIMEOUT_MAX_S:
+        raise ConfigError(f"--wait is 0 to {JOB_TIMEOUT_MAX_S:g} seconds, not {wait:g}")
+    if not 0 < timeout <= JOB_TIMEOUT_MAX_S:
+        raise ConfigError(f"--timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:g} seconds, not {timeout:g}")
+    job = id or str(uuid4())
+    try:
+        job_id_from_name(job)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    to = Path(out) if out else file.with_name(f"{file.name}.result.zip")
+    context = _context(ca, cert, key) if tls or ca or cert else None
+    stoppable.run(_Sending(addresses, job, file, to, context, timeout).go(wait))
+    line_out(str(to))
+    return 0
+
+
+class _Sending:
+    """One file on its way to one of several nodes."""
+
+    def __init__(
+        self, addresses: list[Address], job: str, file: Path, to: Path, tls: TlsContext | None, timeout_s: float
+    ) -> None:
+        self._addresses = addresses
+        self._job = job
+        self._file = file
+        self._name = check_file_name(file.name)
+        self._to = to
+        self._tls = tls
+        self._timeout_s = timeout_s
+
+    async def go(self, wait_s: float) -> None:
+        """Raises what the last of them said, if it is with none of them."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait_s
+        while True:
+            retry_s, error = await self._round()
+            if error is None:
+                return
+            if clock() + retry_s > until:
+                raise error
+            say(f"all are busy: asking again in {retry_s:g} s")
+            await asyncio.sleep(retry_s)
+
+    async def _round(self) -> tuple[float, WakugumiError | None]:
+        """When to come again, if that may help, and why it was in vain; None if it was not."""
+        retry_s, last = math.inf, None
+        for address in self._addresses:
+            try:
+                answer = await send_job(
+                    address, self._job, self._file, self._name, self._to, self._tls, self._timeout_s
+                )
+            except (Lost, PeerError) as error:
+                why: WakugumiError = error
+            else:
+                if isinstance(answer, Ok):
+                    if since := _kept_since(self._to):
+                        say(f"{address} had this answer already, since {since}: the job did not run again")
+                    return 0.0, None
+                if isinstance(answer, Busy):
+                    retry_s = min(retry_s, answer.retry_s)
+                why = _refused(address, answer)
+            last = why
+            if address is not self._addresses[-1]:
+                say(f"{why}; trying the next one")
+        return retry_s, last
+
+
+def _kept_since(path: Path) -> str:
+    """What the comment of a ZIP says of that; empty if the job ran for this request."""
+    with open(path, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _COMMENT_READ_BYTES))
+        _, end, rest = file.read().rpartition(_ZIP_END)
+    said = rest[_ZIP_END_BYTES - len(_ZIP_END) :].decode("ascii", "replace") if end else ""
+    return said.removeprefix(f"{KEPT}: ") if said.startswith(f"{KEPT}: ") else ""
+
+
+def _refused(address: Address, answer: Busy | Err) -> Refused:
+    if isinstance(answer, Busy):
+        return Refused("busy", f"{address} is busy, and says to come again in {answer.retry_s} s")
+    if answer.exit_code is not None:
+        return Refused("exit", f"the program failed at {address} with exit code {answer.exit_code}", "")
+    code, colon, text = answer.message.partition(": ")
+    return Refused(code if colon else "worker-error", f"{address} says: {text or answer.message}")
+
+
+def _context(ca: str | None, cert: str | None, key: str | None) -> TlsContext:
+    from wakugumi.adapters.net.tls import client_context
+
+    return client_context(*(Path(file) if file else None for file in (ca, cert, key)))

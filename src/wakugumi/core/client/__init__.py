@@ -1,0 +1,4 @@
+"""How a client keeps its jobs while leaders come and go.
+
+`failover` is the machine, driven by `roles/client/session.py`.
+"""

@@ -1,0 +1,523 @@
+"""How is each of a client's leaders, and how many jobs may it get? (SPEC K2, K6)
+
+    dial_at ──► dialling ──► conn, greeting ──► conn, ready: it serves
+       ▲            │               │                 │
+       └────────────┴───────────────┴─────────────────┘   0.5, 1, 2 … 30 s later, each leader by itself
+
+The cap is divided over those that serve, and told to them. This file knows how many jobs a leader has, and none of
+them by name: which job is where is `failover`'s business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from itertools import zip_longest
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from wakugumi.core.backoff import with_jitter
+from wakugumi.core.client import events as ev
+from wakugumi.core.client.events import ANY_LEADER, ClientDo, LeaderNo
+from wakugumi.core.ids import ConnId, JobId
+from wakugumi.limits.client import (
+    FIND_LEAD_SHARE,
+    FULL_RETRY_FIRST_S,
+    FULL_RETRY_MAX_S,
+    MUTE_MAX_S,
+    RECONNECT_FIRST_S,
+    RECONNECT_MAX_S,
+)
+from wakugumi.limits.wire import GIVEN_BYTES_MAX, HEARTBEAT_S, SILENCE_MAX_S
+
+WELCOME_WITHIN_S: Final = 1.0
+"""A leader that has not said welcome by then is an old one, if it may be one: it gets the nine types and nothing else.
+"""
+WELCOME_AGAIN_WITHIN_S: Final = 5.0
+SILENT_LEFT: Final = 3
+"""Where an own leader was, one that says nothing is rather dead than old: after this long it is left and dialled again,
+so often."""
+
+SAYS_NOTHING: Final = "it takes connections and says nothing"
+"""Whatever listens there may be anything: it is not sent the jobs of our user, unless that says that it is old."""
+
+CONFIRMED_MAX: Final = 10_000
+"""Confirms, and cancels, that are remembered for a leader, in case its connection is lost: more than buffers hold."""
+
+_GOLDEN: Final = 0x9E37_79B9_7F4A_7C15
+_BITS_64: Final = 2**64 - 1
+"""Of multiplicative hashing: a product's high bits depend on all bits of its factors."""
+
+Choice: TypeAlias = Literal["least", "round-robin"]
+"""Who gets the next job: whoever has the least of its share in flight, or each in turn."""
+
+
+NEEDS_BLOBS: Final = 1
+"""Of a job whose files do not fit a frame."""
+NEEDS_ENV: Final = 2
+"""Of a job that sets variables."""
+
+
+class Conn(msgspec.Struct, eq=False):
+    """A connection that stands, from its hello on."""
+
+    id: ConnId
+    leader: Leader
+    greeted_at: float
+    heard_at: float
+    told_cap: int
+    ready: bool = False
+    own: bool = False
+    """The leader said welcome: it speaks our own types."""
+    takes_cap: bool = False
+    takes_blobs: bool = False
+    takes_env: bool = False
+    takes_finds: bool = False
+    proven: bool = False
+    """It brought a result, though it never said welcome: an old leader, and not something else that listens."""
+    given_at: float | None = None
+    """Since when it has a job, while it is not proven."""
+    blocked: bool = False
+    unwritten_bytes: int = 0
+    """Jobs that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+    later: dict[JobId, None] = {}
+    """Jobs that are its own all the same, and are sent when they are: it knows them, or is an old leader that may."""
+    tells: bool = False
+    """It is told when they are."""
+    beat_at: float = 0.0
+    frames: list[bytes] = []
+    claims: list[JobId] = []
+    cancels: list[JobId] = []
+    confirms: list[JobId] = []
+    finds: list[JobId] = []
+    """What this step has gathered for it."""
+    sought: dict[JobId, float] = {}
+    """Jobs that it was asked for and has said nothing of yet, and when it was asked, the oldest first."""
+    late: bool = False
+    """It has not answered the oldest of these questions in time."""
+    missed: bool = False
+    """It was not asked for some jobs, because it was late."""
+    claimed: set[JobId] = set()
+    """Jobs that it was asked for and is not the one to do: others have them, or nobody knows who has. It has not said
+    that it does not know them."""
+    full: bool = False
+    full_delay_s: float = 0.0
+    """How long it was left alone the last time; 0 if it has since taken all that it was offered."""
+    full_until: float | None = None
+    probes: int = 1
+    """How many jobs a full leader is offered at once: doubled while it takes them all."""
+    probing: set[JobId] = set()
+    waiting: str = ""
+    """Why it is full, as the user was told: the code of a refusal."""
+
+    def takes(self, needs: int) -> bool:
+        return bool((self.takes_blobs or not needs & NEEDS_BLOBS) and (self.takes_env or not needs & NEEDS_ENV))
+
+    @property
+    def is_written_to(self) -> bool:
+        """It has still to read what it was given, and is given nothing more before."""
+        return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
+
+    def submit(self, job: JobId, frame: bytes) -> None:
+        """Now, or when there is room."""
+        if self.unwritten_bytes >= GIVEN_BYTES_MAX:
+            self.later[job] = None
+        else:
+            self.frames.append(frame)
+            self.unwritten_bytes += len(frame)
+
+
+class Leader(msgspec.Struct, eq=False):
+    """One row of the table."""
+
+    no: LeaderNo
+    key: int
+    """What its name becomes in the hash of an id."""
+    dial_at: float | None = 0.0
+    tried_at: float = math.inf
+    """When it was dialled first, ever or since it served."""
+    dialling: ConnId | None = None
+    conn: Conn | None = None
+    failures: int = 0
+    answered: bool = False
+    """It brought a result, though it never said welcome."""
+    silent_left: int = 0
+    """How many connections without a welcome are still left before one is taken as that of an old leader."""
+    hello_cap: int = 0
+    share: int = 0
+    in_flight: int = 0
+    """Jobs that its connection carries."""
+    adopted: int = 0
+    """Jobs that it was given because another leader was lost with them."""
+    lost_at: float = -math.inf
+    """When it ceased to serve; what it had then waits for it until the grace is over."""
+    has_stranded: bool = False
+    removed: bool = False
+    on_trial: bool = False
+    """Nothing is known of it but that it listens: it gets one job at a time."""
+    cancels: dict[JobId, None] = {}
+    """Given up here while it may still have them. It is told over every next connection, and not only once: nothing
+    that it says proves that it has kept it, and it may be another leader by then."""
+    confirmed: deque[JobId] = msgspec.field(default_factory=lambda: deque(maxlen=CONFIRMED_MAX))
+    """The last confirms. They are said again over the next connection: a leader that missed them, or died before it had
+    kept them, would keep those results for us."""
+
+    @property
+    def serves(self) -> bool:
+        return self.conn is not None and self.conn.ready
+
+    @property
+    def line(self) -> Conn | None:
+        """Where our own types may be said."""
+        conn = self.conn
+        return conn if conn is not None and conn.ready and conn.own else None
+
+    @property
+    def is_coming(self) -> bool:
+        """It is tried for the first time since it was there, or ever: nobody knows yet whether it serves."""
+        return not self.serves and not self.failures and not self.removed
+
+    def remember_cancel(self, job: JobId) -> None:
+        self.cancels[job] = None
+        if len(self.cancels) > CONFIRMED_MAX:
+            del self.cancels[next(iter(self.cancels))]
+
+
+class Leaders:
+    """The table. An `embedded` leader is our own child: see `failover`."""
+
+    def __init__(
+        self,
+        chance: Callable[[], float],
+        leaders: Iterable[LeaderNo],
+        names: Iterable[str] = (),
+        *,
+        cap: int,
+        choice: Choice,
+        embedded: bool,
+        old_leader: bool = False,
+    ) -> None:
+        """`old_leader`: one that says nothing is an old one. Else it must have brought a result before."""
+        assert cap > 0
+        self._believes = old_leader
+        self.rows: dict[LeaderNo, Leader] = {}
+        self.conns: dict[ConnId, Conn] = {}
+        self.takers: list[Leader] = []
+        """Those that take jobs now, in the order of their numbers."""
+        self._chance = chance
+        self._cap = cap
+        self._in_turn = choice == "round-robin"
+        self._last_turn = LeaderNo(0)
+        self._last_conn = 0
+        self._embedded = embedded
+        for no, name in zip_longest(leaders, names, fillvalue=""):
+            assert not isinstance(no, str)
+            self.add(no, 0.0, name)
+
+    def add(self, no: LeaderNo, now: float, name: str = "") -> None:
+        if no in self.rows:
+            self.rows[no].removed = False
+        else:
+            self.rows[no] = Leader(no, _mixed((name or str(no)).encode()), dial_at=now)
+
+    def drop(self, leader: Leader) -> None:
+        """It is one of ours no longer."""
+        del self.rows[leader.no]
+        if leader.conn is not None:
+            del self.conns[leader.conn.id]
+
+    # It comes and goes.
+
+    def dial(self, now: float, do: list[ClientDo]) -> None:
+        """Those whose time has come."""
+        due = [leader for leader in self.rows.values() if leader.dial_at is not None and leader.dial_at <= now]
+        for leader in due:
+            leader.dial_at = None
+            if not leader.failures:
+                leader.tried_at = now
+            self._last_conn += 1
+            leader.dialling = ConnId(self._last_conn)
+        for leader in due:
+            assert leader.dialling is not None
+            leader.hello_cap = max(1, self._expected_share(leader))
+            do.append(ev.Dial(leader.dialling, leader.no, leader.hello_cap))
+
+    def connected(self, conn_id: ConnId, now: float, do: list[ClientDo]) -> None:
+        for leader in self.rows.values():
+            if leader.dialling == conn_id:
+                leader.dialling = None
+                leader.conn = Conn(conn_id, leader, greeted_at=now, heard_at=now, told_cap=leader.hello_cap)
+                self.conns[conn_id] = leader.conn
+                return
+        do.append(ev.HangUp(conn_id, "it was removed while it was dialled"))
+
+    def ready(self, conn: Conn, now: float, do: list[ClientDo]) -> None:
+        """The greeting is over. A welcome that comes late makes an old leader an own one."""
+        leader = conn.leader
+        conn.ready = True
+        if conn.own:
+            conn.beat_at = now + HEARTBEAT_S
+            leader.silent_left = SILENT_LEFT
+        if conn.own or len(self.rows) == 1:
+            leader.failures = 0
+        do.append(ev.Ready(leader.no, conn.id, not conn.own))
+        self.divide(do)
+
+    def prove(self, conn: Conn) -> None:
+        """It brought a result, so it is a leader, if an old one."""
+        conn.proven = conn.leader.answered = True
+        conn.given_at = None
+        conn.leader.failures = 0
+
+    def lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]) -> tuple[Leader, Conn | None] | None:
+        """The leader, and the connection if it stood; None if it was nobody's."""
+        conn = self.conns.pop(conn_id, None)
+        if conn is None:
+            found = next((leader for leader in self.rows.values() if leader.dialling == conn_id), None)
+            if found is None:
+                return None
+            leader = found
+            leader.dialling = None
+        else:
+            leader = conn.leader
+            leader.conn = None
+            leader.in_flight = 0
+            if conn.ready:
+                leader.lost_at = now
+                self.divide(do)
+        delay_s = with_jitter(min(RECONNECT_FIRST_S * 2 ** min(leader.failures, 16), RECONNECT_MAX_S), self._chance())
+        leader.failures += 1
+        leader.dial_at = now + delay_s
+        if not leader.removed:
+            do.append(ev.Away(leader.no, why, delay_s))
+        return leader, conn
+
+    def look_after(self, conn: Conn, now: float, do: list[ClientDo]) -> str:
+        """Time has passed: say that we live. Why it must be left, if it must. A greeting may be over: see `greeted`."""
+        if conn.full_until is not None and conn.full_until <= now:
+            conn.full_until = None
+        if self._embedded or not conn.ready:
+            return ""
+        if conn.own:
+            if conn.heard_at + SILENCE_MAX_S <= now:
+                return f"the leader was silent for {SILENCE_MAX_S:.0f} s"
+            if conn.beat_at <= now:
+                conn.beat_at = now + HEARTBEAT_S
+                do.append(ev.SendHeartbeat(conn.id))
+        elif (mute_at := self._mute_at(conn)) is not None and mute_at <= now:
+            return f"the leader has said nothing for {MUTE_MAX_S:.0f} s, and has a job"
+        return ""
+
+    def greeted(self, conn: Conn, now: float) -> str | None:
+        """The time for a welcome is over: empty if it is taken as an old leader, or why it is left. None if not yet."""
+        leader = conn.leader
+        if conn.ready or self._embedded or conn.greeted_at + self._welcome_within_s(leader) > now:
+            return None
+        if leader.silent_left:
+            leader.silent_left -= 1
+            return f"the leader did not greet within {WELCOME_AGAIN_WITHIN_S:.0f} s"
+        return "" if self._believes or leader.answered else SAYS_NOTHING
+
+    def watch_trials(self, now: float) -> None:
+        """Since when has a leader that we know nothing of had a job?"""
+        for conn in self.conns.values():
+            if not conn.own and conn.ready:
+                if not conn.leader.in_flight or conn.proven:
+                    conn.given_at = None
+                elif conn.given_at is None:
+                    conn.given_at = now
+
+    def wake_at(self, grace_s: float) -> float | None:
+        times: list[float] = []
+        for leader in self.rows.values():
+            if leader.dial_at is not None:
+                times.append(leader.dial_at)
+            if leader.has_stranded and len(self.rows) > 1:
+                times.append(leader.lost_at + grace_s)
+        for conn in self.conns.values():
+            if conn.full_until is not None:
+                times.append(conn.full_until)
+            if self._embedded:
+                continue
+            if not conn.ready:
+                times.append(conn.greeted_at + self._welcome_within_s(conn.leader))
+            elif conn.own:
+                times.append(min(conn.beat_at, conn.heard_at + SILENCE_MAX_S))
+            elif (mute_at := self._mute_at(conn)) is not None:
+                times.append(mute_at)
+        return min(times, default=None)
+
+    def _welcome_within_s(self, leader: Leader) -> float:
+        is_waited_for = leader.silent_left or not (self._believes or leader.answered)
+        return WELCOME_AGAIN_WITHIN_S if is_waited_for else WELCOME_WITHIN_S
+
+    def _mute_at(self, conn: Conn) -> float | None:
+        """When an unknown leader that says nothing is left, because others could do its job."""
+        if conn.given_at is None or len(self.rows) == 1:
+            return None
+        if not any(other is not conn and other.ready and (other.own or other.proven) for other in self.conns.values()):
+            return None
+        return max(conn.given_at, conn.heard_at) + MUTE_MAX_S
+
+    # It gets jobs.
+
+    def divide(self, do: list[ClientDo]) -> None:
+        """The cap over those that serve, evenly: the first ones get what is left over (SPEC K2)."""
+        serving = [leader for leader in self.rows.values() if leader.serves and not leader.removed]
+        for leader in self.rows.values():
+            leader.share = 0
+        for at, leader in enumerate(serving):
+            leader.share = self._cap // len(serving) + (at < self._cap % len(serving))
+            conn = leader.conn
+            assert conn is not None
+            if conn.takes_cap and leader.share and leader.share != conn.told_cap:
+                conn.told_cap = leader.share
+                do.append(ev.SendCap(conn.id, leader.share))
+
+    def _expected_share(self, dialled: Leader) -> int:
+        """Its share if it will serve, and with it all that are tried now."""
+        there = [
+            leader
+            for leader in self.rows.values()
+            if not leader.removed and (leader.conn is not None or leader.dialling is not None)
+        ]
+        return self._cap // len(there) + (there.index(dialled) < self._cap % len(there))
+
+    def look(self) -> list[Leader]:
+        """Find out anew who takes jobs."""
+        several = len(self.rows) > 1
+        takers: list[Leader] = []
+        for leader in self.rows.values():
+            conn = leader.conn
+            if conn is None or not conn.ready:
+                continue
+            leader.on_trial = several and not (conn.own or conn.proven)
+            # What `is_written_to` says, in full: this is asked seven times per step.
+            if conn.blocked or conn.unwritten_bytes >= GIVEN_BYTES_MAX:
+                continue
+            if conn.full or leader.removed or not leader.share:
+                continue
+            if not (leader.on_trial and leader.in_flight):
+                takers.append(leader)
+        self.takers = takers
+        return takers
+
+    def choose(self, needs: int = 0, given: JobId | None = None, first: LeaderNo = ANY_LEADER) -> Leader | None:
+        """Who gets the next job (SPEC K2), of those that take what it `needs`. A job whose id was `given` goes
+        to the one of its hash, or to the one that had it `first`, unless that is ahead of the others."""
+        takers = self._takers_of(needs) if needs else self.takers
+        if len(takers) <= 1:
+            return takers[0] if takers else None
+        if self._in_turn:
+            chosen = next((leader for leader in takers if leader.no > self._last_turn), takers[0])
+            self._last_turn = chosen.no
+            return chosen
+        if given is not None:
+            return _by_hash(takers, given, first)
+        chosen, least = takers[0], math.inf
+        for leader in takers:
+            load = leader.in_flight / leader.share
+            if load < least:
+                chosen, least = leader, load
+        return chosen
+
+    def _takers_of(self, needs: int) -> list[Leader]:
+        """If all of the cap is with others, one of them gets a single job all the same: the others cannot take it."""
+        takers = [leader for leader in self.takers if leader.conn is not None and leader.conn.takes(needs)]
+        if takers:
+            return takers
+        for leader in self.rows.values():
+            conn = leader.conn
+            if conn is None or not conn.takes(needs) or conn.is_written_to or conn.full_until is not None:
+                continue
+            if not (leader.share or leader.in_flight or leader.removed):
+                return [leader]
+        return []
+
+    # It is full.
+
+    def to_probe(self) -> list[Conn]:
+        """Full leaders that may be offered a few jobs again."""
+        return [
+            conn
+            for conn in self.conns.values()
+            if conn.full
+            and conn.full_until is None
+            and not (conn.probing or conn.is_written_to or conn.leader.removed)
+            and conn.leader.share
+        ]
+
+    def refused(self, conn: Conn, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+        """It takes no jobs now."""
+        conn.full = True
+        if conn.waiting != code:  # Said once, and not for every job and every probe.
+            conn.waiting = code
+            do.append(ev.Waiting(conn.leader.no, code, text))
+        if conn.full_until is None:  # The first refusal of this round; the others only follow it.
+            conn.full_delay_s = min(max(2 * conn.full_delay_s, FULL_RETRY_FIRST_S), FULL_RETRY_MAX_S)
+            conn.full_until = now + with_jitter(conn.full_delay_s, self._chance())
+            conn.probes = 1
+
+    def full_over(self, conn: Conn, do: list[ClientDo]) -> None:
+        conn.full = False
+        conn.waiting = ""
+        do.append(ev.WaitingOver(conn.leader.no, taken=not conn.full_delay_s))
+
+    def check(self) -> None:
+        for no, leader in self.rows.items():
+            assert leader.no == no
+            conn = leader.conn
+            assert (conn is not None) + (leader.dialling is not None) + (leader.dial_at is not None) == 1
+            assert not leader.removed or leader.serves
+            assert leader.in_flight == 0 or leader.serves
+            assert leader.share == 0 or (leader.serves and not leader.removed)
+            assert len(leader.cancels) <= CONFIRMED_MAX
+            assert conn is None or self.conns[conn.id] is conn
+            assert not leader.serves or not leader.has_stranded
+        for conn_id, conn in self.conns.items():
+            assert conn.id == conn_id
+            assert conn.leader.conn is conn
+            assert conn.ready or not (conn.own or conn.full)
+            assert conn.full or not (conn.probing or conn.full_until is not None)
+            assert conn.full == bool(conn.waiting)
+            assert not any((conn.frames, conn.claims, conn.cancels, conn.confirms, conn.finds))
+            assert conn.tells == (conn.unwritten_bytes >= GIVEN_BYTES_MAX)
+            assert conn.tells or not conn.later
+        shares = [leader.share for leader in self.rows.values() if leader.serves and not leader.removed]
+        assert not shares or sum(shares) == self._cap
+        assert not shares or max(shares) - min(shares) <= 1
+        assert self.takers == list(self.look())
+
+
+def taken(conn: Conn, job: JobId) -> None:
+    """A leader that was full took a job. When it took all it was offered, it is offered twice as many."""
+    if job in conn.probing:
+        conn.probing.remove(job)
+        if not conn.probing and conn.full_until is None:
+            conn.probes *= 2
+            conn.full_delay_s = 0.0
+
+
+def _by_hash(takers: list[Leader], job: JobId, first: LeaderNo) -> Leader:
+    """Rendezvous hashing, bounded: the same leader in every life of the client, as long as the load is even."""
+    least = math.inf
+    for leader in takers:
+        if (load := leader.in_flight / leader.share) < least:
+            least = load
+    chosen, highest = takers[0], -1
+    mixed = _mixed(job)
+    for leader in takers:
+        if leader.in_flight / leader.share <= least + FIND_LEAD_SHARE:
+            if leader.no == first:
+                return leader
+            weight = (mixed ^ leader.key) * _GOLDEN & _BITS_64
+            if weight > highest:
+                chosen, highest = leader, weight
+    return chosen
+
+
+def _mixed(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")

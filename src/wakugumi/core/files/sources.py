@@ -1,0 +1,526 @@
+"""Who fetches what from whom?
+
+    leader ──► A, B            the first copies come from the leader's place: at most two of a blob at once
+    A ──► C    B ──► D         from then on workers serve each other, one upload each at a time: the number of
+    A ──► E … D ──► H          those who have it doubles with the time of each copy
+
+Whoever wants a blob waits in line until a source is free, and is given no more of them than it fetches at once. A
+source that failed is replaced: a dead or slow one rests, one that gave wrong content does not serve this blob again,
+and after three lies nobody fetches from it for an hour. The leader serves again only if nobody else can. Where the
+leader's place is a store of its own (`place_bounded=False`), it is always free. What one worker says of a blob, its
+size or that the place lacks it, concerns its own wants alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from wakugumi.core.files.blob_records import Blob, Peer, Want
+from wakugumi.core.files.events import Outbox, SendNoSource, SendSource, Stocked, WorkerCame
+from wakugumi.core.files.timers import Alarms
+from wakugumi.core.files.trust import Trust, Verdict
+from wakugumi.core.ids import ConnId, WorkerId
+from wakugumi.core.leader.admin.questions import BlobCounters
+from wakugumi.core.leader.events import Complain
+from wakugumi.limits.files import (
+    FETCH_TRIES_MAX,
+    FETCHES_MAX,
+    LEADER_COPIES_MAX,
+    LEADER_TRANSFERS_MAX,
+    SOURCE_REST_S,
+    STOCK_BLOBS_MAX,
+    STOCKED_BLOBS_MAX,
+    STOCKED_MAX,
+    TRANSFER_FLOOR_BYTES_PER_S,
+    TRANSFER_GRACE_S,
+    UPLOADS_PER_WORKER_MAX,
+    WANTS_MAX,
+    WANTS_PER_WORKER_MAX,
+)
+
+TOO_MANY_WANTS: Final = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once, and all together {WANTS_MAX}"
+_BUSY_S: Final = 1.0
+"""A source that is busy is asked again after this."""
+_BACKOFF_FIRST_S: Final = 0.2
+_BACKOFF_MAX_S: Final = 10.0
+_SWEEP_S: Final = 1.0
+_SWEPT_MAX: Final = 1_000
+"""Blobs that are looked at in one sweep; the next one goes on where it ended."""
+_STIRRED_MAX: Final = 64
+"""Blobs that are looked at when a source is free again; what is not among them is found by the sweep."""
+_IN_LINE_MAX: Final = 256
+"""Wants of one blob that are looked at in one step."""
+
+
+class Sources:
+    """All wants and all holders of one leader."""
+
+    def __init__(
+        self, alarms: Alarms, *, place_bounded: bool = True, uploads_max: int = UPLOADS_PER_WORKER_MAX
+    ) -> None:
+        self._alarms = alarms
+        self._place_bounded = place_bounded
+        self._uploads_max = uploads_max
+        self._peers: dict[ConnId, Peer] = {}
+        self._blobs: dict[str, Blob] = {}
+        self._hungry: dict[str, Blob] = {}
+        """Those with somebody in line."""
+        self._stirred: dict[str, None] = {}
+        """Where something changed in this step."""
+        self._idle: dict[ConnId, None] = {}
+        """Who fetched as much as it can at once, until this step."""
+        self._trust = Trust()
+        self._copies = 0
+        self._fetching = 0
+        self._sweeping = False
+        self.blobs_max = STOCKED_BLOBS_MAX
+        """Less where memory is limited."""
+        self._stocked = 0
+        """Blobs that workers hold, counted for each of them."""
+        self._wants = 0
+        self._told = [0, 0, 0, 0, 0, 0]
+        """From leader, its bytes, from workers, their bytes, failed, lied: what is told as counters."""
+
+    # What is known.
+
+    def holders(self, sha256: str) -> Collection[WorkerId]:
+        """Connected workers that have it, whether they serve it or not."""
+        blob = self._blobs.get(sha256)
+        return blob.holders.keys() if blob is not None else ()
+
+    def may_want(self, conn: ConnId, want_id: bytes, beside: int = 0) -> bool:
+        """Is it a want that this worker has, or may it have one more, beside so many that we have not heard of?"""
+        peer = self._peers.get(conn)
+        wants: Collection[bytes] = () if peer is None else peer.wants
+        return want_id in wants or (len(wants) + beside < WANTS_PER_WORKER_MAX and self._wants < WANTS_MAX)
+
+    def is_fetching(self, conn: ConnId) -> bool:
+        """Does this worker want anything, or fetch it?"""
+        peer = self._peers.get(conn)
+        return peer is not None and bool(peer.wants)
+
+    def counters(self) -> BlobCounters:
+        waiting = sum(len(blob.waiting) for blob in self._hungry.values())
+        waiting += sum(len(peer.parked) for peer in self._peers.values())
+        return BlobCounters(len(self._blobs), waiting, self._fetching, *self._told)
+
+    # What happens.
+
+    def came(self, event: WorkerCame) -> None:
+        self._peers[event.conn] = Peer(event)
+
+    def went(self, conn: ConnId) -> None:
+        """What it fetched frees its source. Those who fetch from it will say that it is dead."""
+        peer = self._peers.pop(conn, None)
+        if peer is None:
+            return
+        for want in list(peer.wants.values()):
+            self._end(want)
+        for sha256 in list(peer.blobs):
+            self._lose(peer, sha256)
+
+    def stocked(self, event: Stocked, out: Outbox) -> None:
+        peer = self._peers.get(event.conn)
+        if peer is None:
+            return
+        if event.whole or event.url:
+            peer.url, peer.key = event.url, event.key
+        if event.whole:
+            still = set(event.blobs)
+            for sha256 in [sha256 for sha256 in peer.blobs if sha256 not in still]:
+                self._lose(peer, sha256)
+        for sha256 in event.gone:
+            self._lose(peer, sha256)
+        ignored = 0
+        for sha256 in event.blobs:
+            if sha256 in peer.blobs:
+                continue
+            is_new = sha256 not in self._blobs
+            if (
+                len(peer.blobs) >= STOCK_BLOBS_MAX
+                or self._stocked >= STOCKED_MAX
+                or (is_new and len(self._blobs) >= self.blobs_max)
+            ):
+                ignored += 1
+                self._got(peer, sha256)
+            else:
+                self._hold(peer, sha256)
+        if ignored:
+            text = f"{ignored} of the blobs that it holds are not remembered, for there are too many"
+            out.do.append(Complain(event.conn, text))
+
+    def wanted(
+        self,
+        conn: ConnId,
+        want_id: bytes,
+        sha256: str,
+        size: int,
+        now: float,
+        out: Outbox,
+        *,
+        here: bool,
+        is_sure: bool,
+    ) -> None:
+        """A new want. The same one again, while it is in line or fetched, changes nothing."""
+        peer = self._peers.get(conn)
+        if peer is None or want_id in peer.wants:
+            return
+        if not self.may_want(conn, want_id):
+            out.do.append(SendNoSource(conn, want_id, "full", TOO_MANY_WANTS))
+            return
+        blob = self._blob(sha256)
+        self._stirred[sha256] = None
+        if is_sure:
+            blob.size = size
+        elif blob.size not in (None, size):
+            out.do.append(SendNoSource(conn, want_id, "no-blob", f"the blob {sha256} has {blob.size} bytes"))
+            return
+        self._lose(peer, sha256)  # Whatever it said before, it does not have it now.
+        want = peer.wants[want_id] = Want(peer, want_id, blob, size, here)
+        peer.wants_of.setdefault(sha256, {})[want_id] = want
+        blob.wants += 1
+        self._wants += 1
+        self._line_up(want, now)
+
+    def given_up(self, conn: ConnId, want_id: bytes) -> None:
+        """It wants it no more, for a reason of its own: nobody is to blame, and its source is free."""
+        peer = self._peers.get(conn)
+        want = peer.wants.get(want_id) if peer is not None else None
+        if want is not None:
+            self._end(want)
+
+    def failed(self, conn: ConnId, want_id: bytes, why: str, here: bool, now: float, out: Outbox) -> bool:
+        """The source of this want failed. False if no such want is being fetched: it is as good as a new one."""
+        peer = self._peers.get(conn)
+        want = peer.wants.get(want_id) if peer is not None else None
+        if peer is None or want is None:
+            return False
+        if not want.fetching:
+            return True
+        source = want.source
+        self._release(want)
+        want.here = here
+        if why == "busy":
+            want.not_before = now + _BUSY_S
+        else:
+            self._blame(want, source, why, now, out)
+            want.tries += 1
+            pause_s = min(_BACKOFF_FIRST_S * 2 ** (want.tries - 2), _BACKOFF_MAX_S) if want.tries > 1 else 0.0
+            want.not_before = now + pause_s
+        self._line_up(want, now)
+        if want.tries >= FETCH_TRIES_MAX:
+            self._no_source(want, f"{want.tries} sources failed, the last one was {why}", out)
+        return True
+
+    def assign(self, now: float, out: Outbox) -> None:
+        """Give sources to those in line, where something has changed. At the end of each step."""
+        while self._stirred or self._idle:
+            if not self._stirred:
+                conn, _ = self._idle.popitem()
+                self._feed(conn, now, out)
+                continue
+            sha256, _ = self._stirred.popitem()
+            blob = self._blobs.get(sha256)
+            if blob is None:
+                continue
+            if blob.waiting:
+                self._assign(blob, list(islice(blob.waiting.values(), _IN_LINE_MAX)), now, out)
+            self._forget(blob)
+        if self._hungry and not self._sweeping:
+            self._sweeping = True
+            self._alarms.set(now + _SWEEP_S, self._sweep)
+
+    def check(self) -> None:
+        """Asserts all that must always hold, after each step."""
+        uploads: dict[int, int] = {}
+        copies: dict[str, int] = {}
+        fetching = 0
+        wants: dict[str, int] = {}
+        for peer in self._peers.values():
+            for want in peer.wants.values():
+                sha256 = want.blob.sha256
+                wants[sha256] = wants.get(sha256, 0) + 1
+                assert want.blob is self._blobs[sha256]
+                is_waiting = (peer.conn, want.want) in want.blob.waiting
+                assert want.fetching + is_waiting + (want.want in peer.parked) == 1
+                assert peer.worker not in want.blob.holders, "a worker wants what it has"
+                assert peer.wants_of[sha256][want.want] is want
+                fetching += want.fetching
+                if want.fetching and want.source is None:
+                    copies[sha256] = copies.get(sha256, 0) + 1
+                elif want.source is not None:
+                    assert want.fetching
+                    assert want.source.worker != peer.worker, "a worker fetches from itself"
+                    uploads[id(want.source)] = uploads.get(id(want.source), 0) + 1
+        for peer in self._peers.values():
+            assert peer.uploads == uploads.get(id(peer), 0)
+            assert peer.uploads <= self._uploads_max
+            assert peer.fetching == sum(want.fetching for want in peer.wants.values()) <= FETCHES_MAX
+            assert not peer.parked or peer.fetching == FETCHES_MAX, "it could fetch, and stands in no line"
+            assert sum(map(len, peer.wants_of.values())) == len(peer.wants)
+            assert all(self._blobs[sha256].holders[peer.worker] is peer for sha256 in peer.blobs)
+        for sha256, blob in self._blobs.items():
+            assert blob.holders or blob.wants, "a blob of nobody is remembered"
+            assert blob.wants == wants.get(sha256, 0)
+            assert blob.copies == copies.get(sha256, 0)
+            assert bool(blob.waiting) == (sha256 in self._hungry)
+            assert all(self._peers.get(peer.conn) is peer for peer in blob.holders.values())
+            assert not self._place_bounded or blob.copies <= LEADER_COPIES_MAX
+        assert self._copies == sum(copies.values())
+        assert not self._place_bounded or self._copies <= LEADER_TRANSFERS_MAX
+        assert self._fetching == fetching
+        assert self._stocked == sum(len(peer.blobs) for peer in self._peers.values()) <= STOCKED_MAX
+        assert self._wants == sum(len(peer.wants) for peer in self._peers.values()) <= WANTS_MAX
+        assert not self._stirred
+        assert not self._idle
+        assert self._sweeping or not self._hungry, "somebody waits, and nobody will look"
+
+    # Who has what.
+
+    def _blob(self, sha256: str) -> Blob:
+        blob = self._blobs.get(sha256)
+        if blob is None:
+            blob = self._blobs[sha256] = Blob(sha256)
+        return blob
+
+    def _forget(self, blob: Blob) -> None:
+        if not blob.waiting:
+            blob.free.clear()
+        if not blob.holders and not blob.wants:
+            self._blobs.pop(blob.sha256, None)
+
+    def _hold(self, peer: Peer, sha256: str) -> None:
+        blob = self._blob(sha256)
+        self._got(peer, sha256)
+        self._stocked += sha256 not in peer.blobs
+        peer.blobs[sha256] = None
+        blob.holders[peer.worker] = peer
+        if blob.waiting:
+            blob.free[peer] = None
+        self._stirred[sha256] = None
+
+    def _got(self, peer: Peer, sha256: str) -> None:
+        """What it wanted of this is fetched."""
+        for want in list(peer.wants_of.get(sha256, {}).values()):
+            self._count(want)
+            self._end(want)
+
+    def _lose(self, peer: Peer, sha256: str) -> None:
+        if sha256 not in peer.blobs:
+            return
+        blob = self._blobs[sha256]
+        self._stocked -= 1
+        del peer.blobs[sha256]
+        del blob.holders[peer.worker]
+        blob.busy_until = float("-inf")
+        self._stirred[sha256] = None
+
+    def _count(self, want: Want) -> None:
+        if want.fetching:
+            at = 0 if want.source is None else 2
+            self._told[at] += 1
+            self._told[at + 1] += want.size
+
+    # Wants.
+
+    def _line_up(self, want: Want, now: float) -> None:
+        blob = want.blob
+        blob.waiting[want.peer.conn, want.want] = want
+        self._hungry[blob.sha256] = blob
+        if want.not_before > now:
+            self._alarms.set(want.not_before, partial(self._stir, blob.sha256))
+        else:
+            self._stirred[blob.sha256] = None
+
+    def _leave_line(self, want: Want) -> None:
+        blob = want.blob
+        if want.peer.parked.pop(want.want, None) is not None:
+            return
+        del blob.waiting[want.peer.conn, want.want]
+        if not blob.waiting:
+            del self._hungry[blob.sha256]
+
+    def _end(self, want: Want) -> None:
+        """It is fetched, or wanted no more."""
+        if want.fetching:
+            self._release(want)
+        else:
+            self._leave_line(want)
+        peer, sha256 = want.peer, want.blob.sha256
+        del peer.wants[want.want]
+        del peer.wants_of[sha256][want.want]
+        if not peer.wants_of[sha256]:
+            del peer.wants_of[sha256]
+        want.blob.wants -= 1
+        self._wants -= 1
+        self._stirred[want.blob.sha256] = None
+
+    def _release(self, want: Want) -> None:
+        """Its source is free for others."""
+        source, want.source, want.fetching = want.source, None, False
+        if want.alarm:
+            self._alarms.take_back(want.alarm)
+        self._fetching -= 1
+        if want.peer.fetching == FETCHES_MAX:
+            self._idle[want.peer.conn] = None
+        want.peer.fetching -= 1
+        if source is not None:
+            source.uploads -= 1
+            self._stir_for(source)
+            return
+        self._copies -= 1
+        want.blob.copies -= 1
+        self._stirred[want.blob.sha256] = None
+        if self._copies == LEADER_TRANSFERS_MAX - 1:
+            for sha256 in _first(self._hungry, _STIRRED_MAX):
+                self._stirred[sha256] = None
+
+    def _stir_for(self, source: Peer) -> None:
+        """A worker may serve again: what it has and somebody wants is looked at."""
+        for sha256 in _first(self._hungry, _STIRRED_MAX):
+            if sha256 in source.blobs:
+                self._hungry[sha256].free[source] = None
+                self._stirred[sha256] = None
+
+    def _stir(self, sha256: str, _now: float, _out: Outbox) -> None:
+        self._stirred[sha256] = None
+
+    def _rested(self, source: Peer, _now: float, _out: Outbox) -> None:
+        self._stir_for(source)
+
+    def _too_long(self, conn: ConnId, want_id: bytes, now: float, _out: Outbox) -> None:
+        """If it is still at it, it will say how that ended, and is as good as new."""
+        peer = self._peers.get(conn)
+        want = peer.wants.get(want_id) if peer is not None else None
+        if want is not None and want.fetching and want.deadline <= now:
+            want.alarm = 0
+            self._end(want)
+
+    def _sweep(self, _now: float, _out: Outbox) -> None:
+        self._sweeping = False
+        for sha256 in _first(self._hungry, _SWEPT_MAX):
+            self._stirred[sha256] = None
+            self._hungry[sha256] = self._hungry.pop(sha256)
+
+    def _no_source(self, want: Want, text: str, out: Outbox) -> None:
+        self._end(want)
+        out.do.append(SendNoSource(want.peer.conn, want.want, "no-blob", text))
+
+    # Sources.
+
+    def _blame(self, want: Want, source: Peer | None, why: str, now: float, out: Outbox) -> None:
+        want.blob.busy_until = float("-inf")
+        self._told[4] += 1
+        self._told[5] += why == "lied"
+        if source is None:
+            return
+        want.avoid.add(source.worker)
+        if why != "lied":
+            source.rests_until = now + SOURCE_REST_S
+            self._alarms.set(source.rests_until, partial(self._rested, source))
+            return
+        verdict = self._trust.accuse(source.worker, want.blob.sha256, want.peer.worker, now)
+        if verdict is Verdict.NOT_BELIEVED:
+            text = "it says of too many workers that they gave it wrong content: it is believed no more"
+            out.do.append(Complain(want.peer.conn, text))
+            return
+        if verdict is Verdict.BARRED:
+            out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it for an hour"))
+
+    def _feed(self, conn: ConnId, now: float, out: Outbox) -> None:
+        """It may fetch again. Whoever stands before it in a line was looked at when a source came free."""
+        peer = self._peers.get(conn)
+        while peer is not None and peer.parked and peer.fetching < FETCHES_MAX:
+            want = peer.parked.pop(next(iter(peer.parked)))
+            self._line_up(want, now)
+            self._assign(want.blob, [want], now, out)
+
+    def _assign(self, blob: Blob, wants: list[Want], now: float, out: Outbox) -> None:
+        """Sources for these, who wait for it."""
+        for want in wants:
+            if want.peer.fetching >= FETCHES_MAX:
+                self._leave_line(want)
+                want.peer.parked[want.want] = want
+                continue
+            if want.not_before > now:
+                continue
+            source, serves, is_none = self._pick(want, now)
+            if serves:
+                self._fetch(want, source, now, out)
+            elif is_none:
+                self._no_source(want, f"neither the leader nor a worker has the blob {blob.sha256}", out)
+            elif want.here and not want.avoid:
+                break  # There is nobody for those behind it, either.
+
+    def _pick(self, want: Want, now: float) -> tuple[Peer | None, bool, bool]:
+        """A source, or None for the leader; may it be fetched now; is there none at all?"""
+        blob = want.blob
+        while blob.free:
+            peer, _ = blob.free.popitem()
+            if blob.holders.get(peer.worker) is peer and self._may(peer, want, now) and self._has_time(peer):
+                return peer, True, False
+        if blob.busy_until > now and not want.avoid:
+            return None, want.here and self._leader_may(blob, usable=True), False
+        return self._look_at_all(want, now)
+
+    def _look_at_all(self, want: Want, now: float) -> tuple[Peer | None, bool, bool]:
+        blob = want.blob
+        usable, later = False, False
+        for is_second_try in (False, True):
+            for worker, peer in blob.holders.items():
+                if not self._is_trusted(peer, blob, now):
+                    continue
+                later = True
+                if self._may(peer, want, now, is_second_try=is_second_try):
+                    usable = True
+                    if self._has_time(peer):
+                        blob.holders[worker] = blob.holders.pop(worker)
+                        return peer, True, False
+            if usable or want.here or not want.avoid:
+                break  # Otherwise one that failed this worker before is better than none.
+        if usable and not want.avoid:
+            blob.busy_until = now + _SWEEP_S
+        if want.here:
+            return None, self._leader_may(blob, usable), False
+        return None, False, not later
+
+    def _is_trusted(self, peer: Peer, blob: Blob, now: float) -> bool:
+        return bool(peer.url) and self._trust.may_serve(peer.worker, blob.sha256, now)
+
+    def _may(self, peer: Peer, want: Want, now: float, *, is_second_try: bool = False) -> bool:
+        """Might it serve this want, if it had time?"""
+        if peer.rests_until > now or not self._is_trusted(peer, want.blob, now):
+            return False
+        return is_second_try or peer.worker not in want.avoid
+
+    def _has_time(self, peer: Peer) -> bool:
+        return peer.uploads < self._uploads_max
+
+    def _leader_may(self, blob: Blob, usable: bool) -> bool:
+        if not self._place_bounded:
+            return True
+        return not usable and blob.copies < LEADER_COPIES_MAX and self._copies < LEADER_TRANSFERS_MAX
+
+    def _fetch(self, want: Want, source: Peer | None, now: float, out: Outbox) -> None:
+        blob = want.blob
+        self._leave_line(want)
+        want.fetching, want.source = True, source
+        want.deadline = now + want.size / TRANSFER_FLOOR_BYTES_PER_S + TRANSFER_GRACE_S
+        want.alarm = self._alarms.set(want.deadline, partial(self._too_long, want.peer.conn, want.want))
+        self._fetching += 1
+        want.peer.fetching += 1
+        if source is None:
+            blob.copies += 1
+            self._copies += 1
+            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, want.size, "", ""))
+        else:
+            source.uploads += 1
+            text = source.url, source.key
+            out.do.append(SendSource(want.peer.conn, want.want, blob.sha256, want.size, *text))
+
+
+def _first(of: Iterable[str], count: int) -> list[str]:
+    return list(islice(of, count))

@@ -1,0 +1,259 @@
+"""Which group gets a job, and which is not worth waiting for? A gateway's view of its groups, as last heard.
+
+    order     gone groups are left out; then those with workers, not resting, with room; inside, the choice decides
+    choice    least-loaded   most of its slots free, as far as is known
+              near           the same, but groups of the gateway's own zone go before others that have room as well
+              hash           the same key, the same group, whatever the load: rendezvous hashing, so that only the
+                             keys of a group that goes are moved
+
+What a group says is an answer to a poll; what it does is told here by whoever sent it a job. What is free between two
+polls follows from both: a poll says what others have there, and this gateway knows what it has there itself, at any
+time. Chance and time are handed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from wakugumi.core.backoff import backoff_s
+from wakugumi.errors import ConfigError
+from wakugumi.limits.gateway import GROUP_EMPTY_S, GROUP_MISSES_MAX
+
+LEAST_LOADED: Final = "least-loaded"
+NEAR: Final = "near"
+HASH: Final = "hash"
+CHOICES: Final = (LEAST_LOADED, NEAR, HASH)
+
+_HASHES: Final = 1 << 64
+_URL: Final = re.compile(
+    r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,9}))?(/[A-Za-z0-9._~!$&'()*+;=:@%/-]*)?"
+)
+_AS_IN: Final = "write --group NAME=http://HOST:PORT, with ,zone=… and ,weight=…"
+
+
+class GroupAt(NamedTuple):
+    """A group as the gateway was told of it."""
+
+    name: str
+    url: str
+    """Where its leader is, without a slash at the end."""
+    zone: str = ""
+    weight: float = 1.0
+
+
+class Capacity(NamedTuple):
+    """What a group says of itself."""
+
+    running: int = 0
+    limit: int = 0
+    queued: int = 0
+    free: int = 0
+
+
+class Groups:
+    """All groups of one gateway."""
+
+    def __init__(self, groups: Sequence[GroupAt], choice: str = LEAST_LOADED, zone: str = "") -> None:
+        assert choice in CHOICES
+        self.by_name: dict[str, GroupAt] = {group.name: group for group in groups}
+        assert len(self.by_name) == len(groups) > 0
+        self._choice = choice
+        self._zone = zone
+        self._health = {name: _Health() for name in self.by_name}
+        self._turn = 0
+        """Equals take turns."""
+
+    def polling(self, name: str) -> None:
+        """It is being asked."""
+        health = self._health[name]
+        health.most_ours = health.ours
+
+    def polled(self, name: str, said: Capacity, now: float) -> None:
+        """It has answered. What went there or came back while it was asked may or may not be in what it says: it is
+        taken to be in. Otherwise a job that has just ended would keep a slot until the next poll."""
+        health = self._health[name]
+        health.said = said
+        health.misses = 0
+        health.others = max(0, said.limit - said.free + said.queued - health.most_ours)
+        if said.limit > 0:
+            health.empty_since = None
+        elif health.empty_since is None:
+            health.empty_since = now
+
+    def missed(self, name: str) -> None:
+        """It has not."""
+        self._health[name].misses += 1
+
+    def sent(self, name: str) -> None:
+        """It gets a job from us."""
+        health = self._health[name]
+        health.ours += 1
+        health.most_ours = max(health.most_ours, health.ours)
+
+    def ended(self, name: str, *, is_over: bool) -> None:
+        """It has that job no longer, or we have lost sight of it: then it may still take a slot there, until the next
+        poll says."""
+        health = self._health[name]
+        health.ours -= 1
+        health.others += not is_over
+
+    def answered(self, name: str) -> None:
+        """It did what it was asked for, well or not."""
+        health = self._health[name]
+        health.failures = 0
+        health.rests_until = health.full_until = 0.0
+
+    def was_full(self, name: str, now: float, again_s: float) -> None:
+        """It takes nothing just now."""
+        self._health[name].full_until = now + again_s
+
+    def failed(self, name: str, now: float, chance: float) -> None:
+        """It broke off, was not to be reached, or said 5xx: others go first for a while, longer each time. All that
+        fails while it rests is the same failure: a hundred jobs that were there when it broke say it once."""
+        health = self._health[name]
+        if now < health.rests_until:
+            return
+        health.failures += 1
+        health.rests_until = now + backoff_s(health.failures, chance)
+
+    def order(self, key: str, now: float) -> list[str]:
+        """The groups to try, best first; without those that are gone."""
+        self._turn += 1
+        names = [name for name, health in self._health.items() if not health.is_gone]
+        if self._choice == HASH:
+            return sorted(names, key=lambda name: (*self._trouble(name, now)[:2], -self._score(name, key)))
+        turn = self._turn % len(self._health)
+        turned = names[turn:] + names[:turn]
+        return sorted(turned, key=lambda name: self._rank(name, now))
+
+    def is_gone(self, name: str) -> bool:
+        """It has not answered for so many polls that nobody should wait there."""
+        return self._health[name].is_gone
+
+    def is_deserted(self, name: str, since: float, now: float) -> bool:
+        """It has had no workers for long while a job waits there since then, and another group has some."""
+        empty_since = self._health[name].empty_since
+        if empty_since is None or now - max(empty_since, since) < GROUP_EMPTY_S:
+            return False
+        return any(not other.is_gone and other.said.limit > 0 for other in self._health.values())
+
+    def capacity(self) -> Capacity:
+        """All that are there together."""
+        there = [health.said for health in self._health.values() if not health.is_gone]
+        return Capacity(*(sum(column) for column in zip(*there))) if there else Capacity()
+
+    def states(self, now: float) -> Iterable[tuple[GroupAt, str, Capacity]]:
+        """For those who look: each group, a word on how it is, and what it last said."""
+        for name, health in self._health.items():
+            resting, empty, full = self._trouble(name, now)
+            word = (
+                "gone" if health.is_gone else "resting" if resting else "empty" if empty else "full" if full else "ok"
+            )
+            yield self.by_name[name], word, health.said
+
+    def check(self) -> None:
+        for health in self._health.values():
+            assert health.misses >= 0
+            assert health.failures >= 0
+            assert (health.failures == 0) <= (health.rests_until == 0.0)
+            assert 0 <= health.ours <= health.most_ours
+            assert health.others >= 0
+
+    def _trouble(self, name: str, now: float) -> tuple[bool, bool, bool]:
+        """Is it resting, without workers, or full?"""
+        health = self._health[name]
+        return now < health.rests_until, health.empty_since is not None, now < health.full_until
+
+    def _rank(self, name: str, now: float) -> tuple[bool, bool, bool, bool, float, float]:
+        said, group = self._health[name].said, self.by_name[name]
+        resting, empty, full = self._trouble(name, now)
+        spare = self._health[name].spare
+        share = spare / said.limit if said.limit else 0.0
+        is_far = self._choice == NEAR and group.zone != self._zone
+        return resting, empty, full or spare <= 0, is_far, -share, -group.weight
+
+    def _score(self, name: str, key: str) -> float:
+        """Each group draws a number for the key, and the highest wins. With these numbers a group's share of all keys
+        is its share of all weights."""
+        digest = hashlib.blake2b(f"{name}\0{key}".encode(), digest_size=8).digest()
+        drawn = (int.from_bytes(digest, "big") + 0.5) / _HASHES
+        return -self.by_name[name].weight / math.log(drawn)
+
+
+class _Health:
+    """How a group is, as far as is known."""
+
+    __slots__ = (
+        *("empty_since", "failures", "full_until", "misses"),
+        *("most_ours", "others", "ours", "rests_until", "said"),
+    )
+
+    def __init__(self) -> None:
+        self.said = Capacity()
+        self.misses = 0
+        self.failures = 0
+        self.rests_until = 0.0
+        self.full_until = 0.0
+        self.empty_since: float | None = None
+        self.ours = 0
+        """Jobs that it has from us."""
+        self.most_ours = 0
+        """The most of these since the last poll began."""
+        self.others = 0
+        """What others have there, running and waiting, and what else keeps its slots from being used."""
+
+    @property
+    def spare(self) -> int:
+        """Slots that the next job may find free; below zero, so many wait already."""
+        return self.said.limit - self.others - self.ours
+
+    @property
+    def is_gone(self) -> bool:
+        return self.misses >= GROUP_MISSES_MAX
+
+
+def parse_group(text: str) -> GroupAt:
+    """`name=URL[,zone=Z][,weight=N]`. Raises ConfigError."""
+    first, *options = text.split(",")
+    name, is_there, url = first.partition("=")
+    if not is_there or not _is_word(name):
+        raise ConfigError(f"{text!r} names no group", _AS_IN)
+    _check_url(name, url)
+    zone, weight = "", 1.0
+    for option in options:
+        what, _, value = option.partition("=")
+        if what == "zone" and _is_word(value):
+            zone = value
+        elif what == "weight" and _weight(value) > 0:
+            weight = _weight(value)
+        else:
+            raise ConfigError(f"{option!r} of the group {name} means nothing", "write zone=WORD or weight=NUMBER")
+    return GroupAt(name, url.rstrip("/"), zone, weight)
+
+
+def _check_url(name: str, url: str) -> None:
+    """Raises ConfigError for what no leader can be reached at."""
+    what = f"{url!r} of the group {name}"
+    if (parts := _URL.fullmatch(url)) is None:
+        raise ConfigError(f"{what} is not http or https with a host, a port and perhaps a path", _AS_IN)
+    if parts["port"] is None:
+        raise ConfigError(f"{what} has no port", "a leader's is 5081 if nothing else was said")
+    if not 1 <= int(parts["port"]) <= 65_535:
+        raise ConfigError(f"{what} has the port {parts['port']}, which cannot be", "a port is 1 to 65535")
+
+
+def _is_word(text: str) -> bool:
+    return 0 < len(text) <= 64 and text.isascii() and text.replace("-", "").replace("_", "").replace(".", "").isalnum()
+
+
+def _weight(text: str) -> float:
+    """0 for what is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if math.isfinite(number) else 0.0

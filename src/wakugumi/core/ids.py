@@ -1,0 +1,130 @@
+"""What is a job, what may happen to it, and what is it called?
+
+A job id is 16 bytes in .NET's order (`UUID.bytes_le`, SPEC F2): exactly what stands in a frame, so that the
+busiest path never converts it. Text exists only at the edges: `parse_job_id` and `show_job_id`.
+
+    QUEUED ──► RUNNING ──► DONE          BACKOFF: an attempt was lost and the next one waits its time
+      ▲  ▲        │          │
+      │  └─ BACKOFF ◄┘       │           DONE: there is one accepted result, OK or FAILED; a new submit
+      └──────────────────────┘           of a FAILED id opens it again (L6)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, Literal, NewType, TypeAlias
+from uuid import UUID, uuid5
+
+import msgspec
+
+from wakugumi.limits.wire import JOB_NAME_CHARS_MAX
+
+JobId = NewType("JobId", bytes)
+ClientId = NewType("ClientId", str)
+WorkerId = NewType("WorkerId", bytes)
+ConnId = NewType("ConnId", int)
+"""One connection of one process's life; never used again."""
+
+
+class JobState(IntEnum):
+    """Where a job is. An IntEnum because a million of them are held and compared."""
+
+    QUEUED = 0
+    BACKOFF = 1
+    RUNNING = 2
+    DONE = 3
+    LIMBO = 4
+    """In no queue and on no worker, inside one step only: it is about to become one of the others."""
+
+
+QUEUED: Final = JobState.QUEUED
+BACKOFF: Final = JobState.BACKOFF
+RUNNING: Final = JobState.RUNNING
+DONE: Final = JobState.DONE
+LIMBO: Final = JobState.LIMBO
+"""The same as plain names, to be compared by `is`: that happens ten times per job, and to look up a member of an enum
+costs twenty times as much as a name."""
+
+MACHINE_FAULTS: Final = frozenset({"disk", "worker-error"})
+"""Reasons that are about a worker's machine: a job that was not begun for one of them is for another worker (W9)."""
+
+TRANSITIONS: Final[dict[JobState, frozenset[JobState]]] = {
+    QUEUED: frozenset({RUNNING, DONE}),
+    BACKOFF: frozenset({QUEUED, RUNNING, DONE}),
+    RUNNING: frozenset({QUEUED, BACKOFF, DONE}),
+    DONE: frozenset(),
+}
+"""What a step may do to one record. QUEUED and BACKOFF to RUNNING also happen without an assignment: a worker came back
+and still runs the job. A FAILED job that is submitted again gets a new record."""
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """A FAILED result that no worker wrote: the system's own word on a job (dead, cancelled, refused)."""
+
+    code: str
+    text: str
+
+
+Fate: TypeAlias = Literal["unknown", "failed", "known"]
+"""What a leader says of a job before it is submitted there: a submit would open it, open it again, or run nothing."""
+
+
+class Attempt(msgspec.Struct, frozen=True, gc=False):
+    """One ended assignment of a job to one worker: a line of its story."""
+
+    number: int
+    worker_id: WorkerId
+    worker: str
+    """What people call it."""
+    started_at: float
+    ended_at: float
+    outcome: str
+    """A code of the error table, or `ok`."""
+    output: str = ""
+    """The end of what it printed, if it was not its answer."""
+
+
+class Tried(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Workers that could not start a job (`not_started`)."""
+
+    sick: tuple[WorkerId, ...] = ()
+    """By a fault of their machines."""
+    lack: tuple[WorkerId, ...] = ()
+    """They do not have its program."""
+    again: tuple[WorkerId, ...] = ()
+    """Those of the sick that were given it once more, and failed by a fault of their machines again."""
+
+
+_NAMESPACE: Final = UUID("6b0d7f1e-5c0b-5d0e-9a53-77616b750000")
+_NAME_CHARS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def parse_job_id(text: str) -> JobId:
+    """A UUID with or without hyphens, in any case. Raises ValueError for anything else."""
+    digits = text.replace("-", "")
+    try:
+        big_endian = bytes.fromhex(digits) if len(digits) == 32 and len(text) in {32, 36} else b""
+    except ValueError:
+        big_endian = b""
+    if len(big_endian) != 16:  # fromhex skips blanks
+        raise ValueError(f"{text[:80]!r} is not a UUID")
+    return JobId(big_endian[3::-1] + big_endian[5:3:-1] + big_endian[7:5:-1] + big_endian[8:])
+
+
+def job_id_from_name(text: str) -> JobId:
+    """A UUID as it stands, or the UUIDv5 that stands for any other allowed name (SPEC section 1)."""
+    try:
+        return parse_job_id(text)
+    except ValueError:
+        pass
+    if not 1 <= len(text) <= JOB_NAME_CHARS_MAX or not _NAME_CHARS.issuperset(text) or text in {".", ".."}:
+        raise ValueError(
+            f"{text[:80]!r} cannot name a job: it takes 1 to {JOB_NAME_CHARS_MAX} characters of A-Z a-z 0-9 . _ -"
+        )
+    return JobId(uuid5(_NAMESPACE, text).bytes_le)
+
+
+def show_job_id(job_id: JobId) -> str:
+    """The hyphenated lower-case text of an id; by hand, because `UUID` takes three times as long."""
+    h = job_id.hex()
+    return f"{h[6:8]}{h[4:6]}{h[2:4]}{h[:2]}-{h[10:12]}{h[8:10]}-{h[14:16]}{h[12:14]}-{h[16:20]}-{h[20:]}"

@@ -1,0 +1,1 @@
+"""What a leader answers when somebody asks: questions, lists, reasons, metrics. Reads the machine, changes nothing."""

@@ -1,0 +1,446 @@
+"""What is going on? Answers from the scheduler's own state, above all to "why is my job not running?".
+
+Nothing here changes anything. Each reason is a sentence for a person, the decisive one first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from wakugumi.core.ids import DONE, JobId, JobState, Verdict, parse_job_id, show_job_id
+from wakugumi.core.leader.admin import overview
+from wakugumi.core.leader.admin.questions import (
+    Answer,
+    AskCache,
+    AskCaches,
+    AskCancel,
+    AskDead,
+    AskDrain,
+    AskDrop,
+    AskDropCache,
+    AskExplain,
+    AskJob,
+    AskJobs,
+    AskLetter,
+    AskPin,
+    AskRequeue,
+    AskResume,
+    AskStatus,
+    AskStory,
+    AskTop,
+    AskWorkers,
+    AttemptRow,
+    DeadAnswer,
+    DeadRow,
+    ExplainAnswer,
+    JobRow,
+    JobsAnswer,
+    LetterAnswer,
+    Question,
+    StoryAnswer,
+    StoryLine,
+    WorkersAnswer,
+)
+from wakugumi.core.leader.broadcast import PARTS, owner_of, read_list
+from wakugumi.core.leader.dead_letters import last_outcome
+from wakugumi.core.leader.scheduling.lanes import Client, Job, Lane
+from wakugumi.core.leader.scheduling.picking import in_order, slots_of
+from wakugumi.core.leader.scheduling.roster import Worker, can_run, has_room, members_of
+from wakugumi.core.requirements import Wants
+from wakugumi.core.subject import Pattern, SubjectError, matches, parse_pattern
+from wakugumi.errors import Refused
+from wakugumi.limits.leader import JOBS_LOOKED_AT_MAX, LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
+
+if TYPE_CHECKING:
+    from wakugumi.core.leader.machine import Dispatch
+
+_NOTHING = Wants()
+STATES = ("queued", "backoff", "running", "ok", "failed")
+"""As people call them; the first three in the order of JobState, and DONE in two kinds."""
+
+
+def answer(leader: Dispatch, question: Question, now: float) -> Answer:
+    """Raises Refused if there is no such job or worker."""
+    match question:
+        case AskStatus():
+            return overview.status(leader, now)
+        case AskTop():
+            return overview.top(leader, question, now)
+        case AskJobs():
+            return jobs(leader, question, now)
+        case AskJob():
+            return job_row(_job_called(leader, question.job), now)
+        case AskStory():
+            return story(_job_called(leader, question.job), now)
+        case AskExplain():
+            return explain(leader, _job_called(leader, question.job), now)
+        case AskWorkers():
+            return WorkersAnswer([overview.worker_row(worker, now) for worker in leader.roster])
+        case AskDead():
+            return dead(leader, question, now)
+        case AskLetter():
+            return letter(leader, question.job, now)
+        case AskCancel() | AskDrain() | AskResume() | AskRequeue() | AskDrop():
+            raise AssertionError("these change something, and are not answered here")
+        case AskCaches() | AskCache() | AskPin() | AskDropCache():
+            raise Refused("not-supported", "this leader keeps no caches")  # Otherwise `spread` had answered.
+
+
+def jobs(leader: Dispatch, question: AskJobs, now: float) -> JobsAnswer:
+    """The newest last, as many as were asked for; of more there is only the number."""
+    limit = max(1, min(question.limit, LIST_ROWS_MAX))
+    if question.state and question.state not in STATES:
+        raise Refused("bad-request", f"{question.state!r} is no state: {', '.join(STATES)}")
+    if not (question.state or question.client or question.pattern):
+        newest = list(islice(reversed(leader.jobs.values()), limit))
+        return JobsAnswer([job_row(job, now) for job in reversed(newest)], len(leader.jobs))
+    wanted = parse_wanted(question.pattern)
+    found = leader.jobs.newest_first(question.client, wanted)
+    if not question.state:
+        newest = list(islice(found, limit))
+        return JobsAnswer([job_row(job, now) for job in reversed(newest)], leader.jobs.count(question.client, wanted))
+    if not (question.client or question.pattern):
+        found = reversed(leader.jobs.values())
+    newest, total, looked = [], 0, 0
+    for looked, job in enumerate(found, start=1):
+        if _state(job) == question.state:
+            total += 1
+            if total <= limit:
+                newest.append(job)
+        if looked == JOBS_LOOKED_AT_MAX:
+            break
+    return JobsAnswer([job_row(job, now) for job in reversed(newest)], total, looked == JOBS_LOOKED_AT_MAX)
+
+
+def parse_wanted(pattern: str) -> Pattern | None:
+    """None for an empty word, which means any. Raises Refused."""
+    try:
+        return parse_pattern(pattern) if pattern else None
+    except SubjectError as error:
+        raise Refused("bad-subject", str(error)) from None
+
+
+def is_wanted(job: Job, client: str, wanted: Pattern | None) -> bool:
+    """Is it of this client, with a subject that the pattern matches? An empty word and None mean any."""
+    return (not client or job.client.id == client) and (wanted is None or matches(wanted, job.subject))
+
+
+def job_row(job: Job, now: float) -> JobRow:
+    wants = job.wants or _NOTHING
+    return JobRow(
+        job=show_job_id(job.id),
+        state=_state(job),
+        client=job.client.id,
+        program=job.program,
+        subject=job.subject,
+        attempts=job.attempts,
+        age_s=now - job.submitted_at,
+        worker=_last_worker(job),
+        reason=_reason(job),
+        key=wants.key,
+        priority=wants.priority,
+        slots=wants.slots,
+    )
+
+
+def story(job: Job, now: float) -> StoryAnswer:
+    """All that happened to a job, from its record."""
+    lines = [StoryLine(now - job.submitted_at, f"submitted by {job.client.id} to {job.subject}")]
+    for attempt in job.history:
+        lines.append(StoryLine(now - attempt.started_at, f"attempt {attempt.number} began on worker {attempt.worker}"))
+        lines.append(StoryLine(now - attempt.ended_at, f"attempt {attempt.number} ended: {attempt.outcome}"))
+    match job.state:
+        case JobState.QUEUED if job.attempts:
+            lines.append(StoryLine(now - job.since, "queued again, at the head of its queue"))
+        case JobState.BACKOFF:
+            lines.append(StoryLine(0.0, f"will be queued again in {job.since - now:.1f} s"))
+        case JobState.RUNNING:
+            lines.append(
+                StoryLine(now - job.since, f"attempt {job.attempts} began on worker {_last_worker(job)}, still running")
+            )
+        case JobState.DONE:
+            how = "OK" if job.ok else "FAILED"
+            why = f" ({job.result.code})" if isinstance(job.result, Verdict) else ""
+            where = "delivered" if job.delivered else "not yet delivered"
+            # A leader that was started anew counts a result's time from then on.
+            at = min(job.since, job.history[-1].ended_at) if job.history else job.since
+            lines.append(StoryLine(now - at, f"finished {how}{why}, {where}"))
+        case _:
+            pass
+    return StoryAnswer(show_job_id(job.id), lines)
+
+
+def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
+    """Why is it not running, or not done?"""
+    match job.state:
+        case JobState.QUEUED:
+            reasons = _why_queued(leader, job, now)
+        case JobState.BACKOFF:
+            last = job.history[-1] if job.history else None
+            how = f": the last one ended by {last.outcome} on worker {last.worker}" if last else ""
+            reasons = [f"backing off for another {job.since - now:.1f} s before attempt {job.attempts + 1}{how}"]
+        case JobState.RUNNING:
+            where = job.worker
+            assert where is not None
+            away = ""
+            if where.conn is None:
+                away = "; its connection is lost, and it may still come back"
+                if where.away_until is not None:
+                    away += f" within {max(0.0, where.away_until - now):.1f} s"
+            reasons = [f"runs on worker {where.label} for {now - job.since:.1f} s (attempt {job.attempts}){away}"]
+        case _:
+            how = "OK" if job.ok else "FAILED"
+            why = ""
+            if isinstance(job.result, Verdict):
+                parts = job.result.code == PARTS
+                why = f": a broadcast to {len(read_list(job.result.text))} workers" if parts else f": {job.result.text}"
+            if not why and not job.ok:
+                why = f": {_reason(job)}"
+            taken = "delivered" if job.delivered else f"waiting to be fetched by {job.client.id}"
+            reasons = [f"finished {how} {now - job.since:.1f} s ago{why}; its result is {taken}"]
+    return ExplainAnswer(show_job_id(job.id), _state(job), reasons)
+
+
+def dead(leader: Dispatch, question: AskDead, now: float) -> DeadAnswer:
+    found, _ = letters(leader, question.jobs, question.pattern, question.reason)
+    limit = max(1, min(question.limit, LIST_ROWS_MAX))
+    return DeadAnswer([_dead_row(job, now) for job in found[-limit:]], len(found))
+
+
+def letters(leader: Dispatch, jobs: Sequence[str], pattern: str, reason: str) -> tuple[list[Job], list[str]]:
+    """The dead that all filters let through, and the ids that were named and are not among them. Raises Refused."""
+    all_letters = leader.callers.dead.letters
+    found, unknown = list(all_letters.values()), []
+    if jobs:
+        named: dict[JobId, Job] = {}
+        for text in jobs:
+            try:
+                job = all_letters.get(parse_job_id(text))
+            except ValueError:
+                job = None
+            if job is None:
+                unknown.append(text)
+            else:
+                named[job.id] = job
+        found = list(named.values())
+    wanted = parse_wanted(pattern)
+    found = [job for job in found if is_wanted(job, "", wanted)]
+    return [job for job in found if not reason or last_outcome(job) == reason], unknown
+
+
+def letter(leader: Dispatch, text: str, now: float) -> LetterAnswer:
+    """Raises Refused if it is not dead."""
+    job = _job_called(leader, text)
+    if job not in leader.callers.dead:
+        raise Refused("not-dead", f"job {text} is {_state(job)}, and not among the dead letters")
+    attempts = [
+        AttemptRow(
+            attempt.number,
+            attempt.worker,
+            now - attempt.started_at,
+            now - attempt.ended_at,
+            attempt.outcome,
+            attempt.output,
+        )
+        for attempt in job.history
+    ]
+    return LetterAnswer(_dead_row(job, now), attempts)
+
+
+def _dead_row(job: Job, now: float) -> DeadRow:
+    return DeadRow(
+        job=show_job_id(job.id),
+        client=job.client.id,
+        program=job.program,
+        subject=job.subject,
+        attempts=job.attempts,
+        reason=last_outcome(job),
+        worker=_last_worker(job),
+        dead_s=now - job.since,
+    )
+
+
+def worker_called(leader: Dispatch, text: str) -> Worker:
+    worker = leader.roster.find(text)
+    if worker is None:
+        raise Refused("unknown-worker", f"no worker is called {text!r}")
+    return worker
+
+
+def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
+    lane = leader.lanes.lane(job.subject)
+    assert lane is not None
+    workers = _matching(lane)
+    reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
+    reasons += _why_elsewhere(leader, job)
+    if not workers and owner_of(job.subject) is not None:
+        due = leader.course.deadlines.get(job.id, now)
+        reasons.append(f"it is a broadcast's part for a worker that is away; it is given up in {due - now:.0f} s")
+    elif not workers:
+        total = len(leader.roster)
+        others = f"{_count(total, 'worker')} with other patterns" if total else "no worker at all"
+        reasons.append(f"no worker matches {job.subject}; connected: {others}")
+    elif not (able := [worker for worker in workers if can_run(worker, job.wants or _NOTHING)]):
+        if why := _why_unable(leader, job, workers):  # Those that could not start it are named already.
+            reasons.append(why)
+    elif all(worker.rests for worker in able):
+        first = able[0]
+        reasons.append(f"{_count(len(able), 'matching worker')}, all resting: {first.label} because {first.rests}")
+    elif slots_of(job) > 1:
+        reasons += _why_no_room(lane, job, able)
+    elif not any(worker.usable_credit for worker in able):
+        reasons.append(_why_no_credit(able))
+    elif not any(worker.usable_credit and worker.kept_for is None for worker in able):
+        kept = _count(sum(worker.kept_for is not None for worker in able), "matching worker")
+        reasons.append(f"{kept} with free slots, kept free for jobs that need several")
+    elif job.wants is not None and job.wants.blobs and _waits_for_blobs(able):
+        reasons.append("it names blobs: those that have credit do not know them, and it waits for one that does")
+    home = leader.lanes.choice.known_home(lane, job)
+    if home is not None and not has_room(home, slots_of(job)):
+        how = "away" if home.conn is None else "busy"
+        reasons.append(f"it waits for the home of its key, worker {home.label}, which is {how}")
+    reasons += _why_client_waits(job.client)
+    if leader.callers.is_swamped():
+        delivery = leader.callers.delivery
+        held = f"{_count(len(delivery.undelivered), 'result')} of {delivery.undelivered_bytes} bytes"
+        reasons.append(f"nothing is assigned while {held} wait to be fetched by their clients")
+    ahead, above = _ahead(lane, job)
+    if ahead:
+        higher = f", {above} of them of higher priority" if above else ""
+        reasons.append(f"it stands behind {_count(ahead, 'job')} of the same client and subject{higher}")
+    return reasons or ["it is next: it will be assigned at once"]
+
+
+def _why_elsewhere(leader: Dispatch, job: Job) -> list[str]:
+    """It waits for another worker than those that could not start it (W9)."""
+    shuns = () if job.wants is None else job.wants.shuns
+    known = [worker for it in shuns if (worker := leader.roster.by_id.get(it)) is not None]
+    if not shuns:
+        return []
+    whose = "; ".join(f"{worker.label} could not start it: {worker.fault}" for worker in known[:3])
+    more = f"; nor could {len(shuns) - min(len(known), 3)} more" if len(shuns) > min(len(known), 3) else ""
+    return [f"it waits for another worker: {whose}{more}"]
+
+
+def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
+    if job.wants is not None and job.wants.env and not any(worker.env for worker in workers):
+        count = _count(len(workers), "matching worker")
+        return f"it sets variables (--env), and of {count} none knows of them: it waits for one of a newer version"
+    nodes = [worker for worker in workers if worker.simple_only]
+    plain = len(workers) - len(nodes)
+    reasons = []
+    if nodes:
+        why = leader.why_not_simple(job.payload) if job.payload is not None else ""
+        why = why or "they take only jobs with one file and a program's arguments"
+        reasons.append(f"{_count(len(nodes), 'matching node')} known by address cannot be told it: {why}")
+    wants = job.wants or _NOTHING
+    old = sum(not (worker.env or worker.simple_only) for worker in workers)
+    if old and wants.env and not wants.unnamed:
+        reasons.append(f"it sets variables (--env), which {_count(old, 'matching worker')} cannot do")
+    elif plain and wants.unnamed:
+        reasons.append(f"it names no program, and of {_count(plain, 'matching worker')} none has one for such jobs")
+    return "; ".join(reasons)
+
+
+def _why_no_credit(workers: list[Worker]) -> str:
+    count = _count(len(workers), "matching worker")
+    running = sum(len(worker.jobs) for worker in workers)
+    held_back = [worker for worker in workers if worker.draining or worker.leaving]
+    if len(held_back) == len(workers):
+        return f"{count}, all draining or leaving"
+    also = f", {len(held_back)} of them draining or leaving" if held_back else ""
+    if resting := sum(bool(worker.rests) for worker in workers):
+        also += f", {resting} of them resting"
+    if held := [worker for worker in workers if worker.held_by]:
+        share = max(worker.held_by for worker in held)
+        also += f", {len(held)} of them held back because others use {share:.0%} of its CPU (--cpu-cap)"
+    if written_to := sum(worker.credit > 0 and worker.is_written_to for worker in workers):
+        also += f", {written_to} of them still being sent what it was given before"
+    cpu = max(worker.cpu for worker in workers)
+    busy = f", CPU at {cpu:.0%}" if cpu else ""
+    return f"{count} without free credit{also}, busy with {_count(running, 'job')}{busy}"
+
+
+def _waits_for_blobs(workers: list[Worker]) -> bool:
+    knowing = [worker for worker in workers if worker.blobs and worker.serves]
+    return bool(knowing) and not any(worker.usable_credit for worker in knowing)
+
+
+def _why_client_waits(client: Client) -> list[str]:
+    if client.in_flight >= client.cap:
+        return [f"client {client.id} is at its cap: {client.in_flight} of {client.cap} jobs in flight"]
+    if not client.may_run:
+        held, most = client.undelivered_bytes, UNDELIVERED_BYTES_PER_CLIENT_MAX
+        return [f"client {client.id} has not taken {held} bytes of results; beyond {most} its jobs wait"]
+    return []
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _why_no_room(lane: Lane, job: Job, workers: list[Worker]) -> list[str]:
+    slots = slots_of(job)
+    needs = f"it needs {slots} slots at once"
+    largest = max(worker.slots for worker in workers)
+    if largest < slots:
+        most = f"the largest has {largest}" if largest else "none of them says how many it has"
+        return [f"{needs}, and no worker that serves {job.subject} has so many: {most}"]
+    turn = lane.by_client[job.client.id]
+    kept = turn.asks.kept if turn.asks is not None and turn.asks.large is job else None
+    if kept is not None:
+        return [f"{needs}: worker {kept.label} is being kept free for it, {kept.usable_credit} of them are free"]
+    if any(has_room(worker, slots) for worker in workers):
+        return []
+    free = max(worker.usable_credit for worker in workers if worker.slots >= slots)
+    return [f"{needs}, and no worker has so many free: at most {free}"]
+
+
+def _ahead(lane: Lane, job: Job) -> tuple[int, int]:
+    """Jobs of the same turn before it, and those of them that are there by their priority."""
+    turn = lane.by_client.get(job.client.id)
+    priority = (job.wants or _NOTHING).priority
+    count = above = 0
+    for other in in_order(turn) if turn else ():
+        if other is job:
+            break
+        count += 1
+        above += other.wants is not None and other.wants.priority > priority
+    return count, above
+
+
+def _matching(lane: Lane) -> list[Worker]:
+    return members_of(lane.all_pools)
+
+
+def _state(job: Job) -> str:
+    if job.state is DONE:
+        return "ok" if job.ok else "failed"
+    return STATES[job.state]
+
+
+def _reason(job: Job) -> str:
+    """Why it failed, as a code of the error table: the system's own word, or how its last attempt ended."""
+    if job.state is not DONE or job.ok:
+        return ""
+    if isinstance(job.result, Verdict):
+        return job.result.code
+    return job.history[-1].outcome if job.history else ""
+
+
+def _last_worker(job: Job) -> str:
+    if job.worker is not None:
+        return job.worker.label
+    return job.history[-1].worker if job.history else ""
+
+
+def _job_called(leader: Dispatch, text: str) -> Job:
+    try:
+        job = leader.jobs.get(parse_job_id(text))
+    except ValueError as error:
+        raise Refused("bad-request", str(error)) from None
+    if job is None:
+        raise Refused("unknown-job", f"the leader does not know job {text}, or no longer")
+    return job

@@ -1,0 +1,227 @@
+"""How is the leader, and what goes on? The answers to `status` and `top`: one row per subject, group, worker, client.
+
+Nothing here changes anything. Of what is too much for an answer the busiest rows are told, and how many there are.
+"""
+
+from __future__ import annotations
+
+from heapq import nlargest, nsmallest
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from wakugumi.core.backoff import TURN_STRIDE
+from wakugumi.core.ids import show_job_id
+from wakugumi.core.leader.admin.questions import (
+    AskTop,
+    ClientRow,
+    FailureRow,
+    GroupRow,
+    StatusAnswer,
+    SubjectRow,
+    TopAnswer,
+    WorkerRow,
+)
+from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.leader.scheduling.lanes import Client
+from wakugumi.core.leader.scheduling.roster import Pool, Worker
+from wakugumi.core.leader.stats import BROADCASTS, OTHERS, Cell
+from wakugumi.core.subject import Pattern, Subject, group_of
+from wakugumi.limits.leader import CLIENT_ROWS_MAX, LIST_ROWS_MAX
+
+if TYPE_CHECKING:
+    from wakugumi.core.leader.machine import Dispatch
+
+
+def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAnswer:
+    counts = leader.course.counts
+    submitted_per_s, finished_per_s = leader.course.stats.rates(now)
+    subjects, subjects_total = _subjects(leader, now, limit)
+    groups, groups_total = _groups(leader, now, limit)
+    return StatusAnswer(
+        up_s=now - leader.started_at,
+        workers=len(leader.roster),
+        slots_free=sum(worker.usable_credit for worker in leader.roster),
+        clients=sum(1 for client in leader.callers.clients.values() if client.conns),
+        queued=leader.lanes.queued,
+        queued_bytes=leader.course.open_bytes,
+        backing_off=leader.course.backing_off,
+        running=sum(client.in_flight for client in leader.callers.clients.values()),
+        undelivered=len(leader.callers.delivery.undelivered),
+        submitted=counts.submitted,
+        finished_ok=counts.finished_ok,
+        finished_failed=counts.finished_failed,
+        redelivered=counts.redelivered,
+        dead=counts.dead,
+        letters=len(leader.callers.dead.letters),
+        durable=leader.durable,
+        disk_low=leader.disk_low,
+        full=leader.full,
+        subjects=subjects,
+        busiest=[_client_row(client) for client in _busiest(leader)],
+        slots=sum(slots_of(worker) for worker in leader.roster),
+        submitted_per_s=submitted_per_s,
+        finished_per_s=finished_per_s,
+        subjects_total=subjects_total,
+        groups=groups,
+        groups_total=groups_total,
+        stalled=leader.stalled,
+    )
+
+
+def capacity(leader: Dispatch) -> dict[str, int]:
+    """What all workers that may be given jobs run and could run, for whoever chooses among groups (SPEC G1). While
+    nothing is committed, nothing is free: no job would be assigned."""
+    running = limit = free = 0
+    for worker in leader.roster:
+        if worker.conn is not None:
+            running += len(worker.jobs)
+            if worker.serves:
+                limit += slots_of(worker)
+                free += 0 if leader.stalled else worker.usable_credit
+    return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
+
+
+def top(leader: Dispatch, question: AskTop, now: float) -> TopAnswer:
+    limit = max(1, min(question.limit, LIST_ROWS_MAX))
+    workers = nsmallest(limit, leader.roster, key=lambda worker: (-len(worker.jobs), worker.label))
+    failures = [
+        FailureRow(show_job_id(it.job), it.program, it.subject, it.worker, it.reason, now - it.at)
+        for it in reversed(leader.course.stats.failures)
+    ]
+    return TopAnswer(
+        status=status(leader, now, limit),
+        workers=[worker_row(worker, now) for worker in workers],
+        workers_total=len(leader.roster.by_id),
+        failures=failures[:limit],
+    )
+
+
+def worker_row(worker: Worker, now: float) -> WorkerRow:
+    return WorkerRow(
+        worker=str(UUID(bytes_le=worker.id)),
+        name=worker.name,
+        state=worker.state,
+        patterns=list(worker.patterns),
+        credit=worker.credit,
+        running=len(worker.jobs),
+        cpu=worker.cpu,
+        seen_s=now - worker.seen_at,
+        slots=worker.slots,
+        kept_for=_kept_for(worker),
+        rests=worker.rests,
+        weight=TURN_STRIDE // worker.stride,
+        held_by=worker.held_by,
+        as_root=worker.as_root,
+    )
+
+
+def _kept_for(worker: Worker) -> str:
+    large = None if worker.kept_for is None or worker.kept_for.asks is None else worker.kept_for.asks.large
+    return "" if large is None else show_job_id(large.id)
+
+
+class _Place(NamedTuple):
+    """The order of rows: what waits counts more than what runs, and that more than what is over; the most first."""
+
+    less_queued: int
+    less_running: int
+    less_ended: int
+    name: str
+
+
+def _subjects(leader: Dispatch, now: float, limit: int) -> tuple[list[SubjectRow], int]:
+    """Those with jobs, and those that had some since the leader began; what is no longer told apart comes last."""
+    stats = leader.course.stats
+    cells = stats.by_subject()
+    others = cells.pop(OTHERS, None)
+    busy = [lane for lane in leader.lanes.busy_lanes() if owner_of(lane.subject) is None]
+    total = len(busy) + bool(others) + sum(not _queued(leader, name) for name in cells)
+    longest = nlargest(limit, busy, key=lambda lane: lane.queued)
+    names = cells.keys() | {lane.subject for lane in longest}
+    rows = [
+        SubjectRow(name, -less, _matching_count(leader, name), stats.figures(cells.get(name, []), now))
+        for less, _, _, name in nsmallest(
+            limit, (_place(name, _queued(leader, name), cells.get(name, [])) for name in names)
+        )
+    ]
+    if others:
+        rows = [*rows[: limit - 1], SubjectRow(OTHERS, 0, 0, stats.figures(others, now))]
+    return rows, total
+
+
+def _queued(leader: Dispatch, subject: str) -> int:
+    if subject == BROADCASTS:
+        return sum(lane.queued for lane in leader.lanes.busy_lanes() if owner_of(lane.subject) is not None)
+    lane = leader.lanes.lane(Subject(Pattern(subject)))
+    return lane.queued if lane is not None else 0
+
+
+class _Members:
+    """The workers of one group."""
+
+    def __init__(self) -> None:
+        self.workers = self.slots = self.slots_free = self.queued = 0
+
+
+def _groups(leader: Dispatch, now: float, limit: int) -> tuple[list[GroupRow], int]:
+    """Those that have workers, and those whose workers had jobs since the leader began."""
+    cells = leader.course.stats.by_group()
+    groups: dict[str, _Members] = {name: _Members() for name in cells}
+    for worker in leader.roster:
+        for name in leader.course.stats.groups_of(worker.patterns) - {""}:
+            members = groups.setdefault(name, _Members())
+            members.workers += worker.conn is not None
+            members.slots += slots_of(worker)
+            members.slots_free += worker.usable_credit
+    by_pool: dict[Pool, str] = {}
+    for lane in leader.lanes.busy_lanes():
+        for pool in lane.all_pools:
+            if pool not in by_pool:
+                by_pool[pool] = group_of(pool.pattern)
+        for name in {by_pool[pool] for pool in lane.all_pools} - {""}:
+            groups[name].queued += lane.queued
+    rows = []
+    for _, _, _, name in nsmallest(
+        limit, (_place(name, it.queued, cells.get(name, [])) for name, it in groups.items())
+    ):
+        it = groups[name]
+        figures = leader.course.stats.figures(cells.get(name, []), now)
+        rows.append(GroupRow(name, it.workers, it.slots, it.slots_free, it.queued, figures))
+    return rows, len(groups)
+
+
+def _place(name: str, queued: int, cells: list[Cell]) -> _Place:
+    running = sum(cell.running for cell in cells)
+    ended = sum(cell.ok + cell.failed for cell in cells)
+    return _Place(-queued, -running, -ended, name)
+
+
+def slots_of(worker: Worker) -> int:
+    return worker.slots or worker.credit + len(worker.jobs)
+
+
+def _matching_count(leader: Dispatch, name: str) -> int:
+    if name == BROADCASTS:
+        return 0
+    subject = Subject(Pattern(name))
+    lane = leader.lanes.lane(subject)
+    pools = lane.all_pools if lane is not None else leader.roster.pools_for(subject)
+    if len(pools) == 1:
+        return len(pools[0].members)
+    return len({number for pool in pools for number in pool.members})
+
+
+def _busiest(leader: Dispatch) -> list[Client]:
+    clients = [client for client in leader.callers.clients.values() if client.open_jobs]
+    return nlargest(CLIENT_ROWS_MAX, clients, key=lambda client: client.open_jobs)
+
+
+def _client_row(client: Client) -> ClientRow:
+    return ClientRow(
+        client=client.id,
+        connected=bool(client.conns),
+        cap=client.cap,
+        running=client.in_flight,
+        unfinished=client.open_jobs,
+        unfetched_bytes=client.undelivered_bytes,
+    )

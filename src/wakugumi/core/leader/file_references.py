@@ -1,0 +1,124 @@
+"""Which blobs and caches are still needed? (SPEC C5)
+
+    a job needs its inputs      until it is done; if it is dead, until its letter is dropped, for it may be requeued
+    a result needs its blobs    until it is forgotten: they expire with their job. If others push it out before its
+                                time, they stay for that: whoever was just given it may be about to fetch them
+
+Only jobs that name files ever come here. What a forgotten result had, and nobody else needs, is *freed*: there is no
+reason to keep it a moment longer. Inputs are not: the next job may well name the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+from wakugumi.core.ids import DONE, JobId
+from wakugumi.core.leader.dead_letters import Dead
+from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.limits.leader import KEPT_RESULTS_MAX
+
+FILES_FREE: Final = 4
+"""So many files of a job count as the job itself does."""
+
+
+class Holds:
+    """What the jobs of one leader need."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        """How many jobs and results need it."""
+        self.results: dict[JobId, tuple[str, ...]] = {}
+        """The blobs of results that have some."""
+        self.many = 0
+        """Files of jobs that name many: those beyond the first FILES_FREE of each."""
+        self._lingering: deque[tuple[float, tuple[str, ...]]] = deque()
+        """The blobs of results that were pushed out, and until when they stay; the first to go stand first."""
+        self._loose: dict[str, None] = {}
+        """What results have given up in this step."""
+
+    def __contains__(self, file: str) -> bool:
+        return file in self._counts
+
+    def begin(self, job: Job) -> None:
+        """It may be run, now or once it is requeued."""
+        if job.wants is not None:
+            self.many += max(0, len(job.wants.files) - FILES_FREE)
+            for file in job.wants.files:
+                self._counts[file] = self._counts.get(file, 0) + 1
+
+    def end(self, job: Job) -> None:
+        """It will not be run any more, at least not before someone submits it again."""
+        if job.wants is not None:
+            self.many -= max(0, len(job.wants.files) - FILES_FREE)
+            self._release(job.wants.files)
+
+    def keep(self, job: JobId, blobs: tuple[str, ...]) -> None:
+        """Its result has these."""
+        assert job not in self.results
+        self.results[job] = blobs
+        for blob in blobs:
+            self._counts[blob] = self._counts.get(blob, 0) + 1
+
+    def forget(self, job: JobId, blobs_until: float = 0.0) -> None:
+        """Its result is forgotten, if it had one. If that is before its time, its blobs stay until then."""
+        blobs = self.results.pop(job, ())
+        if not blobs_until:
+            self._give_up(blobs)
+        elif blobs:
+            self._lingering.append((blobs_until, blobs))
+            if len(self._lingering) > KEPT_RESULTS_MAX:
+                self._give_up(self._lingering.popleft()[1])
+
+    def sweep(self, now: float) -> None:
+        """Give up the blobs of forgotten results whose time has come."""
+        while self._lingering and self._lingering[0][0] <= now:
+            self._give_up(self._lingering.popleft()[1])
+
+    def let_all_go(self) -> None:
+        """There is no room for the blobs of forgotten results."""
+        self.sweep(inf)
+
+    def take_freed(self) -> list[str]:
+        """What results gave up since this was asked last, if nobody else needs it."""
+        if not self._loose:
+            return []
+        loose, self._loose = self._loose, {}
+        return [blob for blob in loose if blob not in self._counts]
+
+    def check(self, jobs: Iterable[Job], letters: Dead, claimed: Iterable[tuple[JobId, tuple[str, ...]]]) -> None:
+        """`jobs` are all that the leader knows, `letters` the dead ones of them, and `claimed` the results of jobs that
+        nobody submitted yet."""
+        counts: dict[str, int] = {}
+        many = 0
+        results = {job: blobs for job, blobs in claimed if blobs}
+        assert not self._loose
+        for job in jobs:
+            if job.id in self.results:
+                assert job.state is DONE, "a job that is not done has the blobs of a result"
+                results[job.id] = self.results[job.id]
+            if job.wants is not None and (job.state is not DONE or job in letters):
+                many += max(0, len(job.wants.files) - FILES_FREE)
+                for file in job.wants.files:
+                    counts[file] = counts.get(file, 0) + 1
+        for blobs in (*results.values(), *(blobs for _, blobs in self._lingering)):
+            for blob in blobs:
+                counts[blob] = counts.get(blob, 0) + 1
+        assert results == self.results, "blobs are held for a result that is forgotten"
+        assert counts == self._counts, "what is held is not what is needed"
+        assert many == self.many
+        assert len(self._lingering) <= KEPT_RESULTS_MAX
+
+    def _give_up(self, blobs: tuple[str, ...]) -> None:
+        self._release(blobs)
+        self._loose.update(dict.fromkeys(blobs))
+
+    def _release(self, files: Iterable[str]) -> None:
+        for file in files:
+            left = self._counts[file] - 1
+            if left:
+                self._counts[file] = left
+            else:
+                del self._counts[file]

@@ -1,0 +1,131 @@
+"""Which jobs does a leader have, and which of them are of this client or of these subjects?
+
+All jobs by their ids, and beside that by client and subject: a question about one client's ten jobs costs ten looks and
+not a million. Only a person who asks needs the second, so it costs next to nothing: the jobs of one client and subject
+are a chain, whose links are in the jobs themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+from operator import attrgetter, le
+from typing import Final
+
+from wakugumi.core.ids import ClientId, JobId
+from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.subject import Pattern, Subject, matches
+
+_submitted_at: Final = attrgetter("submitted_at")
+
+
+class _Row:
+    """The jobs of one client and subject, one at least: a chain from the oldest to the newest."""
+
+    __slots__ = ("count", "newest", "oldest")
+
+    def __init__(self, job: Job) -> None:
+        self.oldest = self.newest = job
+        self.count = 1
+
+
+class Jobs(dict[JobId, Job]):
+    """Those of one leader. They come by `add`, go by `remove`, and never change their client or subject."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[tuple[ClientId, Subject], _Row] = {}
+
+    def add(self, job: Job) -> None:
+        """A new job, or a new record of one. A method of its own: `__setitem__` of a subclass costs more."""
+        job_id = job.id
+        if job_id in self:
+            self._leave_row(self[job_id])
+        self[job_id] = job
+        key = job.client.id, job.subject
+        row = self._rows.get(key)
+        if row is None:
+            self._rows[key] = _Row(job)
+        else:
+            last = row.newest
+            last.newer, job.older = job_id, last.id
+            row.newest = job
+            row.count += 1
+
+    def remove(self, job: Job) -> None:
+        self._leave_row(job)
+        del self[job.id]
+
+    def put_in_order(self) -> None:
+        """The oldest first, as they were submitted: a journal that was read has those at its end that it moved."""
+        times = list(map(_submitted_at, self.values()))
+        if not all(map(le, times, islice(times, 1, None))):
+            ordered = sorted(self.values(), key=_submitted_at)
+            self.clear()
+            self._rows.clear()
+            for job in ordered:
+                job.older = job.newer = None
+                self.add(job)
+
+    def count(self, client: str, wanted: Pattern | None) -> int:
+        """Of this client, with a subject that the pattern matches; an empty word and None mean any."""
+        return sum(row.count for row in self._found(client, wanted))
+
+    def newest_first(self, client: str, wanted: Pattern | None) -> Iterator[Job]:
+        return merge(*map(self._back_from, reversed(self._found(client, wanted))), key=lambda job: -job.submitted_at)
+
+    def oldest_first(self, client: str, wanted: Pattern | None) -> Iterator[Job]:
+        """Row by row: each of them from the oldest to the newest."""
+        for row in self._found(client, wanted):
+            yield from self._forth_from(row)
+
+    def check(self) -> None:
+        assert sum(row.count for row in self._rows.values()) == len(self)
+        for (client, subject), row in self._rows.items():
+            forth = list(self._forth_from(row))
+            assert forth == list(self._back_from(row))[::-1]
+            assert len(forth) == row.count
+            for job in forth:
+                assert self[job.id] is job
+                assert (job.client.id, job.subject) == (client, subject)
+
+    def _found(self, client: str, wanted: Pattern | None) -> list[_Row]:
+        keys = [key for key in self._rows if key[0] == client] if client else list(self._rows)
+        if wanted is not None:
+            subjects = {subject for subject in {subject for _, subject in keys} if matches(wanted, subject)}
+            keys = [key for key in keys if key[1] in subjects]
+        return [self._rows[key] for key in keys]
+
+    def _forth_from(self, row: _Row) -> Iterator[Job]:
+        job: Job | None = row.oldest
+        while job is not None:
+            yield job
+            job = self[job.newer] if job.newer is not None else None
+
+    def _back_from(self, row: _Row) -> Iterator[Job]:
+        job: Job | None = row.newest
+        while job is not None:
+            yield job
+            job = self[job.older] if job.older is not None else None
+
+    def _leave_row(self, job: Job) -> None:
+        key = job.client.id, job.subject
+        row, older, newer = self._rows[key], job.older, job.newer
+        job.older = job.newer = None
+        row.count -= 1
+        if newer is not None:
+            following = self[newer]
+            following.older = older
+            if older is None:
+                row.oldest = following
+                return
+        elif older is None:
+            del self._rows[key]
+            return
+        before = self[older]
+        before.newer = newer
+        if newer is None:
+            row.newest = before

@@ -1,0 +1,98 @@
+"""What is only in the journal, and what may leave it? (SPEC L7)
+
+Requests beyond a budget of memory are read back when their jobs are assigned: until then the job runs by the books, and
+its worker's credit is taken. And as leaves are only dropped from the beginning, jobs that stand there for long are
+written down again at the end, a little at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from wakugumi.core.ids import JobId, Verdict
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.clients import Callers
+from wakugumi.core.leader.journal.recovery import keep_whole
+from wakugumi.core.leader.lifecycle import Course
+from wakugumi.core.leader.orphans import Claims
+from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.limits.journal import JOURNAL_MOVED_BYTES_MAX
+
+
+class Shelf:
+    """The journal, seen from one leader's jobs."""
+
+    def __init__(
+        self, out: Outbox, course: Course, callers: Callers, jobs: Mapping[JobId, Job], claims: Claims
+    ) -> None:
+        self._out = out
+        self._leaves = out.leaves
+        self._course = course
+        self._callers = callers
+        self._jobs = jobs
+        self._claims = claims
+
+    def load(self, jobs: Sequence[Job]) -> None:
+        """Their requests are only in the journal: they are sent when they have been read."""
+        by_leaf: dict[int, list[JobId]] = {}
+        for job in jobs:
+            assert job.worker is not None
+            assert job.worker.conn is not None
+            if job.id not in self._course.loading:
+                job.worker.loading += 1
+            self._course.loading[job.id] = job.worker.conn
+            by_leaf.setdefault(job.leaf, []).append(job.id)
+        self._out.do += [ev.LoadPayloads(leaf, ids) for leaf, ids in by_leaf.items()]
+
+    def load_again(self, jobs: Sequence[Job]) -> None:
+        """The same for jobs that their workers hold already: they took their credit when they were assigned."""
+        self._course.unpaid.update(job.id for job in jobs)
+        self.load(jobs)
+
+    def loaded(self, event: ev.PayloadsLoaded, now: float) -> None:
+        again: list[Job] = []
+        for job_id in event.asked:
+            conn = self._course.loading.get(job_id)
+            if conn is None:
+                continue
+            job = self._jobs[job_id]
+            assert job.worker is not None
+            if job.worker.conn != conn:  # It is away: it never got the job, and will say so when it is back.
+                self._sent(job)
+                continue
+            payload = event.payloads.get(job_id)
+            if job.leaf != event.leaf:  # It was moved, or opened again, while its old leaf was read.
+                again.append(job)
+            elif payload is None:
+                text = "the leader's journal could not read its request"
+                self._course.finish(job, False, Verdict("input-lost", text), now)
+            else:
+                self._sent(job)
+                self._out.do.append(ev.SendAssign(conn, job_id, job.subject, payload))
+        if again:
+            self.load(again)
+
+    def _sent(self, job: Job) -> None:
+        assert job.worker is not None
+        job.worker.loading -= 1
+        del self._course.loading[job.id]
+        self._course.unpaid.discard(job.id)
+
+    def tidy(self, now: float) -> None:
+        """Drop the leaves that nobody needs, after what stands in their way was moved to the end."""
+        delivery = self._callers.delivery
+        live_bytes = (
+            self._course.open_bytes + self._course.output_bytes + delivery.stored_bytes + self._callers.dead.bytes
+        ) + self._claims.bytes
+        written = self._leaves.written_bytes
+        for job_id in self._leaves.stragglers(len(self._jobs) + self._claims.answers, live_bytes):
+            job = self._jobs.get(job_id)
+            if job is not None and self._leaves.is_in_oldest(job.leaf):
+                keep_whole(job, self._out, self._course, now)
+            self._claims.move(job_id)
+            if self._leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
+                break  # The others stay the oldest, and are next.
+        before = self._leaves.droppable()
+        if before is not None:
+            self._out.keep.append(ev.DropLeaves(before))

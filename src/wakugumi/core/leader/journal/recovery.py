@@ -1,0 +1,317 @@
+"""How does a job get into the journal whole, and how do all of them come back out of it? (SPEC L4, L7)
+
+Leaves are read in the order in which they were written, each record changes what the ones before it said, and what
+they say of jobs that are not known (any more) means nothing. Then every job takes its place again:
+
+    it has a result          it waits for its client, or answers those who ask again
+    a worker was given it    the worker is away, and has RECOVERY_GRACE_S to come back and say that it holds the job
+    its last attempt failed  it backs off, beginning now
+    otherwise                it is queued, in the order in which it was submitted
+
+Clocks may have been set meanwhile, so nothing is decided by how long the leader was away: times that count begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from wakugumi.core.ids import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Tried, Verdict, WorkerId
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.dead_letters import is_dead
+from wakugumi.core.leader.events import LeaderKeep
+from wakugumi.core.leader.lifecycle import LEADER_LOST, Course, outputs_of, strip_old_output
+from wakugumi.core.leader.not_started import tried_again, tried_too, without_shuns
+from wakugumi.core.leader.results import bytes_of
+from wakugumi.core.leader.scheduling.lanes import CRC_BITS, Client, Job, digest_of
+from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.core.requirements import Wants
+from wakugumi.core.subject import Pattern, Subject
+from wakugumi.limits.leader import RECOVERY_GRACE_S
+
+if TYPE_CHECKING:
+    from wakugumi.core.leader.machine import Dispatch
+
+T = TypeVar("T", str, float)
+
+Leaf: TypeAlias = tuple[int, float, Sequence[LeaderKeep]]
+"""A leaf's number, how many seconds ago it was written (by a clock that nobody trusts), and what it says."""
+
+
+def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
+    """Say all about a job in this step's leaf, so that the ones in which it stood may go."""
+    running = None
+    if job.worker is not None:
+        running = Attempt(job.attempts, job.worker.id, job.worker.label, job.since - now, 0.0, "ok")
+    payload: bytes | int | None = job.payload
+    if payload is None and (job.state is not DONE or is_dead(job.result)):
+        payload = job.leaf
+    out.keep.append(
+        ev.KeepWhole(
+            job.id,
+            job.client.id,
+            job.client.cap,
+            job.subject,
+            job.program,
+            job.timeout_s,
+            job.retries,
+            job.submitted_at - now,
+            tuple(_moved(attempt, -now) for attempt in job.history),
+            running,
+            job.checksum,
+            payload,
+            job.ok,
+            job.result,
+            job.delivered,
+            job.requeued,
+            without_shuns(job.wants),
+            course.holds.results.get(job.id, ()),
+            course.tried.get(job.id),
+            job.request,
+        )
+    )
+    if (due := course.deadlines.get(job.id)) is not None:
+        out.keep.append(ev.KeepDeadline(job.id, due - now))
+    out.leaves.release(job.leaf)
+    size = (job.size if payload is not None else 0) + bytes_of(job.result) + outputs_of(job)
+    job.leaf = out.leaves.hold(job.id, size)
+
+
+def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
+    """Fill a leader that has done nothing yet."""
+    fold = _Fold(leader)
+    last, at = 0, -inf
+    for number, age_s, records in leaves:
+        at = max(at, now - max(0.0, age_s))  # A later leaf was written later, even if the clock was set back.
+        fold.leaf(number, at, records)
+        last = number
+    if last:
+        leader.leaves.turn()
+    leader.course.tried.update(fold.tried)
+    leader.not_started.recovered(now)
+    leader.jobs.put_in_order()
+    for job in list(leader.jobs.values()):
+        if job.state is DONE:
+            _take_back_result(leader, job, fold.blobs.get(job.id, ()), now)
+            continue
+        leader.course.holds.begin(job)
+        job.client.open_jobs += 1
+        leader.course.open_bytes += job.size
+        leader.course.output_bytes += outputs_of(job)
+        if (within_s := fold.deadlines.get(job.id)) is not None:
+            leader.course.must_be_done(job, within_s, now)
+        attempt = fold.running.get(job.id)
+        if attempt is not None:
+            _expect_back(leader, job, attempt, now)
+        elif job.history and job.history[-1].outcome not in {"worker-lost", LEADER_LOST}:
+            leader.course.back_off(job, now)
+        else:
+            job.since = now
+            leader.course.queue(job)
+    for answers in fold.claims.values():
+        for claim, leaf in answers.values():
+            leader.claims.recovered(claim, leaf, now)
+    for worker in leader.roster:
+        leader.crew.expect(worker, now + RECOVERY_GRACE_S)
+    leader.callers.push_out_letters()
+    leader.callers.forget_too_much()
+    leader.callers.forget_idle()
+
+
+class _Fold:
+    """What the leaves said so far."""
+
+    def __init__(self, leader: Dispatch) -> None:
+        self._jobs = leader.jobs
+        self._leaves = leader.leaves
+        self._dead = leader.callers.dead
+        self._called = leader.callers.called
+        self._clients: dict[ClientId, Client] = {}
+        self._same: dict[str | float, str | float] = {}
+        self._wants: dict[Wants, Wants] = {}
+        self.running: dict[JobId, Attempt] = {}
+        self.deadlines: dict[JobId, float] = {}
+        self.blobs: dict[JobId, tuple[str, ...]] = {}
+        """Of results that have some."""
+        self.tried: dict[JobId, Tried] = {}
+        self.claims: dict[JobId, dict[WorkerId, tuple[ev.KeepClaim, int]]] = {}
+        """And the leaf in which each stands."""
+
+    def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
+        self._leaves.recovered(number)
+        for record in records:
+            if isinstance(record, ev.KeepJob):
+                payload = record.payload
+                digest = digest_of(len(payload), record.request, record.checksum, payload)
+                self._open(record, at, digest, len(payload))
+            elif isinstance(record, ev.KeepWhole):
+                self._whole(record, at)
+            elif isinstance(record, ev.KeepClaim):
+                self._forget_answer(record.job, record.worker)
+                leaf = self._leaves.hold(record.job, len(record.payload))
+                self.claims.setdefault(record.job, {})[record.worker] = record, leaf
+            elif isinstance(record, ev.ForgetClaim):
+                for worker in [record.worker] if record.worker else list(self.claims.get(record.job, ())):
+                    self._forget_answer(record.job, worker)
+            elif not isinstance(record, ev.DropLeaves):
+                job = self._jobs.get(record.job)
+                if job is not None:
+                    self._change(job, record, at)
+
+    def _open(self, record: ev.KeepJob | ev.KeepWhole, at: float, digest: int, size: int) -> Job:
+        """A million of these are made: what is the same in many of them is one object."""
+        known = self._jobs.get(record.job)
+        if known is not None:
+            self._forget(known)
+        client = self._clients.get(record.client)
+        if client is None:
+            client = self._clients[record.client] = self._called(record.client)
+        client.cap = record.cap
+        job = Job(
+            record.job,
+            client,
+            Subject(Pattern(self._one(record.subject))),
+            self._one(record.program),
+            self._one(record.timeout_s),
+            at,
+            None,
+            (),
+            LIMBO,
+            at,
+            digest=digest,
+            leaf=self._leaves.hold(record.job, size),
+            retries=record.retries,
+            wants=None if record.wants is None else self._wants.setdefault(record.wants, record.wants),
+        )
+        self._jobs.add(job)
+        return job
+
+    def _whole(self, record: ev.KeepWhole, at: float) -> None:
+        size = len(record.payload) if isinstance(record.payload, bytes) else 0
+        size += sum(len(attempt.output) for attempt in record.history)
+        digest = digest_of(record.checksum >> CRC_BITS, record.request, record.checksum)
+        job = self._open(record, at, digest, size + bytes_of(record.result))
+        job.requeued = record.requeued
+        job.submitted_at = at + record.submitted_at
+        job.history = tuple(_moved(attempt, at) for attempt in record.history)
+        job.attempts = len(job.history)
+        if record.tried is not None:
+            self.tried[job.id] = record.tried
+        if record.running is not None:
+            job.attempts += 1
+            self.running[job.id] = _moved(record.running, at)
+        if record.result is not None:
+            self._done(job, record.ok, record.result, record.blobs, at)
+            job.delivered = record.delivered
+
+    def _change(self, job: Job, record: LeaderKeep, at: float) -> None:
+        match record:
+            case ev.KeepAttempt(_, worker, label):
+                job.attempts += 1
+                self.running[job.id] = Attempt(job.attempts, worker, self._one(label), at, at, "ok")
+            case ev.KeepOutcome(_, outcome, output):
+                self._leaves.add(len(output))
+                running, tried = self.running.get(job.id), self.tried.get(job.id)
+                if running is not None and tried is not None:
+                    self.tried[job.id] = tried_again(tried, running.worker_id, outcome)
+                self._end_attempt(job, outcome, output, at)
+            case ev.KeepResult(_, ok, outcome, result, blobs):
+                self._end_attempt(job, outcome, "", at)
+                self._leaves.add(bytes_of(result))
+                self._done(job, ok, result, blobs, at)
+            case ev.KeepDelivered():
+                job.delivered = True
+            case ev.ForgetJob():
+                self._forget(job)
+            case ev.KeepDeadline(_, within_s):
+                self.deadlines[job.id] = within_s
+            case ev.KeepDeclined(_, worker, lacks):
+                if self.running.pop(job.id, None) is not None:
+                    job.attempts -= 1
+                if worker:
+                    self.tried[job.id] = tried_too(self.tried.get(job.id), worker, lacks=lacks)
+            case _:
+                raise AssertionError("these are told apart before")
+
+    def _end_attempt(self, job: Job, outcome: str, output: str, at: float) -> None:
+        attempt = self.running.pop(job.id, None)
+        if attempt is not None:
+            ended = Attempt(
+                attempt.number, attempt.worker_id, attempt.worker, attempt.started_at, at, self._one(outcome), output
+            )
+            job.history = (*job.history, ended)
+            strip_old_output(job)
+
+    def _done(self, job: Job, ok: bool, result: bytes | Verdict, blobs: tuple[str, ...], at: float) -> None:
+        job.state = DONE
+        job.ok = ok
+        job.result = result
+        job.since = at
+        self.tried.pop(job.id, None)
+        if blobs:
+            self.blobs[job.id] = blobs
+        if is_dead(result):
+            self._dead.add(job)
+
+    def _forget(self, job: Job) -> None:
+        self._jobs.remove(job)
+        self.running.pop(job.id, None)
+        self.deadlines.pop(job.id, None)
+        self.blobs.pop(job.id, None)
+        self.tried.pop(job.id, None)
+        if job in self._dead:
+            self._dead.remove(job)
+        self._leaves.release(job.leaf)
+
+    def _forget_answer(self, job_id: JobId, worker: WorkerId) -> None:
+        answers = self.claims.get(job_id, {})
+        if (known := answers.pop(worker, None)) is not None:
+            self._leaves.release(known[1])
+        if not answers:
+            self.claims.pop(job_id, None)
+
+    def _one(self, value: T) -> T:
+        return self._same.setdefault(value, value)  # type: ignore[return-value]
+
+
+def _take_back_result(leader: Dispatch, job: Job, blobs: tuple[str, ...], now: float) -> None:
+    delivery = leader.callers.delivery
+    if job in leader.callers.dead:
+        leader.course.holds.begin(job)
+    if blobs:
+        leader.course.holds.keep(job.id, blobs)
+    job.since = now
+    if job.delivered:
+        delivery.keep(job, now)
+    else:
+        job.client.open_jobs += 1
+        delivery.finished(job)
+
+
+def _expect_back(leader: Dispatch, job: Job, attempt: Attempt, now: float) -> None:
+    worker = leader.roster.by_id.get(attempt.worker_id)
+    if worker is None:
+        worker = leader.roster.add(WorkerId(attempt.worker_id))
+        worker.call(attempt.worker)
+        worker.reattach = True
+        worker.seen_at = now
+    job.state = RUNNING
+    job.worker = worker
+    job.since = attempt.started_at
+    job.client.in_flight += 1
+    worker.jobs[job.id] = None
+    leader.course.inherited[job.id] = None
+    job.cell = leader.course.stats.held(worker.patterns, job.subject)
+
+
+def _moved(attempt: Attempt, by_s: float) -> Attempt:
+    return Attempt(
+        attempt.number,
+        attempt.worker_id,
+        attempt.worker,
+        attempt.started_at + by_s,
+        attempt.ended_at + by_s,
+        attempt.outcome,
+        attempt.output,
+    )

@@ -1,0 +1,503 @@
+"""What may happen to a job? Its course, from queued to done: each change of its state is made here, and only here.
+
+                    ┌── run on ──► RUNNING ── finish ──► DONE      one accepted result, and the first one it is
+    accept ─► QUEUED┤                 │
+                 ▲  └── (cancel) ─────┼───────────────► DONE
+                 ├── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
+                 └── given back ◄─────┘                           it never began: no attempt
+
+The table of allowed changes is `job.TRANSITIONS`. Assignments are `queues`' and take a job from QUEUED to RUNNING.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import msgspec
+
+from wakugumi.core.backoff import backoff_s
+from wakugumi.core.ids import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Tried, Verdict
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.broadcast import SILENT
+from wakugumi.core.leader.clients import Callers
+from wakugumi.core.leader.dead_letters import DEAD, is_dead
+from wakugumi.core.leader.file_references import Holds
+from wakugumi.core.leader.job_table import Jobs
+from wakugumi.core.leader.not_started import without_shuns
+from wakugumi.core.leader.results import AROUND_BYTES, Door, bytes_of
+from wakugumi.core.leader.scheduling.lanes import DIGEST_BITS, Client, Job, Lanes, digest_of
+from wakugumi.core.leader.scheduling.roster import Roster, Worker
+from wakugumi.core.leader.stats import Cell, Failure, Stats
+from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.errors import CODES
+from wakugumi.limits.journal import OUTPUT_MEMORY_BYTES
+from wakugumi.limits.scheduling import CREDIT_MAX
+
+LEADER_LOST: Final = "leader-lost"
+"""The attempt was given out by a leader that died since, and its worker came back without it, or not at all: it may
+never have heard of it."""
+LEADER_LOST_PER_ATTEMPT: Final = 4
+"""So many of them count as one attempt: a leader that dies again and again does not kill what it holds, and a job that
+takes leader and worker with it each time is dead in the end."""
+EXIT: Final = "exit"
+PROGRAM_ENDS: Final = frozenset({EXIT, "timeout"})
+"""Ends of an attempt that are the program's own doing: the job's answer, or one of its `retries` (SPEC W6)."""
+_TIMERS_KEPT: Final = 64
+"""Deadlines of jobs that are done which may stay in their heap, however few others there are."""
+OUTPUTS_KEPT: Final = 3
+"""Attempts of a job whose output is kept, the last ones."""
+
+
+class Counts(msgspec.Struct):
+    """What happened since the leader began."""
+
+    submitted: int = 0
+    finished_ok: int = 0
+    finished_failed: int = 0
+    redelivered: int = 0
+    dead: int = 0
+    declined: int = 0
+    """Jobs that a worker gave back because it could not start them, or a node had no room for after all."""
+    rests: int = 0
+    """Times that a worker began to rest."""
+
+
+class Course:
+    """The jobs of one leader."""
+
+    def __init__(
+        self,
+        out: Outbox,
+        roster: Roster,
+        lanes: Lanes,
+        callers: Callers,
+        jobs: Jobs,
+        stats: Stats,
+        holds: Holds,
+        *,
+        chance: Callable[[], float],
+        attempts_max: int,
+        payload_memory_bytes: int,
+    ) -> None:
+        self._out = out
+        self._roster = roster
+        self._lanes = lanes
+        self._callers = callers
+        self._chance = chance
+        self._attempts_max = attempts_max
+        self._payload_memory_bytes = payload_memory_bytes
+        self._timers: list[tuple[float, int, Job]] = []
+        self._timer_count = 0
+        self.jobs = jobs
+        self.stats = stats
+        self.holds = holds
+        self.counts = Counts()
+        self.deadlines: dict[JobId, float] = {}
+        """Until when a job must be done, if it has no more time than that."""
+        self._deadline_timers: list[tuple[float, JobId]] = []
+        """The same as a heap, with some that count no more: by their ids, so that no job outlives its end here."""
+        self.open_bytes = 0
+        """Payload bytes of jobs that are not done."""
+        self.memory_bytes = 0
+        """Those of them that are held in memory."""
+        self.backing_off = 0
+        self.output_bytes = 0
+        """What failed attempts of jobs that are not done have printed."""
+        self.inherited: dict[JobId, None] = {}
+        """Jobs that ran when the last leader died, and still run as far as we know."""
+        self.loading: dict[JobId, ConnId] = {}
+        """Running, by the books: their requests are being read from the journal, and will be sent there."""
+        self.delays: dict[JobId, float] = {}
+        """How long those had waited that are with a node: counted when it turns out that it has kept them."""
+        self.unpaid: set[JobId] = set()
+        """Those of them that took no credit: they are sent once more to whom they are with."""
+        self.tried: dict[JobId, Tried] = {}
+        """Of jobs that some worker could not start (`not_started`)."""
+
+    def wake_at(self) -> float | None:
+        backoff = self._timers[0][0] if self._timers else None
+        if not self._deadline_timers:
+            return backoff
+        deadline = self._deadline_timers[0][0]
+        return deadline if backoff is None else min(backoff, deadline)
+
+    def tick(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            due, _, job = heappop(self._timers)
+            if job.state is BACKOFF and job.since == due:
+                job.state = QUEUED
+                self.backing_off -= 1
+                self._lanes.push(job, first=True)
+        while self._deadline_timers and self._deadline_timers[0][0] <= now:
+            due, job_id = heappop(self._deadline_timers)
+            if self.deadlines.get(job_id) == due:
+                job = self.jobs[job_id]
+                text = f"the worker did not answer within {now - job.submitted_at:.0f} s"
+                self.finish(job, False, Verdict(SILENT, text), now)
+
+    def accept(self, door: Door, event: ev.Submitted, now: float) -> Job:
+        """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
+        client = door.client
+        payload, request = event.payload, event.request
+        size = len(payload)
+        if request:  # What `digest_of` says, in full: nearly all jobs come this way.
+            digest = size << DIGEST_BITS | int.from_bytes(request, "little")
+        else:
+            digest = digest_of(size, request, event.checksum, payload)
+        job = Job(
+            event.job,
+            client,
+            event.subject,
+            event.program,
+            event.timeout_s,
+            now,
+            payload,
+            door.alone,
+            LIMBO,
+            now,
+            digest=digest,
+            retries=event.retries,
+            wants=event.wants,
+        )
+        self.jobs.add(job)
+        if event.wants is not None:
+            self.holds.begin(job)
+        client.open_jobs += 1
+        self.open_bytes += size
+        self.counts.submitted += 1
+        self.stats.came(event.subject)
+        if self._out.keeps:
+            job.leaf = self._out.leaves.hold(event.job, size)
+            self._out.keep.append(
+                ev.KeepJob(
+                    event.job,
+                    client.id,
+                    client.cap,
+                    event.subject,
+                    event.program,
+                    event.timeout_s,
+                    event.retries,
+                    payload,
+                    event.wants,
+                    event.checksum,
+                    request,
+                )
+            )
+            if self.memory_bytes + size > self._payload_memory_bytes:
+                job.payload = None
+                return job
+        self.memory_bytes += size
+        return job
+
+    def reopen(self, dead: Job, client: Client, now: float) -> Job:
+        """A new record for a dead job that shall be tried again: its request is all that stays of it."""
+        job = Job(
+            dead.id,
+            client,
+            dead.subject,
+            dead.program,
+            dead.timeout_s,
+            now,
+            dead.payload,
+            (),
+            LIMBO,
+            now,
+            digest=dead.digest,
+            leaf=dead.leaf,
+            retries=dead.retries,
+            requeued=True,
+            wants=without_shuns(dead.wants),
+        )
+        self.jobs.add(job)
+        self.holds.begin(job)
+        client.open_jobs += 1
+        self.open_bytes += job.size
+        if job.payload is not None:
+            self.memory_bytes += job.size
+        self.counts.submitted += 1
+        self.stats.came(job.subject)
+        return job
+
+    def must_be_done(self, job: Job, within_s: float, now: float) -> None:
+        """It is given up if it is not."""
+        self.deadlines[job.id] = now + within_s
+        if len(self._deadline_timers) > 2 * len(self.deadlines) + _TIMERS_KEPT:
+            self._deadline_timers = [(due, job_id) for job_id, due in self.deadlines.items()]
+            heapify(self._deadline_timers)
+        else:
+            heappush(self._deadline_timers, (now + within_s, job.id))
+
+    def queue(self, job: Job) -> None:
+        job.state = QUEUED
+        self._lanes.push(job)
+
+    def run_on(self, job: Job, worker: Worker, now: float) -> None:
+        """The worker holds this job already: no assignment, no credit."""
+        if job.state is QUEUED:
+            self._lanes.taken(job)
+        elif job.state is BACKOFF:
+            self.backing_off -= 1
+        job.state = RUNNING
+        job.worker = worker
+        job.client.in_flight += 1
+        worker.jobs[job.id] = None
+        self._roster.changed(worker)
+        job.cell = self.stats.held(worker.patterns, job.subject)
+        self.attempt_began(job, worker, now)
+
+    def attempt_began(self, job: Job, worker: Worker, now: float) -> None:
+        job.attempts += 1
+        job.since = now
+        if self._out.keeps:
+            self._out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
+
+    def attempt_lost(self, job: Job, code: str, now: float, *, at_once: bool, output: str = "") -> None:
+        """The attempt ended without an answer: again, now or after a while, or never (SPEC L3, L4)."""
+        if self.output_bytes + len(output) > OUTPUT_MEMORY_BYTES:
+            output = ""
+        attempt = self._end_attempt(job, code, now, output)
+        cell = job.cell
+        assert cell is not None
+        self.output_bytes += len(output) - strip_old_output(job)
+        if self._out.keeps:
+            self._out.leaves.add(len(output))
+            self._out.keep.append(ev.KeepOutcome(job.id, code, output))
+        if attempts_used(job) >= self._attempts_max:
+            self.counts.dead += 1
+            cell.dead += 1
+            text = f"dead: {job.attempts} attempts failed, the last one on {attempt.worker} by {code}"
+            job.state = LIMBO
+            self.finish(job, False, Verdict(DEAD, text), now)
+            return
+        self.counts.redelivered += 1
+        self.stats.lost(cell)
+        job.cell = None
+        if at_once:
+            job.state = QUEUED
+            job.since = now
+            self._lanes.push(job, first=True)
+        else:
+            self.back_off(job, now)
+
+    def give_back(self, job: Job, now: float, *, by: Worker | None = None, lacks: bool = False) -> None:
+        """Its worker has not begun it: as if it had not been assigned, and it keeps its place. `by` is told if that
+        worker could not start it, and `lacks` if that is because it does not have the program."""
+        cell = job.cell
+        assert cell is not None
+        self._end_attempt(job, "", now)
+        job.history = job.history[:-1]
+        job.attempts -= 1
+        self.stats.given_back(cell)
+        job.cell = None
+        if self._out.keeps:
+            self._out.keep.append(ev.KeepDeclined(job.id) if by is None else ev.KeepDeclined(job.id, by.id, lacks))
+        job.state = QUEUED
+        job.since = now if job.attempts else job.submitted_at
+        self._lanes.push(job, first=True)
+
+    def back_off(self, job: Job, now: float) -> None:
+        job.state = BACKOFF
+        self.backing_off += 1
+        job.since = now + backoff_s(job.attempts, self._chance())
+        self._timer_count += 1
+        heappush(self._timers, (job.since, self._timer_count, job))
+
+    def finish(
+        self,
+        job: Job,
+        ok: bool,
+        result: bytes | Verdict,
+        now: float,
+        by: Worker | None = None,
+        why: str = "",
+        blobs: tuple[str, ...] = (),
+    ) -> None:
+        """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
+        before, job.state = job.state, DONE
+        ran_s = None
+        outcome = "ok" if ok else why if why in CODES else EXIT
+        if job.also or job.worker is not by:
+            self._call_off(job)
+        if before is RUNNING:
+            if job.worker is not by:
+                outcome = "cancelled"
+            else:
+                ran_s = now - job.since
+            self._end_attempt(job, outcome, now)
+        elif before is QUEUED:
+            self._lanes.dropped(job)
+        elif before is BACKOFF:
+            self.backing_off -= 1
+        request_size = job.digest >> DIGEST_BITS
+        self.open_bytes -= request_size
+        if job.payload is not None:
+            self.memory_bytes -= request_size
+        if self.deadlines:
+            self.deadlines.pop(job.id, None)
+        if self.tried:
+            self.tried.pop(job.id, None)
+        if self.output_bytes:
+            self.output_bytes -= outputs_of(job)
+        out = self._out
+        if out.keeps:
+            out.leaves.add(len(result) + AROUND_BYTES if type(result) is bytes else bytes_of(result))
+            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))
+        dead = type(result) is not bytes and is_dead(result)
+        if job.leaf or not dead:
+            job.payload = None
+        if job.wants is not None and not dead:
+            self.holds.end(job)
+        if blobs:
+            self.holds.keep(job.id, blobs)
+        job.since = now
+        job.ok = ok
+        job.result = result
+        self.stats.ended(job.cell, job.subject, ok, ran_s)
+        job.cell = None
+        if ok:
+            self.counts.finished_ok += 1
+        else:
+            self.counts.finished_failed += 1
+            self._note_failure(job, result.code if isinstance(result, Verdict) else outcome, now)
+        if dead:
+            self._callers.bury(job)
+        self._callers.deliver(job)
+
+    def _note_failure(self, job: Job, reason: str, now: float) -> None:
+        if reason != "cancelled":
+            worker = job.history[-1].worker if job.history else ""
+            self.stats.failures.append(Failure(job.id, job.program, job.subject, worker, reason, now))
+
+    def cancel(self, job: Job, now: float) -> bool:
+        """False if it was done before: its result stands."""
+        if job.state is DONE:
+            return False
+        self.finish(job, False, Verdict("cancelled", "the job was cancelled"), now)
+        return True
+
+    def check(self, claimed: Iterable[int] = ()) -> None:
+        """`claimed` are the leaves of what is no job here yet."""
+        running: dict[Client, int] = {}
+        cells: dict[Cell, int] = {}
+        opened: dict[Client, int] = {}
+        leaves: dict[int, int] = Counter(claimed)
+        open_bytes = memory_bytes = backing_off = 0
+        clients, undelivered = self._callers.clients, self._callers.delivery.undelivered
+        for job_id, job in self.jobs.items():
+            assert job.id == job_id
+            assert job.state is not LIMBO
+            assert (job.state is RUNNING) == (job.worker is not None)
+            assert (job.state is RUNNING) == (job.cell is not None)
+            if job.cell is not None:
+                cells[job.cell] = cells.get(job.cell, 0) + 1
+            assert (job.state is DONE) == (job.result is not None)
+            assert job.payload is None or len(job.payload) == job.size
+            assert job.payload is not None or job.leaf or job.state is DONE
+            assert self._out.keeps == bool(job.leaf)
+            leaves[job.leaf] = leaves.get(job.leaf, 0) + 1
+            assert (job.state is DONE and not job.delivered) == (job_id in undelivered)
+            if not job.delivered:
+                opened[job.client] = opened.get(job.client, 0) + 1
+                assert clients[job.client.id] is job.client
+            if job.worker is not None:
+                running[job.client] = running.get(job.client, 0) + 1
+                assert job_id in job.worker.jobs
+                assert self._roster.by_id[job.worker.id] is job.worker
+            if job.state is not DONE:
+                open_bytes += job.size
+                memory_bytes += len(job.payload or b"")
+            backing_off += job.state is BACKOFF
+        if self._out.keeps:
+            self._out.leaves.check(leaves)
+        for job_id in (*self.loading, *self.inherited, *self.delays):
+            assert self.jobs[job_id].worker is not None
+        assert self.unpaid <= self.loading.keys()
+        loading = Counter(self.jobs[job_id].worker for job_id in self.loading)
+        assert all(worker.loading == loading[worker] for worker in self._roster)
+        for job_id, due in self.deadlines.items():
+            assert self.jobs[job_id].state is not DONE
+            assert (due, job_id) in self._deadline_timers
+        assert self.output_bytes == sum(outputs_of(job) for job in self.jobs.values() if job.state is not DONE)
+        assert open_bytes == self.open_bytes
+        assert memory_bytes == self.memory_bytes
+        assert backing_off == self.backing_off
+        self.stats.check(cells)
+        counts = self.counts
+        told = (counts.submitted, counts.finished_ok, counts.finished_failed, counts.redelivered, counts.dead)
+        assert self.stats.total() == told
+        for client in clients.values():
+            assert client.in_flight == running.get(client, 0)
+            assert client.open_jobs == opened.get(client, 0)
+
+    def _end_attempt(self, job: Job, outcome: str, now: float, output: str = "") -> Attempt:
+        worker, client = job.worker, job.client
+        assert worker is not None
+        attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome, output)
+        job.history = (*job.history, attempt) if job.history else (attempt,)
+        job.worker = None
+        if self.delays:
+            waited_s = self.delays.pop(job.id, None)
+            if waited_s is not None and outcome and job.cell is not None:
+                self.stats.waited(job.cell, waited_s)
+        if self.inherited:
+            self.inherited.pop(job.id, None)
+        if self.loading:
+            self._unload(job, worker)
+        client.in_flight -= 1
+        if client.parked:
+            self._lanes.room_came(client)
+        return attempt
+
+    def _unload(self, job: Job, worker: Worker) -> None:
+        """If it was never sent, its worker still has the credit that it was meant to take."""
+        conn = self.loading.pop(job.id, None)
+        if conn is not None:
+            worker.loading -= 1
+        if conn is not None and worker.conn == conn:
+            if job.id in self.unpaid:
+                self.unpaid.discard(job.id)
+                return
+            worker.jobs.pop(job.id, None)
+            if not worker.rests:
+                # It may have offered as much as it may meanwhile: a rank has no room for more.
+                worker.credit = min(CREDIT_MAX, worker.credit + (1 if job.wants is None else job.wants.slots))
+            self._roster.changed(worker)
+        self.unpaid.discard(job.id)
+
+    def _call_off(self, job: Job) -> None:
+        """Whoever has been given it and has not answered need not go on."""
+        for worker in dict.fromkeys((job.worker, *job.also)):
+            if worker is not None and worker.conn is not None and worker.cancels and job.id in worker.jobs:
+                self._out.do.append(ev.SendCancel(worker.conn, job.id))
+        job.also = ()
+
+
+def attempts_used(job: Job) -> int:
+    """Attempts that the grid lost. Those that the program ended itself are counted by its `retries`."""
+    with_leader = sum(attempt.outcome == LEADER_LOST for attempt in job.history)
+    return len(job.history) - retries_used(job) - with_leader + with_leader // LEADER_LOST_PER_ATTEMPT
+
+
+def outputs_of(job: Job) -> int:
+    """How much of what its attempts printed is kept."""
+    return sum(len(attempt.output) for attempt in job.history)
+
+
+def retries_used(job: Job) -> int:
+    """Attempts that the program ended by itself, or that took too long."""
+    return sum(attempt.outcome in PROGRAM_ENDS for attempt in job.history)
+
+
+def strip_old_output(job: Job) -> int:
+    """Only the last attempts keep what they printed. Returns how much that sets free."""
+    if len(job.history) <= OUTPUTS_KEPT:
+        return 0
+    old = job.history[-OUTPUTS_KEPT - 1]
+    if not old.output:
+        return 0
+    bare = msgspec.structs.replace(old, output="")
+    job.history = tuple(bare if attempt is old else attempt for attempt in job.history)
+    return len(old.output)

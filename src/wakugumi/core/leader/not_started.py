@@ -1,0 +1,288 @@
+"""Which jobs could a worker not even start, and who gets them then? (SPEC W9, F11)
+
+    its machine is sick    to another worker, without using up an attempt, once per worker; from then on it uses one
+    unknown program        to another worker; if none is left that may have it, that is the job's answer
+
+Such a job *shuns* workers. One that lacks its program is shunned while another may have it that is connected, however
+busy or out of order, or that left a moment ago; a leader that was started anew with open jobs gives all workers the
+time to come back. One whose machine was sick is shunned while another can be waited for. One that rests, is drained or
+has no credit is waited for a while only: then the job goes to any of them. If a sick one could not start it then
+either, it is shunned for as long as another serves, however busy.
+A program that began and then broke its machine is none of this: it uses an attempt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from wakugumi.core.ids import DONE, MACHINE_FAULTS, QUEUED, JobId, Tried, WorkerId
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.leader.scheduling.roster import Roster, Worker, can_run, members_of
+from wakugumi.core.requirements import Wants
+from wakugumi.core.subject import Subject, matches
+from wakugumi.limits.leader import RECOVERY_GRACE_S, RESTING_PATIENCE_S
+
+if TYPE_CHECKING:
+    from wakugumi.core.leader.lifecycle import Course
+    from wakugumi.core.leader.scheduling.lanes import Job, Lanes
+
+UNKNOWN_PROGRAM: Final = "unknown-program"
+_NOTHING: Final = Wants()
+_NOBODY: Final = Tried()
+_NEVER: Final = float("inf")
+_DONE_KEPT: Final = 64
+"""Jobs that are done and may still be remembered, however few there are: fewer are not worth a look."""
+
+Key: TypeAlias = tuple[Subject, Tried, Wants | None]
+"""A subject, who could not start a job of it, and what it asks for besides."""
+
+
+def never_began(event: ev.Acked) -> bool:
+    """Its worker could not start it. One that does not know a program has not begun it, also an old one."""
+    return event.reason == UNKNOWN_PROGRAM or (not event.begun and event.reason in MACHINE_FAULTS)
+
+
+def was_tried(tried: Tried | None, worker: Worker) -> bool:
+    return tried is not None and (worker.id in tried.sick or worker.id in tried.lack)
+
+
+def tried_too(tried: Tried | None, worker: WorkerId, *, lacks: bool) -> Tried:
+    """The same, and this worker."""
+    sick, lack, again = msgspec.structs.astuple(tried or _NOBODY)
+    if lacks:
+        return Tried(sick, _with(lack, worker), again)
+    return Tried(_with(sick, worker), lack, again)
+
+
+def tried_again(tried: Tried, worker: WorkerId, reason: str) -> Tried:
+    """The same after an attempt there that failed for this reason."""
+    if reason not in MACHINE_FAULTS or worker not in tried.sick:
+        return tried
+    return Tried(tried.sick, tried.lack, _with(tried.again, worker))
+
+
+def without_shuns(wants: Wants | None) -> Wants | None:
+    """What its client asked for; None for nothing."""
+    if wants is not None and wants.shuns:
+        wants = msgspec.structs.replace(wants, shuns=())
+    return None if wants == _NOTHING else wants
+
+
+class _Alike:
+    """Jobs of one subject that ask for the same and were tried by the same workers: they shun the same."""
+
+    __slots__ = ("alone_since", "busy_since", "jobs", "wants")
+
+    def __init__(self, wants: Wants | None) -> None:
+        self.jobs: dict[JobId, Job] = {}
+        """Some of them may be done by now."""
+        self.wants = wants
+        """What they ask for, with those that they shun: one object for all."""
+        self.alone_since = _NEVER
+        """Since when nobody serves who has not tried them."""
+        self.busy_since = _NEVER
+        """Since when those that serve and have not tried them were seen without credit."""
+
+
+class NotStarted:
+    """The jobs of one leader that some worker could not start."""
+
+    def __init__(self, roster: Roster, lanes: Lanes, course: Course) -> None:
+        self._roster = roster
+        self._lanes = lanes
+        self._course = course
+        self.alike: dict[Key, _Alike] = {}
+        """Mostly empty: then there is nothing to `look` at."""
+        self._count = 0
+        """All jobs of these, also those that are done."""
+        self._era = -1
+        self.look_at = _NEVER
+        """When it is time to `look`, if nothing changes before."""
+        self._all_back_by = 0.0
+        """After a restart: until then, workers that are not connected may still come back."""
+
+    def by(self, worker: Worker, job: Job, event: ev.Acked, now: float) -> None:
+        """Its worker could not start it, and says why."""
+        course = self._course
+        before = course.tried.get(job.id)
+        lacks = event.reason == UNKNOWN_PROGRAM
+        tried = tried_too(before, worker.id, lacks=lacks)
+        worker.fault = _first_line(event.output) or event.reason
+        if lacks and not self._able(job, tried) and self._expected_until(job, tried, now) <= now:
+            course.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
+            return
+        self._move(job, tried, now)
+        if lacks or tried != before:
+            course.give_back(job, now, by=worker if tried != before else None, lacks=lacks)
+        else:
+            self.attempt_fails(worker, job, event.reason, now)
+            course.attempt_lost(job, event.reason, now, at_once=False, output=event.output)
+
+    def attempt_fails(self, worker: Worker, job: Job, reason: str, now: float) -> None:
+        """Its attempt is about to end for this reason."""
+        tried = self._course.tried.get(job.id)
+        if tried is not None:
+            self._move(job, tried_again(tried, worker.id, reason), now)
+
+    def recovered(self, now: float) -> None:
+        """What the last leader knew of this. Its workers are not back yet."""
+        if any(job.state is not DONE for job in self._course.jobs.values()):
+            self._all_back_by = now + RECOVERY_GRACE_S
+        for job_id, tried in self._course.tried.items():
+            job = self._course.jobs[job_id]
+            _, alike = self._join(job, tried)
+            job.wants = alike.wants
+
+    def look(self, now: float) -> None:
+        """Other workers serve than before, or the time has come: other ones may be shunned."""
+        if self._roster.era == self._era and now < self.look_at:
+            return
+        self._era, self.look_at = self._roster.era, _NEVER
+        if self._count > 2 * len(self._course.tried) + _DONE_KEPT:
+            self._forget_done()
+        for key, alike in self.alike.items():
+            self._look_again(key, alike, now)
+
+    def check(self) -> None:
+        jobs, tried = self._course.jobs, self._course.tried
+        assert self._count == sum(len(alike.jobs) for alike in self.alike.values())
+        for job_id, by in tried.items():
+            assert jobs[job_id].state is not DONE
+            assert by != _NOBODY
+            assert any(alike.jobs.get(job_id) is jobs[job_id] for key, alike in self.alike.items() if key[1] == by)
+        for job_id, job in jobs.items():
+            assert job.state is DONE or job.wants is None or not job.wants.shuns or job_id in tried
+        for alike in self.alike.values():
+            for job in alike.jobs.values():
+                if job.state is not DONE and jobs.get(job.id) is job:
+                    assert job.wants == alike.wants, "those that are alike shun the same"
+
+    def _move(self, job: Job, tried: Tried, now: float) -> None:
+        """Other workers have tried this running job than before. It is waited for others as long as ever."""
+        self._leave(job)
+        key, alike = self._join(job, tried)
+        alike.alone_since = alike.busy_since = _NEVER
+        self._look_again(key, alike, now)
+        job.wants = alike.wants
+
+    def _join(self, job: Job, tried: Tried) -> tuple[Key, _Alike]:
+        key = job.subject, tried, without_shuns(job.wants)
+        alike = self.alike.get(key)
+        if alike is None:
+            alike = self.alike[key] = _Alike(key[2])
+            self._era = -1
+        self._count += job.id not in alike.jobs
+        alike.jobs[job.id] = job
+        self._course.tried[job.id] = tried
+        return key, alike
+
+    def _leave(self, job: Job) -> None:
+        tried = self._course.tried.pop(job.id, None)
+        if tried is not None:
+            key = job.subject, tried, without_shuns(job.wants)
+            alike = self.alike[key]
+            del alike.jobs[job.id]
+            self._count -= 1
+            if not alike.jobs:
+                del self.alike[key]
+
+    def _forget_done(self) -> None:
+        jobs = self._course.jobs
+        for key, alike in list(self.alike.items()):
+            alike.jobs = {it: job for it, job in alike.jobs.items() if job.state is not DONE and jobs.get(it) is job}
+            if not alike.jobs:
+                del self.alike[key]
+        self._count = sum(len(alike.jobs) for alike in self.alike.values())
+
+    def _look_again(self, key: Key, alike: _Alike, now: float) -> None:
+        shuns = self._shuns(key, alike, now)
+        if shuns == (() if alike.wants is None else alike.wants.shuns):
+            return
+        wants = key[2]
+        alike.wants = msgspec.structs.replace(wants or _NOTHING, shuns=shuns) if shuns else wants
+        queued = []
+        for job in alike.jobs.values():
+            if job.state is QUEUED and self._course.jobs.get(job.id) is job:
+                queued.append(job)
+            elif job.state is not DONE:
+                job.wants = alike.wants
+        self._lanes.ask_anew(queued, alike.wants)
+
+    def _shuns(self, key: Key, alike: _Alike, now: float) -> tuple[WorkerId, ...]:
+        _, tried, wants = key
+        job = next(iter(alike.jobs.values()))
+        able = self._able(job, tried)
+        if not able:
+            alike.alone_since = alike.busy_since = _NEVER
+            expected_until = self._expected_until(job, tried, now)
+            if now < expected_until:
+                self.look_at = min(self.look_at, expected_until)
+                return tried.lack
+            return ()
+        others = [worker for worker in able if worker.id not in tried.sick]
+        if any(worker.serves for worker in others):
+            alike.alone_since = _NEVER
+            if len(tried.again) == len(tried.sick):
+                return (*tried.sick, *tried.lack)
+            slots = (wants or _NOTHING).slots
+            is_one_free = any(worker.usable_credit >= slots for worker in others)
+            alike.busy_since = _NEVER if is_one_free else min(alike.busy_since, now)
+            patient_until = min(alike.busy_since, now) + RESTING_PATIENCE_S
+            if now < patient_until:
+                self.look_at = min(self.look_at, patient_until)
+                return (*tried.sick, *tried.lack)
+            return (*tried.again, *tried.lack)
+        alike.busy_since = _NEVER
+        if not others:
+            alike.alone_since = _NEVER
+        else:
+            alike.alone_since = min(alike.alone_since, now)
+            patient_until = alike.alone_since + RESTING_PATIENCE_S
+            if now < patient_until:
+                self.look_at = min(self.look_at, patient_until)
+                return (*tried.sick, *tried.lack)
+        return tried.lack
+
+    def _able(self, job: Job, tried: Tried) -> list[Worker]:
+        """Who is connected and may have its program, however busy or sick."""
+        wants = without_shuns(job.wants) or _NOTHING
+        members = members_of(self._roster.pools_for(job.subject))
+        return [worker for worker in members if not worker.leaving and _may_start(worker, wants, tried)]
+
+    def _expected_until(self, job: Job, tried: Tried, now: float) -> float:
+        """Nobody who stays is able to start it. Until when may one come back that is?"""
+        until = self._all_back_by
+        wants = without_shuns(job.wants) or _NOTHING
+        for worker in members_of(self._roster.pools_for(job.subject)):
+            if worker.leaving and _may_start(worker, wants, tried):
+                return max(until, now + RESTING_PATIENCE_S)
+        owner = owner_of(job.subject)
+        for worker in reversed(self._roster.gone.values()):
+            back_by = worker.spent_at + RESTING_PATIENCE_S
+            if back_by <= max(until, now):
+                break  # Those before it left earlier.
+            serves_it = any(matches(it, job.subject) for it in worker.patterns) if owner is None else worker.id == owner
+            if serves_it and _may_start(worker, wants, tried):
+                return back_by
+        return until
+
+
+def _may_start(worker: Worker, wants: Wants, tried: Tried) -> bool:
+    return (
+        worker.id not in tried.lack
+        and can_run(worker, wants)
+        and (wants.slots == 1 or worker.slots >= wants.slots)
+        and (worker.blobs or not wants.blobs)
+    )
+
+
+def _with(workers: tuple[WorkerId, ...], worker: WorkerId) -> tuple[WorkerId, ...]:
+    """In one order, so that jobs which the same workers have tried are alike, whoever was the first."""
+    return workers if worker in workers else tuple(sorted((*workers, worker)))
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0].removeprefix("wakugumi: ")

@@ -1,0 +1,155 @@
+"""Who gets a result, and how long is it kept? (SPEC F9, L6, L9)
+
+A finished job is *undelivered* until the client that submitted it has it: an own one by its word, an old one by
+being written to. Undelivered results count against their client, delivered ones are kept for a while to answer a
+repeated submit. Both are bounded, by count or bytes, and by age.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from wakugumi.core.ids import ConnId, JobId, Verdict
+from wakugumi.core.leader.scheduling.lanes import Client, Job
+from wakugumi.limits.leader import KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESULTS_MAX, UNDELIVERED_TTL_S
+from wakugumi.limits.wire import GIVEN_BYTES_MAX
+
+AROUND_BYTES: Final = 64
+"""What stands around a result, on a disk or a line."""
+RECORD_BYTES: Final = 448
+"""With AROUND_BYTES, some 512 bytes for each finished job: its record, its id and its entries in the tables."""
+_SMALL_BYTES: Final = AROUND_BYTES + RECORD_BYTES
+"""What a result without a byte costs."""
+
+
+class Door(msgspec.Struct, gc=False, eq=False):
+    """A client's connection as the leader knows it."""
+
+    conn: ConnId
+    client: Client
+    receipts: bool
+    heartbeats: bool
+    seen_at: float
+    alone: tuple[ConnId]
+    """Its number, as the one who waits for a job: a million jobs of one connection share it."""
+    blocked: bool = False
+    paused: bool = False
+    closing: bool = False
+    unwritten_bytes: int = 0
+    """Results that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
+    pending: OrderedDict[JobId, None] = msgspec.field(default_factory=OrderedDict)
+    """Results that wait until it has been sent those of before."""
+
+    @property
+    def is_written_to(self) -> bool:
+        """It has still to read what it was given, and is given nothing more before."""
+        return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
+
+
+class Delivery:
+    """The finished jobs of one leader."""
+
+    def __init__(self) -> None:
+        self.undelivered: dict[JobId, Job] = {}
+        """In the order in which they finished."""
+        self.undelivered_bytes = 0
+        self._kept: deque[tuple[float, Job]] = deque()
+        self.kept_bytes = 0
+        self.kept_bytes_max = KEPT_BYTES_MAX
+        """Less where memory is limited."""
+
+    @property
+    def stored_bytes(self) -> int:
+        """What all results take on the disk, where a record is small."""
+        return self.undelivered_bytes + self.kept_bytes - RECORD_BYTES * (len(self.undelivered) + len(self._kept))
+
+    def finished(self, job: Job) -> None:
+        self.undelivered[job.id] = job
+        result = job.result
+        # What `size_of` says, in full, here and below: a call more would be a hundredth of the job's time.
+        size = len(result) + _SMALL_BYTES if type(result) is bytes else size_of(result)
+        job.client.undelivered_bytes += size
+        self.undelivered_bytes += size
+
+    def delivered(self, job: Job, now: float) -> None:
+        """Someone has it. From here on it only answers those who ask again."""
+        assert not job.delivered
+        del self.undelivered[job.id]
+        result = job.result
+        size = len(result) + _SMALL_BYTES if type(result) is bytes else size_of(result)
+        job.client.undelivered_bytes -= size
+        self.undelivered_bytes -= size
+        job.delivered = True
+        self._kept.append((now + KEPT_RESULT_TTL_S, job))
+        self.kept_bytes += size
+
+    def keep(self, job: Job, now: float) -> None:
+        """It was delivered before this leader began, and answers those who ask again, for a while."""
+        self._kept.append((now + KEPT_RESULT_TTL_S, job))
+        self.kept_bytes += size_of(job.result)
+
+    def too_much(self) -> bool:
+        """More delivered results are kept than may be."""
+        return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > self.kept_bytes_max
+
+    def forget_kept(self) -> tuple[float, Job]:
+        """The oldest delivered result must go; with it comes until when it was to be kept."""
+        until, job = self._kept.popleft()
+        self.kept_bytes -= size_of(job.result)
+        return until, job
+
+    def forget_all_kept(self, *, but: Callable[[Job], bool]) -> list[Job]:
+        """All delivered results must go that are not needed for something else."""
+        gone = [job for _, job in self._kept if not but(job)]
+        self._kept = deque((until, job) for until, job in self._kept if but(job))
+        self.kept_bytes -= sum(size_of(job.result) for job in gone)
+        return gone
+
+    def expired(self, now: float) -> list[Job]:
+        """Results whose time has come; they are no longer kept here."""
+        gone = []
+        while self._kept and self._kept[0][0] <= now:
+            gone.append(self.forget_kept()[1])
+        for job in self.undelivered.values():
+            if job.since + UNDELIVERED_TTL_S > now:
+                break
+            gone.append(job)
+        for job in gone:
+            if not job.delivered:
+                self.dropped(job)
+        return gone
+
+    def dropped(self, job: Job) -> None:
+        """Nobody will be given this result."""
+        del self.undelivered[job.id]
+        size = size_of(job.result)
+        job.client.undelivered_bytes -= size
+        self.undelivered_bytes -= size
+
+    def check(self) -> None:
+        held: dict[Client, int] = {}
+        for job_id, job in self.undelivered.items():
+            assert job.id == job_id
+            assert not job.delivered
+            held[job.client] = held.get(job.client, 0) + size_of(job.result)
+        for client, count in held.items():
+            assert client.undelivered_bytes == count
+        assert self.undelivered_bytes == sum(held.values())
+        assert self.kept_bytes == sum(size_of(job.result) for _, job in self._kept)
+        assert not self.too_much()
+
+
+def size_of(result: bytes | Verdict | None) -> int:
+    """What a result costs in memory: its bytes, and the record of its job."""
+    return 0 if result is None else bytes_of(result) + RECORD_BYTES
+
+
+def bytes_of(result: bytes | Verdict | None) -> int:
+    """What it is to a disk or a line, and something for what stands around it."""
+    if type(result) is bytes:
+        return len(result) + AROUND_BYTES
+    return len(result.text) + AROUND_BYTES if isinstance(result, Verdict) else 0

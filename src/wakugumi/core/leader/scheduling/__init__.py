@@ -1,0 +1,1 @@
+"""Which worker gets which job next: lanes of jobs, a roster of workers, and the rules that bring them together."""

@@ -1,0 +1,85 @@
+"""Which of the workers that could take a job now is nearest to its files? (SPEC C8)
+
+The one that holds most of them; nobody waits for it. Blobs are another matter: a worker that does not know them cannot
+run such a job unless all of it fits a frame, so it goes to none of those while one serves that knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from wakugumi.core.ids import WorkerId
+from wakugumi.core.leader.scheduling.roster import (
+    Pool,
+    Roster,
+    Worker,
+    can_run,
+    has_room,
+    members_of,
+    rank_of,
+    ready_in,
+)
+from wakugumi.core.requirements import Wants
+from wakugumi.limits.scheduling import FILES_WEIGHED_MAX, HOLDERS_LOOKED_MAX, HOLDERS_WEIGHED_MAX
+
+if TYPE_CHECKING:
+    from wakugumi.core.leader.scheduling.lanes import Lane
+
+Holders: TypeAlias = Callable[[str], Collection[WorkerId]]
+"""Who holds a file: a blob by its SHA-256, or a cache as `cache:<id>`. It is asked for every job that names some, so it
+must not make anything; and what it answers is not kept."""
+
+
+def nobody(_file: str) -> Collection[WorkerId]:
+    """Where nobody knows who holds what."""
+    return ()
+
+
+def nearest(lane: Lane, wants: Wants, best: Worker, roster: Roster, holders: Holders) -> Worker | None:
+    """Of those with room the one that holds most of its files; if nobody holds any, `best`, which can run it. None if
+    it has to wait for one that knows blobs."""
+    pools = lane.pools_of(wants)
+    if wants.blobs and not best.blobs:
+        knowing = [it for it in members_of(pools) if it.blobs and it.serves and can_run(it, wants)]
+        able = [worker for worker in knowing if has_room(worker, wants.slots)]
+        if knowing and not able:
+            return None
+        best = min(able, key=lambda worker: rank_of(worker, lane.order), default=best)
+    held = [found for file in wants.files[:FILES_WEIGHED_MAX] if (found := holders(file))]
+    if not held or all(best.id in them for them in held):
+        return best
+    near = [
+        worker
+        for worker in _with_room(pools, wants.slots, roster, held)
+        if (worker.blobs or not wants.blobs or not best.blobs) and can_run(worker, wants)
+    ]
+    return min(
+        [best, *near], key=lambda worker: (-sum(worker.id in them for them in held), rank_of(worker, lane.order))
+    )
+
+
+def _with_room(pools: list[Pool], slots: int, roster: Roster, held: list[Collection[WorkerId]]) -> dict[Worker, None]:
+    """Who holds some of the files and has room. A busy grid has few with room and an idle one many: whichever are
+    fewer, these or the holders, are looked at."""
+    by_id = roster.by_id
+    ready = sum(len(pool.heap) for pool in pools)
+    found: dict[Worker, None] = {}
+    for them in held:
+        if len(them) <= ready:
+            able = (
+                worker
+                for worker_id in islice(them, HOLDERS_LOOKED_MAX)
+                if (worker := by_id.get(worker_id)) is not None
+                and has_room(worker, slots)
+                and any(pool in pools for pool in worker.pools)
+            )
+        else:
+            able = (
+                worker
+                for worker in islice(ready_in(pools), HOLDERS_LOOKED_MAX)
+                if worker.id in them and has_room(worker, slots)
+            )
+        found |= dict.fromkeys(islice(able, HOLDERS_WEIGHED_MAX))
+    return found

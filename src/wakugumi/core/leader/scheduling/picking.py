@@ -1,0 +1,546 @@
+"""Which of a client's jobs goes next, and to whom, where that matters to them? (SPEC L1, L2)
+
+A turn without such jobs never comes here: its first job goes to the best worker. Otherwise its jobs are looked at in
+their order, and the first that can go now goes:
+
+    priority    a step is worth PRIORITY_AGE_S of waiting. So the order of two jobs never changes, and nobody starves
+    key         to its home, if that has credit; else it lets others pass. The first one that waits so does not wait
+                longer than STICKY_PATIENCE_S, and none of them for a home that has offered nothing for that long
+    slots       to a worker with so many free; else it lets others pass. After SLOTS_PATIENCE_S a worker is kept free
+                for it, one for each turn: it gets nothing else until there is room, and never are all of a lane's kept
+    files       of those that could take it now, to one that holds most of them; nobody waits for that. But blobs go to
+                no worker that does not know them while one serves that does
+    env         to none that gives programs no variables
+    unnamed     to none that has no program for such jobs; simple ones also to workers that take no others
+    shuns       to none of the workers that could not start it. Where many stand first that nobody with room is able to
+                run, each kind of them gets a queue of its own (`sort_out`)
+
+A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from wakugumi.core.ids import QUEUED, JobId, WorkerId
+from wakugumi.core.leader.scheduling.locality import Holders, nearest, nobody
+from wakugumi.core.leader.scheduling.roster import Roster, Worker, can_run, has_room, members_of, rank_of
+from wakugumi.core.leader.scheduling.sticky_keys import Homes
+from wakugumi.core.requirements import Wants
+from wakugumi.core.subject import Subject
+from wakugumi.limits.scheduling import (
+    BLOBS_PATIENCE_S,
+    HOMES_SUBJECTS_MAX,
+    LOOK_AHEAD_MAX,
+    PRIORITY_AGE_S,
+    SLOTS_DOUBT_S,
+    SLOTS_PATIENCE_S,
+    SLOTS_STUCK_S,
+    STICKY_PATIENCE_S,
+)
+
+if TYPE_CHECKING:
+    from wakugumi.core.leader.scheduling.lanes import Job, Lane, Turn
+
+_NEVER: Final = float("inf")
+_NOTHING: Final = Wants()
+
+Kind: TypeAlias = tuple[int, tuple[WorkerId, ...]]
+"""Who is able to run it."""
+Row: TypeAlias = tuple[int, int, Kind]
+"""Priority, slots, and its kind where that is told apart."""
+
+
+class Asks:
+    """What the jobs of one turn ask for. A turn whose jobs ask for nothing has none."""
+
+    __slots__ = (
+        "count",
+        "first",
+        "first_at",
+        "grew_at",
+        "homes",
+        "idle_at",
+        "keep_at",
+        "kept",
+        "kept_credit",
+        "large",
+        "picky",
+        "queues",
+        "seen",
+        "stuck",
+        "wake_at",
+    )
+
+    def __init__(self) -> None:
+        self.queues: dict[Row, deque[Job]] = {}
+        """Jobs by what they ask for; those that ask for nothing of it stay in the turn's own deque."""
+        self.count = 0
+        """Jobs of the turn that ask for something; also those that are gone and not yet removed."""
+        self.picky = 0
+        """Those of them that cannot go to just anybody."""
+        self.first: Job | None = None
+        self.first_at = 0.0
+        """The first one that waits for its home, and since when it does so as the first."""
+        self.large: Job | None = None
+        self.keep_at = 0.0
+        """The first one that needs more slots than anybody has free, and when a worker may be kept free for it."""
+        self.kept: Worker | None = None
+        """Who is kept free for it."""
+        self.kept_credit = 0
+        self.grew_at = 0.0
+        """How much of that one is free, and since when it has been no more."""
+        self.stuck: Worker | None = None
+        """Who was kept free before, in vain."""
+        self.idle_at = _NEVER
+        """Since when that one runs nothing, and still has no room."""
+        self.wake_at = _NEVER
+        self.homes: list[Worker] | None = None
+        self.seen = (0, 0)
+        """Who was waited for when nothing could go, of how many jobs and in which era: while none of that has changed
+        and none of them has credit, there is no need to look again. None: look."""
+
+
+def slots_of(job: Job) -> int:
+    return 1 if job.wants is None else job.wants.slots
+
+
+def due_of(job: Job) -> float:
+    """Its place: when it came, or would have come to stand there without its priority. One that comes back has the
+    place of its submit."""
+    came_at = job.submitted_at if job.attempts else job.since
+    return came_at if job.wants is None else came_at - PRIORITY_AGE_S * job.wants.priority
+
+
+def is_picky(job: Job, lane: Lane) -> bool:
+    wants = job.wants
+    return wants is not None and (
+        wants.slots > 1
+        or (lane.sticky and bool(wants.key))
+        or wants.blobs
+        or wants.unnamed
+        or wants.env
+        or bool(wants.shuns)
+    )
+
+
+# What a turn holds.
+
+
+def add(turn: Turn, job: Job, *, first: bool) -> None:
+    """Queue a job that asks for something."""
+    assert job.wants is not None
+    asks = turn.asks
+    if asks is None:
+        asks = turn.asks = Asks()
+    asks.count += 1
+    asks.picky += is_picky(job, turn.lane)
+    queue = _queue_of(turn, job)
+    if first:
+        queue.appendleft(job)
+    else:
+        queue.append(job)
+
+
+def remove(turn: Turn, job: Job) -> None:
+    """It is not in this turn any more."""
+    _queue_of(turn, job).remove(job)
+    _uncount(turn, job)
+
+
+def pull(turn: Turn, jobs: dict[JobId, Job]) -> list[Job]:
+    """Remove these, which all ask for the same. Returns them in the order in which they stood. One pass, as far as the
+    last of them."""
+    queue = _queue_of(turn, next(iter(jobs.values())))
+    pulled: list[Job] = []
+    passed: list[Job] = []
+    while len(pulled) < len(jobs):
+        job = queue.popleft()
+        (pulled if jobs.get(job.id) is job else passed).append(job)
+    queue.extendleft(reversed(passed))
+    for job in pulled:
+        _uncount(turn, job)
+    return pulled
+
+
+def size(turn: Turn) -> int:
+    """How many jobs it holds, with those that are gone."""
+    return len(turn.jobs) + (0 if turn.asks is None else sum(len(queue) for queue in turn.asks.queues.values()))
+
+
+def purge(turn: Turn) -> None:
+    """Remove all that are gone."""
+    assert turn.asks is not None
+    for queue in (turn.jobs, *turn.asks.queues.values()):
+        gone = [job for job in queue if job.state is not QUEUED]
+        left = [job for job in queue if job.state is QUEUED]
+        queue.clear()
+        queue.extend(left)
+        for job in gone:
+            _uncount(turn, job)
+    turn.gone = 0
+
+
+def _prune(turn: Turn) -> None:
+    """Remove those that are gone and stand first: whoever looks would step over them each time."""
+    assert turn.asks is not None
+    for queue in (turn.jobs, *turn.asks.queues.values()):
+        while queue and queue[0].state is not QUEUED:
+            turn.gone -= 1
+            _uncount(turn, queue.popleft())
+
+
+def sort_out(turn: Turn) -> None:
+    """From now on each kind of its jobs has a queue of its own: those that nobody is able to run are stepped over at
+    once, however many they are."""
+    assert turn.asks is not None
+    turn.sorted_out = True
+    queues = [list(queue) for queue in (turn.jobs, *turn.asks.queues.values())]
+    turn.jobs.clear()
+    turn.asks.queues.clear()
+    for jobs in queues:
+        for job in jobs:
+            _queue_of(turn, job).append(job)
+
+
+def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[Job]:
+    """Those that are queued, the next one first. Rows that are put into `skip` meanwhile are left out from there on."""
+    if turn.asks is None or not turn.asks.queues:
+        yield from (job for job in turn.jobs if job.state is QUEUED)
+        return
+    rows = [(_PLAIN, turn.jobs), *turn.asks.queues.items()]
+    heap = []
+    for (priority, slots, kind), queue in rows:
+        jobs = (job for job in queue if job.state is QUEUED)
+        if (job := next(jobs, None)) is not None:
+            heap.append((due_of(job), -priority, -slots, kind, job, jobs))
+    heapify(heap)
+    while heap:
+        _, priority, slots, kind, job, jobs = heap[0]
+        yield job
+        following = None if skip and (-priority, -slots, kind) in skip else next(jobs, None)
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (due_of(following), priority, slots, kind, following, jobs))
+
+
+_ANY_KIND: Final[Kind] = (0, ())
+_PLAIN: Final = (0, 1, _ANY_KIND)
+
+
+def _kind_of(wants: Wants) -> Kind:
+    return 4 * wants.env + 2 * wants.unnamed + wants.simple, wants.shuns
+
+
+def _row_of(turn: Turn, wants: Wants) -> Row:
+    return wants.priority, wants.slots, _kind_of(wants) if turn.sorted_out else _ANY_KIND
+
+
+def _queue_of(turn: Turn, job: Job) -> deque[Job]:
+    wants = job.wants
+    if wants is None or (row := _row_of(turn, wants)) == _PLAIN:
+        return turn.jobs
+    assert turn.asks is not None
+    queue = turn.asks.queues.get(row)
+    if queue is None:
+        queue = turn.asks.queues[row] = deque()
+    return queue
+
+
+def _uncount(turn: Turn, job: Job) -> None:
+    asks = turn.asks
+    if job.wants is None or asks is None:
+        return
+    asks.count -= 1
+    asks.picky -= is_picky(job, turn.lane)
+    row = _row_of(turn, job.wants)
+    if row in asks.queues and not asks.queues[row]:
+        del asks.queues[row]
+    if not asks.count:
+        assert asks.kept is None
+        turn.asks = None
+
+
+class Choice:
+    """Chooses for the turns of one leader whose jobs ask for something."""
+
+    def __init__(self, roster: Roster, holders: Holders = nobody) -> None:
+        self._roster = roster
+        self._holders = holders
+        self._homes: OrderedDict[Subject, tuple[Homes, int]] = OrderedDict()
+        """Of each sticky subject, with the era in which they were settled; what was used last stands last."""
+        self._timers: list[tuple[float, int, Turn]] = []
+        self._timer_count = 0
+
+    def wake_at(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def due(self, now: float) -> list[Turn]:
+        """Turns whose time has come: they are to be looked at, if they stand aside."""
+        found = []
+        while self._timers and self._timers[0][0] <= now:
+            at, _, turn = heappop(self._timers)
+            asks = turn.asks
+            if asks is not None and asks.wake_at == at:
+                asks.wake_at = _NEVER
+                asks.homes = None
+                found.append(turn)
+                self._look_at_kept(turn)
+        return found
+
+    def pick(self, turn: Turn) -> tuple[Job, Worker] | None:
+        """The job of this turn that goes now, and to whom."""
+        asks, lane, roster = turn.asks, turn.lane, self._roster
+        assert asks is not None
+        kept = self._look_at_kept(turn)
+        if kept is not None:
+            return kept
+        best = roster.best(lane.pools, lane.order)
+        if best is None and not (lane.simple and roster.best(lane.simple_pools, lane.order)):
+            return None
+        if asks.homes is not None:
+            if asks.seen == (size(turn), roster.era) and all(home.rank < 0 for home in asks.homes):
+                return None
+            asks.homes = None
+        _prune(turn)
+        return self._look_through(turn, asks, best)
+
+    def _look_through(self, turn: Turn, asks: Asks, best: Worker | None) -> tuple[Job, Worker] | None:
+        """The first of its jobs that can go now; if there is none, remember what they wait for."""
+        lane, roster = turn.lane, self._roster
+        now, by_id = roster.now, roster.by_id
+        keys = self._homes_in(lane)
+        homes: dict[Worker, None] = {}
+        """Of those that wait for theirs."""
+        late: Job | None = None
+        wake_at = too_large = _NEVER
+        skip: set[Row] = set()
+        looked = 0
+        no_room = False
+        """Some need more slots than anybody has free."""
+        no_blobs = False
+        """Some need a worker that knows blobs, and those that do have no room."""
+        unable: set[Kind] = set()
+        """What none of those with room can run."""
+        shunned = False
+        """One that needs several slots shuns those that have them."""
+        for job in in_order(turn, skip):
+            wants = job.wants or _NOTHING
+            at = keys.home_of(wants.key) if keys is not None and wants.key else None
+            home = None if at is None else by_id[at]
+            if home is not None and ((wants.blobs and not home.blobs) or not can_run(home, wants)):
+                home = None
+            if home is not None and has_room(home, wants.slots):
+                return job, home
+            if wants.slots > 1:
+                roomy = roster.roomy(lane.pools, lane.order, wants) if wants.slots < too_large else None
+                if roomy is not None and (to := self._to_whom(lane, job, roomy)) is not None:
+                    return job, to
+                if wants.shuns:  # Others of its size may still go to those that it shuns.
+                    shunned = True
+                    looked += 1
+                else:
+                    too_large = min(too_large, wants.slots)
+                if turn.sorted_out or not wants.shuns:
+                    skip.add(_row_of(turn, wants))
+                if not no_room:
+                    no_room = True
+                    wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
+                    best = roster.best(lane.pools, lane.order)
+                    if best is None and not lane.simple:
+                        late = None
+                        break
+            elif (kind := _kind_of(wants)) in unable or (able := self._ablest(lane, wants, best)) is None:
+                unable.add(kind)
+                if turn.sorted_out:
+                    skip.add(_row_of(turn, wants))
+                    continue
+            elif no_blobs and wants.blobs:
+                pass
+            elif (to := self._to_whom(lane, job, able)) is None:
+                no_blobs = True
+            elif home is None:
+                return job, to
+            else:
+                if not homes:
+                    if asks.first is not job:
+                        asks.first, asks.first_at = job, now
+                    if asks.first_at + STICKY_PATIENCE_S <= now:
+                        return job, to
+                    wake_at = min(wake_at, asks.first_at + STICKY_PATIENCE_S)
+                homes[home] = None
+                given_up_at = max(home.spent_at, home.joined_at) + STICKY_PATIENCE_S
+                if given_up_at > now:
+                    wake_at = min(wake_at, given_up_at)
+                elif late is None:
+                    late = job
+            looked += wants.slots == 1  # The others of that size are skipped.
+            if looked >= LOOK_AHEAD_MAX:
+                if (unable or shunned) and not turn.sorted_out:
+                    sort_out(turn)
+                    return self._look_through(turn, asks, best)
+                break
+        if late is not None and (able := self._ablest(lane, late.wants or _NOTHING, best)) is not None:
+            to = self._to_whom(lane, late, able)
+            if to is not None:
+                return late, to
+        if no_blobs:  # Those that know them may leave, and nobody says so.
+            wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
+        self._wake(turn, asks, wake_at)
+        if not (no_room or no_blobs or unable):
+            asks.homes, asks.seen = list(homes), (size(turn), roster.era)
+        return None
+
+    def _ablest(self, lane: Lane, wants: Wants, best: Worker | None) -> Worker | None:
+        """The best of those that can run it and have room; `best` is that of all that are not for simple jobs only."""
+        if wants.simple and lane.simple_pools:
+            best = self._roster.best(lane.all_pools, lane.order)
+        if best is None or can_run(best, wants):
+            return best
+        able = [it for it in members_of(lane.pools_of(wants)) if has_room(it, 1) and can_run(it, wants)]
+        return min(able, key=lambda worker: rank_of(worker, lane.order), default=None)
+
+    def _to_whom(self, lane: Lane, job: Job, best: Worker) -> Worker | None:
+        wants = job.wants
+        return nearest(lane, wants, best, self._roster, self._holders) if wants is not None and wants.files else best
+
+    def home_of(self, lane: Lane, job: Job) -> Worker | None:
+        """Who should run it, if that matters. It may be away, if it may still come back."""
+        keys = self._homes_in(lane)
+        if keys is None or job.wants is None or not job.wants.key:
+            return None
+        home = keys.home_of(job.wants.key)
+        return None if home is None else self._roster.by_id[home]
+
+    def known_home(self, lane: Lane, job: Job) -> Worker | None:
+        """The same, if it was asked for before. To look changes nothing."""
+        known = self._homes.get(lane.subject)
+        if known is None or not lane.sticky or job.wants is None or not job.wants.key:
+            return None
+        home = known[0].known(job.wants.key)
+        return None if home is None else self._roster.by_id.get(home)
+
+    def forget(self, turn: Turn, job: Job) -> None:
+        """It was cancelled, or runs: what was done for it alone ends."""
+        asks = turn.asks
+        if asks is not None:
+            asks.homes = None
+            if asks.large is job:
+                self.let_go(turn)
+                asks.large = None
+            if asks.first is job:
+                asks.first = None
+
+    def let_go(self, turn: Turn) -> None:
+        """Nobody is kept free for this turn any more."""
+        asks = turn.asks
+        if asks is not None and asks.kept is not None:
+            self._roster.let_go(asks.kept)
+            asks.kept = None
+            asks.keep_at = self._roster.now
+
+    def check(self, turn: Turn) -> None:
+        asks = turn.asks
+        if asks is None:
+            assert all(job.wants is None for job in turn.jobs)
+            return
+        jobs = [*turn.jobs, *(job for queue in asks.queues.values() for job in queue)]
+        assert asks.count == sum(job.wants is not None for job in jobs) > 0
+        assert asks.picky == sum(is_picky(job, turn.lane) for job in jobs)
+        for row, queue in asks.queues.items():
+            assert queue
+            assert all(job.wants is not None for job in queue)
+            assert all(_row_of(turn, job.wants) == row for job in queue if job.wants)
+        order = list(in_order(turn))
+        assert sorted(map(id, order)) == sorted(id(job) for job in jobs if job.state is QUEUED)
+        for waiting in (asks.first, asks.large):
+            assert waiting is None or any(job is waiting for job in order), "it waits for one that is not there"
+        if asks.kept is not None:
+            assert asks.kept.kept_for is turn
+            assert asks.large is not None
+            assert asks.large.state is QUEUED
+            assert asks.wake_at < _NEVER, "a worker is kept free, and nobody looks whether it should be"
+
+    def _homes_in(self, lane: Lane) -> Homes | None:
+        """The homes of this lane's keys, among those who serve it now; None if it is not sticky."""
+        if not lane.sticky:
+            return None
+        homes, era = self._homes.get(lane.subject) or (Homes(), -1)
+        if era != self._roster.era:
+            self._settle(lane, homes)
+        self._homes.move_to_end(lane.subject)
+        return homes
+
+    def _settle(self, lane: Lane, homes: Homes) -> None:
+        """Other workers serve than before. One that is away and may come back to what it runs keeps its keys."""
+        by_id = self._roster.by_id
+        members = [worker.id for worker in members_of(lane.all_pools) if worker.serves]
+        away = [it for it in homes.workers if (known := by_id.get(it)) is not None and known.conn is None]
+        homes.settle([*members, *away])
+        self._homes[lane.subject] = homes, self._roster.era
+        if len(self._homes) > HOMES_SUBJECTS_MAX:
+            self._homes.popitem(last=False)
+
+    def _wait_for_room(self, turn: Turn, asks: Asks, job: Job, home: Worker | None) -> float:
+        """Nobody has so many slots free. Returns when this is to be looked at again."""
+        now = self._roster.now
+        if asks.large is not job:
+            self.let_go(turn)
+            asks.large, asks.keep_at = job, now + SLOTS_PATIENCE_S
+        if asks.keep_at > now:
+            return asks.keep_at
+        asks.keep_at = now + SLOTS_PATIENCE_S
+        serving = [worker for worker in members_of(turn.lane.pools) if worker.serves]
+        wants = job.wants or _NOTHING
+        fit = [worker for worker in serving if worker.slots >= wants.slots and can_run(worker, wants)]
+        if wants.blobs and any(worker.blobs for worker in serving):
+            fit = [worker for worker in fit if worker.blobs]
+        if not fit:
+            return _NEVER  # Until one comes that has so many, and that one will offer credit.
+        free = [worker for worker in serving if worker.kept_for is None]
+        fit = [worker for worker in fit if worker.kept_for is None]
+        if asks.kept is None and fit and len(free) >= min(2, len(serving)):
+            asks.kept = max(
+                fit,
+                key=lambda worker: (worker is not asks.stuck, worker is home, worker.usable_credit, -worker.number),
+            )
+            asks.idle_at = _NEVER
+            asks.kept_credit, asks.grew_at = asks.kept.credit, now
+            self._roster.keep_free(asks.kept, turn)
+            self._wake(turn, asks, asks.keep_at)
+        return asks.keep_at
+
+    def _look_at_kept(self, turn: Turn) -> tuple[Job, Worker] | None:
+        """Should the worker that is kept free still be so? Returns it with its job, if it has room by now."""
+        asks, now = turn.asks, self._roster.now
+        assert asks is not None
+        worker = asks.kept
+        if worker is None:
+            return None
+        assert asks.large is not None
+        slots = slots_of(asks.large)
+        asks.idle_at = _NEVER if worker.jobs or worker.credit >= slots else min(asks.idle_at, now)
+        if asks.idle_at + SLOTS_DOUBT_S <= now:
+            worker.slots = worker.credit
+        if worker.credit > asks.kept_credit:
+            asks.kept_credit, asks.grew_at, asks.stuck = worker.credit, now, None
+        is_stuck = bool(worker.jobs) and asks.grew_at + SLOTS_STUCK_S <= now
+        if is_stuck:
+            asks.stuck = worker  # What it runs takes long: another one may have room sooner.
+        serving = [member for member in members_of(turn.lane.pools) if member.serves]
+        nobody_else = len(serving) > 1 and all(member.kept_for is not None for member in serving)
+        if worker.slots < slots or worker not in serving or nobody_else or (is_stuck and worker.credit < slots):
+            self.let_go(turn)
+            return None
+        self._wake(turn, asks, now + SLOTS_PATIENCE_S)
+        return (asks.large, worker) if worker.usable_credit >= slots else None
+
+    def _wake(self, turn: Turn, asks: Asks, at: float) -> None:
+        if at < asks.wake_at:
+            asks.wake_at = at
+            self._timer_count += 1
+            heappush(self._timers, (at, self._timer_count, turn))

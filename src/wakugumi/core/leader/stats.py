@@ -1,0 +1,419 @@
+"""What was the work like? Counts, dispatch delays and run times, per subject and per group. (SPEC L8)
+
+    a job's subject ───┐
+                       ├──► Cell: counts and two histograms; one for each subject in each group that ran it
+    its worker's group ┘
+
+A subject's figures are the sum of its cells, and so are a group's: what happens to a job is counted once. What happens
+before any worker has it is counted in the subject's cell of NOBODY. A histogram has a fixed number of buckets, four per
+doubling, so that a quantile is told to within a fifth of itself; to record is to find an index and add one there.
+
+Nothing is counted for "the last minute": the cells are copied every SWEEP_S (a *mark*), and a recent figure is what was
+added since the oldest mark. Only so many cells are held; those that were idle longest are added to OTHERS.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from math import ceil
+from operator import add, sub
+from typing import Final, NamedTuple
+
+from wakugumi.core.ids import JobId
+from wakugumi.core.leader.admin.questions import Figures, Recent, Spread
+from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.subject import Pattern, Subject, group_of
+from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX
+
+BUCKETS_PER_DOUBLING: Final = 4
+SHORTEST_S: Final = 0.0001
+"""What is shorter is not told apart: a turn of the loop takes as long."""
+BOUNDS_S: Final = [SHORTEST_S * 2 ** (number / BUCKETS_PER_DOUBLING) for number in range(131)]
+"""A bucket holds what is below its bound and not below the one before. The last is just above a week; one more bucket
+holds what is longer."""
+MARKS_KEPT: Final = 6
+"""With one every 10 s, the oldest is 50 to 60 s old: "the last minute"."""
+NOBODY: Final = ""
+"""The group of jobs that no worker has."""
+ANYBODY: Final = "*"
+"""The group of workers for the jobs of all groups."""
+BROADCASTS: Final = "(broadcasts)"
+"""The subject of all parts of broadcasts: each worker's own would be told apart otherwise."""
+OTHERS: Final = "(others)"
+"""The subject, or the group, of what is no longer told apart."""
+_FOLD_FROM: Final = STATS_CELLS_MAX * 7 // 8
+"""From so many cells on, idle ones are added to OTHERS: there must be room for what comes in the next 10 s."""
+_SEATS_MAX: Final = 8 * STATS_CELLS_MAX
+"""Ways to a cell that are remembered; then all are found anew."""
+
+
+class Cell:
+    """What became of the jobs of one subject in one group."""
+
+    __slots__ = (
+        "came",
+        "dead",
+        "failed",
+        "group",
+        "idle_turns",
+        "ok",
+        "ran",
+        "redelivered",
+        "running",
+        "subject",
+        "waited",
+    )
+
+    def __init__(self, group: str, subject: str) -> None:
+        self.group = group
+        self.subject = subject
+        self.came = 0
+        """Jobs that were accepted; only NOBODY's cells count them."""
+        self.running = 0
+        self.ok = 0
+        self.failed = 0
+        self.redelivered = 0
+        self.dead = 0
+        self.waited = [0] * (len(BOUNDS_S) + 1)
+        """Dispatch delays: from accepted, or queued again, to assigned."""
+        self.ran = [0] * (len(BOUNDS_S) + 1)
+        """Run times: from assigned to the answer that became the job's result."""
+        self.idle_turns = 0
+        """Marks in a row in which nothing had changed."""
+
+    @property
+    def assigned(self) -> int:
+        return sum(self.waited)
+
+
+class Mark(NamedTuple):
+    """A cell as it was."""
+
+    came: int
+    assigned: int
+    ended: int
+    waited: list[int]
+    ran: list[int]
+
+
+class Failure(NamedTuple):
+    """A job that failed, and was not cancelled."""
+
+    job: JobId
+    program: str
+    subject: Subject
+    worker: str
+    reason: str
+    at: float
+
+
+class Stats:
+    """What one leader has counted since it began."""
+
+    def __init__(self, now: float) -> None:
+        self._cells: dict[tuple[str, str], Cell] = {}
+        self._nobody: dict[Subject, Cell] = {}
+        self._seats: dict[frozenset[str], dict[Subject, Cell]] = {}
+        self._seats_by_patterns: dict[tuple[Pattern, ...], dict[Subject, Cell]] = {}
+        """The same, shared: a thousand workers with names of their own are one kind."""
+        self._kinds: dict[tuple[Pattern, ...], frozenset[str]] = {}
+        """The groups that workers with these patterns belong to."""
+        self._seat_count = 0
+        self._marks: deque[tuple[float, dict[Cell, Mark]]] = deque([(now, {})], maxlen=MARKS_KEPT)
+        self.failures: deque[Failure] = deque(maxlen=FAILURES_KEPT_MAX)
+        """The latest last."""
+
+    # What happens to a job. Each is called once per job or attempt, and costs a fraction of a microsecond.
+
+    def came(self, subject: Subject) -> None:
+        """A job was accepted."""
+        cell = self._nobody.get(subject)
+        if cell is None:
+            cell = self._seat_of_nobody(subject)
+        cell.came += 1
+
+    def assigned(self, patterns: tuple[Pattern, ...], subject: Subject, waited_s: float) -> Cell:
+        """A worker with these patterns is given a job. The cell is where the end of this attempt is told."""
+        seats = self._seats_by_patterns.get(patterns)
+        cell = seats.get(subject) if seats is not None else None
+        if cell is None:
+            cell = self._seat(patterns, subject)
+        cell.running += 1
+        cell.waited[bisect_right(BOUNDS_S, waited_s)] += 1
+        return cell
+
+    def held(self, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
+        """A worker was found to have a job already; without patterns, one that is away."""
+        cell = self._seat(patterns, subject)
+        cell.running += 1
+        return cell
+
+    def waited(self, cell: Cell, waited_s: float) -> None:
+        """How long a job had waited that a worker has kept, where that was not known at once."""
+        cell.waited[bisect_right(BOUNDS_S, waited_s)] += 1
+
+    def came_back(self, cell: Cell, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
+        """The worker of a running job is here again: only now may it be known which group that is."""
+        if cell.group != NOBODY:
+            return cell
+        cell.running -= 1
+        return self.held(patterns, subject)
+
+    def lost(self, cell: Cell) -> None:
+        """The attempt ended without an answer, and there will be another."""
+        cell.running -= 1
+        cell.redelivered += 1
+
+    def given_back(self, cell: Cell) -> None:
+        """The attempt never began."""
+        cell.running -= 1
+
+    def ended(self, cell: Cell | None, subject: Subject, ok: bool, ran_s: float | None) -> None:
+        """The job has its result; without a cell, although no worker had it. `ran_s` is how long the attempt took that
+        gave the result, if one did."""
+        if cell is None:
+            cell = self._nobody.get(subject) or self._seat_of_nobody(subject)
+        else:
+            cell.running -= 1
+        if ok:
+            cell.ok += 1
+        else:
+            cell.failed += 1
+        if ran_s is not None:
+            cell.ran[bisect_right(BOUNDS_S, ran_s)] += 1
+
+    # Time goes on.
+
+    def turn(self, now: float) -> None:
+        """Mark where all counts are, and make room."""
+        last = self._marks[-1][1]
+        marks: dict[Cell, Mark] = {}
+        for cell in self._cells.values():
+            mark = last.get(cell)
+            if mark is None or _is_changed(cell, mark):
+                mark = _marked(cell)
+                cell.idle_turns = 0
+            else:
+                cell.idle_turns += 1
+            marks[cell] = mark
+        self._marks.append((now, marks))
+        if len(self._cells) >= _FOLD_FROM:
+            self._fold_idle()
+
+    # What is told.
+
+    def by_subject(self) -> dict[str, list[Cell]]:
+        told: dict[str, list[Cell]] = {}
+        for cell in self._cells.values():
+            told.setdefault(cell.subject, []).append(cell)
+        return told
+
+    def by_group(self) -> dict[str, list[Cell]]:
+        told: dict[str, list[Cell]] = {}
+        for cell in self._cells.values():
+            if cell.group != NOBODY:
+                told.setdefault(cell.group, []).append(cell)
+        return told
+
+    def figures(self, cells: Iterable[Cell], now: float) -> Figures:
+        """The sum of these cells."""
+        cells = list(cells)
+        since, marks = self._marks[0]
+        over_s = max(now - since, 1.0)
+        new = [(cell, marks.get(cell, _NOTHING)) for cell in cells]
+        new = [(cell, mark) for cell, mark in new if _is_changed(cell, mark)]
+        return Figures(
+            running=sum(cell.running for cell in cells),
+            dispatched=sum(cell.assigned for cell in cells),
+            finished_ok=sum(cell.ok for cell in cells),
+            finished_failed=sum(cell.failed for cell in cells),
+            redelivered=sum(cell.redelivered for cell in cells),
+            dead=sum(cell.dead for cell in cells),
+            dispatch_delay=spread(_total(cell.waited for cell in cells)),
+            run_time=spread(_total(cell.ran for cell in cells)),
+            recent=Recent(
+                over_s=over_s,
+                submitted_per_s=sum(cell.came - mark.came for cell, mark in new) / over_s,
+                dispatched_per_s=sum(cell.assigned - mark.assigned for cell, mark in new) / over_s,
+                finished_per_s=sum(cell.ok + cell.failed - mark.ended for cell, mark in new) / over_s,
+                dispatch_delay=spread(_added((cell.waited, mark.waited) for cell, mark in new)),
+                run_time=spread(_added((cell.ran, mark.ran) for cell, mark in new)),
+            ),
+        )
+
+    def rates(self, now: float) -> tuple[float, float]:
+        """Jobs submitted and finished per second, of all subjects, in the last minute."""
+        since, marks = self._marks[0]
+        over_s = max(now - since, 1.0)
+        came = sum(cell.came for cell in self._cells.values()) - sum(mark.came for mark in marks.values())
+        ended = sum(cell.ok + cell.failed for cell in self._cells.values()) - sum(m.ended for m in marks.values())
+        return came / over_s, ended / over_s
+
+    def total(self) -> tuple[int, int, int, int, int]:
+        """Came, ok, failed, redelivered, dead: of all cells."""
+        cells = self._cells.values()
+        return (
+            sum(cell.came for cell in cells),
+            sum(cell.ok for cell in cells),
+            sum(cell.failed for cell in cells),
+            sum(cell.redelivered for cell in cells),
+            sum(cell.dead for cell in cells),
+        )
+
+    def check(self, running: Mapping[Cell, int]) -> None:
+        """`running`: how many running jobs name each cell."""
+        assert len(self._cells) <= STATS_CELLS_MAX + 2
+        known = set(self._cells.values())
+        for (group, subject), cell in self._cells.items():
+            assert (cell.group, cell.subject) == (group, subject)
+            assert cell.running == running.get(cell, 0)
+            assert not cell.came or group == NOBODY
+            assert sum(cell.ran) <= cell.ok + cell.failed
+            assert min(cell.waited) >= 0 <= min(cell.ran)
+        assert running.keys() <= known
+        for seats in (self._nobody, *self._seats.values()):
+            assert known.issuperset(seats.values())
+        assert sum(map(len, self._seats.values())) == self._seat_count <= _SEATS_MAX
+        for _, marks in self._marks:
+            for cell, mark in marks.items():
+                assert cell in known
+                assert mark.came <= cell.came
+                assert mark.assigned == sum(mark.waited) <= cell.assigned
+                assert mark.ended <= cell.ok + cell.failed
+
+    # Where it is counted.
+
+    def groups_of(self, patterns: tuple[Pattern, ...]) -> frozenset[str]:
+        """The groups that a worker with these patterns belongs to; one may be the empty word, which is none."""
+        kind = self._kinds.get(patterns)
+        if kind is None:
+            if len(self._kinds) >= _SEATS_MAX:
+                self._forget_seats()
+            kind = self._kinds[patterns] = frozenset(map(group_of, patterns))
+        return kind
+
+    def _seat_of_nobody(self, subject: Subject) -> Cell:
+        cell = self._cell(NOBODY, subject)
+        if cell.subject == subject:
+            self._nobody[subject] = cell
+        return cell
+
+    def _seat(self, patterns: tuple[Pattern, ...], subject: Subject) -> Cell:
+        """A job belongs to the group that its subject names, if its worker does; otherwise to ANYBODY."""
+        if not patterns:
+            return self._nobody.get(subject) or self._seat_of_nobody(subject)
+        if self._seat_count >= _SEATS_MAX:
+            self._forget_seats()
+        kind = self.groups_of(patterns)
+        seats = self._seats_by_patterns[patterns] = self._seats.setdefault(kind, {})
+        cell = seats.get(subject)
+        if cell is None:
+            named = group_of(subject)
+            cell = self._cell(named if named in kind else ANYBODY, subject)
+            if cell.subject == subject:
+                seats[subject] = cell
+                self._seat_count += 1
+        return cell
+
+    def _cell(self, group: str, subject: str) -> Cell:
+        if owner_of(subject) is not None:
+            subject = BROADCASTS
+        cell = self._cells.get((group, subject))
+        if cell is None:
+            if len(self._cells) < STATS_CELLS_MAX:
+                return self._new_cell(group, subject)
+            # It stays among the others until there is room again: a flood of subjects costs no more than any job.
+            cell = self._cells.get((group, OTHERS)) or self._last_resort(group)
+        return cell
+
+    def _last_resort(self, group: str) -> Cell:
+        group = NOBODY if group == NOBODY else OTHERS
+        return self._cells.get((group, OTHERS)) or self._new_cell(group, OTHERS)
+
+    def _new_cell(self, group: str, subject: str) -> Cell:
+        cell = self._cells[group, subject] = Cell(group, subject)
+        return cell
+
+    def _forget_seats(self) -> None:
+        self._nobody.clear()
+        self._seats.clear()
+        self._seats_by_patterns.clear()
+        self._kinds.clear()
+        self._seat_count = 0
+
+    def _fold_idle(self) -> None:
+        """Add those that are idle longest to the others. What a running job names is not idle."""
+        last_resorts = {(NOBODY, OTHERS), (OTHERS, OTHERS)}
+        idle = [
+            cell
+            for key, cell in self._cells.items()
+            if cell.idle_turns and not cell.running and key not in last_resorts
+        ]
+        idle.sort(key=lambda cell: cell.idle_turns, reverse=True)
+        self._forget_seats()
+        for cell in idle[: len(self._cells) - STATS_CELLS_MAX * 3 // 4]:
+            del self._cells[cell.group, cell.subject]
+            self._fold(cell)
+
+    def _fold(self, cell: Cell) -> None:
+        into = self._last_resort(cell.group) if cell.subject == OTHERS else self._cell(cell.group, OTHERS)
+        into.came += cell.came
+        into.ok += cell.ok
+        into.failed += cell.failed
+        into.redelivered += cell.redelivered
+        into.dead += cell.dead
+        into.waited = list(map(add, into.waited, cell.waited))
+        into.ran = list(map(add, into.ran, cell.ran))
+        into.idle_turns = min(into.idle_turns, cell.idle_turns)
+        for _, marks in self._marks:
+            mark = marks.pop(cell, None)
+            if mark is not None:
+                marks[into] = _sum(marks.get(into, _NOTHING), mark)
+
+
+_NOTHING: Final = Mark(0, 0, 0, [0] * (len(BOUNDS_S) + 1), [0] * (len(BOUNDS_S) + 1))
+
+
+def spread(counts: list[int]) -> Spread:
+    """The quantiles of a histogram, each told as the upper bound of its bucket."""
+    so_far = list(accumulate(counts))
+    total = so_far[-1]
+    if not total:
+        return Spread()
+    last = len(BOUNDS_S) - 1
+    p50, p95, p99 = (BOUNDS_S[min(bisect_left(so_far, ceil(share * total)), last)] for share in (0.50, 0.95, 0.99))
+    return Spread(total, p50, p95, p99)
+
+
+def _marked(cell: Cell) -> Mark:
+    return Mark(cell.came, cell.assigned, cell.ok + cell.failed, cell.waited.copy(), cell.ran.copy())
+
+
+def _is_changed(cell: Cell, mark: Mark) -> bool:
+    return mark[:3] != (cell.came, cell.assigned, cell.ok + cell.failed)
+
+
+def _sum(one: Mark, other: Mark) -> Mark:
+    return Mark(
+        one.came + other.came,
+        one.assigned + other.assigned,
+        one.ended + other.ended,
+        list(map(add, one.waited, other.waited)),
+        list(map(add, one.ran, other.ran)),
+    )
+
+
+def _total(histograms: Iterable[list[int]]) -> list[int]:
+    some = [counts for counts in histograms if any(counts)]
+    if len(some) <= 1:
+        return some[0] if some else _NOTHING.waited
+    return list(map(sum, zip(*some)))
+
+
+def _added(pairs: Iterable[tuple[list[int], list[int]]]) -> list[int]:
+    """What came to these histograms since they were as in the second of each pair."""
+    now, before = list(zip(*pairs)) or ([], [])
+    return list(map(sub, _total(now), _total(before)))

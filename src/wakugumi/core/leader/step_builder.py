@@ -1,0 +1,72 @@
+"""What does a step say? It gathers here: what to keep, what to do, and the small words that are said in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wakugumi.core.ids import ConnId, JobId, Verdict
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.leader.journal.leaves import Leaves
+from wakugumi.core.leader.results import Door
+
+
+class Outbox:
+    """The Step that is being made."""
+
+    def __init__(self, *, keeps: bool = True) -> None:
+        self.keeps = keeps
+        """False where nobody keeps anything: then no records are made."""
+        self.leaves = Leaves()
+        self.keep: list[LeaderKeep] = []
+        self.do: list[LeaderDo] = []
+        self.at_once: list[LeaderDo] = []
+        self._receipts: dict[ConnId, list[JobId]] = {}
+        self._confirms: dict[ConnId, list[JobId]] = {}
+
+    def receipt(self, conn: ConnId, job_id: JobId) -> None:
+        """One effect per connection and step, which stands before anything else that is said about its jobs."""
+        receipts = self._receipts.get(conn)
+        if receipts is None:
+            self._receipts[conn] = receipts = []
+            self.do.append(ev.SendReceipts(conn, receipts))
+        receipts.append(job_id)
+
+    def confirm(self, conn: ConnId, job_id: JobId) -> None:
+        confirms = self._confirms.get(conn)
+        if confirms is None:
+            self._confirms[conn] = confirms = []
+            self.do.append(ev.SendConfirms(conn, confirms))
+        confirms.append(job_id)
+
+    def refuse(self, door: Door, job_id: JobId, code: str, text: str) -> None:
+        """Never by silence: an own client hears the code, an old one gets a FAILED result (SPEC F11)."""
+        if door.receipts:
+            self.do.append(ev.SendRefusal(door.conn, job_id, code, text))
+        else:
+            self.do.append(ev.SendResult(door.conn, job_id, "", Verdict(code, text), is_refusal=True))
+
+    def complain(self, conn: ConnId, text: str) -> None:
+        self.do.append(ev.Complain(conn, text))
+
+    def step(self, freed: Sequence[str] = ()) -> Step[LeaderKeep, LeaderDo]:
+        """All of it, with the blobs that nobody needs any more, and a new beginning."""
+        # Receipts alone are for jobs that are queued now, behind others or for want of a worker.
+        patient = len(self.do) == len(self._receipts)
+        if freed:
+            self.do.append(ev.BlobsFreed(freed))
+        step = Step(self.keep, self.do, self.at_once, patient=patient)
+        if self.keep:
+            self.leaves.turn()
+        self.keep, self.do = [], []
+        if self.at_once:
+            self.at_once = []
+        if self._receipts:
+            self._receipts = {}
+        if self._confirms:
+            self._confirms = {}
+        return step
+
+    def check(self) -> None:
+        """Between two steps nothing is left to say."""
+        assert not any((self.keep, self.do, self.at_once, self._receipts, self._confirms))

@@ -1,0 +1,356 @@
+"""Which workers serve, what do they hold, and which of them is lost? The leader's side towards workers. (SPEC L3, L4)
+
+A worker outlives its connection by the time it has to come back. What it says it holds when it does is its own again;
+what it no longer holds goes back to the head of the queue.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Container, Sequence
+from heapq import heappop, heappush
+
+from wakugumi.core.backoff import TURN_STRIDE
+from wakugumi.core.ids import DONE, RUNNING, JobId, WorkerId
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.leader.lifecycle import LEADER_LOST, Course
+from wakugumi.core.leader.not_started import was_tried
+from wakugumi.core.leader.orphans import Claims
+from wakugumi.core.leader.scheduling.lanes import Job, Lanes
+from wakugumi.core.leader.scheduling.roster import Roster, Worker
+from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.core.subject import hears
+from wakugumi.limits.leader import ACK_MARGIN_S, DRAINED_MAX, REATTACH_GRACE_S
+from wakugumi.limits.scheduling import CREDIT_BACK_S, CREDIT_MAX
+from wakugumi.limits.wire import HELLO_DEADLINE_S, SILENCE_MAX_S
+
+
+class Crew:
+    """All workers of one leader."""
+
+    def __init__(self, out: Outbox, roster: Roster, lanes: Lanes, course: Course, claims: Claims) -> None:
+        self._out = out
+        self._roster = roster
+        self._lanes = lanes
+        self._course = course
+        self._claims = claims
+        self._drained: OrderedDict[WorkerId, None] = OrderedDict()
+        self._timers: list[tuple[float, int, Worker]] = []
+        self._timer_count = 0
+
+    def wake_at(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def tick(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            due, _, worker = heappop(self._timers)
+            if worker.timer_at != due:
+                continue
+            worker.timer_at = None
+            if worker.conn is None and worker.away_until is not None:
+                if worker.away_until <= now:
+                    self._give_up_on(worker, now)
+                else:
+                    self.expect(worker, worker.away_until)
+
+    # They come and go.
+
+    def joined(self, event: ev.WorkerJoined, now: float) -> None:
+        if not self._roster.has_room_for(event.patterns):
+            most = self._roster.tokens_max
+            why = f"full: all workers together have patterns of {most} tokens; hint: use fewer or wider patterns"
+            self._out.do.append(ev.Close(event.conn, why))
+            return
+        worker = self._roster.by_id.get(event.worker)
+        if worker is None:
+            worker = self._roster.add(event.worker)
+            worker.draining = event.worker in self._drained
+        elif worker.conn is not None:
+            # The old connection is half open, or someone copied an id: the newer one is the one that lives.
+            self._out.do.append(ev.Close(worker.conn, "the same worker connected anew"))
+            self._disconnect(worker, now)
+        if not event.reattach:
+            self._lose_all(worker, now)
+            worker.away_until = None
+        worker.call(event.name)
+        worker.receipts, worker.heartbeats = event.receipts, event.heartbeats
+        worker.reattach, worker.cancels = event.reattach, event.cancels
+        worker.settled = not event.reattach
+        worker.slots = worker.slots_said = event.slots
+        worker.blobs = event.blobs
+        worker.runs_unnamed, worker.simple_only = event.runs_unnamed, event.simple_only
+        worker.stride = TURN_STRIDE // event.weight
+        worker.resend = event.resend
+        worker.as_root, worker.env = event.as_root, event.env
+        worker.rests = worker.fault = ""
+        worker.held_by = 0.0
+        worker.leaving = worker.blocked = False
+        worker.seen_at = worker.joined_at = now
+        self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
+        self._lanes.worker_came(worker)
+        if event.receipts or event.heartbeats or event.reattach or event.cancels:
+            self._out.at_once.append(ev.SendWelcome(event.conn))
+
+    def left(self, worker: Worker, now: float) -> None:
+        self._disconnect(worker, now)
+        assert worker.away_until is not None
+        if worker.jobs and worker.away_until > now:
+            self.expect(worker, worker.away_until)
+        else:
+            self._give_up_on(worker, now)
+
+    def expect(self, worker: Worker, until: float) -> None:
+        """It is away and may come back to what it runs."""
+        worker.away_until = until
+        if worker.timer_at is None or until < worker.timer_at:
+            worker.timer_at = until
+            self._timer_count += 1
+            heappush(self._timers, (until, self._timer_count, worker))
+
+    def held(self, worker: Worker, event: ev.Held, now: float) -> None:
+        """A worker is back, or this leader is new to it: it keeps what it has, and loses what it has not (SPEC L4)."""
+        if worker.settled:
+            return
+        running = dict.fromkeys(event.running)
+        fetched = self._wanted_of(worker, event.kept)
+        held = running | dict.fromkeys(event.finished) | fetched
+        self._lose_all(worker, now, keeps=held)
+        refused = 0
+        for job_id in held:
+            job = self._course.jobs.get(job_id)
+            if job is None and job_id not in worker.jobs:
+                self._claims.hold(job_id, worker.id, worker.patterns, now)
+                continue
+            if job is not None and job_id not in worker.jobs and not may_claim(job, worker):
+                refused += 1
+                continue
+            worker.jobs[job_id] = None
+            if job is None or job.state is DONE:
+                if worker.cancels and job_id in running:
+                    self._out.do.append(ev.SendCancel(event.conn, job_id))
+            elif job.state is not RUNNING:
+                if job_id in running or not was_tried(self._course.tried.get(job_id), worker):
+                    self._course.run_on(job, worker, now)
+            elif job.worker is worker:
+                assert job.cell is not None
+                job.cell = self._course.stats.came_back(job.cell, worker.patterns, job.subject)
+            elif job_id in self._course.loading:
+                # It was given to another one since, and its request is still being read: nobody has begun it again.
+                self._course.give_back(job, now)
+                self._course.run_on(job, worker, now)
+            elif worker not in job.also:
+                job.also = (*job.also, worker)
+        if refused:
+            self._out.complain(event.conn, outside(worker, refused))
+        if fetched:
+            self._out.do.append(ev.SendFetch(event.conn, list(fetched)))
+        worker.settled = True
+        worker.away_until = None
+        self._roster.changed(worker)
+
+    def _wanted_of(self, worker: Worker, kept: Sequence[JobId]) -> dict[JobId, None]:
+        """Those of an earlier life's results that answer an attempt which we gave to this worker."""
+        jobs = self._course.jobs
+        return {
+            job_id: None
+            for job_id in kept
+            if (job := jobs.get(job_id)) is not None and job.state is not DONE and was_given(job, worker)
+        }
+
+    def declined(self, worker: Worker, job_id: JobId, now: float) -> None:
+        """It has not begun it, and never will."""
+        if job_id not in worker.jobs:
+            return
+        del worker.jobs[job_id]
+        self._roster.changed(worker)
+        job = self._course.jobs.get(job_id)
+        if job is not None and job.worker is worker:
+            self._course.counts.declined += 1
+            self._course.give_back(job, now)
+
+    def rested(self, worker: Worker, why: str, now: float) -> None:
+        """It is out of order until it says otherwise: nobody waits for it."""
+        if bool(worker.rests) != bool(why):
+            self._roster.era += 1
+            self._course.counts.rests += bool(why)
+        worker.rests = why
+        if why:
+            worker.credit = 0
+            worker.spent_at = now
+            self._lanes.leaves(worker)
+            self._keep_from(worker, now)
+            if not worker.simple_only:
+                assert worker.conn is not None
+                self._out.do.append(ev.SendRested(worker.conn))
+        self._roster.changed(worker)
+
+    def _keep_from(self, worker: Worker, now: float) -> None:
+        """What was assigned to it and not yet sent, because the journal is still read for it, goes to others."""
+        course = self._course
+        unsent = [job for job, conn in course.loading.items() if conn == worker.conn and job not in course.unpaid]
+        for job_id in reversed(unsent):
+            course.give_back(course.jobs[job_id], now)
+
+    def drain(self, worker: Worker, draining: bool) -> None:
+        """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""
+        worker.draining = draining
+        self._roster.era += 1
+        if draining:
+            self._lanes.leaves(worker)
+        if draining:
+            self._drained[worker.id] = None
+            if len(self._drained) > DRAINED_MAX:
+                del self._drained[next(iter(self._drained))]
+        else:
+            self._drained.pop(worker.id, None)
+        self._roster.changed(worker)
+
+    def leaving(self, worker: Worker) -> None:
+        worker.leaving = True
+        self._roster.era += 1
+        self._lanes.leaves(worker)
+        self._roster.changed(worker)
+
+    def credited(self, worker: Worker, event: ev.Credited, now: float) -> None:
+        back = 0
+        if worker.lent:
+            over = worker.credit + len(worker.jobs) + event.amount - worker.parallel
+            back = max(0, min(worker.lent, event.amount, over))
+        amount = event.amount - back
+        if event.amount <= 0 or worker.credit + amount > CREDIT_MAX:
+            text = f"a credit of {event.amount} to {worker.credit} is refused: 1 to {CREDIT_MAX}"
+            self._out.complain(event.conn, text)
+            return
+        worker.seen_at = now
+        if worker.rests:
+            worker.rests = ""
+            self._roster.era += 1
+        worker.credit += amount
+        worker.lent -= back
+        if not worker.parallel:
+            worker.parallel = amount
+        if worker.unpaid and worker.credit + len(worker.jobs) >= worker.parallel:
+            worker.unpaid = 0
+        if worker.slots < worker.slots_said:  # It was not believed, and may have them after all.
+            worker.slots = max(worker.slots, min(worker.credit, worker.slots_said))
+        self._roster.changed(worker)
+
+    def acked_empty(self, worker: Worker, now: float) -> None:
+        """A worker of the nine types answers a duplicate so, and maybe offers no credit for it. Others do offer it."""
+        assert not worker.receipts
+        if worker.heartbeats or worker.reattach or worker.cancels:
+            return
+        if not worker.unpaid:
+            worker.unpaid_since = now
+        worker.unpaid += 1
+
+    def _give_credit_back(self, worker: Worker, now: float) -> None:
+        """A duplicate assignment gives its credit back (SPEC F7). With it the worker has as much to do as it takes at
+        once, and never more: if its own credit comes all the same, that is not added."""
+        if not worker.unpaid or now - worker.unpaid_since < CREDIT_BACK_S:
+            return
+        missing = max(0, worker.parallel - worker.credit - len(worker.jobs))
+        back = min(worker.unpaid, missing)
+        worker.unpaid = 0
+        worker.lent = min(worker.parallel, worker.lent + back)
+        worker.credit += back
+        self._roster.changed(worker)
+
+    def blocked(self, worker: Worker, blocked: bool) -> None:
+        worker.blocked = blocked
+        self._roster.changed(worker)
+
+    def written(self, worker: Worker) -> None:
+        """It was sent what it was given, and may be given more."""
+        worker.unwritten_bytes = 0
+        self._roster.changed(worker)
+
+    def tell_when_written(self) -> None:
+        """At the end of a step: who was given enough, and all of it on its way, is looked at again when that has
+        left."""
+        for worker in list(self._roster.to_write):
+            if not worker.loading:
+                assert worker.conn is not None
+                del self._roster.to_write[worker]
+                self._out.do.append(ev.TellWhenWritten(worker.conn))
+
+    def beat(self, now: float) -> None:
+        """Say that we live, and look who does not (SPEC L3)."""
+        for worker in list(self._roster.by_conn.values()):
+            assert worker.conn is not None
+            if worker.heartbeats and now - worker.seen_at > SILENCE_MAX_S:
+                self._hang_up(worker, f"no sign of life for {SILENCE_MAX_S:.0f} s")
+            elif not worker.settled and now - worker.joined_at > HELLO_DEADLINE_S:
+                self._hang_up(worker, "it wanted to re-attach and did not say what it holds")
+            elif worker.heartbeats:
+                self._out.at_once.append(ev.SendHeartbeat(worker.conn))
+            else:
+                self._look_for_late_acks(worker, now)
+                self._give_credit_back(worker, now)
+
+    def hear_all(self, now: float) -> None:
+        """We could not hear them: their silence says nothing, and those that are away had no chance to come back."""
+        for worker in self._roster:
+            worker.seen_at = now
+            if worker.conn is None:
+                assert worker.away_until is not None
+                self.expect(worker, max(worker.away_until, now + REATTACH_GRACE_S))
+            elif not worker.settled:
+                worker.joined_at = now
+
+    def _disconnect(self, worker: Worker, now: float) -> None:
+        """From now on it has its time to come back, if it asked for that; one that came back and went again before it
+        had said what it holds gets no more of it."""
+        if worker.settled and worker.reattach:
+            worker.away_until = now + REATTACH_GRACE_S
+        elif worker.away_until is None:
+            worker.away_until = now
+        self._lanes.leaves(worker)
+        self._lanes.pools_went(self._roster.disconnect(worker))
+
+    def _give_up_on(self, worker: Worker, now: float) -> None:
+        """It is gone: what it ran goes back to the head of the queue (SPEC L4)."""
+        self._lose_all(worker, now)
+        self._roster.remove(worker)
+
+    def _lose_all(self, worker: Worker, now: float, keeps: Container[JobId] = ()) -> None:
+        # The last one first: each goes to the head of its queue, and so they stand there as they stood before.
+        for job_id in reversed([job_id for job_id in worker.jobs if job_id not in keeps]):
+            del worker.jobs[job_id]
+            job = self._course.jobs.get(job_id)
+            if job is not None and job.worker is worker:
+                code = LEADER_LOST if job_id in self._course.inherited else "worker-lost"
+                self._course.attempt_lost(job, code, now, at_once=True)
+
+    def _look_for_late_acks(self, worker: Worker, now: float) -> None:
+        """A job that is late may still be answered, so the worker goes on holding it (SPEC L3)."""
+        for job_id in list(worker.jobs):
+            job = self._course.jobs.get(job_id)
+            if job is None:
+                del worker.jobs[job_id]
+            elif job.worker is worker and now - max(job.since, worker.joined_at) > job.timeout_s + ACK_MARGIN_S:
+                if worker not in job.also:
+                    job.also = (*job.also, worker)
+                self._course.attempt_lost(job, "ack-late", now, at_once=False)
+        self._roster.changed(worker)
+
+    def _hang_up(self, worker: Worker, why: str) -> None:
+        assert worker.conn is not None
+        worker.leaving = True
+        self._roster.changed(worker)
+        self._out.do.append(ev.Close(worker.conn, why))
+
+
+def may_claim(job: Job, worker: Worker) -> bool:
+    """A job id alone proves nothing: it must have been given to this worker, or be one that this worker hears."""
+    return was_given(job, worker) or owner_of(job.subject) == worker.id or hears(worker.patterns, job.subject)
+
+
+def outside(worker: Worker, jobs: int) -> str:
+    return f"{worker.label} claims {jobs} job{'s' if jobs > 1 else ''} outside its patterns, which it was never given"
+
+
+def was_given(job: Job, worker: Worker) -> bool:
+    """Now, or before in an attempt that was given up."""
+    return job.worker is worker or any(attempt.worker_id == worker.id for attempt in job.history)

@@ -1,0 +1,110 @@
+"""A leader's queue, results, dead letters, attempts and answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakugumi.limits.units import KIB, MIB
+
+# Clients (SPEC F5, K1, L5)
+CLIENT_CAP_OLD: Final = 4
+"""The cap of a client that gives no number (F5)."""
+CLIENT_CAP_DEFAULT: Final = 64
+"""What our own client declares unless told otherwise: enough to keep a rack busy, little enough to be fair."""
+CLIENT_CAP_MAX: Final = 100_000
+CLIENTS_MAX: Final = 100_000
+"""Client ids a leader remembers while they have work or results."""
+
+# Memory where it is limited
+PROCESS_BYTES: Final = 96 * MIB
+"""Memory of a leader before its first job, with what HTTP and some hundred connections take."""
+ADDRESS_SPACE_MIN_BYTES: Final = 512 * MIB
+"""Address space of a leader before its first job: libraries, and some 70 MiB for each of its threads. With less it
+would end as soon as it starts another one."""
+MEMORY_ROOM_MIN_BYTES: Final = 16 * MIB
+"""What a leader counts on whatever the limit: with less it would refuse nearly everything."""
+QUEUED_JOB_BYTES: Final = 512
+"""Memory of a queued job beside its request."""
+
+# The leader's queue (SPEC L9)
+QUEUE_JOBS_MAX: Final = 1_000_000
+"""Queued jobs a leader accepts before it says full: some 500 bytes each beside the payload."""
+QUEUE_BYTES_MAX: Final = 1024 * MIB
+"""Payload bytes a leader holds for jobs that are not finished."""
+QUEUE_FILES_MAX: Final = 2_000_000
+"""Files that unfinished jobs name, beyond four of each job: some 130 bytes each, whatever the journal holds."""
+QUEUE_RESUME_SHARE: Final = 0.9
+"""A full queue takes work again below this share of its bounds: without a gap, every job would flip it."""
+BROADCAST_BYTES_MAX: Final = 256 * MIB
+"""A broadcast's request times its workers: each part is queued and kept by itself."""
+BROADCAST_DEADLINE_S: Final = 60.0
+"""How long a broadcast waits for each worker unless told otherwise: for most uses a silent one is a broken one."""
+UNDELIVERED_BYTES_PER_CLIENT_MAX: Final = 64 * MIB
+"""Results a client has not taken yet. Beyond it the client's queued jobs wait: they would only add to the heap."""
+UNDELIVERED_BYTES_MAX: Final = 1024 * MIB
+UNDELIVERED_RESULTS_MAX: Final = 1_000_000
+"""The same for all clients together, in bytes and in number: beyond it the leader is full, and assigns nothing until
+some are fetched."""
+KEPT_RESULTS_MAX: Final = 100_000
+KEPT_BYTES_MAX: Final = 256 * MIB
+KEPT_RESULT_TTL_S: Final = 600.0
+"""Delivered results that still answer a repeated submit (L6). Bounded in count, bytes and age."""
+UNDELIVERED_TTL_S: Final = 86_400.0
+"""A result that nobody fetched for a day is dropped."""
+DEAD_MAX: Final = 10_000
+DEAD_BYTES_MAX: Final = 256 * MIB
+"""Dead letters that wait for a person, and the requests they carry; beyond it the oldest are dropped."""
+CLAIMS_MAX: Final = 100_000
+"""Jobs that workers say they hold and this leader has not heard of (it was restarted without its memory)."""
+RECOVERY_GRACE_S: Final = 60.0
+"""What ran when the leader died is left alone for this long: workers dial at most every 36 s, and most are back within
+one."""
+DRAINED_MAX: Final = 10_000
+"""Workers that a leader remembers as drained while they are away."""
+
+# Attempts (SPEC L3, L4)
+ATTEMPTS_MAX: Final = 5
+RETRIES_MAX: Final = 20
+"""Further runs that a job may ask for after a non-zero exit: a quarter of an hour of them, with its backoff. A
+program that fails more often does not fail by chance, and its story must stay short enough to be kept and read."""
+OUTPUT_TAIL_CHARS_MAX: Final = 2 * KIB
+"""Of a failed attempt's output, kept for its story: the last lines say why, and a job may have a hundred of them."""
+BACKOFF_FIRST_S: Final = 1.0
+BACKOFF_MAX_S: Final = 60.0
+ASLEEP_S: Final = 10.0
+"""A leader looks up every 5 s. If it did not for this long it was stopped, or starved, and could hear nobody."""
+ACK_MARGIN_S: Final = 60.0
+"""Workers without heartbeats have the job's timeout and this to answer."""
+REATTACH_GRACE_S: Final = 2.0
+RESTING_PATIENCE_S: Final = 10.0
+"""A job that one worker could not start waits so long for another that rests, is drained, is busy or has just left, and
+then takes any."""
+GONE_WORKERS_MAX: Final = 1_000
+"""Workers that left in the last RESTING_PATIENCE_S and are remembered: each job that nobody else may start looks at all
+of them."""
+
+# Answers to administration questions
+LIST_ROWS_DEFAULT: Final = 100
+CLIENT_ROWS_MAX: Final = 20
+"""Clients that `status` names: who fills the queue is among the first."""
+TOP_ROWS_DEFAULT: Final = 50
+"""Rows of each kind that `top` asks for: as many as a tall terminal shows."""
+FAILURES_KEPT_MAX: Final = 20
+"""The latest jobs that failed, which `top` names: more would be a log."""
+CANCELLED_AT_ONCE_MAX: Final = 10_000
+"""Jobs that one question cancels: a twentieth of a second, in which nobody else is served."""
+JOBS_LOOKED_AT_MAX: Final = 100_000
+"""Jobs that are looked at, the newest first, for a question after those of one state: as long as 10 000 cancels."""
+LIST_ROWS_MAX: Final = 1_000
+"""Rows of one answer: a million jobs do not fit a frame, and nobody reads them."""
+
+# The leader's bookkeeping
+LANES_IDLE_MAX: Final = 1_024
+"""Subjects without queued jobs whose workers a leader remembers: finding them anew costs more than keeping them."""
+STATS_CELLS_MAX: Final = 1_024
+"""Pairs of subject and group whose statistics are told apart, 8 KiB each and as much again for the last minute; further
+ones are added up under `(others)`."""
+SWEEP_S: Final = 10.0
+"""How often a leader looks for results whose time has come, and marks where its statistics are."""
+ROUTES_REMEMBERED_MAX: Final = 10_000
+"""Pairs of subject and program whose route a leader remembers, and what jobs ask for; then it begins anew."""

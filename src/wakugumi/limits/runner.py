@@ -1,0 +1,61 @@
+"""Programs, their results and the machine they run on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakugumi.limits.units import KIB, MIB
+
+# Jobs and their programs (SPEC W2, W3, W4, W8)
+JOB_TIMEOUT_S: Final = 900.0
+JOB_TIMEOUT_MAX_S: Final = 30 * 86_400.0
+OPEN_FILES_PER_SLOT_MAX: Final = 6
+OPEN_FILES_BESIDE_MIN: Final = 40
+"""Descriptors that a running job takes of its worker at most (its output, the program's end, its folder, a pipe), and
+what the worker itself needs: connections, a journal of results, threads."""
+CPU_CAP: Final = 0.75
+CPU_CAP_MIN: Final = 0.10
+CPU_CAP_MAX: Final = 0.95
+CREDIT_HELD_MAX_S: Final = 2.0
+"""However busy others keep the machine, a finished job's credit goes back after this time, or after as long as the job
+ran if that is less."""
+PROBE_FIRST_S: Final = 1.0
+PROBE_MAX_S: Final = 60.0
+"""A worker whose machine is out of order tries by itself whether a program can be started again: after the first, then
+after twice as long each time, up to the second."""
+KILL_GRACE_S: Final = 1.0
+"""Between SIGTERM and SIGKILL: time to remove a lock file, not time to argue."""
+OUTPUT_BYTES_MAX: Final = 64 * MIB
+"""stdout or stderr of one job. Beyond it the job is ended: a frame could not carry it, and the disk is everyone's."""
+DONE_TTL_S: Final = 600.0
+"""Finished jobs a worker can still answer for (W4)."""
+KEPT_JOBS_MAX: Final = 1_000_000
+"""Finished jobs on one machine's disk, some 200 bytes of memory each. Where there are more, the oldest go before their
+days are over, but none within DONE_TTL_S."""
+ARCHIVE_DEFLATE_FROM_BYTES: Final = 4 * KIB
+"""Smaller files are stored: deflating them costs more time than it saves bytes."""
+RESULT_BYTES_MAX: Final = 1024 * 1024 * MIB
+"""Files of one job, before packing: 1 TiB, which takes an hour to move. More is a mistake, such as a sparse file whose
+size is a typing error, and would keep a worker busy for a day."""
+LARGE_WORK_BYTES: Final = 256 * MIB
+LARGE_WORK_FILES_MAX: Final = 20_000
+"""Inputs or results of one job that take a worker longer than a few seconds to copy or to pack: they have threads of
+their own, so that no other job waits behind a terabyte."""
+ARCHIVE_ENTRIES_MAX: Final = 10_000_000
+"""Files, folders and links in one result. To unpack so many takes ten minutes, and they are a good part of a disk's
+inodes; more is no result but an attack on whoever unpacks it."""
+ARCHIVE_LIST_BYTES_MAX: Final = 2 * 1024 * MIB
+"""Of the list of an archive's entries: so many of them with names of 150 bytes. It is read as often as somebody goes
+through it."""
+UNPACKED_UNSAID_BYTES: Final = 1024 * MIB
+UNPACKED_UNSAID_TIMES_MAX: Final = 100
+"""A result of an old worker does not say how many bytes its files have. It may unpack to 1 GiB, or to a hundred times
+its size: text shrinks to a tenth, and what shrinks to a thousandth is a bomb or a file of zeros."""
+LEFT_OUT_MAX: Final = 1_000
+"""Entries that no honest worker sends, and that a leader takes out of an answer over HTTP. One with more is refused."""
+DISK_FREE_MIN_BYTES: Final = 64 * MIB
+"""Below this the worker takes no job: it could not keep its result."""
+LOOP_PAUSE_FIRST_S: Final = 0.5
+LOOP_PAUSE_MAX_S: Final = 5.0
+"""After an unforeseen exception, a loop that must live begins anew after so long; the pause doubles up to the second.
+It is shorter than any lease."""

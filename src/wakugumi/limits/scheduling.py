@@ -1,0 +1,47 @@
+"""Patterns, credit, keys, priorities and slots."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Patterns of workers (SPEC S3, S4)
+PATTERN_TOKENS_MAX: Final = 1_000_000
+PATTERN_TOKEN_BYTES: Final = 350
+"""Tokens of all patterns of a leader's workers, a pattern counted once however many have it, and what one costs:
+334 MiB. Less where memory is limited."""
+
+# Credit (SPEC F7)
+CREDIT_MAX: Final = 4_096
+CREDIT_BACK_S: Final = 10.0
+"""An old worker that answers a duplicate may offer no credit for it. If none came for so long, it gets it back: longer
+than a worker under load holds credit back."""
+
+# What a job may ask for (SPEC L1, L2)
+KEY_CHARS_MAX: Final = 128
+PRIORITY_MAX: Final = 100
+"""As far as this from 0, in both directions: more than anyone can tell apart."""
+PRIORITY_AGE_S: Final = 10.0
+"""One step of priority is worth so long a wait: the highest goes before what came up to 17 minutes earlier, and nothing
+waits for ever."""
+STICKY_PATIENCE_S: Final = 2.0
+"""How long a job waits for the home of its key while others could take it: a warm cache is worth no more."""
+HOMES_MAX: Final = 10_000
+"""Keys of one subject whose homes a leader remembers; the one that was not asked for longest goes first."""
+HOMES_SUBJECTS_MAX: Final = 100
+"""Subjects whose keys it remembers: with all of them full, some 200 MiB."""
+BLOBS_PATIENCE_S: Final = 1.0
+"""How soon a job that waits for a worker that knows blobs looks whether there still is one."""
+FILES_WEIGHED_MAX: Final = 16
+HOLDERS_WEIGHED_MAX: Final = 64
+"""Of a job's files, and of those who hold each and have room: so many are weighed for the worker that holds most."""
+HOLDERS_LOOKED_MAX: Final = 1_024
+"""Holders, or workers with room, that are looked at for these: some 0.2 ms if it is all in vain."""
+SLOTS_PATIENCE_S: Final = 1.0
+"""How long a job that needs several slots lets others pass before a worker is kept free for it."""
+SLOTS_DOUBT_S: Final = 10.0
+"""A worker that is kept free, runs nothing and still does not offer what it said it had is no longer believed; credit
+that it holds back because of its CPU comes within 2 s."""
+SLOTS_STUCK_S: Final = 10.0
+"""A worker that is kept free and of which no more has come free for so long is let go, and another one is tried."""
+LOOK_AHEAD_MAX: Final = 64
+"""Jobs of one client and subject that are looked at, if the first of them cannot be given to those that have credit."""

@@ -1,0 +1,4 @@
+"""The client library.
+
+`grid` is the asynchronous API, `blocking` its twin, `session` drives `core/client/failover.py`.
+"""

@@ -1,0 +1,1 @@
+"""A client's files: inputs are read and uploaded, results downloaded."""

@@ -1,0 +1,55 @@
+"""How does a leader that takes no blobs get a job whose files were named by their SHA-256? As ever: in its frame.
+
+Only what fits a frame can go there. Nothing of it is kept: most leaders never ask for it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from wakugumi.errors import Refused
+from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
+from wakugumi.roles.client.files.inputs import Brings, Brought, ref_of_bytes
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+
+
+def could_fit(brings: Brings) -> bool:
+    """Without reading anything: is it worth to try?"""
+    return sum(each.ref.size for each in brings.values()) * 4 // 3 <= PAYLOAD_BYTES_MAX
+
+
+def inlined(frame: bytes, brings: Brings) -> bytes | None:
+    """The same job with all content in its frame; None if it does not fit. In a thread: it reads. Raises Refused."""
+    (decoded,) = fr.Decoder(FRAME_BYTES_MAX).feed(frame)
+    request = ms.read_request(decoded.payload)
+    files: list[ms.InputFile] = []
+    left = PAYLOAD_BYTES_MAX
+    for file in request.files:
+        content = file.content if file.sha256 is None else _content(brings[file.sha256])
+        left -= len(content or b"") * 4 // 3
+        if left < 0:
+            return None
+        files.append(ms.InputFile(file.name, file.cache_id, content))
+    payload = ms.encode(msgspec.structs.replace(request, files=files))
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        return None
+    return fr.encode(decoded.type, decoded.msg_id, decoded.corr_id, decoded.subject, payload)
+
+
+def _content(brought: Brought) -> bytes:
+    if isinstance(brought.source, bytes):
+        return brought.source
+    brought.source.check(brought.ref)
+    try:
+        with open(brought.source.path, "rb") as file:
+            content = file.read(brought.ref.size + 1)
+    except OSError as error:
+        raise _bad(f"the input {brought.source.path} cannot be read: {error.strerror}") from None
+    if ref_of_bytes(content) != brought.ref:
+        raise _bad(f"the input {brought.source.path} was changed since it was handed in")
+    return content
+
+
+def _bad(text: str) -> Refused:
+    return Refused("bad-request", text, hint="")

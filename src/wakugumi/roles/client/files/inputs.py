@@ -1,0 +1,358 @@
+"""What goes along with a job, and how: in its frame, as a blob beside it, or out of a cache? (SPEC C3–C5)
+
+    up to 256 KiB             in the frame, while all of them fit one
+    larger                    by reference; the bytes stay where they are until a leader asks for them (`uploads`)
+    Cached("dataset-v1")      the worker's own copy, by the cache's id
+
+The same files give the same entries in any run, whether they are bytes, text or a Path. All of it waits for the disk,
+in whichever thread calls.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import msgspec
+
+from wakugumi.core.names import check_cache_id, check_file_names
+from wakugumi.errors import Refused
+from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
+from wakugumi.limits.wire import FILES_PER_JOB_MAX, PAYLOAD_BYTES_MAX
+from wakugumi.wire.message import BlobRef, InputFile
+
+READ_IN_THREAD_BYTES: Final = 64 * 1024
+"""Files up to this are read in place: handing them to a thread would take longer."""
+_READ_IN_THREAD_FILES: Final = 64
+_REMEMBERED_MAX: Final = 10_000
+"""Files whose SHA-256 is remembered: some 300 bytes each."""
+_SETTLED_S: Final = 0.1
+"""A file that was written to so lately may be written to again with the same time on it: clocks of file systems tick
+every 10 ms at worst. It is read again the next time."""
+
+
+class Cached(msgspec.Struct, frozen=True):
+    """A file that the workers have already, of the cache with this id; its name there is its name in the job."""
+
+    cache_id: str
+
+    def __post_init__(self) -> None:
+        check_cache_id(self.cache_id)
+
+
+Mark: TypeAlias = tuple[int, int, int, int, int]
+"""A file as it was: device, inode, size, times of content and of everything."""
+
+
+class LocalFile(msgspec.Struct, frozen=True, gc=False):
+    """A file here, as it was when it was read."""
+
+    path: str
+    mark: Mark
+
+    def check(self, ref: BlobRef) -> None:
+        """Raises Refused if it is not what it was. One that was touched, or replaced, is read again to find out."""
+        try:
+            found = os.stat(self.path)
+            if _mark(found) == self.mark or (found.st_size == ref.size and ref_of_file(self.path, _ignore) == ref):
+                return
+        except OSError as error:
+            raise _bad(f"the input {self.path} is gone since it was handed in: {error.strerror}") from None
+        raise _bad(f"the input {self.path} was changed since it was handed in")
+
+
+class Brought(msgspec.Struct, frozen=True, gc=False):
+    """Content that is named by its SHA-256, and where it is here in case somebody asks for it."""
+
+    name: str
+    ref: BlobRef
+    source: LocalFile | bytes
+
+
+Content: TypeAlias = bytes | str | Path | Cached | Brought
+"""What a file holds: these bytes, this text, what the file at this path holds when the job is submitted, what the file
+of this name in a cache holds, or what a large file held when it was looked at."""
+
+Brings: TypeAlias = Mapping[str, Brought]
+"""By their SHA-256."""
+NOTHING: Final[Brings] = {}
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """Files of a job, ready to be named in its request, in the order of their names."""
+
+    entries: Sequence[InputFile] = ()
+    brings: Brings = NOTHING
+
+    def with_these(self, other: Loaded) -> Loaded:
+        """Both; where they share a name, the other's counts. Raises Refused if they cannot stand beside each other."""
+        merged = {entry.name: entry for entry in (*self.entries, *other.entries)}
+        if len(merged) > len(other.entries):
+            check_file_names(merged)
+        entries = [merged[name] for name in sorted(merged)]
+        known = {**self.brings, **other.brings}
+        return Loaded(entries, {entry.sha256: known[entry.sha256] for entry in entries if entry.sha256})
+
+    def lightened(self, excess_bytes: int) -> Loaded | None:
+        """So many bytes less of JSON: the largest files become references. None if that is not enough."""
+        inline = [entry for entry in self.entries if entry.content is not None]
+        chosen: set[str] = set()
+        for entry in sorted(inline, key=_largest_first):
+            if excess_bytes <= 0:
+                break
+            assert entry.content is not None
+            if (saved := _saved_bytes(len(entry.content))) > 0:
+                chosen.add(entry.name)
+                excess_bytes -= saved
+        if excess_bytes > 0:
+            return None
+        brings = dict(self.brings)
+        entries: list[InputFile] = []
+        for entry in self.entries:
+            if entry.name in chosen:
+                assert entry.content is not None
+                brought = Brought(entry.name, ref_of_bytes(entry.content), entry.content)
+                brings.setdefault(brought.ref.sha256, brought)
+                entries.append(_by_reference(brought))
+            else:
+                entries.append(entry)
+        return Loaded(entries, brings)
+
+
+NO_FILES: Final = Loaded()
+
+
+def ref_of_bytes(content: bytes) -> BlobRef:
+    from wakugumi.adapters.blobs import store
+
+    return store.ref_of_bytes(content)
+
+
+def ref_of_file(path: str, on_bytes: Callable[[int], None]) -> BlobRef:
+    from wakugumi.adapters.blobs import store
+
+    return store.ref_of_file(path, on_bytes)
+
+
+class Reading(msgspec.Struct, eq=False):
+    """A file that is being read for its SHA-256."""
+
+    name: str
+    total_bytes: int
+    done_bytes: int = 0
+
+
+class Contents:
+    """Reads files for the jobs of one client. Any thread may call it, and several at once."""
+
+    def __init__(self) -> None:
+        self.readings: dict[int, Reading] = {}
+        self._known: OrderedDict[Mark, str] = OrderedDict()
+        self._busy: dict[Mark, Future[str]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """Whoever reads stops soon."""
+        self._closed = True
+
+    def load(self, files: Mapping[str, Content]) -> Loaded:
+        """Raises Refused, or TypeError for what is no content."""
+        if len(files) > FILES_PER_JOB_MAX:
+            raise _bad(f"{len(files)} files: at most {FILES_PER_JOB_MAX} can go with a job")
+        check_file_names(files)
+        names = sorted(files)
+        sizes = {name: size for name in names if (size := _size(name, files[name])) is not None}
+        inline = _inline(sizes)
+        entries: list[InputFile] = []
+        brings: dict[str, Brought] = {}
+        for name in names:
+            content = files[name]
+            if isinstance(content, Cached):
+                entries.append(InputFile(name, content.cache_id))
+                continue
+            if isinstance(content, Brought):
+                brings.setdefault(content.ref.sha256, content)
+                entries.append(InputFile(name, sha256=content.ref.sha256, size=content.ref.size))
+                continue
+            data = _read(content) if name in inline else None
+            if data is not None:
+                entries.append(InputFile(name, None, data))
+            else:
+                brought = self.bring(name, content)
+                brings.setdefault(brought.ref.sha256, brought)
+                entries.append(_by_reference(brought))
+        return Loaded(entries, brings)
+
+    def bring(self, name: str, content: bytes | str | Path) -> Brought:
+        """Content by reference, however small. Raises Refused."""
+        if isinstance(content, os.PathLike):
+            ref, file = self.look(content)
+            return Brought(name, ref, file)
+        data = _bytes(content)
+        return Brought(name, ref_of_bytes(data), data)
+
+    def look(self, path: str | os.PathLike[str]) -> tuple[BlobRef, LocalFile]:
+        """A file's SHA-256, read once while it stays as it is. Raises Refused."""
+        real = os.path.realpath(path)
+        mark = _mark_of(real)
+        with self._lock:
+            known = self._known.get(mark)
+            if known is not None:
+                self._known.move_to_end(mark)
+                return BlobRef(known, mark[2]), LocalFile(real, mark)
+            reading = self._busy.get(mark)
+            is_ours = reading is None
+            if reading is None:
+                reading = self._busy[mark] = Future()
+        if is_ours:
+            try:
+                reading.set_result(self._hash(real, mark))
+            except BaseException as error:
+                reading.set_exception(error)
+            finally:
+                with self._lock:
+                    del self._busy[mark]
+        return BlobRef(reading.result(), mark[2]), LocalFile(real, mark)
+
+    def _hash(self, real: str, mark: Mark) -> str:
+        row = self.readings[id(mark)] = Reading(os.path.basename(real), mark[2])
+        began = time.time_ns()
+
+        def on_bytes(count: int) -> None:
+            row.done_bytes += count
+            if self._closed:
+                raise Refused("closed", "the client was closed while it read a file")
+
+        try:
+            ref = ref_of_file(real, on_bytes)
+        except OSError as error:
+            raise _bad(f"the input {real} cannot be read: {error.strerror or error}") from None
+        finally:
+            del self.readings[id(mark)]
+        if _mark_of(real) != mark or ref.size != mark[2]:
+            raise _bad(f"the input {real} was changed while it was read")
+        if max(mark[3], mark[4]) < began - _SETTLED_S * 1e9:
+            with self._lock:
+                self._known[mark] = ref.sha256
+                if len(self._known) > _REMEMBERED_MAX:
+                    self._known.popitem(last=False)
+        return ref.sha256
+
+
+def must_wait_for_disk(files: Mapping[str, Content]) -> bool:
+    """Are there so many or so large files that reading them would hold up a loop?"""
+    if len(files) > _READ_IN_THREAD_FILES:
+        return True
+    total = 0
+    for content in files.values():
+        if isinstance(content, os.PathLike):
+            try:
+                total += os.stat(content).st_size
+            except OSError:
+                continue  # `load` will say what is wrong with it.
+        elif isinstance(content, bytes | str) and len(content) > INLINE_FILE_BYTES_MAX:
+            return True
+    return total > READ_IN_THREAD_BYTES
+
+
+def _inline(sizes: Mapping[str, int]) -> set[str]:
+    """Those that may go into the frame: small ones, and of those all but the largest if together they cannot fit."""
+    small = sorted((-size, name) for name, size in sizes.items() if size <= INLINE_FILE_BYTES_MAX)
+    total = sum(_base64_bytes(-size) for size, _ in small)
+    at = 0
+    while total > PAYLOAD_BYTES_MAX:
+        total -= _base64_bytes(-small[at][0])
+        at += 1
+    return {name for _, name in small[at:]}
+
+
+def _size(name: str, content: object) -> int | None:
+    """None for what never goes into a frame. Raises TypeError for what is no content, Refused for what is no file."""
+    match content:
+        case Cached() | Brought():
+            return None
+        case str() | bytes() | bytearray() | memoryview():
+            return len(_bytes(content))
+        case os.PathLike():
+            return _mark_of(os.fspath(content))[2]
+        case _:
+            raise TypeError(f"the content of {name!r} is bytes, text, a Path or Cached, not {type(content).__name__}")
+
+
+def _read(content: object) -> bytes | None:
+    """None if it has grown too large to go into a frame."""
+    if not isinstance(content, os.PathLike):
+        return _bytes(content)
+    path = os.fspath(content)
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _bad(f"the input {path} is not a regular file")
+            data = file.read(INLINE_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return data if len(data) <= INLINE_FILE_BYTES_MAX else None
+
+
+def _bytes(content: object) -> bytes:
+    if isinstance(content, str):
+        return content.encode(errors="surrogateescape")
+    assert isinstance(content, bytes | bytearray | memoryview)
+    return bytes(content)
+
+
+def _mark_of(path: str) -> Mark:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise _bad(f"the input {path} is not a regular file")
+    return _mark(found)
+
+
+def _mark(found: os.stat_result) -> Mark:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _ignore(_count: int) -> None:
+    """How far it is interests nobody."""
+
+
+def _by_reference(brought: Brought) -> InputFile:
+    return InputFile(brought.name, sha256=brought.ref.sha256, size=brought.ref.size)
+
+
+def _largest_first(entry: InputFile) -> tuple[int, str]:
+    return -len(entry.content or b""), entry.name
+
+
+def _base64_bytes(size: int) -> int:
+    return (size + 2) // 3 * 4
+
+
+def _saved_bytes(size: int) -> int:
+    """How much shorter an entry is as a reference."""
+    return len('"Content":""') + _base64_bytes(size) - len(f'"Sha256":"{"":64}","Size":{size}')
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """A pipe would wait for someone to write to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _unreadable(path: str, error: OSError | ValueError) -> Refused:
+    why = error.strerror if isinstance(error, OSError) else None
+    return _bad(f"the input {path} cannot be read: {why or error}")
+
+
+def _bad(text: str) -> Refused:
+    return Refused("bad-request", text, hint="")

@@ -1,0 +1,111 @@
+"""How does one blob get into a leader's place, from a file or from memory, and what if it does not?
+
+All of it happens in a thread, but for the counts, which anybody may read. Whom it is for is the business of `uploads`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from wakugumi.errors import ConfigError, Lost, Refused
+from wakugumi.roles.client.files.inputs import Brought
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.blobs.place import Place
+
+_BROKEN_MAX: Final = 3
+"""Content that arrives broken so often, and has not changed here, never arrives whole."""
+
+
+class BlobPut:
+    """One blob on its way to one place."""
+
+    def __init__(self, url: str, brought: Brought) -> None:
+        self.url = url
+        self.brought = brought
+        self.done_bytes = 0
+        self.moved_at = 0.0
+        """When the last bytes went."""
+        self.has_begun = False
+        self.is_stopped = False
+
+    def run(self) -> None:
+        """In a thread, to the end. Raises Refused, Lost, or Stopped."""
+        from wakugumi.adapters.blobs.place import open_place
+
+        self.done_bytes, self.has_begun = 0, True
+        source = self.brought.source
+        _check_is_shared(self.url)
+        try:
+            place = open_place(self.url)
+        except ConfigError as error:
+            raise Refused("not-supported", f"the leader's place for files cannot be used: {error}") from None
+        if not isinstance(source, bytes):
+            source.check(self.brought.ref)
+            self._put(place, Path(source.path))
+            return
+        import tempfile
+
+        try:
+            file, path = tempfile.mkstemp(prefix="waku-")
+        except OSError as error:
+            raise self._no_room(error) from None
+        try:
+            with open(file, "wb") as spool:
+                spool.write(source)
+            self._put(place, Path(path))
+        except OSError as error:
+            raise self._no_room(error) from None
+        finally:
+            os.unlink(path)
+
+    def _put(self, place: Place, path: Path) -> None:
+        """A place without room is the leader's full disk, and not a worker's."""
+        try:
+            place.put(self.brought.ref, path, self._on_bytes)
+        except Refused as no:
+            if no.code != "disk":
+                raise
+            raise Refused("disk-full", no.message) from None
+
+    def _no_room(self, error: OSError) -> Refused:
+        why = f"there is no room to send {self.brought.name!r} from: {error.strerror}"
+        return Refused("disk", why, hint="free room in this machine's folder for temporary files (TMPDIR)")
+
+    def may_try_again(self, no: Refused, broken: int) -> bool:
+        """In a thread. Does it come from the line, or from others, and not from what is sent? Raises Refused."""
+        if no.code == "blob-broken" and not isinstance(self.brought.source, bytes):
+            self.brought.source.check(self.brought.ref)
+        return no.code == "blob-busy" or (no.code == "blob-broken" and broken < _BROKEN_MAX)
+
+    def unreached(self, error: Lost, still_s: float) -> Refused:
+        return Refused(
+            "no-leader",
+            f"{self.brought.name!r} cannot be sent to {self.url}: no byte has gone there for {still_s:.0f} s: {error}",
+            hint="the leader tells this address: it must be one that is reached from here",
+        )
+
+    def _on_bytes(self, count: int) -> None:
+        self.done_bytes += count
+        if count:
+            self.moved_at = time.monotonic()
+        if self.is_stopped:
+            raise Stopped
+
+
+class Stopped(Exception):
+    """Nobody wants it there any more."""
+
+
+def _check_is_shared(url: str) -> None:
+    """A folder that only the leader sees is no place for us, and none is made where a leader says. Raises Refused."""
+    if url.startswith("file:"):
+        folder = unquote(urlsplit(url).path)
+        if not os.path.isdir(folder):
+            raise Refused(
+                "not-supported", f"the leader's folder for files, {folder}, is not here: it must be a shared one"
+            )

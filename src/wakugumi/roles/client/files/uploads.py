@@ -1,0 +1,429 @@
+"""How does the content of a job reach its leader? When the leader asks for it, and not before.
+
+    SubmitJob ─► leader: Missing ─► the blobs it names go to its place, in threads ─► the same SubmitJob again
+
+For `failover` the job is under way all the while. A line that breaks is mended here, as long as the connection to that
+leader lives; after it, the job is sent anew to whoever has it next, and what came through counts. The same blob goes to
+the same place once, however many jobs wait for it. A cache that is put takes the same way.
+
+A leader that takes no blobs gets a job with all content in its frame, if that fits. Until its welcome has come, or is
+long overdue, nobody knows whether it is such a one, and the job waits here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.loop.threads import beside
+from wakugumi.core.backoff import with_jitter
+from wakugumi.core.ids import ConnId
+from wakugumi.errors import Lost, Refused
+from wakugumi.limits.client import RECONNECT_FIRST_S, RECONNECT_MAX_S
+from wakugumi.limits.files import UPLOAD_UNREACHED_S, UPLOADS_AT_ONCE_MAX
+from wakugumi.limits.wire import HELLO_DEADLINE_S
+from wakugumi.roles.client.files.inline import could_fit, inlined
+from wakugumi.roles.client.files.inputs import Brings, Brought
+from wakugumi.roles.client.files.upload import BlobPut, Stopped
+from wakugumi.wire import frame as fr
+
+log = logging.getLogger("wakugumi.client")
+
+NO_VARIABLES: Final = "not-supported"
+"""The code by which a leader does not fit that knows of no variables."""
+_ROUNDS_MAX: Final = 10
+"""A leader that asks so often for what it was given would ask for ever."""
+_TYPE_AT: Final = 4
+_ID_AT: Final = slice(5, 21)
+"""Where a frame has its type and its msgId."""
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """A file on its way to a leader, or being read for its SHA-256."""
+
+    name: str
+    done_bytes: int
+    total_bytes: int
+    what: str
+    """`reading` or `sending`"""
+
+
+class _Held(msgspec.Struct, eq=False):
+    """A job or a put that names blobs, until its end."""
+
+    frame: bytes
+    brings: Brings
+    env: bool = False
+    """It sets variables, which not every leader knows of."""
+    cancelled: bool = False
+    asked_by: ConnId = ConnId(0)
+    rounds: int = 0
+    """How often that connection has asked for blobs."""
+    conn: ConnId = ConnId(0)
+    """Who asks for blobs; 0 if nobody does."""
+    left: set[str] = set()
+    """Blobs that are still on their way there."""
+    later: asyncio.TimerHandle | None = None
+    """It is sent again, or refused, in a while."""
+    refusals: int = 0
+    """How often a place had no room for it."""
+    no: Refused | None = None
+    """How it was refused last."""
+
+
+class _Stranger(msgspec.Struct, eq=False):
+    """A leader that has not said yet what it takes."""
+
+    since: float
+    waiting: dict[bytes, _Held] = {}
+    """What it cannot be sent before that is known."""
+    over: asyncio.TimerHandle | None = None
+
+
+class _Put(BlobPut):
+    """One blob on its way to one place."""
+
+    def __init__(self, url: str, brought: Brought) -> None:
+        super().__init__(url, brought)
+        self.waiting: dict[bytes, _Held] = {}
+        """Who waits for it. If nobody does, it stops."""
+
+
+class Uploads:
+    """What the unfinished jobs and puts of one client bring along. `send` writes to a connection; `refuse` tells that
+    something cannot get to a leader, about whatever has this id, and `misfit` that this leader does not take it."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        send: Callable[[ConnId, bytes], None],
+        refuse: Callable[[ConnId, bytes, Refused], None],
+        misfit: Callable[[ConnId, bytes, Refused], None],
+    ) -> None:
+        self.held_bytes = 0
+        """Of content that is in memory here, each counted once."""
+        self._tasks = tasks
+        self._send = send
+        self._tell_refused = refuse
+        self._tell_misfit = misfit
+        self._places: dict[ConnId, str] = {}
+        """Of those leaders that take blobs."""
+        self._know_env: set[ConnId] = set()
+        """Leaders that give a job that sets variables only to workers that do so."""
+        self._strangers: dict[ConnId, _Stranger] = {}
+        self._held: dict[bytes, _Held] = {}
+        self._in_memory: dict[str, int] = {}
+        """How many hold each blob that is in memory."""
+        self._puts: dict[tuple[str, str], _Put] = {}
+        self._turns = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
+
+    # What a session tells.
+
+    def hold(self, about: bytes, frame: bytes, brings: Brings, *, env: bool = False) -> None:
+        """From now on its leader may ask for these. With `env`, it is only for leaders that know of variables."""
+        self._held[about] = _Held(frame, brings, env)
+        for sha256, brought in brings.items():
+            if isinstance(brought.source, bytes):
+                count = self._in_memory.get(sha256, 0)
+                self._in_memory[sha256] = count + 1
+                self.held_bytes += 0 if count else brought.ref.size
+
+    def release(self, about: bytes) -> None:
+        """It has ended."""
+        held = self._held.pop(about, None)
+        if held is None:
+            return
+        self._leave(about, held)
+        for stranger in self._strangers.values():
+            stranger.waiting.pop(about, None)
+        for sha256, brought in held.brings.items():
+            if isinstance(brought.source, bytes):
+                self._in_memory[sha256] -= 1
+                if not self._in_memory[sha256]:
+                    del self._in_memory[sha256]
+                    self.held_bytes -= brought.ref.size
+
+    def cancel(self, about: bytes) -> None:
+        """Nobody wants it. A leader that waits for its files knows nothing of it, and will not say so."""
+        held = self._held.get(about)
+        if held is not None:
+            held.cancelled = True
+            if conn := held.conn:
+                self._leave(about, held)
+                self._refuse(conn, about, _cancelled())
+
+    def refusal(self, about: bytes) -> Refused | None:
+        """How it was refused here last, with what a person may do about it."""
+        held = self._held.get(about)
+        return held.no if held is not None else None
+
+    def came(self, conn: ConnId) -> None:
+        """A connection stands; its welcome will say what it takes."""
+        self._strangers[conn] = _Stranger(asyncio.get_running_loop().time())
+
+    def welcomed(self, conn: ConnId, url: str | None, *, env: bool = False) -> None:
+        """This leader takes blobs, there; or none, if None; and variables. It may say so late, but not twice."""
+        if env:
+            self._know_env.add(conn)
+        if url is not None:
+            self._places[conn] = url
+        self._known(conn)
+
+    def lost(self, conn: ConnId) -> None:
+        stranger = self._strangers.pop(conn, None)
+        if stranger is not None and stranger.over is not None:
+            stranger.over.cancel()
+        for about, held in self._held.items():
+            if held.conn == conn:
+                self._leave(about, held)
+        self._places.pop(conn, None)
+        self._know_env.discard(conn)
+
+    def sendable(self, conn: ConnId, frames: Sequence[bytes]) -> Sequence[bytes]:
+        """Those of these frames that this leader can understand; the others are seen to here."""
+        if not self._held or (conn in self._places and conn in self._know_env):
+            return frames
+        good: list[bytes] = []
+        for frame in frames:
+            about = frame[_ID_AT]
+            held = self._held.get(about) if frame[_TYPE_AT] == fr.SUBMIT_JOB else None
+            if held is None:
+                good.append(frame)
+            elif (stranger := self._strangers.get(conn)) is not None:
+                stranger.waiting[about] = held
+                if stranger.over is None:
+                    until = stranger.since + HELLO_DEADLINE_S
+                    stranger.over = asyncio.get_running_loop().call_at(until, self._known, conn)
+            elif self._takes(conn, held):
+                good.append(frame)
+            else:
+                self._to_old(conn, about, held)
+        return good
+
+    def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
+        """A leader asks for these."""
+        held = self._held.get(about)
+        url = self._places.get(conn)
+        if held is None or url is None:
+            return
+        if held.cancelled:
+            self._refuse(conn, about, _cancelled())
+            return
+        if any(sha256 not in held.brings for sha256 in blobs):
+            self._refuse(conn, about, Refused("no-blob", "the leader asks for content that nobody brought along"))
+            return
+        if held.conn and held.conn != conn:
+            self._leave(about, held)
+        if held.asked_by != conn:
+            held.asked_by, held.rounds = conn, 0
+        held.conn = conn
+        held.rounds += 1
+        if held.rounds > _ROUNDS_MAX:
+            self._leave(about, held)
+            self._refuse(conn, about, Refused("no-blob", "the leader asks again and again for what it was given"))
+            return
+        held.left |= set(blobs)
+        for sha256 in held.left:
+            put = self._puts.get((url, sha256))
+            if put is None:
+                put = self._puts[url, sha256] = _Put(url, held.brings[sha256])
+                self._tasks.start(self._carry(put), name=f"send {put.brought.name}")
+            put.waiting[about] = held
+        if not held.left:
+            self._send_again(held)
+
+    def close(self) -> None:
+        """Nothing is sent any more, and nothing held."""
+        for put in self._puts.values():
+            put.is_stopped = True
+        for about in list(self._held):
+            self.release(about)
+
+    def transfers(self) -> list[Transfer]:
+        """Those that have begun: few at a time."""
+        rows: list[Transfer] = []
+        for put in self._puts.values():
+            if put.has_begun:
+                size = put.brought.ref.size
+                rows.append(Transfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
+        return rows
+
+    # A leader that takes no blobs, as far as anybody knows.
+
+    def _known(self, conn: ConnId) -> None:
+        """It has said what it takes, or it is too late for that."""
+        stranger = self._strangers.pop(conn, None)
+        if stranger is None:
+            return
+        if stranger.over is not None:
+            stranger.over.cancel()
+        for about, held in stranger.waiting.items():
+            if self._takes(conn, held):
+                self._send(conn, held.frame)
+            else:
+                self._to_old(conn, about, held)
+
+    def _takes(self, conn: ConnId, held: _Held) -> bool:
+        return (conn in self._places or not held.brings) and (conn in self._know_env or not held.env)
+
+    def _to_old(self, conn: ConnId, about: bytes, held: _Held) -> None:
+        if held.env and conn not in self._know_env:
+            self._misfit(conn, about, held, _no_variables())
+        elif could_fit(held.brings):
+            self._tasks.start(self._send_inlined(conn, about, held), name="read files for an old leader")
+        else:
+            self._misfit(conn, about, held, _too_big_for_old())
+
+    async def _send_inlined(self, conn: ConnId, about: bytes, held: _Held) -> None:
+        try:
+            frame = await beside(lambda: inlined(held.frame, held.brings), "wakugumi upload")
+        except Refused as no:
+            self._refuse(conn, about, no)
+            return
+        if self._held.get(about) is not held:
+            return
+        if held.cancelled:
+            self._refuse(conn, about, _cancelled())
+        elif frame is None:
+            self._misfit(conn, about, held, _too_big_for_old())
+        else:
+            self._send(conn, frame)
+
+    def _misfit(self, conn: ConnId, about: bytes, held: _Held, no: Refused) -> None:
+        held.no = no
+        self._tell_misfit(conn, about, no)
+
+    def _refuse(self, conn: ConnId, about: bytes, no: Refused) -> None:
+        if (held := self._held.get(about)) is not None:
+            held.no = no
+        self._tell_refused(conn, about, no)
+
+    # A blob on its way.
+
+    async def _carry(self, put: _Put) -> None:
+        delay_s = RECONNECT_FIRST_S
+        broken = losses = 0
+        began_at = time.monotonic()
+        while put.waiting:
+            try:
+                async with self._turns:
+                    if put.waiting:
+                        await beside(put.run, "wakugumi upload")
+                        self._arrived(put)
+                return
+            except Stopped:
+                return
+            except Lost as error:
+                losses += 1
+                say = log.info if losses == 1 else log.warning
+                say("sending %s to %s: %s; trying again", put.brought.name, put.url, error)
+                if (still_s := time.monotonic() - max(began_at, put.moved_at)) > UPLOAD_UNREACHED_S:
+                    self._failed(put, put.unreached(error, still_s))
+                    return
+            except Refused as no:
+                broken += no.code == "blob-broken"
+                try:
+                    again = await beside(lambda no=no, broken=broken: put.may_try_again(no, broken), "wakugumi upload")  # type: ignore[misc]
+                except Refused as changed:
+                    self._failed(put, changed)
+                    return
+                if not again:
+                    self._failed(put, no)
+                    return
+            except Exception as error:
+                self._failed(put, Refused("worker-error", f"{put.brought.name!r} cannot be sent: {error!r}"[:300]))
+                raise
+            await asyncio.sleep(with_jitter(delay_s, random.random()))
+            delay_s = min(2 * delay_s, RECONNECT_MAX_S)
+
+    def _arrived(self, put: _Put) -> None:
+        self._forget(put)
+        for held in put.waiting.values():
+            held.left.discard(put.brought.ref.sha256)
+            if not held.left:
+                self._send_again(held)
+
+    def _failed(self, put: _Put, no: Refused) -> None:
+        self._forget(put)
+        for about, held in list(put.waiting.items()):
+            conn = held.conn
+            self._leave(about, held)
+            held.rounds = 0
+            if no.code == "disk-full":
+                self._no_room(conn, about, held, no)
+            else:
+                self._refuse(conn, about, no)
+
+    def _no_room(self, conn: ConnId, about: bytes, held: _Held, no: Refused) -> None:
+        """It will be offered again, to others and here: at once the first time, then later and later."""
+        held.refusals += 1
+        if held.refusals == 1:
+            self._refuse(conn, about, no)
+            return
+
+        def refuse() -> None:
+            held.conn, held.later = ConnId(0), None
+            self._refuse(conn, about, no)
+
+        delay_s = min(RECONNECT_FIRST_S * 2 ** min(held.refusals - 2, 16), RECONNECT_MAX_S)
+        held.conn = conn
+        held.later = asyncio.get_running_loop().call_later(with_jitter(delay_s, random.random()), refuse)
+
+    def _forget(self, put: _Put) -> None:
+        key = put.url, put.brought.ref.sha256
+        if self._puts.get(key) is put:
+            del self._puts[key]
+
+    def _send_again(self, held: _Held) -> None:
+        """The same frame over the same connection. At once the first time; a leader that still misses something is
+        given longer and longer to find it."""
+        conn = held.conn
+
+        def send() -> None:
+            held.conn, held.later = ConnId(0), None
+            self._send(conn, held.frame)
+
+        if held.rounds == 1:
+            send()
+        elif held.later is None:
+            delay_s = with_jitter(RECONNECT_FIRST_S * 2 ** (held.rounds - 2) / 4, random.random())
+            held.later = asyncio.get_running_loop().call_later(min(delay_s, RECONNECT_MAX_S), send)
+
+    def _leave(self, about: bytes, held: _Held) -> None:
+        """Nothing of it is on its way any more."""
+        if held.later is not None:
+            held.later.cancel()
+        url = self._places.get(held.conn, "")
+        for put in [put for sha256 in held.left if (put := self._puts.get((url, sha256))) is not None]:
+            put.waiting.pop(about, None)
+            if not put.waiting:
+                put.is_stopped = True
+                self._forget(put)
+        held.conn, held.left, held.later = ConnId(0), set(), None
+
+
+def _cancelled() -> Refused:
+    return Refused("cancelled", "it was cancelled before its files were there")
+
+
+def _no_variables() -> Refused:
+    return Refused(
+        NO_VARIABLES,
+        "the job sets variables, and this leader may give it to a worker that does not",
+        hint="bring the leader up to date, or leave --env out",
+    )
+
+
+def _too_big_for_old() -> Refused:
+    return Refused(
+        "too-big",
+        "the job's files do not all fit its frame, and the leader is an old one that takes only what does (one that "
+        f"takes more says so within {HELLO_DEADLINE_S:.0f} s)",
+    )

@@ -1,0 +1,555 @@
+"""What does a program call to have jobs done? `connect` gives a Grid; everything else follows from it.
+
+    Grid.submit ─► Request (`request`) ─► Session (`session`) ─► leader … result ─► Job (`job`) ─► whoever awaits it
+    Grid.map    ─► Window (`window`): so many at once, and no more
+
+Connections may come and go: jobs wait for them and are sent again, and of several leaders one may be lost. `submit`
+waits while no leader can take anything (back pressure). All of this lives in one loop; `plain` is the same for programs
+without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+from uuid import UUID, uuid4, uuid5
+
+import msgspec
+
+from wakugumi.adapters.loop.threads import beside
+from wakugumi.adapters.net.link import Address, dial, parse_address, parse_addresses
+from wakugumi.core.client.leaders import Choice
+from wakugumi.core.ids import show_job_id
+from wakugumi.core.leader.admin import questions as qu
+from wakugumi.core.names import check_cache_id
+from wakugumi.errors import ConfigError, PeerError, Refused
+from wakugumi.limits.client import ADOPT_GRACE_MAX_S, ADOPT_GRACE_S, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
+from wakugumi.limits.files import PUT_DEADLINE_S, UPLOADS_AT_ONCE_MAX
+from wakugumi.limits.leader import BROADCAST_DEADLINE_S, CLIENT_CAP_DEFAULT, CLIENT_CAP_MAX, LIST_ROWS_DEFAULT
+from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
+from wakugumi.limits.units import KIB
+from wakugumi.limits.wire import CLIENT_ID_CHARS_MAX
+from wakugumi.roles.client.broadcast import Asked, Broadcast
+from wakugumi.roles.client.files.inputs import NO_FILES, Content, Contents, Loaded, must_wait_for_disk
+from wakugumi.roles.client.files.uploads import Transfer
+from wakugumi.roles.client.job import Job
+from wakugumi.roles.client.leader_status import Endpoint, Status
+from wakugumi.roles.client.map_window import Results, Window
+from wakugumi.roles.client.put_cache import ALL_WORKERS, CacheFiles, CachePut, CacheSummary, rows_of
+from wakugumi.roles.client.request import Arg, JobName, Plan, Requests, given_id
+from wakugumi.roles.client.result import Result
+from wakugumi.roles.client.session import Session
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.untrusted_json import Unreadable, read_json
+
+LEADER_PORT: Final = 5000
+_TURN_AFTER_BYTES: Final = 256 * KIB
+"""Submitted in a row before the loop gets a turn: the jobs of a long plain loop leave while it still submits."""
+_ALL_COME_WITHIN_S: Final = 0.5
+"""When the first of several leaders serves, the others have this long to join it: otherwise it would get all of the
+first jobs, which stay with it however many it has."""
+_ALL_TRIED_WITHIN_S: Final = 2.0
+"""Before each of several leaders is asked: an old one is known as such after a second."""
+_BYTES_BESIDE: Final = KIB
+"""What a job counts for in that, besides its own bytes."""
+
+_ANSWERS: Final[dict[type[object], type[qu.Answer]]] = {
+    qu.AskStatus: qu.StatusAnswer,
+    qu.AskTop: qu.TopAnswer,
+    qu.AskJobs: qu.JobsAnswer,
+    qu.AskJob: qu.JobRow,
+    qu.AskStory: qu.StoryAnswer,
+    qu.AskExplain: qu.ExplainAnswer,
+    qu.AskCancel: qu.CancelAnswer,
+    qu.AskWorkers: qu.WorkersAnswer,
+    qu.AskDrain: qu.WorkerRow,
+    qu.AskResume: qu.WorkerRow,
+    qu.AskDead: qu.DeadAnswer,
+    qu.AskLetter: qu.LetterAnswer,
+    qu.AskRequeue: qu.DeadDoneAnswer,
+    qu.AskDrop: qu.DeadDoneAnswer,
+    qu.AskCaches: qu.CachesAnswer,
+    qu.AskCache: qu.CacheAnswer,
+    qu.AskPin: qu.CacheRow,
+    qu.AskDropCache: qu.CacheRow,
+}
+
+
+_ABOUT_ONE: Final = (qu.AskJob, qu.AskStory, qu.AskExplain, qu.AskLetter, qu.AskDrain, qu.AskResume, qu.AskCache)
+"""Questions about one job, worker or cache, which one of several leaders has."""
+_UNKNOWN: Final = frozenset({"unknown-job", "unknown-worker", "no-cache"})
+
+
+@asynccontextmanager
+async def connect(
+    url: str,
+    *,
+    client_id: str | None = None,
+    cap: int = CLIENT_CAP_DEFAULT,
+    choice: Choice = "least",
+    grace_s: float = ADOPT_GRACE_S,
+    connect_timeout_s: float = CONNECT_DEADLINE_S,
+    patience_s: float | None = None,
+    unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
+    old_leader: bool = False,
+) -> AsyncIterator[Grid]:
+    """A Grid over the leader at `url` (`waku://host:port`, or just `host:port`), or over several: `waku://a:5000,b:5000`.
+
+    `cap` is how many of this client's jobs may run at once, over all leaders, which have an even share each. A job goes
+    to the leader with the least of its share in flight, or with the `choice` "round-robin" to each in turn. What a lost
+    leader has waits `grace_s` for it; then others adopt it. Raises Refused("no-leader") if none answers within
+    `connect_timeout_s`; later connections are made anew whenever they are lost, and jobs wait for them: for ever, or
+    until none has served for `patience_s`, which ends what is unfinished with the same refusal. A leader that says
+    nothing when we connect is sent no job, unless `old_leader` says that it is one of the first version.
+    """
+    if patience_s is not None and not 0 < patience_s <= JOB_TIMEOUT_MAX_S:
+        raise ConfigError(f"patience_s is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s, not {patience_s:g}")
+    grid = Grid(
+        [_endpoint(address) for address in parse_addresses(url, LEADER_PORT)],
+        client_id=client_id or default_client_id(),
+        cap=cap,
+        choice=choice,
+        grace_s=grace_s,
+        unfinished_max=unfinished_max,
+        old_leader=old_leader,
+    )
+    try:
+        await grid.served(connect_timeout_s)
+        await grid.all_tried(_ALL_COME_WITHIN_S)
+        grid.bear_loneliness(patience_s)
+        yield grid
+    finally:
+        await grid.close()
+
+
+class Grid:
+    """Connections to one or several leaders that heal themselves. Made by `connect`."""
+
+    def __init__(
+        self,
+        leaders: Sequence[Endpoint],
+        *,
+        client_id: str,
+        cap: int,
+        choice: Choice = "least",
+        grace_s: float = ADOPT_GRACE_S,
+        unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
+        embedded: bool = False,
+        old_leader: bool = False,
+    ) -> None:
+        _check(client_id, cap, choice, grace_s)
+        self.client_id = client_id
+        self.cap = cap
+        self.contents = Contents()
+        """Reads files for jobs; it remembers what it has read."""
+        self._reading = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
+        self._requests = Requests(client_id)
+        wants = [want for want in ms.WANTS_CLIENT if not embedded or want != ms.HEARTBEATS]
+
+        def hello(share: int) -> bytes:
+            said = ms.HelloClient(client_id, share, wants)
+            return fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=ms.encode(said))
+
+        self._session = Session(
+            leaders,
+            hello,
+            cap=cap,
+            choice=choice,
+            grace_s=grace_s,
+            unfinished_max=unfinished_max,
+            embedded=embedded,
+            old_leader=old_leader,
+        )
+        self._bytes_in_a_row = 0
+
+    async def submit(
+        self,
+        program: str,
+        *,
+        args: Sequence[Arg] = (),
+        files: Mapping[str, Content] | None = None,
+        job_id: JobName | None = None,
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: ms.JobLimits | None = None,
+        retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
+        env: Mapping[str, str] | None = None,
+    ) -> Job:
+        """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job.
+
+        The program runs with `files` in its directory (bytes, text, or the Path of a file to send along) and `args` as
+        its arguments. An id of your own (a UUID or a name) makes it idempotent: handed in again with the same request,
+        it is the same job. A program that ends with a non-zero exit or takes longer than `timeout_s` has given its
+        answer, with the reason `exit` or `timeout`, unless `retries` says how often it is run again first. Jobs with
+        the same `key` go to the same worker if the leader's policy for them is sticky; a higher `priority` (-100 to
+        100) goes before your other jobs for the same subject; `slots` is how many of one worker's slots it takes. `env`
+        has variables for the program, which go before those of its worker.
+        `await` the Job for its Result.
+        """
+        loaded = await self._load(files) if files else NO_FILES
+        request = self._requests.make(
+            program, args, loaded, job_id, subject, timeout_s, limits, retries, key, priority, slots, env=env
+        )
+        self._bytes_in_a_row += len(request.frame) + _BYTES_BESIDE
+        if self._bytes_in_a_row >= _TURN_AFTER_BYTES:
+            self._bytes_in_a_row = 0
+            await asyncio.sleep(0)
+        if self._session.must_wait:
+            await self._session.admission()
+        return self._session.start(request, None)[0]
+
+    async def run(
+        self,
+        program: str,
+        *,
+        args: Sequence[Arg] = (),
+        files: Mapping[str, Content] | None = None,
+        job_id: JobName | None = None,
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: ms.JobLimits | None = None,
+        retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
+        env: Mapping[str, str] | None = None,
+    ) -> Result:
+        """`submit`, and its result. Cancelled while it waits, it cancels the job."""
+        job = await self.submit(
+            program,
+            args=args,
+            files=files,
+            job_id=job_id,
+            subject=subject,
+            timeout_s=timeout_s,
+            limits=limits,
+            retries=retries,
+            key=key,
+            priority=priority,
+            slots=slots,
+            env=env,
+        )
+        try:
+            return await job
+        except asyncio.CancelledError:
+            await job.cancel()
+            raise
+
+    def map(
+        self,
+        program: str,
+        items: Iterable[object] | AsyncIterable[object],
+        *,
+        args: Sequence[Arg] = (),
+        files: Mapping[str, Content] | None = None,
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: ms.JobLimits | None = None,
+        retries: int = 0,
+        key: str | None = None,
+        priority: int = 0,
+        slots: int = 1,
+        env: Mapping[str, str] | None = None,
+        window: int | None = None,
+    ) -> Results:
+        """One job per item, results as they finish, for any number of items in fixed memory.
+
+        An item is one argument (a str or a number), a list or tuple of arguments, a Path (an input file, whose name is
+        the argument), a dict of `submit`'s keyword arguments, or a Task. What it does not say comes from the arguments
+        here; `args` stand before the item's own. Each result has its `item`. A job that fails or is refused is a
+        result that is not `ok`; an exception of the items themselves ends the loop. `window` bounds how many are
+        under way, twice the cap unless told otherwise. Leaving the loop cancels them.
+        """
+
+        source = items if isinstance(items, AsyncIterable) else iter(items)
+
+        async def plan() -> Plan:
+            common = await self._load(files) if files else NO_FILES
+            return Plan(
+                self._requests,
+                program,
+                args,
+                common,
+                subject,
+                timeout_s,
+                limits,
+                retries,
+                key,
+                priority,
+                slots,
+                self.contents,
+                env,
+            )
+
+        return Results(self.new_window(window), plan, source, self._session.tasks)
+
+    def broadcast(
+        self,
+        program: str,
+        *,
+        args: Sequence[Arg] = (),
+        files: Mapping[str, Content] | None = None,
+        job_id: JobName | None = None,
+        subject: str = "",
+        timeout_s: float | None = None,
+        limits: ms.JobLimits | None = None,
+        retries: int = 0,
+        env: Mapping[str, str] | None = None,
+        within_s: float = BROADCAST_DEADLINE_S,
+    ) -> Broadcast:
+        """Have every worker that matches run the program once, and loop over what each of them answers.
+
+        Workers that join later are not included. One that has not answered within `within_s` counts as silent: its
+        result is not `ok`, and its reason is `silent`. The `summary` counts all of them.
+        """
+        if not 0 < within_s <= JOB_TIMEOUT_MAX_S:
+            raise Refused("bad-request", f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s", hint="")
+
+        async def begin() -> tuple[list[Asked], list[str]]:
+            loaded = await self._load(files) if files else NO_FILES
+            if self._session.must_wait:
+                await self._session.admission()
+            await self.all_tried(_ALL_TRIED_WITHIN_S)
+            leaders = self._session.serving()
+            if not leaders:
+                raise Refused("not-supported", "the leader is an old one and knows no broadcast")
+            base = given_id(job_id)[1] if job_id is not None else str(uuid4())
+            asked = []
+            for name, number in leaders:
+                one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
+                request = self._requests.make(
+                    program, args, loaded, one, subject, timeout_s, limits, retries, broadcast_s=within_s, env=env
+                )
+                asked.append(Asked(name, number, self._session.start(request, None, number)[0]))
+            there = {name for name, _ in leaders}
+            return asked, [name for name in self.leaders if name not in there]
+
+        return Broadcast(self._session, begin)
+
+    async def put_cache(
+        self,
+        cache: str,
+        files: CacheFiles,
+        *,
+        target: str = ALL_WORKERS,
+        within_s: float = PUT_DEADLINE_S,
+        share: float = 1.0,
+        pinned: bool = False,
+        on_progress: Callable[[CacheSummary], None] | None = None,
+    ) -> CacheSummary:
+        """Have every worker whose patterns overlap `target` keep these files beforehand; jobs name them by
+        `files={"a.bin": Cached(cache)}`. Raises Refused for what cannot be put.
+
+        The Path of a folder, as `files` or as the content of a name, stands for all files below it, hidden ones too.
+        Nothing under a cache's id is ever overwritten: what is there already is skipped, new names are added, another
+        content under the same name fails. Returns when every worker has answered, or `within_s` is over, or a `share`
+        of them (0 to 1) has it; `check()` of what it returns raises JobFailed if too few have it. Workers that join
+        later get it by themselves. A cache that is `pinned` is not evicted. A leader that was lost, and is not back
+        10 s after `within_s`, counts as failed; if there is no other, that is Refused("no-leader").
+        """
+        async with self._reading:
+            put = await beside(
+                lambda: CachePut(
+                    self.contents,
+                    cache,
+                    files,
+                    target=target,
+                    within_s=within_s,
+                    share=share,
+                    pinned=pinned,
+                    progress=on_progress is not None,
+                ),
+                "wakugumi files",
+            )
+        await self.all_tried(_ALL_TRIED_WITHIN_S)
+        return await put.to_each(self._session, self._there(), on_progress)
+
+    async def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[qu.CacheRow]:
+        """What all leaders keep for their workers; a cache of several leaders stands there once for each."""
+        return rows_of(await self.ask_each(qu.AskCaches(limit)))
+
+    async def cache(self, cache: str) -> qu.CacheAnswer:
+        """What is in it, and which workers have it. Raises Refused("no-cache")."""
+        answer = await self.ask(qu.AskCache(check_cache_id(cache)))
+        assert isinstance(answer, qu.CacheAnswer)
+        return answer
+
+    async def pin_cache(self, cache: str, *, pinned: bool = True) -> list[qu.CacheRow]:
+        """Keep it for ever, or no longer than others; at every leader that has it. Raises Refused("no-cache")."""
+        return rows_of(await self.ask_each(qu.AskPin(check_cache_id(cache), pinned)))
+
+    async def drop_cache(self, cache: str) -> list[qu.CacheRow]:
+        """Forget it, at every leader that has it and on all their workers. Raises Refused("no-cache")."""
+        return rows_of(await self.ask_each(qu.AskDropCache(check_cache_id(cache))))
+
+    async def wait(self, job_id: JobName) -> Result:
+        """The result of a job that someone submitted before. Raises Refused("unknown-job")."""
+        return await self._session.claim(*given_id(job_id))
+
+    async def cancel(self, *job_ids: JobName) -> qu.CancelAnswer:
+        """Cancel jobs, whoever submitted them, and tell what became of them."""
+        keys = [given_id(job_id)[0] for job_id in job_ids]
+        own = [job for key in keys if (job := self._session.find(key)) is not None]
+        others = [show_job_id(key) for key in keys if self._session.find(key) is None]
+        self._session.cancel(own)
+        whole = qu.CancelAnswer(len(own), 0, others)
+        if others:
+            answers = list((await self.ask_each(qu.AskCancel(others))).values())
+            for answer in answers:
+                if isinstance(answer, qu.CancelAnswer):
+                    whole = whole.beside(answer)
+                elif isinstance(answer, Refused) and all(isinstance(each, Refused) for each in answers):
+                    raise answer
+        return whole
+
+    async def ask(self, question: qu.Question, leader: str | None = None) -> qu.Answer:
+        """Ask this leader something, or else whoever serves. Waits if it is away. Raises Refused.
+
+        Without a leader's address, what is asked about one job or one worker is asked of each until one knows it.
+        """
+        if leader is not None:
+            return await self._ask(question, str(parse_address(leader, LEADER_PORT)))
+        if len(self.leaders) > 1 and isinstance(question, _ABOUT_ONE):
+            return await self._ask_who_knows(question)
+        return await self._ask(question, "")
+
+    async def ask_each(self, question: qu.Question) -> dict[str, qu.Answer | Refused]:
+        """Ask every leader that serves, by its address. With one leader, wait for it if it is away."""
+        await self.all_tried(_ALL_TRIED_WITHIN_S)
+        there = self._there()
+        answers = await asyncio.gather(*(self._ask(question, name) for name in there), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Refused):
+                raise answer
+        return dict(zip(there, answers))  # type: ignore[arg-type]
+
+    def _there(self) -> list[str]:
+        """Those that serve; if none does, the first, which is waited for."""
+        return [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
+
+    async def _ask_who_knows(self, question: qu.Question) -> qu.Answer:
+        answers = await self.ask_each(question)
+        known = [answer for answer in answers.values() if not isinstance(answer, Refused)]
+        if known:
+            return known[0]
+        refusals = [answer for answer in answers.values() if isinstance(answer, Refused)]
+        # One that knows the job and cannot do what was asked says more than one that does not know it.
+        raise min(refusals, key=lambda no: no.code in _UNKNOWN)
+
+    async def _ask(self, question: qu.Question, leader: str) -> qu.Answer:
+        if isinstance(question, qu.AskJob | qu.AskStory | qu.AskExplain | qu.AskLetter):
+            question = msgspec.structs.replace(question, job=show_job_id(given_id(question.job)[0]))
+        elif isinstance(question, qu.AskDead | qu.AskRequeue | qu.AskDrop):
+            question = msgspec.structs.replace(question, jobs=[show_job_id(given_id(job)[0]) for job in question.jobs])
+        ask = os.urandom(16)
+        answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=ms.encode(question)), leader)
+        if answer.refused:
+            no = ms.read_refusal(answer.payload)
+            raise Refused(no.code, no.message)
+        try:
+            return read_json(answer.payload, _ANSWERS[type(question)])
+        except Unreadable as error:
+            raise PeerError(f"the leader's answer cannot be read: {error}") from None
+
+    def status(self) -> Status:
+        """How the connections are."""
+        return self._session.status()
+
+    def transfers(self) -> list[Transfer]:
+        """The files that are just being read, or sent to a leader."""
+        reading = [
+            Transfer(row.name, row.done_bytes, row.total_bytes, "reading")
+            for row in list(self.contents.readings.values())
+        ]
+        return reading + self._session.transfers()
+
+    @property
+    def leaders(self) -> list[str]:
+        """Their addresses."""
+        return self._session.leaders
+
+    def add_leader(self, url: str) -> None:
+        """One more leader: it gets its share as soon as it serves. Raises ConfigError if it is one of them already."""
+        self._session.add_leader(_endpoint(parse_address(url, LEADER_PORT)))
+
+    async def remove_leader(self, url: str) -> None:
+        """Give a leader no further jobs, wait for those that it has, and leave it. If it is lost meanwhile, the others
+        adopt them. Raises ConfigError if it is none of them, or the only one.
+        """
+        await self._session.remove_leader(str(parse_address(url, LEADER_PORT)))
+
+    async def all_tried(self, deadline_s: float) -> None:
+        """Returns once each of several leaders serves or could not be reached, or the time is over."""
+        if len(self.leaders) > 1:
+            await self._session.all_tried(deadline_s)
+
+    def bear_loneliness(self, patience_s: float | None) -> None:
+        """How long jobs wait while no leader serves; for ever if None."""
+        self._session.bear_loneliness(patience_s)
+
+    async def served(self, deadline_s: float) -> None:
+        """Returns once a leader serves us. Raises Refused("no-leader") if none does in time."""
+        await self._session.served(deadline_s)
+
+    async def close(self) -> None:
+        """Leave. What the leader has, it keeps and does; its results wait for whoever asks with `wait`."""
+        self.contents.close()
+        await self._session.close()
+
+    async def _load(self, files: Mapping[str, Content]) -> Loaded:
+        if not must_wait_for_disk(files):
+            return self.contents.load(files)
+        async with self._reading:
+            return await beside(lambda: self.contents.load(files), "wakugumi files")
+
+    def new_window(self, size: int | None) -> Window:
+        if size is None:
+            size = min(max(2 * self.cap, 16), self._session.unfinished_max)
+        if not 1 <= size <= self._session.unfinished_max:
+            raise ValueError(f"a window is 1 to {self._session.unfinished_max} jobs, not {size}")
+        return self._session.new_window(size)
+
+
+def default_client_id() -> str:
+    """WAKU_CLIENT_ID, or `user@host`: the same in every run, because it is part of the request."""
+    if given := os.environ.get("WAKU_CLIENT_ID"):
+        return given
+    user = next((name for key in ("LOGNAME", "USER", "USERNAME") if (name := os.environ.get(key))), "")
+    if not user:
+        try:
+            import pwd
+
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except (ImportError, KeyError):  # There is no such database, or the user is not in it.
+            user = f"uid{os.getuid()}" if hasattr(os, "getuid") else "someone"
+    text = f"{user}@{os.uname().nodename if hasattr(os, 'uname') else 'localhost'}"
+    return "".join(char if char.isprintable() else "_" for char in text)[:CLIENT_ID_CHARS_MAX]
+
+
+def _endpoint(address: Address) -> Endpoint:
+    return Endpoint(str(address), lambda owner: dial(address, owner))
+
+
+def _check(client_id: str, cap: int, choice: str, grace_s: float) -> None:
+    if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not client_id.isprintable():
+        raise ConfigError(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {client_id[:80]!r}")
+    if not 1 <= cap <= CLIENT_CAP_MAX:
+        raise ConfigError(f"a client's cap is 1 to {CLIENT_CAP_MAX} jobs at once, not {cap}")
+    if choice not in {"least", "round-robin"}:
+        raise ConfigError(f"the choice of a leader is 'least' or 'round-robin', not {choice!r}")
+    if not 0 < grace_s <= ADOPT_GRACE_MAX_S:  # NaN is neither
+        raise ConfigError(
+            f"the grace for a lost leader is above 0 and at most {ADOPT_GRACE_MAX_S:.0f} s, not {grace_s:g}"
+        )
+
+
+def _broadcast_id(job_id: str, leader: str) -> str:
+    """Each leader has its own part of a broadcast, under an id that is the same each time."""
+    return str(uuid5(UUID(bytes_le=given_id(job_id)[0]), leader))

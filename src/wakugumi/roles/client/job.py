@@ -1,0 +1,140 @@
+"""What does a user hold while a job is under way? A Job: its id, and an awaitable that becomes its Result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from wakugumi.errors import Refused, WakugumiError
+from wakugumi.roles.client.files.inputs import NOTHING
+from wakugumi.roles.client.request import Request
+from wakugumi.roles.client.result import Result, refused_result
+
+_FRAME_KEPT_BYTES: Final = 1024
+"""Who keeps a hundred thousand ended jobs need not keep their input files too."""
+
+
+class Canceller(Protocol):
+    def cancel(self, jobs: Iterable[Job]) -> None: ...
+
+
+class Job(msgspec.Struct, eq=False):
+    """A job that was submitted. Await it for its Result: as often as you like, by as many as like.
+
+    A failing program is a Result; a job that the system would not do raises Refused.
+    """
+
+    # A Struct because it is made in C: a plain class takes twice as long, and `map` makes one for every item.
+    request: Request
+    item: object
+    _session: Canceller
+    _watcher: Callable[[Job], None] | None = None
+    """The first who wants to know its end; nearly always the only one."""
+    _watchers: list[Callable[[Job], None]] | None = None
+    _receipts: list[Callable[[Job], None]] | None = None
+    _accepted: bool = False
+    _outcome: Result | WakugumiError | None = None
+
+    @property
+    def id(self) -> str:
+        """The id as it was given, or the hyphenated text of a new one."""
+        return self.request.id
+
+    def __await__(self) -> Generator[Any, None, Result]:
+        return self._ended().__await__()
+
+    async def accepted(self) -> None:
+        """Returns once the leader has the job for good. Raises Refused if it will not have it.
+
+        An old leader gives no receipts: with one of those this waits for the result.
+        """
+        if not self._accepted and self._outcome is None:
+            if self._receipts is None:
+                self._receipts = []
+            await _told(self._receipts)
+        if isinstance(self._outcome, WakugumiError):
+            raise self._outcome
+
+    async def cancel(self) -> None:
+        """Nobody wants it any more. It still ends with a Result: reason `cancelled`, unless it was done already."""
+        if self._outcome is None:
+            self._session.cancel((self,))
+
+    def done(self) -> bool:
+        return self._outcome is not None
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}>" if self._outcome is None else f"<Job {self.id}: {self._outcome!r}>"
+
+    async def _ended(self) -> Result:
+        if self._outcome is None:
+            if self._watchers is None:
+                self._watchers = []
+            await _told(self._watchers)
+        if isinstance(self._outcome, WakugumiError):
+            raise self._outcome
+        assert self._outcome is not None
+        return self._outcome
+
+    # What the client calls.
+
+    def watch(self, watcher: Callable[[Job], None]) -> None:
+        """Call this when it has ended."""
+        assert self._outcome is None
+        if self._watcher is None:
+            self._watcher = watcher
+        elif self._watchers is None:
+            self._watchers = [watcher]
+        else:
+            self._watchers.append(watcher)
+
+    def accept(self) -> None:
+        self._accepted = True
+        if self._receipts is not None:
+            _tell(self, self._receipts)
+
+    def end(self, outcome: Result | WakugumiError) -> None:
+        self._outcome = outcome
+        if len(self.request.frame) > _FRAME_KEPT_BYTES or self.request.brings:
+            self.request = msgspec.structs.replace(self.request, frame=b"", brings=NOTHING)
+        if self._watcher is not None:
+            self._watcher(self)
+            self._watcher = None
+        if self._watchers is not None:
+            _tell(self, self._watchers)
+        if self._receipts is not None:
+            _tell(self, self._receipts)
+
+    def result_whatever(self) -> Result:
+        """The end of a job as a Result, refusals too: for loops that one refusal must not end."""
+        outcome = self._outcome
+        if isinstance(outcome, Result):
+            return outcome
+        assert isinstance(outcome, Refused)
+        return refused_result(outcome, self.id, self.request.program, self.item)
+
+
+async def _told(watchers: list[Callable[[Job], None]]) -> None:
+    """Be one of the watchers, and wait until they are told."""
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def watcher(_job: Job) -> None:
+        if not told.done():
+            told.set_result(None)
+
+    watchers.append(watcher)
+    try:
+        await told
+    finally:
+        if watcher in watchers:
+            watchers.remove(watcher)
+
+
+def _tell(job: Job, watchers: list[Callable[[Job], None]]) -> None:
+    told = watchers.copy()
+    watchers.clear()
+    for watcher in told:
+        watcher(job)

@@ -1,0 +1,277 @@
+"""How is each of a client's leaders, for people? Their addresses, what is wrong with them, and what is logged of it.
+
+`core/client/leaders` decides about numbers; here they have names. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from wakugumi.adapters.net.link import Link, Owner
+from wakugumi.core.client import events as ev
+from wakugumi.core.client.events import LeaderNo
+from wakugumi.core.client.failover import LeaderState
+from wakugumi.core.client.leaders import SAYS_NOTHING
+from wakugumi.errors import ConfigError
+from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
+
+log = logging.getLogger("wakugumi.client")
+
+WAITING_TOLD_AFTER_S: Final = 1.0
+"""A leader that takes no jobs for a moment is nothing to speak of."""
+
+Dialler: TypeAlias = Callable[[Owner], Awaitable[Link]]
+"""Makes a connection. Raises Lost if it may succeed later, another WakugumiError if it never will."""
+
+
+class LeaderStatus(msgspec.Struct, frozen=True):
+    """How one leader is connected."""
+
+    leader: str
+    connected: bool
+    old_leader: bool
+    """It gives no receipts, cancels nothing and answers no questions."""
+    share: int
+    """Its part of the cap; 0 while it does not serve."""
+    in_flight: int
+    adopted: int
+    """Jobs that it was given because another leader was lost with them."""
+    leaving: bool
+    """It was removed, and what it has is waited for."""
+    trouble: str
+    """Why it is not connected; empty if it is."""
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How a client is connected."""
+
+    leader: str
+    """The address, or several with commas."""
+    connected: bool
+    """At least one leader serves."""
+    old_leader: bool
+    """All that serve are old: they give no receipts, cancel nothing and answer no questions."""
+    unfinished: int
+    trouble: str
+    """Why no leader serves; empty if one does."""
+    leaders: list[LeaderStatus]
+
+
+class Endpoint:
+    """One leader: where it is, and how it was when we last heard of it."""
+
+    def __init__(self, name: str, dialler: Dialler) -> None:
+        self.name = name
+        self.dialler = dialler
+        self.no = LeaderNo(0)
+        self.ready: ev.Ready | None = None
+        self.trouble = "not connected yet"
+        self.tried = asyncio.Event()
+        """It has served, or could not be reached, at least once."""
+        self.parted: asyncio.Future[None] | None = None
+        """Somebody waits until it is left."""
+        self._waiting_told = False
+        """Somebody was told that it takes no jobs; until then a timer waits to do so."""
+        self._waiting_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """It serves, speaks our own types, and is not about to be left."""
+        return self.ready is not None and not self.ready.old and self.parted is None
+
+    def wait(self, why: str, title: str) -> None:
+        """It takes no jobs. If it was already known to take none, the reason is a new one, and told at once."""
+        after_s = 0.0 if self._waiting_told else WAITING_TOLD_AFTER_S
+        self.wait_no_longer()
+        self._waiting_timer = asyncio.get_running_loop().call_later(after_s, self._tell_waiting, why, title)
+
+    def wait_over(self, taken: bool, title: str) -> None:
+        if taken and self._waiting_told:
+            log.warning("%s takes jobs again", title)
+        self.wait_no_longer()
+
+    def wait_no_longer(self) -> None:
+        self._waiting_told = False
+        if self._waiting_timer is not None:
+            self._waiting_timer.cancel()
+            self._waiting_timer = None
+
+    def _tell_waiting(self, why: str, title: str) -> None:
+        self._waiting_told = True
+        log.warning("%s takes no jobs now: %s; waiting", title, why)
+
+
+class Endpoints:
+    """All leaders of one client, in the order in which they were named."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        self._rows: dict[LeaderNo, Endpoint] = {}
+        self._last_no = 0
+        for endpoint in endpoints:
+            self.add(endpoint)
+        if not self._rows:
+            raise ConfigError("a client needs a leader", "write host:port, such as localhost:5000")
+
+    @property
+    def numbers(self) -> list[LeaderNo]:
+        return list(self._rows)
+
+    @property
+    def names(self) -> list[str]:
+        return [endpoint.name for endpoint in self._rows.values()]
+
+    @property
+    def name(self) -> str:
+        return ",".join(self.names)
+
+    @property
+    def are_served(self) -> bool:
+        """Does any of them serve?"""
+        return any(endpoint.ready is not None for endpoint in self._rows.values())
+
+    @property
+    def are_several(self) -> bool:
+        return len(self._rows) > 1
+
+    @property
+    def serve(self) -> bool:
+        return any(endpoint.ready is not None for endpoint in self._rows.values())
+
+    @property
+    def trouble(self) -> str:
+        """Why none of them serves."""
+        if not self.are_several:
+            return next((endpoint.trouble for endpoint in self._rows.values()), "every leader was removed")
+        return "; ".join(
+            endpoint.trouble if endpoint.name in endpoint.trouble else f"{endpoint.name}: {endpoint.trouble}"
+            for endpoint in self._rows.values()
+        )
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about that, if it is not the usual."""
+        if any(endpoint.trouble == SAYS_NOTHING for endpoint in self._rows.values()):
+            return "see what listens there; if it is a leader of the first version, say --old-leader (old_leader=True)"
+        return None
+
+    def opened(self, name: str) -> None:
+        """It takes our connection, and has said nothing yet."""
+        endpoint = self.find(name)
+        if endpoint is not None and endpoint.ready is None:
+            endpoint.trouble = SAYS_NOTHING
+
+    def add(self, endpoint: Endpoint) -> LeaderNo:
+        """Raises ConfigError if it is one of them, or one too many."""
+        known = self.find(endpoint.name)
+        if known is not None:
+            if known.parted is None:
+                raise ConfigError(f"the leader {endpoint.name} is named twice", "name each leader once")
+            if not known.parted.done():
+                known.parted.cancel()
+            known.parted = None
+            return known.no
+        if len(self._rows) >= LEADERS_PER_CLIENT_MAX:
+            raise ConfigError(f"a client has at most {LEADERS_PER_CLIENT_MAX} leaders")
+        self._last_no += 1
+        endpoint.no = LeaderNo(self._last_no)
+        self._rows[endpoint.no] = endpoint
+        return endpoint.no
+
+    def serving(self) -> list[tuple[str, LeaderNo]]:
+        """Those that speak our own types."""
+        return [(each.name, each.no) for each in self._rows.values() if each.is_own]
+
+    def find(self, name: str) -> Endpoint | None:
+        return next((endpoint for endpoint in self._rows.values() if endpoint.name == name), None)
+
+    def would_stay(self, endpoint: Endpoint) -> bool:
+        """Is there another one that is not about to be left?"""
+        return any(other is not endpoint and other.parted is None for other in self._rows.values())
+
+    def get(self, no: LeaderNo) -> Endpoint | None:
+        return self._rows.get(no)
+
+    async def tried(self) -> None:
+        """Returns once each of them has served or could not be reached."""
+        for endpoint in list(self._rows.values()):
+            await endpoint.tried.wait()
+
+    def states(self, states: Sequence[LeaderState]) -> list[LeaderStatus]:
+        by_no = {state.leader: state for state in states}
+        rows: list[LeaderStatus] = []
+        for no, endpoint in self._rows.items():
+            state = by_no.get(no)
+            ready = endpoint.ready
+            rows.append(
+                LeaderStatus(
+                    endpoint.name,
+                    connected=ready is not None,
+                    old_leader=ready is not None and ready.old,
+                    share=state.share if state is not None else 0,
+                    in_flight=state.in_flight if state is not None else 0,
+                    adopted=state.adopted if state is not None else 0,
+                    leaving=endpoint.parted is not None,
+                    trouble=endpoint.trouble,
+                )
+            )
+        return rows
+
+    # What `failover` says of them.
+
+    def came(self, effect: ev.Ready) -> None:
+        endpoint = self._rows[effect.leader]
+        endpoint.ready, endpoint.trouble = effect, ""
+        endpoint.tried.set()
+        log.info("connected to %s%s", endpoint.name, " (an old leader)" if effect.old else "")
+
+    def went(self, effect: ev.Away, *, served_once: bool, unfinished: int) -> None:
+        """Who waits in `connect` for one leader is told when its time is over; after that somebody should look. Of
+        several leaders each is told of once, until there is news."""
+        endpoint = self._rows[effect.leader]
+        is_news = endpoint.ready is not None or endpoint.trouble != effect.why
+        had_one = self.serve
+        endpoint.ready, endpoint.trouble = None, effect.why
+        endpoint.tried.set()
+        endpoint.wait_no_longer()
+        if not self.are_several:
+            level = logging.WARNING if served_once else logging.DEBUG
+            log.log(
+                level, "no leader: %s; trying again in %.1f s, %d jobs wait", effect.why, effect.retry_in_s, unfinished
+            )
+            return
+        level = logging.WARNING if is_news else logging.DEBUG
+        log.log(level, "no leader at %s: %s; trying again in %.1f s", endpoint.name, effect.why, effect.retry_in_s)
+        if had_one and not self.serve:
+            log.warning("no leader serves: %s; %d jobs wait", self.trouble, unfinished)
+
+    def waits(self, effect: ev.Waiting) -> None:
+        self._rows[effect.leader].wait(effect.text or effect.code, self._title(effect.leader))
+
+    def wait_over(self, effect: ev.WaitingOver) -> None:
+        self._rows[effect.leader].wait_over(effect.taken, self._title(effect.leader))
+
+    def parted(self, no: LeaderNo) -> None:
+        endpoint = self._rows.pop(no)
+        endpoint.wait_no_longer()
+        endpoint.ready = None
+        endpoint.tried.set()
+        log.info("left %s, which was removed", endpoint.name)
+        if endpoint.parted is not None and not endpoint.parted.done():
+            endpoint.parted.set_result(None)
+
+    def end(self, why: str) -> None:
+        """Nothing more will be heard of them."""
+        for endpoint in self._rows.values():
+            endpoint.ready, endpoint.trouble = None, why
+            endpoint.wait_no_longer()
+            endpoint.tried.set()
+            if endpoint.parted is not None:
+                endpoint.parted.cancel()
+
+    def _title(self, no: LeaderNo) -> str:
+        return f"the leader at {self._rows[no].name}" if self.are_several else "the leader"

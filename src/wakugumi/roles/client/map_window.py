@@ -1,0 +1,345 @@
+"""How are a million jobs done in fixed memory? Through a window: so many are under way, and no more.
+
+An item is taken from the user's iterator only while fewer than `size` others are between there and the user's hands. So
+whatever is slow (the workers, the leader, the user's own loop) holds back the iterator, and nothing piles up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from time import monotonic
+from types import TracebackType
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.loop.threads import beside
+from wakugumi.errors import Refused, WakugumiError
+from wakugumi.roles.client.files.inputs import Loaded, must_wait_for_disk
+from wakugumi.roles.client.job import Job
+from wakugumi.roles.client.request import Plan, Request, Task, task_for
+from wakugumi.roles.client.result import Result, refused_result
+
+FILL_S: Final = 0.005
+"""Taking items may hold up everything else for this long; then what was taken so far is sent."""
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """An item on its way: as a request, or as the refusal that making one ended in."""
+
+    item: object
+    request: Request | Result
+
+
+class Starter(Protocol):
+    """The part of a Session that a window needs."""
+
+    @property
+    def room(self) -> int: ...
+    def start(self, request: Request, item: object) -> tuple[Job, bool]: ...
+    def cancel(self, jobs: Iterable[Job]) -> None: ...
+    def on_room(self, call: Callable[[], int]) -> None: ...
+    def window_closed(self, window: Window) -> None: ...
+
+
+_WITHOUT_FILES: Final = frozenset({str, list, tuple})
+"""Items for which nobody has to wait for the disk."""
+
+
+def entry_for(plan: Plan, item: object) -> Entry:
+    """Raises TypeError for an item that can be no job. What is refused becomes a result."""
+    try:
+        if type(item) is str:
+            return Entry(item, plan.text_request(item))
+        if type(item) is list or type(item) is tuple:
+            return Entry(item, plan.args_request(item))
+    except Refused as no:
+        return Entry(item, refused_result(no, "", plan.program, item))
+    return _entry(plan, item, task_for(item))
+
+
+async def entry_beside(plan: Plan, item: object) -> Entry:
+    """The same for a loop, which must not wait for the disk."""
+    task = task_for(item)
+    files = task.files
+    if not files or not must_wait_for_disk(files):
+        return _entry(plan, item, task)
+    try:
+        loaded = await beside(lambda: plan.contents.load(files), "wakugumi files")
+    except Refused as no:
+        return Entry(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))
+    return _entry(plan, item, task, loaded)
+
+
+class Window:
+    """At most `size` items between the iterator and the user."""
+
+    def __init__(self, starter: Starter, size: int) -> None:
+        self.size = size
+        self.ahead = 0
+        """Items taken whose results the user does not have yet. Counted by whoever takes them."""
+        self.done: deque[Result] = deque()
+        self._starter = starter
+        self._backlog: deque[Entry] = deque()
+        self._own: dict[Job, None] = {}
+        self._attached = 0
+        self._news: asyncio.Event = asyncio.Event()
+        self._error: WakugumiError | None = None
+        self._closed = False
+        self._in_line = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._backlog or self._own or self._attached or self.done)
+
+    def push(self, entry: Entry) -> None:
+        """Start this as soon as the leader takes it."""
+        if not self._backlog and self._starter.room > 0 and not self._closed:
+            self._start(entry)
+        else:
+            self._backlog.append(entry)
+            self._flow()
+
+    async def some(self) -> list[Result]:
+        """The results that are there, once there is one; none if nothing is under way. Raises if the grid is gone."""
+        while not self.done and not self.is_idle:
+            await self.news()
+        some = list(self.done)
+        self.done.clear()
+        return some
+
+    async def news(self) -> None:
+        """Something has ended, or will never. Raises if the grid is gone."""
+        if self._error is not None:
+            raise self._error
+        self._news.clear()
+        await self._news.wait()
+        if self._error is not None:
+            raise self._error
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def fail(self, error: WakugumiError) -> None:
+        """The session is over: there will be no more results."""
+        self._error = error
+        self._backlog.clear()
+        self._news.set()
+
+    def close(self) -> None:
+        """Nobody wants the rest: cancel what is under way."""
+        if not self._closed:
+            self._closed = True
+            self._backlog.clear()
+            self._starter.cancel(self._own)
+            self._starter.window_closed(self)
+            self._news.set()
+
+    def close_from_anywhere(self) -> None:
+        """The same, from whatever thread, whether or not there is still a loop."""
+        if not self._closed:
+            with suppress(RuntimeError):  # The loop is closed, and everything with it.
+                self._loop.call_soon_threadsafe(self.close)
+
+    def _room_came(self) -> int:
+        """What it takes it takes at once, and not later."""
+        self._in_line = False
+        self._flow()
+        return 0
+
+    def _flow(self) -> None:
+        backlog, starter = self._backlog, self._starter
+        while backlog and not self._closed:
+            if starter.room <= 0:
+                if not self._in_line:
+                    self._in_line = True
+                    starter.on_room(self._room_came)
+                return
+            self._start(backlog.popleft())
+
+    def _start(self, entry: Entry) -> None:
+        item, request = entry.item, entry.request
+        if type(request) is Result:
+            self._finish(request)
+            return
+        assert type(request) is Request
+        try:
+            job, is_new = self._starter.start(request, item)
+        except Refused as no:
+            self._finish(refused_result(no, request.id, request.program, item))
+            return
+        if is_new:
+            self._own[job] = None
+            job.watch(self._ended)
+        else:  # The same request is under way already: one job, and a result for each who wants it.
+            self._attached += 1
+            job.watch(lambda job: self._ended_for(job, item))
+
+    def _ended(self, job: Job) -> None:
+        del self._own[job]
+        if not self._closed and self._error is None:
+            self._finish(job.result_whatever())
+
+    def _ended_for(self, job: Job, item: object) -> None:
+        self._attached -= 1
+        if not self._closed and self._error is None:
+            self._finish(job.result_whatever().for_item(item))
+
+    def _finish(self, result: Result) -> None:
+        self.done.append(result)
+        self._news.set()
+
+
+class Results:
+    """What `map` gives: results as they finish, each with its `item`. Leaving the loop cancels the rest.
+
+    Where the moment matters, say it: `async with grid.map(…) as results`.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        make_plan: Callable[[], Awaitable[Plan]],
+        items: Iterable[object] | AsyncIterable[object],
+        tasks: Tasks,
+    ) -> None:
+        self._window = window
+        self._make_plan = make_plan
+        self._plan: Plan | None = None
+        self._source: _Source | _AsyncSource
+        if isinstance(items, AsyncIterable):
+            self._source = _AsyncSource(window, items, tasks)
+        else:
+            self._source = _Source(window, items)
+
+    def __aiter__(self) -> Results:
+        return self
+
+    async def __anext__(self) -> Result:
+        window, source = self._window, self._source
+        try:
+            if self._plan is None:
+                self._plan = await self._make_plan()
+            while True:
+                if source.more and window.ahead < window.size:
+                    await source.fill(self._plan)
+                if window.done:
+                    break
+                if not source.more and window.is_idle:
+                    raise StopAsyncIteration
+                await window.news()
+        except BaseException:
+            await self.aclose()
+            raise
+        window.ahead -= 1
+        return window.done.popleft()
+
+    async def aclose(self) -> None:
+        """Take no more items, and cancel what is under way."""
+        self._window.close()
+        self._source.drop()
+
+    async def __aenter__(self) -> Results:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        # A loop that was left with `break` drops its iterator: nothing else could tell us.
+        self._window.close_from_anywhere()
+        self._source.drop()
+
+
+class _Source:
+    """Items of a plain iterator, taken in the loop."""
+
+    def __init__(self, window: Window, items: Iterable[object]) -> None:
+        self.more = True
+        self._window = window
+        self._items = iter(items)
+
+    async def fill(self, plan: Plan) -> None:
+        """Take items while there is room, but not for long."""
+        window = self._window
+        until = monotonic() + FILL_S
+        while window.ahead < window.size:
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self.more = False
+                return
+            window.ahead += 1
+            entry = entry_for(plan, item) if type(item) in _WITHOUT_FILES else await entry_beside(plan, item)
+            window.push(entry)
+            if monotonic() > until:
+                await asyncio.sleep(0)
+                return
+
+    def drop(self) -> None:
+        self.more = False
+
+
+class _AsyncSource:
+    """Items of an asynchronous iterator. The next one is waited for by a task of its own: results must not wait."""
+
+    def __init__(self, window: Window, items: AsyncIterable[object], tasks: Tasks) -> None:
+        self.more = True
+        self._window = window
+        self._items = aiter(items)
+        self._tasks = tasks
+        self._next: asyncio.Task[_Taken] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def fill(self, plan: Plan) -> None:
+        window = self._window
+        while window.ahead < window.size:
+            if self._next is None:
+                self._next = self._tasks.start(_take(self._items), name="the next item of a map")
+                self._next.add_done_callback(lambda _task: window.wake())
+            if not self._next.done():
+                return
+            taken, self._next = self._next.result(), None
+            if taken.error is not None:
+                raise taken.error
+            if taken.at_end:
+                self.more = False
+                return
+            window.ahead += 1
+            window.push(await entry_beside(plan, taken.item))
+
+    def drop(self) -> None:
+        self.more = False
+        if self._next is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._next.cancel)
+
+
+class _Taken(NamedTuple):
+    item: object = None
+    at_end: bool = False
+    error: Exception | None = None
+
+
+async def _take(items: AsyncIterator[object]) -> _Taken:
+    """An error is the user's own, and goes to the loop over the results: here it would only be logged."""
+    try:
+        return _Taken(await anext(items))
+    except StopAsyncIteration:
+        return _Taken(at_end=True)
+    except Exception as error:
+        return _Taken(error=error)
+
+
+def _entry(plan: Plan, item: object, task: Task, loaded: Loaded | None = None) -> Entry:
+    try:
+        return Entry(item, plan.request(task, loaded))
+    except Refused as no:
+        return Entry(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))

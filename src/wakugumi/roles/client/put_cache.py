@@ -1,0 +1,330 @@
+"""How does a program put files on the workers beforehand? By a manifest, to every leader. (SPEC C1, C2)
+
+    Grid.put_cache ─► names, sizes, SHA-256 ─► each leader: Missing ─► blobs (`uploads`) ─► how far it is ─► a summary
+
+Nothing under a cache's id is ever overwritten: the same put again does nothing, a new name is added, another content
+under a known name is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from wakugumi.core.leader.admin.questions import Answer, CacheRow, CachesAnswer
+from wakugumi.core.names import check_cache_id, check_file_names
+from wakugumi.core.subject import SubjectError, parse_pattern
+from wakugumi.errors import JobFailed, PeerError, Refused
+from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_LEADER_GRACE_S
+from wakugumi.limits.wire import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX
+from wakugumi.roles.client.files.inputs import Brought, Cached, Content, Contents
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+
+if TYPE_CHECKING:
+    from wakugumi.roles.client.session import Session
+
+log = logging.getLogger("wakugumi.client")
+
+ALL_WORKERS: Final = "job.assign.>"
+_NOBODY: Final = "no-worker"
+"""The code of a leader none of whose workers match."""
+
+CacheFiles: TypeAlias = Mapping[str, Content] | Path
+"""Files by their names in the cache; a Path of a folder stands for all files below it."""
+
+
+class CacheFailure(msgspec.Struct, frozen=True):
+    """A worker that does not have it, and why."""
+
+    worker: str
+    message: str
+
+
+class CacheSummary(msgspec.Struct, frozen=True):
+    """What became of a put, or how far it is."""
+
+    cache: str
+    status: str
+    """OK, SKIPPED (everybody had it), FAILED; PROGRESS while it is under way"""
+    message: str
+    sent: int = 0
+    """Workers that should have it."""
+    ok: int = 0
+    skipped: int = 0
+    """They had it already."""
+    failed: int = 0
+    silent: int = 0
+    """They have not answered in time."""
+    waiting: int = 0
+    failures: Sequence[CacheFailure] = ()
+    """Whose fault it was, as far as they said."""
+    unasked: Sequence[str] = ()
+    """Leaders whose workers were not asked, because they are away."""
+    code: str = ""
+    """Why it failed, if that was not for its workers: `no-worker` (none matches), `conflict` (other content under a
+    name that is there already), or another one of the table in docs/PROTOCOL.md."""
+
+    @property
+    def is_content(self) -> bool:
+        """As many workers have it as were asked for."""
+        return self.status in {ms.OK, ms.SKIPPED}
+
+    def check(self) -> CacheSummary:
+        """Raises JobFailed if too few workers have it."""
+        if not self.is_content:
+            why = "".join(f"; {each.worker}: {each.message}" for each in self.failures[:3])
+            raise JobFailed(f"the cache {self.cache} is not where it should be: {self.message}{why}")
+        return self
+
+
+def summed(cache: str, told: Mapping[str, ms.CachePutResult]) -> CacheSummary:
+    """What several leaders said, together. A leader none of whose workers match says FAILED, and spoils nothing if
+    others have some that do."""
+    rows = [row for row in told.values() if row.sent or row.failures] or list(told.values())
+    rows += [row for row in told.values() if row not in rows and row.code != _NOBODY]
+    states = {row.status for row in rows}
+    status = next((each for each in (ms.FAILED, ms.PROGRESS, ms.OK) if each in states), ms.SKIPPED)
+    if len(told) == 1:
+        message = next(iter(told.values())).message
+    else:
+        message = "; ".join(f"{leader}: {row.message}" for leader, row in told.items() if row.message)
+    return CacheSummary(
+        cache,
+        status,
+        message,
+        sum(row.sent for row in rows),
+        sum(row.ok for row in rows),
+        sum(row.skipped for row in rows),
+        sum(row.failed for row in rows),
+        sum(row.silent for row in rows),
+        sum(row.waiting for row in rows),
+        [CacheFailure(each.worker, each.message) for row in rows for each in row.failures],
+        code=min((row.code for row in rows if row.code), key=_NOBODY.__eq__, default=""),
+    )
+
+
+class CachePut:
+    """One put, ready to be sent to any number of leaders. It waits for the disk when it is made. Raises Refused."""
+
+    def __init__(
+        self,
+        contents: Contents,
+        cache: str,
+        files: CacheFiles,
+        *,
+        target: str = ALL_WORKERS,
+        within_s: float,
+        share: float = 1.0,
+        pinned: bool = False,
+        progress: bool = False,
+    ) -> None:
+        check_cache_id(cache)
+        _check(target, within_s, share)
+        self.cache = cache
+        self._within_s = within_s
+        self._subject = f"cache.put.{target}"
+        brought = _brought(contents, files)
+        self.brings = {each.ref.sha256: each for each in brought}
+        entries = [ms.CacheEntry(each.name, None, each.ref.sha256, each.ref.size) for each in brought]
+        record = ms.CachePutRequest(cache, entries, target, within_s, share, pinned, progress)
+        self._payload = ms.encode(record)
+        if len(self._payload) > PAYLOAD_BYTES_MAX:
+            raise Refused(
+                "too-big",
+                f"the names of {len(entries)} files take {len(self._payload):,} bytes, and a frame has room for "
+                f"{PAYLOAD_BYTES_MAX:,}",
+                hint=_PACK,
+            )
+
+    async def to_each(
+        self, session: Session, leaders: Sequence[str], on_progress: Callable[[CacheSummary], None] | None
+    ) -> CacheSummary:
+        """All of these leaders at once. Raises Refused if all of them refuse, or are lost and not back in time; if only
+        some do, that is a failure."""
+        told: dict[str, ms.CachePutResult] = {}
+        refusals: list[Refused] = []
+
+        async def to(leader: str) -> None:
+            def progress(result: ms.CachePutResult) -> None:
+                told[leader] = result
+                if on_progress is not None:
+                    _tell(on_progress, summed(self.cache, told))
+
+            try:
+                told[leader] = await self._while_there(session, leader, self._to(session, leader, progress))
+            except Refused as no:
+                refusals.append(no)
+                told[leader] = ms.CachePutResult(self.cache, ms.FAILED, no.message, code=no.code)
+
+        running = [session.tasks.start(to(name), name=f"put {self.cache} at {name}", quiet=True) for name in leaders]
+        try:
+            await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+        if len(refusals) == len(leaders):
+            raise refusals[0]
+        summary = summed(self.cache, {leader: told[leader] for leader in leaders})
+        there = set(leaders)
+        unasked = [leader for leader in session.leaders if leader not in there]
+        return msgspec.structs.replace(summary, unasked=unasked)
+
+    async def _while_there(
+        self, session: Session, leader: str, asked: Coroutine[None, None, ms.CachePutResult]
+    ) -> ms.CachePutResult:
+        """One that is there answers in time, however long the content takes to get to it. One that is away when the
+        time is over, and still is after a grace, is not waited for. Raises Refused."""
+        answer: asyncio.Task[ms.CachePutResult] = session.tasks.start(asked, name=f"ask {leader}", quiet=True)
+        was_away, pause_s = False, self._within_s
+        try:
+            while not (await asyncio.wait({answer}, timeout=pause_s))[0]:
+                is_away = leader not in {name for name, _ in session.serving()}
+                if was_away and is_away:
+                    raise Refused(
+                        "no-leader",
+                        f"the leader {leader} was lost, and is not back after {self._within_s:g} s",
+                        hint="the same put again, when it is back, goes on where this one ended",
+                    )
+                was_away, pause_s = is_away, PUT_LEADER_GRACE_S
+            return answer.result()
+        finally:
+            answer.cancel()
+
+    async def _to(
+        self, session: Session, leader: str, on_progress: Callable[[ms.CachePutResult], None]
+    ) -> ms.CachePutResult:
+        """What this leader says in the end. Raises Refused."""
+        ask = os.urandom(16)
+        frame = fr.encode(fr.CACHE_PUT, ask, subject=self._subject, payload=self._payload)
+        answer = await session.ask(ask, frame, leader, self.brings, on_progress)
+        if answer.refused:
+            no = ms.read_refusal(answer.payload)
+            raise Refused(no.code, no.message)
+        told = ms.read_cache_result(answer.payload)
+        if told.status not in {ms.OK, ms.SKIPPED, ms.FAILED}:
+            raise PeerError(f"the leader's answer to a put has the status {told.status[:80]!r}")
+        return told
+
+
+def rows_of(answers: Mapping[str, Answer | Refused]) -> list[CacheRow]:
+    """What all leaders that know a cache say of it. Raises Refused if none does, or one cannot do what was asked."""
+    rows: list[CacheRow] = []
+    refusals: list[Refused] = []
+    for answer in answers.values():
+        if isinstance(answer, Refused):
+            refusals.append(answer)
+        elif isinstance(answer, CachesAnswer):
+            rows += answer.rows
+        else:
+            assert isinstance(answer, CacheRow)
+            rows.append(answer)
+    worst = min(refusals, key=lambda no: no.code == "no-cache", default=None)
+    if worst is not None and (worst.code != "no-cache" or not rows):
+        raise worst
+    return rows
+
+
+def _tell(on_progress: Callable[[CacheSummary], None], summary: CacheSummary) -> None:
+    try:
+        on_progress(summary)
+    except Exception:  # The user's own: the put goes on all the same.
+        log.exception("on_progress failed")
+
+
+_PACK: Final = "pack small files into one archive, and let the program open that"
+
+
+def _check(target: str, within_s: float, share: float) -> None:
+    try:
+        parse_pattern(target)
+    except SubjectError as error:
+        raise Refused("bad-subject", str(error)) from None
+    if not 0 < within_s <= PUT_DEADLINE_MAX_S:
+        raise _bad(f"within_s is more than 0 and at most {PUT_DEADLINE_MAX_S:.0f} s, not {within_s:g}")
+    if not 0 <= share <= 1:
+        raise _bad(f"a share of the workers is 0 to 1, not {share:g}")
+
+
+def _brought(contents: Contents, files: CacheFiles) -> list[Brought]:
+    """All files by reference, in the order of their names."""
+    named: dict[str, bytes | str | Path] = {}
+    for name, content in _each(files):
+        if len(named) == FILES_PER_CACHE_MAX:
+            raise Refused(
+                "bad-request", f"more than {FILES_PER_CACHE_MAX:,} files: so many can go into one put", hint=_PACK
+            )
+        if name in named:
+            raise Refused("bad-name", f"the name {name[:80]!r} stands there twice")
+        named[name] = content
+    if not named:
+        raise _bad("there are no files to put")
+    check_file_names(named)
+    return [contents.bring(name, named[name]) for name in sorted(named)]
+
+
+def _each(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
+    if isinstance(files, os.PathLike):
+        if not os.path.isdir(files):
+            raise _bad(f"{files} is no folder: name files with their names, as in {{'a.bin': Path('a.bin')}}")
+        yield from files_below(os.fspath(files))
+        return
+    for name, content in files.items():
+        if isinstance(content, Cached | Brought):
+            raise _bad(f"{name!r} is in a cache already: put what it is made of")
+        if isinstance(content, os.PathLike) and os.path.isdir(content):
+            yield from files_below(os.fspath(content), f"{name}/")
+        elif isinstance(content, bytes | bytearray | memoryview | str | os.PathLike):
+            yield name, content
+        else:
+            raise TypeError(f"the content of {name!r} is bytes, text or a Path, not {type(content).__name__}")
+
+
+def files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, Path]]:
+    """Every file below a folder, hidden ones too: a data set is whole or useless. A link counts as the file that it
+    leads to inside the folder; what leads outside, or to a folder, is refused and not left out in silence."""
+    top = os.path.realpath(folder)
+    folders = [top]
+    while folders:
+        at = folders.pop()
+        try:
+            found = sorted(os.scandir(at), key=lambda entry: entry.name)
+        except OSError as error:
+            raise _bad(f"the folder {at} cannot be read: {error.strerror}") from None
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+                continue
+            real = os.path.realpath(entry.path)
+            if entry.is_symlink() and os.path.commonpath([top, real]) != top:
+                raise _bad(f"{entry.path} is a link that leads outside of {folder}")
+            if not _is_file(real):
+                raise _bad(_what_is(entry.path))
+            yield prefix + os.path.relpath(entry.path, top), Path(real)
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _what_is(path: str) -> str:
+    """Why it cannot be put."""
+    if os.path.isdir(path):
+        return f"{path} is a link to a folder, and those are not followed: put the folder itself, under this name"
+    if os.path.islink(path) and not os.path.exists(path):
+        return f"{path} is a link that leads nowhere"
+    return f"{path} is neither a file nor a folder, and cannot be put"
+
+
+def _bad(text: str) -> Refused:
+    return Refused("bad-request", text, hint="")

@@ -1,0 +1,137 @@
+"""Is this a job that a gateway can pass on? Its query and its form are looked at, and nothing is changed.
+
+A form that a group would refuse is refused here, before anything is kept: the pieces go on as they came, while a parser
+looks at them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from wakugumi.adapters.http.page import Visit
+from wakugumi.adapters.http.upload import FIELD, FILE_NAME, too_large
+from wakugumi.core.names import check_file_name
+from wakugumi.errors import Refused
+from wakugumi.limits.runner import JOB_TIMEOUT_S
+from wakugumi.limits.units import MIB
+from wakugumi.roles.http.job_request import CLIENT_HEADER, JobForm, args_of
+from wakugumi.wire.form import Data, Multipart, Part, boundary_of
+from wakugumi.wire.message import InputFile, JobRequest
+from wakugumi.wire.percent import percent_decoded
+from wakugumi.wire.request_digest import request_digest
+
+PASSED_ON: Final = ("Content-Type", CLIENT_HEADER)
+"""Headers of a job."""
+ASYNC: Final = "async"
+"""The one parameter that is the gateway's own."""
+_HASHED_BYTES: Final = 1 * MIB
+"""In one go, in a thread: a smaller body is hashed where it is."""
+_YES: Final = frozenset({"1", "true", "yes"})
+_NO: Final = frozenset({"0", "false", "no"})
+
+
+def wants_async(visit: Visit) -> bool:
+    """Does its client come again for the answer? Raises Refused."""
+    said = visit.query(ASYNC)
+    if said and said[-1] not in _YES | _NO:
+        raise Refused("bad-request", f"async is 1 or 0, not {said[-1][:80]!r}")
+    if said:
+        return said[-1] in _YES
+    wishes = (visit.header("Prefer") or "").lower().replace(";", ",").split(",")
+    return "respond-async" in [wish.strip() for wish in wishes]
+
+
+def query_for_group(visit: Visit) -> str:
+    """Without what is meant for the gateway."""
+    pairs = visit.query_text.split("&")
+    return "&".join(pair for pair in pairs if pair and percent_decoded(pair.partition("=")[0]) != ASYNC)
+
+
+def headers_for_group(visit: Visit) -> dict[str, str]:
+    """Raises Refused for what is no text."""
+    headers = {name: value for name in PASSED_ON if (value := visit.header(name)) is not None}
+    for name, value in headers.items():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Refused("bad-request", f"the header {name} is not UTF-8", "") from None
+    return headers
+
+
+def job_s_of(query: str) -> float:
+    """What a job with this query may take, once it runs, however often it is tried."""
+    if not query:
+        return JOB_TIMEOUT_S
+    said = {percent_decoded(name): value for name, _, value in (pair.partition("=") for pair in query.split("&"))}
+    try:
+        timeout_s = float(percent_decoded(said.get("timeout", "")) or JOB_TIMEOUT_S)
+        return timeout_s * (1 + int(percent_decoded(said.get("retries", "")) or 0))
+    except ValueError:  # A group says what it thinks of that.
+        return JOB_TIMEOUT_S
+
+
+DIGEST_FORM: Final = "2:"
+"""How a row's digest begins. Digests without it had the subject in them: such rows are answered by their id alone."""
+
+
+class Seen:
+    """Which request is it that passes by?"""
+
+    def __init__(self, form: JobForm) -> None:
+        self._form = form
+        self._sha256 = hashlib.sha256()
+        self._file_name = ""
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
+        self.digest = ""
+        """`DIGEST_FORM` and hexadecimal digits, once all of it has passed."""
+
+    def file(self, name: str) -> None:
+        self._file_name = name
+
+    async def data(self, data: bytes) -> None:
+        """Of the file. Much of it is hashed in a thread."""
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes >= _HASHED_BYTES:
+            content = b"".join(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
+            await asyncio.to_thread(self._sha256.update, content)
+
+    def finish(self) -> None:
+        self._sha256.update(b"".join(self._waiting))
+        self._waiting = []
+        form, name = self._form, self._file_name
+        file = InputFile(name, sha256=self._sha256.hexdigest(), size=0)
+        request = JobRequest("", exec_name=form.program, args=args_of(form, name), files=[file], env=dict(form.env))
+        self.digest = DIGEST_FORM + request_digest(request).hex()
+
+
+async def form_pieces(visit: Visit, bytes_max: int, seen: Seen) -> AsyncIterator[bytes]:
+    """The body as it comes, if it is a form with one file. Raises Refused, or Lost for who is gone."""
+    parser = Multipart(boundary_of(visit.header("Content-Type")))
+    length = visit.content_length
+    if length is not None and length > bytes_max:
+        raise too_large(length, bytes_max)
+    has_file, came = False, 0
+    async for piece in visit.pieces():
+        came += len(piece)
+        if came > bytes_max:
+            raise too_large(came, bytes_max)
+        for event in parser.feed(piece):
+            if type(event) is Part:
+                if event.name != FIELD or has_file:
+                    what = f"two fields {FIELD!r}" if event.name == FIELD else f"a field {event.name[:80]!r}"
+                    raise Refused("bad-request", f"the form has {what}: it takes one field {FIELD!r} alone", "")
+                seen.file(check_file_name(event.file_name or FILE_NAME))
+                has_file = True
+            elif type(event) is Data:
+                await seen.data(event.data)
+        yield piece
+    parser.finish()
+    if not has_file:
+        raise Refused("bad-request", f"the form has no field {FIELD!r}", "curl -F file=@input.txt sends one")
+    seen.finish()

@@ -1,0 +1,189 @@
+"""How do a gateway's parts become a port that serves? Store, spools, calls, keeper and pages, begun and ended in order.
+
+    async with GatewayServer(settings) as server:
+        await server.listen("127.0.0.1", 5000)
+
+To end in order, `drain` first: what is synchronous may finish, and what is not is left to whoever comes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from wakugumi import __version__
+from wakugumi.adapters.gateway_store.sqlite import SqliteStore
+from wakugumi.adapters.http.page import PageAt
+from wakugumi.adapters.http.spool import Spools
+from wakugumi.adapters.port.port import HttpListener, listen_http, page_routes
+from wakugumi.core.gateway.groups import LEAST_LOADED, GroupAt, Groups
+from wakugumi.core.metrics import Family, Kind, Sample, counter, gauge
+from wakugumi.limits.gateway import (
+    GATEWAY_BODY_BYTES_MAX,
+    GATEWAY_KEPT_BYTES,
+    GATEWAY_KEPT_S,
+    GATEWAY_LEASE_S,
+    GATEWAY_LOOK_S,
+    GATEWAY_QUEUE_BYTES,
+    GATEWAY_SILENCE_S,
+    GATEWAY_TRY_S,
+    GROUP_ANSWER_S,
+    GROUP_POLL_S,
+)
+from wakugumi.limits.wire import HEARTBEAT_S
+from wakugumi.roles.gateway.body_quota import BodyQuota
+from wakugumi.roles.gateway.gateway import Gateway
+from wakugumi.roles.gateway.group_calls import GroupCalls
+from wakugumi.roles.gateway.housekeeping import Keeper
+from wakugumi.roles.gateway.pages import GatewayPages
+from wakugumi.roles.http.openapi import document
+from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
+
+log = logging.getLogger("wakugumi.gateway")
+
+ROLE: Final = "gateway"
+
+
+class GatewaySettings(NamedTuple):
+    """What a gateway is told."""
+
+    groups: Sequence[GroupAt]
+    state: Path
+    """The folder that all gateways share."""
+    choice: str = LEAST_LOADED
+    zone: str = ""
+    body_bytes_max: int = GATEWAY_BODY_BYTES_MAX
+    queue_bytes: int = GATEWAY_QUEUE_BYTES
+    kept_s: float = GATEWAY_KEPT_S
+    kept_bytes: int = GATEWAY_KEPT_BYTES
+    lease_s: float = GATEWAY_LEASE_S
+    try_s: float = GATEWAY_TRY_S
+    silence_s: float = GATEWAY_SILENCE_S
+    look_s: float = GATEWAY_LOOK_S
+    poll_s: float = GROUP_POLL_S
+    answer_s: float = GROUP_ANSWER_S
+    heartbeat_s: float = HEARTBEAT_S
+
+
+class GatewayServer:
+    """One gateway, while it is entered."""
+
+    gateway: Gateway
+    keeper: Keeper
+    pages: GatewayPages
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._parts = AsyncExitStack()
+        self._listener: HttpListener | None = None
+        self._groups = Groups(settings.groups, settings.choice, settings.zone)
+
+    async def __aenter__(self) -> GatewayServer:
+        """Raises ConfigError if its folder cannot be used."""
+        settings = self._settings
+        async with self._parts as parts:
+            store = SqliteStore(settings.state)
+            parts.push_async_callback(store.close)
+            spools = Spools(settings.state / "contents")
+            parts.callback(spools.close)
+            calls = GroupCalls(
+                self._groups,
+                poll_s=settings.poll_s,
+                answer_s=settings.answer_s,
+                try_s=settings.try_s,
+                silence_s=settings.silence_s,
+            )
+            parts.push_async_callback(calls.close)
+            owner = f"{os.getpid()}-{secrets.token_hex(8)}"
+            self.gateway = Gateway(owner, store, spools, calls, BodyQuota(settings.queue_bytes))
+            self.keeper = Keeper(
+                self.gateway, lease_s=settings.lease_s, kept_s=settings.kept_s, kept_bytes=settings.kept_bytes
+            )
+            self.pages = GatewayPages(
+                self.gateway, body_bytes_max=settings.body_bytes_max, heartbeat_s=settings.heartbeat_s
+            )
+            calls.start()
+            parts.push_async_callback(self.keeper.close)
+            parts.push_async_callback(self.gateway.close)
+            await self.keeper.start()
+            self.gateway.start(settings.look_s)
+            parts.push_async_callback(self.pages.close)
+            self.pages.start(settings.look_s)
+            self._parts = parts.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.gateway.is_stopping = True
+        if self._listener is not None:
+            await self._listener.close()
+        await self._parts.aclose()
+
+    async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
+        """Serve here, and say where. Raises ConfigError."""
+        self._listener = await listen_http(host, port, [page_routes(self._pages)], names=names)
+        return self._listener.port
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Take nothing new, and let those who wait have their answers. False if some have none by then."""
+        self.gateway.is_stopping = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(deadline_s):
+                await self.pages.idle.wait()
+        return self.pages.submits == 0
+
+    def metrics(self) -> Iterable[Family]:
+        totals, pages = self.keeper.totals, self.pages
+        now = asyncio.get_running_loop().time()
+        states = list(self._groups.states(now))
+        yield gauge("wakugumi_gateway_jobs_queued", "Jobs of all gateways that no group has.", totals.queued)
+        yield gauge("wakugumi_gateway_jobs_running", "Jobs of all gateways that a group has.", totals.running)
+        yield gauge(
+            "wakugumi_gateway_queue_bytes",
+            "What bodies of asynchronous jobs take that have not ended, of all gateways.",
+            self.gateway.quota.used,
+        )
+        yield gauge("wakugumi_gateway_jobs_kept", "Ended jobs that are still answered for.", totals.ended)
+        yield gauge("wakugumi_gateway_kept_bytes", "What their answers take.", totals.ended_bytes)
+        yield gauge("wakugumi_gateway_flights", "Jobs that this gateway forwards.", len(self.gateway.flights))
+        yield gauge("wakugumi_gateway_submits", "Submissions that are being served.", pages.submits)
+        yield gauge("wakugumi_gateway_watchers", "Clients that are told of states as they change.", pages.events)
+        yield counter(
+            "wakugumi_gateway_taken_over_total", "Jobs taken over from dead gateways.", self.keeper.taken_over
+        )
+        yield counter("wakugumi_gateway_stranded_total", "Jobs that nobody saw to, queued again.", self.keeper.stranded)
+        yield self.gateway.outcomes.family()
+        yield self.gateway.took.family()
+        yield self.gateway.forwarder.failovers.family()
+        yield pages.busy.family()
+        yield Family(
+            "wakugumi_gateway_group_free_slots",
+            "What a group said it had free, when last asked.",
+            Kind.GAUGE,
+            ("group",),
+            [Sample((group.name,), said.free) for group, _, said in states],
+        )
+        yield Family(
+            "wakugumi_gateway_group_up",
+            "1 for a group that jobs are sent to, 0 for one that is gone or rests.",
+            Kind.GAUGE,
+            ("group",),
+            [Sample((group.name,), word not in {"gone", "resting"}) for group, word, _ in states],
+        )
+
+    def _pages(self) -> list[PageAt]:
+        return [
+            *self.pages.pages(),
+            *wayside_pages(ROLE, __version__, self._health, self._capacity, self.metrics, lambda: document(ROLE)),
+        ]
+
+    def _health(self) -> str:
+        return STOPPING if self.gateway.is_stopping else OK
+
+    def _capacity(self) -> dict[str, int]:
+        return self._groups.capacity()._asdict()

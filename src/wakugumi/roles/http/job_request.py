@@ -1,0 +1,201 @@
+"""Which job does an HTTP request ask for? Its path names it, its query says what to run, its form brings the input.
+
+    POST /dispatch/night-7?program=pricer&arg=--fast&arg={input}&env=SEED=7&timeout=60
+
+It is the same on /run, /dispatch and /submit.
+
+The same question is the same job, and the same bytes: so whoever sends it again, by HTTP or by frames, gets its result,
+and another question under its id is a conflict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from wakugumi.adapters.http.page import Visit
+from wakugumi.adapters.http.upload import Received
+from wakugumi.core.environment import check_env
+from wakugumi.core.ids import ClientId, JobId, job_id_from_name, show_job_id
+from wakugumi.core.names import INPUT, check_exec_name
+from wakugumi.core.requirements import check_wants
+from wakugumi.core.subject import SubjectError, route
+from wakugumi.errors import Refused
+from wakugumi.limits.leader import RETRIES_MAX
+from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
+from wakugumi.limits.wire import ARGS_PER_JOB_MAX, CLIENT_ID_CHARS_MAX
+from wakugumi.wire.message import InputFile, JobRequest, encode
+from wakugumi.wire.percent import percent_decoded
+
+CLIENT: Final = "http"
+"""Whose jobs they are that name no client."""
+TAKES: Final = "Waku-Takes"
+"""In which a node says, with its capacity, what it takes of a job that older ones do not know."""
+RUNS_AS: Final = "Waku-Runs-As"
+ROOT: Final = "root"
+"""In which it says that programs have the rights of root there."""
+CLIENT_HEADER: Final = "Waku-Client"
+PARAMETERS: Final = ("program", "arg", "subject", "timeout", "client", "priority", "key", "retries", "env")
+
+_SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,9}")
+
+
+def job_of(visit: Visit) -> tuple[str, JobId]:
+    """The job that the visit's path names, as it is written there and as an id. Raises Refused."""
+    try:
+        name = percent_decoded(visit.rest)
+        job = job_id_from_name(name)
+    except (ValueError, Refused):
+        raise Refused(
+            "bad-request",
+            f"{visit.rest[:80]!r} cannot name a job",
+            hint="a job is a UUID, or 1 to 128 of A-Z a-z 0-9 . _ -, as in POST /dispatch/night-7",
+        ) from None
+    visit.job = name
+    return name, job
+
+
+class JobForm(NamedTuple):
+    """All that a query says of a job."""
+
+    program: str = ""
+    """Empty: that of whoever runs it."""
+    args: tuple[str, ...] = ()
+    subject: str = ""
+    timeout_s: float | None = None
+    client: ClientId = ClientId(CLIENT)
+    priority: int = 0
+    key: str = ""
+    retries: int = 0
+    env: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, visit: Visit, also: Collection[str] = ()) -> JobForm:
+        """`also` are parameters that somebody else reads. Raises Refused."""
+        names = visit.parameters()
+        if not names:
+            client = visit.header(CLIENT_HEADER)
+            return _PLAIN if client is None else cls(client=_client(client))
+        for name in names:
+            if name not in PARAMETERS and name not in also:
+                known = ", ".join([*PARAMETERS, *also])
+                raise _bad(f"there is no parameter {name[:80]!r}: {known}")
+        form = cls(
+            program=_one(visit, "program"),
+            args=tuple(visit.query("arg")),
+            subject=_one(visit, "subject"),
+            timeout_s=_timeout_s(_one(visit, "timeout")),
+            client=_client(_one(visit, "client") or visit.header(CLIENT_HEADER) or CLIENT),
+            priority=_number("priority", _one(visit, "priority")),
+            key=_one(visit, "key"),
+            retries=_number("retries", _one(visit, "retries")),
+            env=_env(visit.query("env")),
+        )
+        form._check()
+        return form
+
+    def _check(self) -> None:
+        if self.program:
+            check_exec_name(self.program)
+        if self.subject:
+            try:
+                route(self.subject, self.program)
+            except SubjectError as error:
+                raise Refused("bad-subject", str(error)) from None
+        if len(self.args) > ARGS_PER_JOB_MAX:
+            raise _bad(f"{len(self.args)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
+        if any("\0" in arg for arg in self.args):
+            raise _bad("an argument holds a NUL, which no program can be given")
+        if not 0 <= self.retries <= RETRIES_MAX:
+            raise _bad(f"retries are a whole number from 0 to {RETRIES_MAX}, not {self.retries}")
+        check_wants(self.key, self.priority, 1)
+        check_env(dict(self.env))
+
+
+_PLAIN: Final = JobForm()
+
+
+def request_of(form: JobForm, job: JobId, received: Received) -> bytes:
+    """The job as frames carry it: the bytes that a client makes who submits the same. What is not in memory is named
+    by its hash."""
+    name = received.file_name
+    file = InputFile(name, content=received.content)
+    if received.content is None:
+        file = InputFile(name, sha256=received.sha256, size=received.size)
+    return encode(
+        JobRequest(
+            show_job_id(job),
+            form.client,
+            form.program,
+            args_of(form, name),
+            [file],
+            form.timeout_s,
+            retries=form.retries,
+            key=form.key,
+            priority=form.priority,
+            env=dict(form.env),
+        )
+    )
+
+
+def args_of(form: JobForm, file_name: str) -> list[str]:
+    """A program that is named gets the arguments that were given, or the input's name alone. For one that is not,
+    whoever runs it knows where the input goes."""
+    if not form.program:
+        return list(form.args)
+    # A name that begins with a dash would be read as an option.
+    path = f"./{file_name}" if file_name.startswith("-") else file_name
+    return [arg.replace(INPUT, path) for arg in form.args] if form.args else [path]
+
+
+def _one(visit: Visit, name: str) -> str:
+    values = visit.query(name)
+    if len(values) > 1:
+        raise _bad(f"the parameter {name!r} is given {len(values)} times")
+    return values[0] if values else ""
+
+
+def _client(text: str) -> ClientId:
+    if not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or not text.isprintable():
+        raise _bad(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {text[:80]!r}")
+    return ClientId(text)
+
+
+def seconds_in(text: str | None) -> float | None:
+    """What a stranger says, if that is a number of any use."""
+    return float(text) if text is not None and _SECONDS.fullmatch(text) else None
+
+
+def _timeout_s(text: str) -> float | None:
+    if not text:
+        return None
+    seconds = seconds_in(text) or 0.0
+    if not 0 < seconds <= JOB_TIMEOUT_MAX_S:
+        raise _bad(f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds, not {text[:80]!r}")
+    return seconds
+
+
+def _env(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    env: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise _bad(f"env is NAME=VALUE, not {word[:80]!r}")
+        if name in env:
+            raise _bad(f"the variable {name[:80]!r} is given twice")
+        env[name] = value
+    return tuple(env.items())
+
+
+def _number(name: str, text: str) -> int:
+    if not text:
+        return 0
+    if not _WHOLE.fullmatch(text):
+        raise _bad(f"{name} is a whole number, not {text[:80]!r}")
+    return int(text)
+
+
+def _bad(text: str) -> Refused:
+    return Refused("bad-request", text, hint="docs/GROUPS.md has all parameters of a job")

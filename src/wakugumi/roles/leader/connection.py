@@ -1,0 +1,371 @@
+"""Who is at the other end of a leader's connection, and what do they say? (SPEC F4, F5)
+
+Nobody until its hello, then a client or a worker. Frames become events of `dispatch`; what concerns files goes through
+`ingress` and `caches`. Only the routing fields of a payload are read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from wakugumi.adapters.net.compression import is_packed
+from wakugumi.adapters.net.link import Link
+from wakugumi.core.connections.read_ahead import Intake
+from wakugumi.core.ids import ClientId, ConnId, JobId, WorkerId, show_job_id
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.admin.questions import CACHE_QUESTIONS
+from wakugumi.core.subject import SubjectError, worker_patterns
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits.wire import READ_BYTES_LARGE
+from wakugumi.roles.leader.effects import send_no
+from wakugumi.roles.leader.submit import checksum_of_packed, plain
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.frame import Frame
+from wakugumi.wire.node_request import marked
+from wakugumi.wire.references import blobs_of_result
+from wakugumi.wire.request_digest import submitted_digest
+
+if TYPE_CHECKING:
+    from wakugumi.roles.leader.leader import Leader
+
+log = logging.getLogger("wakugumi.leader")
+
+
+class Peer:
+    """One connection of a leader: nobody until its hello, then a client or a worker."""
+
+    def __init__(self, leader: Leader, conn: ConnId) -> None:
+        self.leader = leader
+        self.conn = conn
+        self.client_id = ClientId("")
+        self.paused = False
+        self.receipts = False
+        """It speaks our own types, in which an empty result is a result (OK, without output)."""
+        self.blobs = False
+        """It exchanges what does not fit a frame as blobs."""
+        self.zstd = False
+        """Payloads may be packed."""
+        self.rests = False
+        """A worker that says when its machine is out of order."""
+        self.digests = False
+        """It tells of each job which request it is."""
+        self.link: Link
+        self.intake = Intake()
+        self._brings_work = False
+        """A job or a result was in what was read last."""
+        self._post = leader.drive.post
+        self._event_of = leader.ingress.event_of
+        self._role = "nobody"
+        self._name = ""
+        self._complained = False
+        self._on: dict[int, Callable[[Frame], None]] = {
+            fr.HELLO_CLIENT: self._hello_client,
+            fr.HELLO_WORKER: self._hello_worker,
+        }
+
+    # What the link calls.
+
+    def on_open(self, link: Link) -> None:
+        self.link = link
+        if self.leader.connections >= self.leader.connections_max and not link.make_room():
+            link.close(f"more than {self.leader.connections_max} connections", "full")
+            return
+        self.leader.came(self)
+        self.set_reading()
+        deadline_s = self.leader.hello_deadline_s
+        link.expect_within(deadline_s, f"no hello within {deadline_s:g} s")
+
+    def on_frame(self, _link: Link, frame: Frame) -> None:
+        handler = self._on.get(frame.type)
+        if handler is not None:
+            handler(frame)
+            return
+        name = fr.NAMES.get(frame.type)
+        if self._role == "nobody":
+            raise PeerError(f"the first frame must be HelloClient or HelloWorker, not {name or f'type {frame.type}'}")
+        if name is not None:
+            raise PeerError(f"a {self._role} does not send {name}")
+        self.complain(f"this {self._role} sent a frame of the unknown type {frame.type}, which is ignored")
+
+    def on_alive(self, _link: Link) -> None:
+        self._post(ev.Heard(self.conn))
+
+    def on_blocked(self, _link: Link, blocked: bool) -> None:
+        self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
+
+    def on_lost(self, _link: Link) -> None:
+        if self.leader.went(self) and self._role != "nobody":
+            log.info("%s %s left", self._role, self.link.peer)
+            self._post(ev.Left(self.conn))
+            self.leader.ingress.left(self)
+            self.leader.egress.left(self)
+            if self.leader.caches is not None:
+                self.leader.caches.went(self)
+
+    @property
+    def is_client(self) -> bool:
+        return self._role == "client"
+
+    def set_reading(self) -> None:
+        self.link.pause(self.paused or self.conn in self.leader.held_back)
+
+    def must_wait(self) -> bool:
+        """Too much of what it sent waits for the disk."""
+        self.intake.settle(self.leader.drive.safe_step)
+        return self.intake.must_wait(behind=self.leader.behind)
+
+    def _read(self, size: int) -> None:
+        """Questions, heartbeats and the like are not kept: whoever says nothing else never waits for the disk."""
+        if not self._brings_work:
+            return
+        self._brings_work = False
+        leader = self.leader
+        drive = leader.drive
+        if self.intake.took(size, drive.steps + 1, drive.safe_step) or leader.behind:
+            leader.hold_back(self)
+
+    def complain(self, text: str) -> None:
+        """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
+        log.log(logging.DEBUG if self._complained else logging.WARNING, "%s: %s", self.link.peer, text)
+        self._complained = True
+
+    def fail(self, effect: object, error: Exception) -> None:
+        """A bug of ours kept us from doing this for it. Others are not to suffer: the connection ends, and with that it
+        is as if it was never sent. A worker's job goes to another, and a client asks for its result again."""
+        level = logging.ERROR if self.link.is_open else logging.DEBUG  # Once, though more may be on its way to it.
+        what = effect if isinstance(effect, str) else type(effect).__name__
+        log.log(level, "%s is not done for %s", what, self.link.peer, exc_info=error)
+        self.link.close("a bug of the leader's")
+        self.link.abort()
+
+    async def do(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Something for it that takes its time. It is done, or fails as above."""
+        try:
+            await work()
+        except Exception as error:
+            self.fail(what, error)
+
+    # Nobody becomes somebody (SPEC F5).
+
+    def _hello_client(self, frame: Frame) -> None:
+        self.client_id, cap, wants = ms.read_hello_client(frame)
+        self._wants(wants)
+        self.receipts = ms.RECEIPTS in wants
+        self._become(
+            "client",
+            {
+                fr.SUBMIT_JOB: self._submit,
+                fr.CACHE_PUT: self._cache_put,
+                fr.CONFIRM: self._confirm,
+                fr.CANCEL: self._cancel,
+                fr.CLAIM: self._claim,
+                fr.FIND: self._find,
+                fr.CAP: self._cap,
+                fr.ASK: self._ask,
+                fr.HEARTBEAT: self._heartbeat,
+            },
+        )
+        log.info("client %s joined from %s, cap %d", self.client_id, self.link.peer, cap)
+        self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
+
+    def _hello_worker(self, frame: Frame) -> None:
+        hello = ms.read_hello_worker(frame)
+        name, wants = hello.name, frozenset(hello.wants)
+        self._wants(wants)
+        self.rests = ms.RESTS in wants
+        self._name = name or str(self.link.peer)
+        try:
+            patterns = self.leader.shared_patterns(worker_patterns(frame.subject, name))
+        except SubjectError as error:
+            raise PeerError(f"a worker's patterns cannot be read: {error}") from None
+        self._become(
+            "worker",
+            {
+                fr.ACK_JOB: self._ack,
+                fr.CREDIT: self._credit,
+                fr.HOLDING: self._holding,
+                fr.LEAVING: self._leaving,
+                fr.RESTING: self._resting,
+                fr.HEARTBEAT: self._heartbeat,
+                fr.CACHE_ACK: self._cache_ack,
+                fr.STOCK: self._stock,
+                fr.WANT: self._want,
+            },
+        )
+        log.info("worker %s joined from %s for %s", name or "-", self.link.peer, " ".join(patterns))
+        self._post(
+            ev.WorkerJoined(
+                self.conn,
+                WorkerId(frame.msg_id),
+                name,
+                patterns,
+                receipts=ms.RECEIPTS in wants,
+                heartbeats=ms.HEARTBEATS in wants,
+                reattach=ms.REATTACH in wants,
+                cancels=ms.CANCELS in wants,
+                slots=hello.slots,
+                blobs=self.blobs,
+                runs_unnamed=hello.runs_unnamed,
+                as_root=hello.as_root,
+                env=ms.ENV in wants,
+            )
+        )
+        if self.leader.caches is not None:
+            self.leader.caches.worker_came(self, WorkerId(frame.msg_id), name, patterns)
+
+    def _wants(self, wants: frozenset[str]) -> None:
+        self.blobs = ms.BLOBS in wants
+        self.zstd = ms.ZSTD in wants
+        self.digests = ms.DIGESTS in wants
+        self.leader.packed |= self.zstd
+
+    def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
+        self._role = role
+        self._on = on
+        if self.leader.is_durable:
+            self.link.on_read = self._read
+        self.link.trust()
+
+    # What a client says.
+
+    def _submit(self, frame: Frame) -> None:
+        payload, checksum = frame.payload, 0
+        self._brings_work = True
+        try:
+            if self.zstd and is_packed(payload):
+                frame = plain(frame)
+                checksum = checksum_of_packed(payload, frame.payload)
+            job_id, head = ms.read_submit(frame)
+        except Refused as no:
+            self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
+            return
+        try:
+            is_told = self.digests and frame.corr_id != fr.NO_ID
+            request = frame.corr_id if is_told else submitted_digest(frame.payload)
+            event, blobs = self._event_of(
+                self.conn, self.blobs, job_id, frame.subject, head, payload, len(frame.payload), request, checksum
+            )
+        except Refused as no:
+            self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
+            return
+        if self.leader.has_nodes:
+            event = msgspec.structs.replace(event, wants=marked(event.wants, frame.payload))
+        if blobs:
+            self.leader.ingress.submitted(self, event, blobs)
+        else:
+            self._post(event)
+        if len(payload) >= READ_BYTES_LARGE:
+            self.leader.drive.flush()
+
+    def _cache_put(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.put(self, frame)
+            return
+        cache_id = ms.read_cache_put(frame.payload)
+        text = "this leader keeps no caches; send the files with each job"
+        no = ms.CachePutResult(cache_id, ms.FAILED, text, code="not-supported" if self.blobs else "")
+        subject = f"cache.ack.{cache_id}"
+        self.link.send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
+
+    def _confirm(self, frame: Frame) -> None:
+        self._post(ev.Confirmed(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _cancel(self, frame: Frame) -> None:
+        jobs = ms.unpack_ids(frame.payload)
+        self.leader.ingress.cancelled(self, jobs)
+        self._post(ev.CancelWanted(self.conn, jobs))
+
+    def _claim(self, frame: Frame) -> None:
+        self._post(ev.Claimed(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _find(self, frame: Frame) -> None:
+        self._post(ev.Sought(self.conn, ms.unpack_ids(frame.payload)))
+
+    def _cap(self, frame: Frame) -> None:
+        self._post(ev.CapChanged(self.conn, ms.read_cap(frame.payload)))
+
+    def _ask(self, frame: Frame) -> None:
+        try:
+            question = ms.read_question(frame.payload)
+        except Refused as no:
+            send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
+            return
+        if isinstance(question, CACHE_QUESTIONS) and self.leader.caches is not None:
+            self.leader.caches.ask(self, frame.msg_id, question)
+        else:
+            self._post(ev.Asked(self.conn, frame.msg_id, question))
+
+    def _heartbeat(self, frame: Frame) -> None:
+        load = ms.read_load(frame.payload)
+        self._post(ev.Heard(self.conn, load.cpu, load.held_by))
+
+    # What a worker says.
+
+    def _ack(self, frame: Frame) -> None:
+        job_id = JobId(frame.corr_id)
+        payload = frame.payload
+        self._brings_work = True
+        try:
+            if self.zstd and is_packed(payload):
+                frame = plain(frame)
+            head = ms.read_ack(frame.payload)
+            request = frame.msg_id if self.digests and frame.msg_id != fr.NO_ID else b""
+            if head.status == ms.OK:
+                event = ev.Acked(self.conn, job_id, True, "", payload, request=request)
+            else:
+                output = ms.output_tail(frame.payload)
+                reason, begun = head.reason or "", not head.not_begun
+                event = ev.Acked(self.conn, job_id, False, reason, payload, output, begun=begun, request=request)
+            if head.archive_blob or head.stdout_blob or head.stderr_blob:
+                self.leader.ingress.acked(self, event, blobs_of_result(head))
+            else:
+                if not event.ok:
+                    self.leader.ingress.settled(self, job_id)
+                self._post(event)
+        except Refused as no:
+            self.leader.ingress.settled(self, job_id)
+            failed = ms.JobResult(show_job_id(job_id), status=ms.FAILED, stderr=no.message, reason=no.code)
+            self._post(ev.Acked(self.conn, job_id, False, no.code, ms.encode(failed)))
+            return
+        if len(payload) >= READ_BYTES_LARGE:
+            self.leader.drive.flush()
+
+    def _credit(self, frame: Frame) -> None:
+        self._post(ev.Credited(self.conn, ms.read_credit(frame.payload)))
+
+    def _holding(self, frame: Frame) -> None:
+        holding = ms.read_holding(frame.payload)
+        running = tuple(JobId(job_id) for job_id in holding.running)
+        finished = tuple(JobId(job_id) for job_id in holding.finished)
+        kept = tuple(JobId(job_id) for job_id in holding.kept)
+        self._post(ev.Held(self.conn, running, finished, kept))
+
+    def _leaving(self, _frame: Frame) -> None:
+        self._post(ev.Leaving(self.conn))
+
+    def _resting(self, frame: Frame) -> None:
+        why = ms.read_rest(frame.payload)
+        log.log(
+            logging.WARNING if why else logging.INFO,
+            "worker %s %s",
+            self._name,
+            f"takes no jobs: {why}" if why else "is in order again",
+        )
+        self._post(ev.Rested(self.conn, why))
+
+    def _cache_ack(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.ack(self, frame)
+
+    def _stock(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.stock(self, frame)
+
+    def _want(self, frame: Frame) -> None:
+        if self.leader.caches is not None:
+            self.leader.caches.want(self, frame)

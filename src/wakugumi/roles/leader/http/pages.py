@@ -1,0 +1,286 @@
+"""What does a leader answer by HTTP, on its own port? The pages of a group (SPEC G1).
+
+    POST   /dispatch/{job}   run it on one of the group's workers; the answer is its ZIP      docs/GROUPS.md
+    GET    /status/{job}     where is it, and why
+    GET    /result/{job}     its ZIP, if it is done
+    DELETE /jobs/{job}       cancel it
+    GET    /health /capacity /metrics /openapi.json
+
+A small input stays in memory on its whole way; a large one goes to the leader's place for blobs before its job is
+submitted. Neither the path of a small one nor its answer takes a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import structs
+
+from wakugumi import __version__
+from wakugumi.adapters.blobs.place import Place
+from wakugumi.adapters.blobs.store import Incoming
+from wakugumi.adapters.http.page import PageAt, Reply, Visit
+from wakugumi.adapters.http.upload import Received, receive_file
+from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
+from wakugumi.adapters.net.compression import is_packed, unpack
+from wakugumi.core.ids import ClientId, ConnId, JobId, Verdict, show_job_id
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.admin.questions import AskCancel, AskExplain, AskJob, CancelAnswer, ExplainAnswer, JobRow
+from wakugumi.core.metrics import Counter, Family, gauge
+from wakugumi.errors import Lost, PeerError, Refused
+from wakugumi.limits.files import BLOB_BYTES_MAX, INLINE_FILE_BYTES_MAX
+from wakugumi.roles.http.job_request import CLIENT, JobForm, job_of, request_of
+from wakugumi.roles.http.openapi import LEADER, document
+from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
+from wakugumi.roles.http.zip_response import answer_of
+from wakugumi.roles.leader.effects import record_of
+from wakugumi.roles.leader.http.clients import HttpCallers
+from wakugumi.wire.message import BlobRef, FileHead, JobResult, SubmitHead, read_result
+from wakugumi.wire.node_request import marked
+from wakugumi.wire.request_digest import payload_digest
+
+if TYPE_CHECKING:
+    from wakugumi.roles.leader.leader import HttpSettings, Leader
+
+_JSON: Final = "application/json"
+_ALSO: Final = ("async",)
+"""Of a gateway, which passes a query on as it came. Here everybody waits."""
+_STATES: Final = {"queued": "queued", "backoff": "queued", "running": "running", "ok": "done", "failed": "failed"}
+
+
+class GroupPages:
+    """The pages of one leader."""
+
+    def __init__(self, leader: Leader, settings: HttpSettings) -> None:
+        self._leader = leader
+        self._settings = settings
+        self.callers = HttpCallers(leader, settings.cap)
+        self.receiving = 0
+        """Inputs that are on their way."""
+        self.busy = Counter("wakugumi_leader_http_busy_total", "Jobs over HTTP told to come again, by code.", "code")
+        self._is_first = True
+
+    def pages(self) -> list[PageAt]:
+        return [
+            PageAt("POST", "/dispatch/", self.dispatch),
+            PageAt("GET", "/status/", self.status, quiet=True),
+            PageAt("GET", "/result/", self.result),
+            PageAt("DELETE", "/jobs/", self.cancel),
+            *wayside_pages(
+                "leader",
+                __version__,
+                self._health,
+                self._leader.capacity,
+                self._families,
+                lambda: document(LEADER),
+            ),
+        ]
+
+    def _health(self) -> str:
+        if self._leader.stopping:
+            return STOPPING
+        stalled = self._leader.why_stalled()
+        return f"nothing is committed: {stalled}" if stalled else OK
+
+    def _families(self) -> list[Family]:
+        return [
+            *self._leader.meters.families(asyncio.get_running_loop().time()),
+            gauge("wakugumi_leader_connections", "Connections of frames and of HTTP.", self._leader.connections),
+            gauge("wakugumi_leader_http_receiving", "Inputs that are on their way over HTTP.", self.receiving),
+            self.busy.family(),
+        ]
+
+    async def close(self) -> None:
+        await self.callers.close()
+
+    async def dispatch(self, visit: Visit) -> Reply:
+        """Run a job, or wait for it where it runs, or give its result if it is done."""
+        name, job = job_of(visit)
+        form = JobForm.of(visit, _ALSO)
+        if not form.program:
+            form = form._replace(program=self._settings.program)
+        self._check_open(job)
+        with self._received():
+            received = await self._receive(visit)
+        blobs: tuple[BlobRef, ...] = ()
+        try:
+            payload = request_of(form, job, received)
+            head = SubmitHead(
+                exec_name=form.program,
+                timeout_s=form.timeout_s,
+                retries=form.retries,
+                key=form.key,
+                priority=form.priority,
+                env=dict(form.env),
+                files=None if received.content is not None else (FileHead(sha256=received.sha256, size=received.size),),
+            )
+            event, blobs = self._leader.ingress.event_of(
+                ConnId(0), True, job, form.subject, head, payload, len(payload), payload_digest(payload)
+            )
+            event = structs.replace(event, wants=marked(event.wants, payload, by_http=True))
+            if blobs and not self._leader.knows(job):
+                await self._bring(received, blobs)
+        finally:
+            if received.path is not None:
+                received.path.unlink(missing_ok=True)
+        return await self._answer(visit, name, form.client, job, lambda conn: structs.replace(event, conn=conn))
+
+    async def status(self, visit: Visit) -> Reply:
+        """Where is a job, and why?"""
+        name, job = job_of(visit)
+        row = await self.callers.ask(AskJob(show_job_id(job)))
+        why = await self.callers.ask(AskExplain(show_job_id(job)))
+        assert isinstance(row, JobRow)
+        assert isinstance(why, ExplainAnswer)
+        told = {
+            "job": name,
+            "id": row.job,
+            "state": _STATES[row.state],
+            "attempts": row.attempts,
+            "client": row.client,
+            "program": row.program,
+            "subject": row.subject,
+            "worker": row.worker,
+            "age_s": round(row.age_s, 3),
+            "reason": row.reason,
+            "why": "; ".join(why.reasons),
+        }
+        return Reply(200, msgspec.json.encode(told), _JSON)
+
+    async def result(self, visit: Visit) -> Reply:
+        """A job's ZIP, if it is done, whoever submitted it."""
+        name, job = job_of(visit)
+        row = await self.callers.ask(AskJob(show_job_id(job)))
+        assert isinstance(row, JobRow)
+        if _STATES[row.state] not in {"done", "failed"}:
+            raise Refused("no-result", f"job {name} is {_STATES[row.state]}")
+        # Not as the client that submitted it: only its own word says that it has the result.
+        return await self._answer(visit, name, ClientId(CLIENT), job, lambda conn: ev.Claimed(conn, (job,)))
+
+    async def cancel(self, visit: Visit) -> Reply:
+        """Nobody wants a job any more. One that is done stays as it is."""
+        name, job = job_of(visit)
+        answer = await self.callers.ask(AskCancel([show_job_id(job)]))
+        assert isinstance(answer, CancelAnswer)
+        if answer.unknown:
+            raise Refused("unknown-job", f"the leader does not know job {name}, or no longer")
+        return Reply(202, msgspec.json.encode({"cancelled": bool(answer.cancelled)}), _JSON)
+
+    # A job comes in.
+
+    def _check_open(self, job: JobId) -> None:
+        """A job that would be refused anyway is not received first. Raises Refused."""
+        if self._is_first:
+            self._is_first = False
+            self.callers.adopt(self._leader.unclaimed(ClientId(CLIENT)))
+        if self._leader.behind:
+            self.busy.add("full")
+            raise Refused("full", "the leader's disk does not keep up")
+        why = self._leader.why_not(job)
+        if why is not None:
+            self.busy.add(why.code)
+            raise Refused(why.code, why.text)
+
+    @contextmanager
+    def _received(self) -> Iterator[None]:
+        if self.receiving >= self._settings.received_max:
+            self.busy.add("busy")
+            raise Refused("busy", f"{self.receiving} inputs are being received")
+        self.receiving += 1
+        try:
+            yield
+        finally:
+            self.receiving -= 1
+
+    async def _receive(self, visit: Visit) -> Received:
+        blobs = self._leader.blobs
+        if blobs is None:
+            return await receive_file(visit, Path(), bytes_max=INLINE_FILE_BYTES_MAX)
+        folder = Path(tempfile.gettempdir()) if blobs.store is None else blobs.store.incoming
+        return await receive_file(visit, folder, bytes_max=BLOB_BYTES_MAX)
+
+    async def _bring(self, received: Received, refs: Sequence[BlobRef]) -> None:
+        """Put a large input into the leader's place, if it is not there. Raises Refused."""
+        blobs = self._leader.blobs
+        assert blobs is not None
+        assert received.path is not None
+        (ref,), path = refs, received.path
+        looked: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        blobs.expected.name(refs)  # From here on nobody removes it.
+        blobs.missing(refs, lambda missing: None if looked.done() else looked.set_result(missing))
+        if not await looked:
+            return
+        put = blobs.place.put if blobs.store is None else blobs.store.adopt
+        try:
+            await asyncio.to_thread(put, ref, path)
+        except Lost as error:
+            raise Refused("worker-error", f"the input cannot be put into the leader's place: {error}") from None
+        blobs.expected.name(refs)  # That may have taken its time.
+
+    # Its result goes out.
+
+    async def _answer(
+        self,
+        visit: Visit,
+        name: str,
+        client: ClientId,
+        job: JobId,
+        say: Callable[[ConnId], ev.Submitted | ev.Claimed],
+    ) -> Reply:
+        effect = await self.callers.wait_for(visit, client, job, say)
+        try:
+            reply = await self._reply(name, client, effect)
+        except Refused:  # A problem is an answer too: its job is over.
+            self.callers.written(effect)
+            raise
+        return reply._replace(on_sent=lambda: self.callers.written(effect))
+
+    async def _reply(self, name: str, client: ClientId, effect: ev.SendResult) -> Reply:
+        job, result = effect.job, effect.result
+        if isinstance(result, Verdict):
+            return await answer_of(name, record_of(job, client, effect.program, result))
+        try:
+            record = read_result(job, unpack(result) if is_packed(result) else result)
+        except PeerError as error:
+            raise Refused("bad-result", str(error)) from None
+        refs = {
+            key: ref
+            for key, ref in zip(_PARTS, (record.archive_blob, record.stdout_blob, record.stderr_blob), strict=True)
+            if isinstance(ref, BlobRef)
+        }
+        return await (self._large_answer(name, record, refs) if refs else answer_of(name, record))
+
+    async def _large_answer(self, name: str, record: JobResult, refs: dict[str, BlobRef]) -> Reply:
+        blobs = self._leader.blobs
+        if blobs is None:
+            raise Refused("no-blob", "this leader keeps no blobs any more")
+        if blobs.store is not None:
+            store = blobs.store
+            return await answer_of(name, record, {key: Path(store.path(ref.sha256)) for key, ref in refs.items()})
+        folder = tempfile.mkdtemp(prefix="wakugumi-")
+        parts = {key: Path(folder, key) for key in refs}
+        try:
+            await asyncio.to_thread(_fetch_all, blobs.place, refs, parts)
+        except BaseException:
+            rmtree(folder, ignore_errors=True)
+            raise
+        return await answer_of(name, record, parts, lambda: rmtree(folder, ignore_errors=True))
+
+
+_PARTS: Final = (ARCHIVE, STDOUT, STDERR)
+
+
+def _fetch_all(place: Place, refs: dict[str, BlobRef], parts: dict[str, Path]) -> None:
+    """Raises Refused."""
+    for key, ref in refs.items():
+        try:
+            place.fetch(ref, Incoming(ref, f"{parts[key]}.part", str(parts[key])))
+        except Lost as error:
+            raise Refused("worker-error", f"a result cannot be fetched: {error}") from None

@@ -1,0 +1,262 @@
+"""What does a peer get that cannot take a job or a result as it came? (SPEC F10, F11, C7)
+
+    packed, and it did not ask for that     unpacked
+    blobs, and it does not know them        their content in the frame, if all of it fits; else FAILED, and why
+
+An old worker is never given a job that it could not run: the leader answers for it, and gives it its credit back. An
+old client gets the archive of a result, and of what was printed the end. A cut stdout makes a result FAILED, for a
+client that takes the end for the whole has a wrong answer; a cut stderr does not. `Stderr` tells of both.
+
+What such a peer gets is larger than what the core has counted: up to a frame each. So each such peer has a line: one
+job or result is unpacked or read at a time, once the peer has read those of before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import msgspec
+
+from wakugumi.adapters.blobs.place import Place
+from wakugumi.adapters.blobs.store import Incoming
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.compression import is_packed, unpack
+from wakugumi.core.ids import ConnId, JobId, show_job_id
+from wakugumi.core.leader import events as ev
+from wakugumi.errors import Lost, PeerError, Refused
+from wakugumi.limits.leader import KEPT_RESULT_TTL_S, OUTPUT_TAIL_CHARS_MAX
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.message import BlobRef, InputFile, JobRequest, JobResult
+
+if TYPE_CHECKING:
+    from wakugumi.roles.leader.connection import Peer
+    from wakugumi.roles.leader.leader import Leader
+
+
+_Rest: TypeAlias = Callable[[], Awaitable[None]]
+_Work: TypeAlias = Callable[[], _Rest | None]
+"""Something to be sent, and what is left to do if that takes time."""
+
+
+class _Line(NamedTuple):
+    work: deque[_Work]
+    task: asyncio.Task[None]
+
+
+class Egress:
+    """What goes out of one leader to peers that cannot take it as it is."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._tasks = Tasks()
+        self._lines: dict[ConnId, _Line] = {}
+        """What peers have still to get, with the task that is at work on it."""
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    # In line.
+
+    def when_written(self, peer: Peer, tell: Callable[[], None]) -> None:
+        """Call this once what the peer was given so far has been sent."""
+        line = self._lines.get(peer.conn)
+        if line is None:
+            peer.link.when_written(tell)
+        else:
+            line.work.append(partial(peer.link.when_written, tell))
+
+    def left(self, peer: Peer) -> None:
+        line = self._lines.pop(peer.conn, None)
+        if line is not None:
+            line.task.cancel()
+
+    def _in_line(self, peer: Peer, work: _Work) -> None:
+        """Do it now, if nothing stands before it and it takes no time."""
+        line = self._lines.get(peer.conn)
+        if line is not None:
+            line.work.append(work)
+            return
+        if not peer.link.is_blocked:
+            rest = work()
+            if rest is None:
+                return
+            work = partial(_same, rest)
+        todo = deque([work])
+        task = self._tasks.start(self._go_on(peer, todo), name=f"what waits for {peer.link.peer}")
+        self._lines[peer.conn] = _Line(todo, task)
+
+    async def _go_on(self, peer: Peer, todo: deque[_Work]) -> None:
+        try:
+            while todo:
+                if peer.link.is_blocked:
+                    written = asyncio.get_running_loop().create_future()
+                    peer.link.when_written(partial(written.set_result, None))
+                    await written
+                rest = todo.popleft()()
+                if rest is not None:
+                    await rest()
+        except Exception as error:
+            peer.fail("what waited for it", error)
+        self._lines.pop(peer.conn, None)
+
+    # A job to a worker.
+
+    def assign(self, peer: Peer, effect: ev.SendAssign) -> None:
+        """Send it, now or once its content has been read."""
+        if peer.zstd and peer.blobs:
+            _send_job(peer, effect, effect.payload)
+        else:
+            self._in_line(peer, partial(self._assign, peer, effect))
+
+    def _assign(self, peer: Peer, effect: ev.SendAssign) -> _Rest | None:
+        payload = effect.payload if peer.zstd else _plain(effect.payload)
+        if not peer.blobs and ms.job_has_blobs(_plain(payload)):
+            return partial(self._inline_job, peer, effect)
+        _send_job(peer, effect, payload)
+        return None
+
+    async def _inline_job(self, peer: Peer, effect: ev.SendAssign) -> None:
+        request = JobRequest(show_job_id(effect.job))
+        try:
+            request = ms.read_request(_plain(effect.payload))
+            payload = await self._with_content(request, fr.payload_max(effect.subject))
+        except Refused as no:
+            self._answer_for(peer, effect, request, no)
+            return
+        if self._is_here(peer):
+            _send_job(peer, effect, payload)
+
+    async def _with_content(self, request: JobRequest, bytes_max: int) -> bytes:
+        """Raises Refused."""
+        refs = [BlobRef(file.sha256, file.size or 0) for file in request.files if file.sha256]
+        contents = await self._read(refs, bytes_max)
+        files = [InputFile(file.name, content=contents[file.sha256]) if file.sha256 else file for file in request.files]
+        payload = ms.encode(msgspec.structs.replace(request, files=files))
+        if len(payload) > bytes_max:
+            raise _too_big(sum(ref.size for ref in refs))
+        return payload
+
+    def _answer_for(self, peer: Peer, effect: ev.SendAssign, request: JobRequest, no: Refused) -> None:
+        """The worker never heard of it, and still offers the slot that it was to have."""
+        if not self._is_here(peer):
+            return
+        failed = JobResult(request.job_id, request.client_id, request.exec_name, ms.FAILED, "", no.message)
+        payload = ms.encode(msgspec.structs.replace(failed, reason=no.code))
+        self._leader.drive.post(ev.Acked(effect.conn, effect.job, False, no.code, payload, no.message))
+        self._leader.drive.post(ev.Credited(effect.conn, ms.read_slots(_plain(effect.payload))))
+
+    # A result to a client.
+
+    def result(self, peer: Peer, job: JobId, result: bytes) -> None:
+        """Send it, now or once its archive has been read."""
+        if peer.zstd and peer.blobs:
+            self._send_result(peer, job, result)
+        else:
+            self._in_line(peer, partial(self._result, peer, job, result))
+
+    def _result(self, peer: Peer, job: JobId, result: bytes) -> _Rest | None:
+        if not peer.zstd:
+            result = _plain(result)
+        if not peer.blobs and ms.result_has_blobs(_plain(result)):
+            return partial(self._inline_result, peer, job, _plain(result))
+        self._send_result(peer, job, result)
+        return None
+
+    async def _inline_result(self, peer: Peer, job: JobId, result: bytes) -> None:
+        try:
+            record = ms.read_result(job, result)
+        except PeerError as error:
+            failed = JobResult(show_job_id(job), peer.client_id, status=ms.FAILED, stderr=str(error))
+            record = msgspec.structs.replace(failed, reason="bad-result")
+        archive = record.archive_blob
+        record = _without_large_texts(record, job)
+        if isinstance(archive, BlobRef):
+            try:
+                contents = await self._read([archive], fr.payload_max("") - len(ms.encode(record)))
+                record = msgspec.structs.replace(record, output_archive=contents[archive.sha256])
+            except Refused as no:
+                record = _failed(record, no, _kept(job))
+        if self._is_here(peer):
+            self._send_result(peer, job, ms.encode(record))
+
+    def _send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
+        peer.link.send(fr.encode(fr.RESULT, job, job, payload=result))
+        if not peer.receipts:  # It cannot say that it has it: written is delivered (F9).
+            self._leader.drive.post(ev.Confirmed(peer.conn, (job,)))
+
+    def _is_here(self, peer: Peer) -> bool:
+        return self._leader.peers.get(peer.conn) is peer
+
+    async def _read(self, refs: Sequence[BlobRef], bytes_max: int) -> dict[str, bytes]:
+        """All of them, if they fit into so many bytes of a frame. Raises Refused."""
+        size = sum(ref.size for ref in refs)
+        if 4 * size // 3 > bytes_max:
+            raise _too_big(size)
+        if self._leader.blobs is None:
+            raise Refused("no-blob", "this leader keeps no blobs any more")
+        return await asyncio.to_thread(_read_all, self._leader.blobs.place, refs)
+
+
+def _same(rest: _Rest) -> _Rest:
+    return rest
+
+
+def _send_job(peer: Peer, effect: ev.SendAssign, payload: bytes) -> None:
+    peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, payload))
+
+
+def _plain(payload: bytes) -> bytes:
+    return unpack(payload) if is_packed(payload) else payload
+
+
+def _too_big(size: int) -> Refused:
+    return Refused(
+        "too-big", f"{size} bytes of files do not fit a frame, and the other side is an old one that takes no others"
+    )
+
+
+def _without_large_texts(record: JobResult, job: JobId) -> JobResult:
+    """The result without its blobs. Raises nothing: it says what was cut."""
+    cut = {name: ref for name in ("stdout", "stderr") if isinstance(ref := getattr(record, f"{name}_blob"), BlobRef)}
+    unset = msgspec.UNSET
+    record = msgspec.structs.replace(record, archive_blob=unset, stdout_blob=unset, stderr_blob=unset)
+    for name, ref in cut.items():
+        text = f"{ref.size} bytes of {name} do not fit a frame: {name.capitalize()} holds their end"
+        if name == "stdout" and record.status == ms.OK:
+            record = _failed(record, Refused("too-big", text), _kept(job))
+        else:
+            record = msgspec.structs.replace(record, stderr=f"wakugumi: {text}. {_kept(job)}\n{record.stderr}")
+    if len(ms.encode(record)) > fr.payload_max(""):  # No worker of ours: it left no room for a word.
+        end = OUTPUT_TAIL_CHARS_MAX
+        record = msgspec.structs.replace(record, stdout=record.stdout[-end:], stderr=record.stderr[-end:])
+    return record
+
+
+def _failed(record: JobResult, no: Refused, where: str) -> JobResult:
+    stderr = f"{record.stderr}\nwakugumi: {no.message}. {where}\n".lstrip("\n")
+    return msgspec.structs.replace(record, status=ms.FAILED, stderr=stderr, reason=no.code)
+
+
+def _kept(job: JobId) -> str:
+    return f"All of it is kept for {KEPT_RESULT_TTL_S:.0f} s: waku jobs wait {show_job_id(job)}"
+
+
+def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
+    contents: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory(prefix="wakugumi-") as folder:
+        for ref in refs:
+            if ref.sha256 not in contents:
+                path = Path(folder, ref.sha256)
+                try:
+                    place.fetch(ref, Incoming(ref, f"{path}.part", str(path)))
+                except Lost as error:
+                    raise Refused("worker-error", f"a blob cannot be fetched: {error}") from None
+                contents[ref.sha256] = path.read_bytes()
+    return contents

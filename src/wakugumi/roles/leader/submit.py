@@ -1,0 +1,208 @@
+"""May a job or a result that names blobs come in? Only once they are in the leader's place. (SPEC C5, C7)
+
+    frame ──► refs ──► place: all there? ── yes ──► the event, as for any other job or result
+                                        └── no ───► Missing: put these, and send the very same again
+
+To look may take its time, and meanwhile its sender may leave, or cancel the job: then nothing comes of it. It loses
+nothing by that, for who was told nothing sends it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import msgspec
+
+from wakugumi.adapters.net.compression import is_packed, unpack
+from wakugumi.core.environment import check_env
+from wakugumi.core.ids import ConnId, JobId
+from wakugumi.core.leader import events as ev
+from wakugumi.core.requirements import CACHE, Wants, check_wants
+from wakugumi.errors import Refused
+from wakugumi.limits.leader import RETRIES_MAX
+from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S, JOB_TIMEOUT_S
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.frame import Frame
+from wakugumi.wire.message import BlobRef
+from wakugumi.wire.references import blobs_of_job
+
+if TYPE_CHECKING:
+    from wakugumi.roles.leader.connection import Peer
+    from wakugumi.roles.leader.leader import Leader
+
+_REMEMBERED_MAX: Final = 1_000
+_REMEMBERED_FILES_MAX: Final = 16
+"""What jobs with files ask for, if many ask for the same; most name files of their own. A job that names many is not
+remembered: it may never be accepted."""
+
+
+class Ingress:
+    """What comes in to one leader with files that are not in its frame."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._looking: set[tuple[Peer, JobId]] = set()
+        """What is being looked for, and for whom."""
+        self._wants: dict[Wants, Wants] = {}
+
+    # A job.
+
+    def event_of(
+        self,
+        conn: ConnId,
+        knows_blobs: bool,
+        job: JobId,
+        subject: str,
+        head: ms.SubmitHead,
+        payload: bytes,
+        plain_bytes: int,
+        request: bytes,
+        checksum: int = 0,
+    ) -> tuple[ev.Submitted, tuple[BlobRef, ...]]:
+        """A submit, by frames or by HTTP, and the blobs that it names. `plain_bytes` is its size unpacked, `request`
+        its digest, `checksum` that of a packed one. Raises Refused."""
+        leader = self._leader
+        to, program, bytes_max = leader.route(subject, head.exec_name)
+        if plain_bytes > bytes_max:
+            # The routed subject may be longer than the one it came with.
+            raise Refused("too-big", f"a request of {plain_bytes} bytes does not fit a frame to a worker")
+        timeout_s = JOB_TIMEOUT_S if head.timeout_s is None else head.timeout_s
+        if not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
+            raise Refused("bad-request", f"TimeoutS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+        if not 0 <= head.retries <= RETRIES_MAX:
+            raise Refused("bad-request", f"Retries is 0 to {RETRIES_MAX}")
+        broadcast_s = head.broadcast_s
+        if broadcast_s is None:
+            broadcast_s = 0.0
+        elif not 0 < broadcast_s <= JOB_TIMEOUT_MAX_S:
+            raise Refused("bad-request", f"BroadcastS is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds")
+        wants = None
+        blobs: tuple[BlobRef, ...] = ()
+        if head.files:
+            wants, blobs = self._files(knows_blobs, head)
+        if wants is None and (head.key or head.priority or head.slots != 1):
+            wants = leader.wants(head)
+        if head.env:
+            check_env(head.env)
+            wants = self._known_wants(msgspec.structs.replace(wants or Wants(), env=True))
+        event = ev.Submitted(
+            conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, checksum, request
+        )
+        return event, blobs
+
+    def _files(self, knows_blobs: bool, head: ms.SubmitHead) -> tuple[Wants | None, tuple[BlobRef, ...]]:
+        """What a job with files asks for, and its blobs. Raises Refused."""
+        assert head.files is not None
+        names, blobs = blobs_of_job(head.files)
+        if not names:
+            return None, ()
+        if blobs:
+            self._must_know(knows_blobs)
+        check_wants(head.key, head.priority, head.slots)
+        if self._leader.caches is not None:
+            for name in names:
+                if name.startswith(CACHE):
+                    self._leader.caches.named(name.removeprefix(CACHE))
+        wants = Wants(head.key, head.priority, head.slots, names)
+        return self._known_wants(wants), blobs
+
+    def _known_wants(self, wants: Wants) -> Wants:
+        """The one copy of it, for many ask for the same."""
+        if len(wants.files) > _REMEMBERED_FILES_MAX:
+            return wants
+        if len(self._wants) >= _REMEMBERED_MAX:
+            self._wants.clear()
+        return self._wants.setdefault(wants, wants)
+
+    def submitted(self, peer: Peer, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
+        """Hand it on once its blobs are there. A job that is known is not run for it, and needs nothing."""
+        if self._leader.knows(event.job):
+            self.settled(peer, event.job)
+            self._leader.drive.post(event)
+        else:
+            self._look_for(peer, event, blobs)
+
+    def cancelled(self, peer: Peer, jobs: Iterable[JobId]) -> None:
+        """What is still being looked for is not wanted any more."""
+        for job in jobs:
+            self._looking.discard((peer, job))
+            self.settled(peer, job)
+
+    def left(self, peer: Peer) -> None:
+        if self._leader.blobs is not None:
+            self._leader.blobs.expected.left(peer.conn)
+
+    # A result.
+
+    def acked(self, peer: Peer, event: ev.Acked, blobs: Sequence[BlobRef]) -> None:
+        """Hand it on once its blobs are there. Raises Refused."""
+        self._must_know(peer.blobs)
+        named = msgspec.structs.replace(event, blobs=tuple(ref.sha256 for ref in blobs))
+        self._look_for(peer, named, blobs)
+
+    def settled(self, peer: Peer, job: JobId) -> None:
+        """It does not come again with what it named."""
+        if self._leader.blobs is not None:
+            self._leader.blobs.expected.came(peer.conn, job)
+
+    def _must_know(self, knows_blobs: bool) -> None:
+        if self._leader.blobs is None:
+            raise Refused("not-supported", "this leader keeps no blobs: send the content itself")
+        if not knows_blobs:
+            raise Refused("not-supported", "whoever names blobs has to say in its hello that it knows them")
+
+    def _look_for(self, peer: Peer, event: ev.Submitted | ev.Acked, blobs: Sequence[BlobRef]) -> None:
+        leader = self._leader
+        assert leader.blobs is not None
+        looked_for = peer, event.job
+        self._looking.add(looked_for)
+        expected = leader.blobs.expected
+        expected.name(blobs)
+
+        def found(missing: list[str]) -> None:
+            if looked_for not in self._looking:
+                return
+            self._looking.remove(looked_for)
+            if leader.peers.get(peer.conn) is not peer:
+                return
+            if missing:
+                expected.ask(peer.conn, event.job, blobs)
+                peer.link.send(fr.encode(fr.MISSING, corr_id=event.job, payload=ms.encode(ms.Missing(missing))))
+            else:
+                expected.came(peer.conn, event.job)
+                leader.drive.post(event)
+
+        def failed(error: Exception) -> None:
+            if looked_for not in self._looking:
+                return
+            self._looking.remove(looked_for)
+            if leader.peers.get(peer.conn) is not peer:
+                return
+            if isinstance(event, ev.Submitted):
+                expected.came(peer.conn, event.job)
+                text = f"the leader could not look for the files of the job: {error!r}"
+                leader.drive.post(ev.SubmitRefused(peer.conn, event.job, "worker-error", text[:500]))
+            else:
+                peer.fail(event, error)  # The worker comes back, and sends its result again.
+
+        leader.blobs.missing(blobs, found, failed)
+
+
+def plain(frame: Frame) -> Frame:
+    """The frame with its payload unpacked. Raises Refused."""
+    try:
+        payload = unpack(frame.payload)
+    except Refused as no:
+        if frame.type == fr.ACK_JOB:
+            raise Refused("bad-result", f"the worker's answer is not a result: {no.message}") from None
+        raise
+    return Frame(frame.type, frame.msg_id, frame.corr_id, frame.subject, payload)
+
+
+def checksum_of_packed(packed: bytes, payload: bytes) -> int:
+    """How many bytes are held, and the checksum of the request that they are."""
+    assert is_packed(packed)
+    return len(packed) << 32 | crc32(payload)

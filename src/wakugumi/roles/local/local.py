@@ -1,0 +1,303 @@
+"""A grid with no set-up at all: leader and worker embedded in the user's program.
+
+    with wakugumi.local(programs="./bin") as grid: …            a Client
+    async with wakugumi.local(programs="./bin") as grid: …      a Grid
+
+They live in one child process (`embedded`), joined to this one by a socket that nobody else can reach: no port is open.
+The child has a session of its own, so that a Ctrl-C in the terminal is ours to decide about; when we leave or die, by
+whatever death, it ends and takes its programs along.
+
+The child is started before the client is even imported: while it begins, so do we.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from wakugumi.adapters.machine.usable_cpus import usable_cpus
+from wakugumi.errors import ConfigError, Refused
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.net.link import Link, Owner
+    from wakugumi.roles.client.blocking import Client
+    from wakugumi.roles.client.grid import Grid
+
+START_DEADLINE_S: Final = 30.0
+"""From nothing to a leader that serves us: a tenth of a second, or much more on a machine that is busy."""
+STOP_DEADLINE_S: Final = 5.0
+"""For programs to end with grace and their directories to be removed; then it is killed."""
+_TAIL_BYTES: Final = 4096
+"""What is told of the child's last words."""
+_BEGIN: Final = (
+    "import sys; sys.path[:] = sys.argv[1].split('\\n'); from wakugumi.roles.local.child import main; main(sys.argv[2])"
+)
+
+Programs: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
+"""A folder of programs, or each by its name and path, or None for whatever the shell would find by its name."""
+
+
+def local(
+    slots: int | None = None,
+    *,
+    programs: Programs = None,
+    jobs: str | os.PathLike[str] | None = None,
+    cap: int | None = None,
+    client_id: str | None = None,
+) -> Local:
+    """An embedded grid, for `with` (a Client) or `async with` (a Grid).
+
+    `slots` programs run at once, as many as there are CPUs unless told otherwise. `programs` is a folder, a mapping of
+    names to paths, or nothing: then jobs may name whatever is on the PATH. `jobs` is the folder for the directories of
+    jobs; unless one is named it is a temporary one, and removed at the end. Raises ConfigError for what cannot be.
+    """
+    if slots is None:
+        slots = usable_cpus()
+    if not 1 <= slots <= 4096:
+        raise ConfigError(f"an embedded grid runs 1 to 4096 jobs at once, not {slots}")
+    folder, named = _programs(programs)
+    settings: dict[str, object] = {
+        "slots": slots,
+        "folder": folder,
+        "named": named,
+        "from_path": programs is None,
+        "jobs": None if jobs is None else os.path.abspath(jobs),
+    }
+    return Local(settings, cap=max(2 * slots, 64) if cap is None else cap, client_id=client_id)
+
+
+class Local:
+    """What `local` gives. Each `with` starts a grid of its own."""
+
+    def __init__(self, settings: dict[str, object], *, cap: int, client_id: str | None) -> None:
+        self._settings = settings
+        self._cap = cap
+        self._client_id = client_id
+        self._begun: Child | None = None
+        self._client: Client | None = None
+        self._grid: AbstractAsyncContextManager[Grid] | None = None
+
+    def begin(self) -> None:
+        """Start the child now, for those who know early that they will want it. The next `with` has it."""
+        if self._begun is None:
+            self._begun = Child(self._settings)
+
+    def drop(self) -> None:
+        """What has begun is not wanted after all."""
+        if self._begun is not None:
+            self._begun.let_go()
+            self._begun = None
+
+    def is_like(self, other: Local) -> bool:
+        """Would the other's child do as well?"""
+        return self._settings == other._settings
+
+    def __enter__(self) -> Client:
+        child = self._take()
+        from wakugumi.roles.client.blocking import Client
+
+        self._client = Client.over(lambda: self._open(child))
+        return self._client
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        assert self._client is not None
+        self._client.close()
+
+    async def __aenter__(self) -> Grid:
+        self._grid = self._open(self._take())
+        return await self._grid.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        assert self._grid is not None
+        return await self._grid.__aexit__(kind, error, trace)
+
+    def _take(self) -> Child:
+        child, self._begun = self._begun or Child(self._settings), None
+        return child
+
+    @asynccontextmanager
+    async def _open(self, child: Child) -> AsyncIterator[Grid]:
+        from wakugumi.roles.client.grid import Grid, default_client_id
+        from wakugumi.roles.client.leader_status import Endpoint
+
+        try:
+            child.listen_to_stderr()
+            client_id = self._client_id or default_client_id()
+            # Embedded also means without heartbeats: suspended with Ctrl-Z for an hour, all goes on as it was.
+            here = Endpoint("the embedded grid", child.dial)
+            grid = Grid([here], client_id=client_id, cap=self._cap, embedded=True)
+            try:
+                await grid.served(START_DEADLINE_S)
+                yield grid
+            finally:
+                await grid.close()
+        finally:
+            await child.stop()
+
+
+class Child:
+    """The process with the leader and the worker."""
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        self._temporary = "" if settings["jobs"] else _temporary_folder()
+        self._socket, theirs = socket.socketpair()
+        lifeline, self._lifeline = os.pipe()
+        self._stderr, stderr = os.pipe()
+        self._last_words = b""
+        self._dialled = False
+        fds = (theirs.fileno(), lifeline)
+        settings = {
+            **settings,
+            "jobs": settings["jobs"] or self._temporary,
+            "is_temporary": bool(self._temporary),
+            "socket": fds[0],
+            "lifeline": fds[1],
+            "parent": os.getpid(),
+        }
+        command = [sys.executable, "-I", "-S", "-c", _BEGIN, "\n".join(_import_path()), json.dumps(settings)]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._close_ours()
+            self._remove_temporary()
+            raise ConfigError(f"the embedded grid cannot be started: {error}") from None
+        finally:
+            theirs.close()
+            os.close(lifeline)
+            os.close(stderr)
+
+    async def dial(self, owner: Owner) -> Link:
+        """Its socket, once. Raises Refused: a grid that has died stays dead, and says its last words."""
+        from wakugumi.adapters.net.link import adopt
+
+        if not self._dialled:
+            self._dialled = True
+            return await adopt(self._socket, owner, trusted=True)
+        code = await self._exit_code()
+        self._listen()
+        words = self._last_words.decode(errors="replace").strip()
+        raise Refused("no-leader", f"the embedded grid died (exit code {code}){': ' if words else ''}{words}", hint="")
+
+    def listen_to_stderr(self) -> None:
+        import asyncio
+
+        os.set_blocking(self._stderr, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._stderr, self._listen)
+
+    def let_go(self) -> None:
+        """It ends by itself, and nobody waits for that. For a child that was never dialled."""
+        self._close_ours()
+        self._process.returncode = 0  # Whoever collects this object must not warn that it still runs.
+
+    async def stop(self) -> None:
+        """Let go of it, and see that it is gone."""
+        os.close(self._lifeline)
+        self._lifeline = -1
+        if await self._exit_code() is None:
+            self._process.kill()
+            await self._exit_code()
+        self._loop.remove_reader(self._stderr)
+        self._close_ours()
+        self._remove_temporary()
+
+    async def _exit_code(self) -> int | None:
+        """None if it does not end. Not by `Popen.wait`: that looks twenty times a second, and we are quicker."""
+        import asyncio
+
+        ended = asyncio.Event()
+        try:
+            pidfd = os.pidfd_open(self._process.pid)
+        except (AttributeError, OSError):  # Another system, or somebody else has reaped it.
+            return await asyncio.to_thread(self._wait)
+        self._loop.add_reader(pidfd, ended.set)
+        try:
+            async with asyncio.timeout(STOP_DEADLINE_S):
+                await ended.wait()
+        except TimeoutError:
+            return None
+        finally:
+            self._loop.remove_reader(pidfd)
+            os.close(pidfd)
+        return self._process.wait()
+
+    def _wait(self) -> int | None:
+        try:
+            return self._process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def _listen(self) -> None:
+        """A pipe that nobody reads would stop the child; more than the end of it nobody needs."""
+        try:
+            while data := os.read(self._stderr, 65536):
+                self._last_words = (self._last_words + data)[-_TAIL_BYTES:]
+            self._loop.remove_reader(self._stderr)
+        except BlockingIOError:
+            pass
+
+    def _remove_temporary(self) -> None:
+        """Nearly always it is gone: only a child that was killed could not do this itself."""
+        if os.path.isdir(self._temporary):
+            from shutil import rmtree
+
+            from wakugumi.roles.local.leftovers import end_abandoned
+
+            end_abandoned(self._temporary)
+            rmtree(self._temporary, ignore_errors=True)
+
+    def _close_ours(self) -> None:
+        self._socket.close()
+        for file in (self._lifeline, self._stderr):
+            if file >= 0:
+                os.close(file)
+
+
+def _programs(programs: Programs) -> tuple[str | None, dict[str, str]]:
+    if programs is None:
+        return None, {}
+    if isinstance(programs, Mapping):
+        named = {name: os.path.abspath(path) for name, path in programs.items()}
+        for name, path in named.items():
+            if not os.path.isfile(path):
+                raise ConfigError(f"the program {name!r} is not there: {path} is no file")
+        return None, named
+    folder = os.path.abspath(programs)
+    if not os.path.isdir(folder):
+        raise ConfigError(f"the programs are not there: {folder} is no folder")
+    return folder, {}
+
+
+def _temporary_folder() -> str:
+    # As `tempfile` does it, which takes longer to import than this takes to run.
+    for base in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp", "."):  # noqa: S108 - the name is random, the mode 700
+        if base:
+            path = os.path.join(os.path.abspath(base), f"waku-{os.urandom(8).hex()}")
+            with suppress(OSError):
+                os.mkdir(path, 0o700)
+                return path
+    raise ConfigError("there is no folder for the directories of jobs", "name one with jobs=")
+
+
+def _import_path() -> list[str]:
+    """Where we find our modules the child finds them too, without looking at the environment or starting `site`."""
+    own = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+    return [own, *(path for path in sys.path if path and path != own)]

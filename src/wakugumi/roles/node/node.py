@@ -1,0 +1,218 @@
+"""How is a machine's station reached without a leader? (SPEC N1–N5) By HTTP and by lines, over one set of slots.
+
+    nothing read yet ─► admit ─► receive, in a receive slot ─► station.run, in a run slot ─► the answer
+
+A job that is done already, or for which there is no slot, is answered before its input is read. Whoever waits for a job
+and goes away does not end it: the same id sent again gets its result. What is common to both languages stands here;
+`node_pages` speaks HTTP and `node_lines` lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from wakugumi.adapters.http.page import Refusal
+from wakugumi.adapters.http.upload import Received
+from wakugumi.core.ids import JobId
+from wakugumi.errors import ConfigError, PeerError, Refused
+from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
+from wakugumi.limits.node import (
+    NODE_INPUT_BYTES_MAX,
+    RECEIVE_BYTES_PER_S_MIN,
+    RECEIVE_GRACE_S,
+    RECEIVE_SLOTS,
+    RUN_RETRY_AFTER_S,
+)
+from wakugumi.roles.runner.station import Finished, Station
+from wakugumi.wire import message as ms
+
+log = logging.getLogger("wakugumi.node")
+
+RECEIVING: Final = ".receiving"
+"""In the jobs' folder: inputs on their way, which are moved from there by a link."""
+_COME_AGAIN: Final = frozenset({"busy", "stopping"})
+
+
+class Sender:
+    """Somebody whose input is on its way: a context, while that is so. Raises Refused (`too-slow`) if it has to go."""
+
+    __slots__ = ("_began_at", "_came", "_clock", "_others", "_timeout")
+
+    def __init__(self, others: dict[Sender, None]) -> None:
+        self._others = others
+        self._timeout = asyncio.timeout(None)
+        self._clock = asyncio.get_running_loop().time
+        self._began_at = self._clock()
+        self._came = 0
+        others[self] = None
+
+    def came(self, size: int) -> None:
+        self._came += size
+
+    def rate(self) -> float:
+        """Bytes a second so far. Who has just begun counts as fast."""
+        age_s = self._clock() - self._began_at
+        return self._came / age_s if age_s > RECEIVE_GRACE_S else math.inf
+
+    def send_away(self) -> None:
+        self._others.pop(self, None)
+        self._timeout.reschedule(self._clock())
+
+    async def __aenter__(self) -> Sender:
+        await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._others.pop(self, None)
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            text = f"others wait to send, and less than {RECEIVE_BYTES_PER_S_MIN} bytes came a second"
+            raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
+
+
+class Node:
+    """A station, and who may use it when."""
+
+    def __init__(
+        self,
+        station: Station,
+        *,
+        receive_slots: int = RECEIVE_SLOTS,
+        retry_after_s: int = RUN_RETRY_AFTER_S,
+        input_bytes_max: int = NODE_INPUT_BYTES_MAX,
+    ) -> None:
+        """Raises ConfigError if there is no place for what is received."""
+        self.station = station
+        self.receive_slots = receive_slots
+        self.retry_after_s = retry_after_s
+        self.input_bytes_max = input_bytes_max
+        self._large: dict[Sender, None] = {}
+        self._small: dict[Sender, None] = {}
+        """Inputs that are on their way. Small ones have slots of their own: they are there in no time."""
+        self.receive_busy = 0
+        """Callers that were sent away because too many were sending."""
+        self.answering = 0
+        """Callers that wait for a job, or for the end of its answer."""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self.folder = _empty(Path(station.folder) / RECEIVING)
+
+    async def admit(self, job: JobId, size: int | None, request: bytes = b"") -> Finished | None:
+        """Before anything of its input is read: its result, if that is known without it. The size is that of what would
+        come, as far as it was said; `request` the digest, if its sender tells it. Raises Refused: busy, stopping,
+        conflict."""
+        station = self.station
+        if station.stopping:
+            raise self.come_again(Refused("stopping", "this node takes no more jobs"))
+        if station.is_running(job):
+            return None
+        is_full = station.free <= 0
+        # For a small one `run` finds out by itself; and who sends nothing asks only for what is here (`errand`).
+        if is_full or not size or size > INLINE_FILE_BYTES_MAX:
+            finished = await station.finished(job)
+            if finished is not None:
+                if ms.read_ack(finished.payload).status == ms.OK:
+                    return _checked(finished, request)
+                finished.close()
+        if is_full and not station.is_running(job):
+            station.counts.busy += 1
+            raise self.come_again(Refused("busy", f"all {station.limit} slots are taken"))
+        return None
+
+    @property
+    def receiving(self) -> int:
+        """Inputs that are on their way."""
+        return len(self._large) + len(self._small)
+
+    def receive_slot(self, size: int | None) -> Sender:
+        """For an input that is to come, of this size as far as it was said. If all slots are taken, the slowest of
+        those who are too slow to hold one is sent away. Raises Refused: busy."""
+        is_small = size is not None and size <= INLINE_FILE_BYTES_MAX
+        senders = self._small if is_small else self._large
+        if len(senders) >= self.receive_slots:
+            slowest = min(senders, key=Sender.rate)
+            if slowest.rate() >= RECEIVE_BYTES_PER_S_MIN:
+                self.receive_busy += 1
+                raise self.come_again(Refused("busy", f"{len(senders)} inputs are on their way already"))
+            slowest.send_away()
+        return Sender(senders)
+
+    async def run(self, job: JobId, payload: bytes, received: Received, request: bytes = b"") -> Finished:
+        """Its result, once there is one. What was received is the station's from now on. If the sender tells the
+        digest of its `request`, the result is of that one. Raises Refused."""
+        bring = None if received.path is None else {received.file_name: received.path}
+        running = self.station.run(job, payload, bring, slots=1)
+        del payload, received  # They would be held for as long as it runs.
+        try:
+            return _checked(await running, request)
+        except Refused as error:
+            raise self.come_again(error) from None
+
+    def result_of(self, job: JobId, finished: Finished) -> ms.JobResult:
+        """What it says. Raises Refused, and closes it, if it says nothing that can be read."""
+        try:
+            return ms.read_result(job, finished.payload)
+        except PeerError as error:
+            finished.close()
+            raise Refused("bad-result", str(error)) from None
+
+    def come_again(self, error: Refused) -> Refused:
+        """The same, and when to come again if that may help."""
+        if error.code not in _COME_AGAIN:
+            return error
+        return Refusal(503, error.code, error.message, {"Retry-After": str(self.retry_after_s)}, error.hint)
+
+    # Those who wait for an answer, so that none is cut off by the end.
+
+    def begin_answer(self) -> None:
+        self.answering += 1
+        self._quiet.clear()
+
+    def end_answer(self) -> None:
+        self.answering -= 1
+        if not self.answering:
+            self._quiet.set()
+
+    async def all_answered(self) -> None:
+        await self._quiet.wait()
+
+
+def _checked(finished: Finished, request: bytes) -> Finished:
+    """Raises Refused, and closes it, if it is the result of another request than this one (SPEC L6)."""
+    if request and finished.request and request != finished.request:
+        finished.close()
+        since = "" if finished.kept_at is None else f" since {show_time(finished.kept_at)}"
+        raise Refused("conflict", f"this node has the result of another request under this id{since}")
+    return finished
+
+
+def show_time(at: float) -> str:
+    """In UTC, as ISO 8601 has it."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _empty(folder: Path) -> Path:
+    """The folder for what is received, without what an earlier life left there. Raises ConfigError."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)  # no link to elsewhere
+        try:
+            for name in os.listdir(opened):
+                os.unlink(name, dir_fd=opened)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        raise ConfigError(
+            f"inputs cannot be received in {folder}: {error.strerror}", "choose another folder with --jobs"
+        ) from None
+    return folder

@@ -1,0 +1,124 @@
+"""What does a node answer over HTTP? (SPEC N2)
+
+POST   /run/{job}     a form with one file: 200 and the ZIP, be it that the program failed; 423 while it runs here
+DELETE /jobs/{job}    end it: 202
+GET    /health /capacity /metrics /openapi.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from wakugumi import __version__
+from wakugumi.adapters.http.page import PageAt, Refusal, Reply, Visit
+from wakugumi.adapters.http.upload import Received, receive_file
+from wakugumi.core.ids import JobId
+from wakugumi.core.metrics import Family, counter, gauge
+from wakugumi.core.runner.metrics import run_families
+from wakugumi.errors import Refused
+from wakugumi.limits.node import RUNNING_RETRY_AFTER_S
+from wakugumi.roles.http.job_request import ROOT, RUNS_AS, TAKES, JobForm, job_of, request_of
+from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
+from wakugumi.roles.http.zip_response import answer_of
+from wakugumi.roles.node.node import Node, show_time
+from wakugumi.roles.runner.station import Finished
+from wakugumi.wire.line import KEPT
+from wakugumi.wire.message import ENV
+from wakugumi.wire.request_digest import HEADER, digest_in
+
+_JSON: Final = "application/json"
+
+
+def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageAt]:
+    """All pages of a node."""
+    station = node.station
+    return [
+        PageAt("POST", "/run/", partial(_run, node)),
+        PageAt("DELETE", "/jobs/", partial(_cancel, node)),
+        *wayside_pages(
+            "node",
+            __version__,
+            lambda: STOPPING if station.stopping else OK,
+            lambda: {"running": station.running, "limit": station.limit},
+            lambda: node_families(node),
+            openapi,
+            {TAKES: ENV} | ({RUNS_AS: ROOT} if station.rules.runs_as_root else {}),
+        ),
+    ]
+
+
+def node_families(node: Node) -> Iterable[Family]:
+    """What is told of a node, and of the programs that it ran."""
+    station = node.station
+    yield from run_families(station.counts, running=station.running, limit=station.limit, free=station.free)
+    yield gauge("wakugumi_node_receive_slots", "Inputs that may be on their way at once.", node.receive_slots)
+    yield gauge("wakugumi_node_receiving", "Inputs that are on their way.", node.receiving)
+    yield gauge("wakugumi_node_answering", "Callers that wait for a job, or for the end of its answer.", node.answering)
+    yield counter(
+        "wakugumi_node_receive_busy_total", "Callers sent away because too many were sending.", node.receive_busy
+    )
+
+
+async def _run(node: Node, visit: Visit) -> Reply:
+    name, job = job_of(visit)
+    form = JobForm.of(visit)
+    request = digest_in(visit.header(HEADER))
+    node.begin_answer()
+    is_ours = True
+    try:
+        early = await node.admit(job, visit.content_length, request)
+        finished = early or await _run_anew(node, visit, job, form, request)
+        kept_at = finished.kept_at
+        result = node.result_of(job, finished)
+        is_ours = False  # Whoever ends the answer says so.
+        reply = await answer_of(name, result, finished.parts, partial(_end, node, finished))
+        if kept_at is not None:
+            reply = reply._replace(headers={**reply.headers, KEPT: show_time(kept_at)})
+        if early is not None and visit.content_length != 0:
+            # What it still sends, or holds back until it is told to go on, is nobody's next request.
+            reply = reply._replace(headers={**reply.headers, "Connection": "close"}, hear_out=True)
+        return reply
+    finally:
+        if is_ours:
+            node.end_answer()
+
+
+async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm, request: bytes) -> Finished:
+    if node.station.is_running(job):
+        raise _running(visit.job)
+    async with node.receive_slot(visit.content_length) as sender:
+        received = await receive_file(visit, node.folder, bytes_max=node.input_bytes_max, came=sender.came)
+    if node.station.is_running(job):  # Somebody else was quicker.
+        _drop(received)
+        raise _running(visit.job)
+    running = node.run(job, request_of(form, job, received), received, request)
+    del received  # It would be held for as long as it runs.
+    return await running
+
+
+async def _cancel(node: Node, visit: Visit) -> Reply:
+    _name, job = job_of(visit)
+    if node.station.cancel(job):
+        return Reply(202, b'{"cancelled":true}', _JSON)
+    finished = await node.station.finished(job)
+    if finished is None:
+        raise Refused("unknown-job", f"no job {visit.job} runs here, or is kept", "")
+    finished.close()
+    return Reply(202, b'{"cancelled":false}', _JSON)
+
+
+def _end(node: Node, finished: Finished) -> None:
+    finished.close()
+    node.end_answer()
+
+
+def _running(name: str) -> Refusal:
+    text = f"job {name} runs here already"
+    return Refusal(423, "running", text, {"Retry-After": str(RUNNING_RETRY_AFTER_S)})
+
+
+def _drop(received: Received) -> None:
+    if received.path is not None:
+        received.path.unlink(missing_ok=True)

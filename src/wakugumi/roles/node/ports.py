@@ -1,0 +1,111 @@
+"""Where is a node reached, and in which language? HTTP on one port and lines on another, or both on one.
+
+A port is TLS or plain; the look at the first bytes comes after decryption.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from wakugumi.adapters.http.page import PageAt
+from wakugumi.adapters.lines.server import LineListener, Lines, listen_lines
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.port.port import HttpListener, listen_http, page_routes
+from wakugumi.adapters.programs.linux import connections_max
+from wakugumi.errors import ConfigError
+from wakugumi.limits.wire import DRAIN_DEADLINE_S
+from wakugumi.roles.node.lines import line_page
+from wakugumi.roles.node.node import Node
+
+if TYPE_CHECKING:
+    from wakugumi.adapters.net.tls import TlsContext
+
+
+_PARTS: Final = 3
+"""Those who speak HTTP, those who speak lines, and the programs: each with a third of what may be open."""
+
+
+class NodePorts:
+    """A node's ports, while they are open."""
+
+    def __init__(self, node: Node, scheme: str) -> None:
+        self._node = node
+        self._scheme = scheme
+        self._open: list[HttpListener | LineListener] = []
+        self._hurry = asyncio.Event()
+        self.http: Address | None = None
+        self.lines: Address | None = None
+
+    def __str__(self) -> str:
+        """As it is told on stdout."""
+        told = [] if self.http is None else [f"{self._scheme}://{self.http}"]
+        if self.lines is not None:
+            told.append(f"lines={self.lines}")
+        return " ".join(told)
+
+    def add(self, listener: HttpListener | LineListener) -> None:
+        self._open.append(listener)
+
+    def hurry(self) -> None:
+        """Those who are still being answered are not waited for."""
+        self._hurry.set()
+
+    async def close(self) -> None:
+        """Nobody new comes in; those who are being answered have a while, unless somebody is in a hurry."""
+        for listener in self._open:
+            listener.stop()
+        tasks = Tasks()
+        waits = [
+            tasks.start(self._node.all_answered(), name="the last answers"),
+            tasks.start(self._hurry.wait(), name="somebody in a hurry"),
+        ]
+        await asyncio.wait(waits, timeout=DRAIN_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
+        await tasks.close()
+        for listener in self._open:
+            await listener.close()
+
+
+async def listen(
+    node: Node,
+    http: Address | None,
+    lines: Address | None,
+    tls: TlsContext | None = None,
+    *,
+    names: Iterable[str] = (),
+    one_port: bool = False,
+) -> NodePorts:
+    """With `one_port` that of HTTP speaks lines too. Raises ConfigError if one cannot be had."""
+    ports = NodePorts(node, "http" if tls is None else "https")
+    each_max = connections_max(_PARTS)
+    by_line = None if lines is None else Lines(line_page(node), connections_max=each_max)
+    try:
+        if http is not None:
+            routes = [page_routes(partial(_pages, node))]
+            both = by_line if one_port else None
+            listener = await listen_http(
+                http.host, http.port, routes, names=names, tls=tls, lines=both, connections_max=each_max
+            )
+            ports.add(listener)
+            ports.http = Address(http.host, listener.port)
+            if both is not None:
+                ports.lines = ports.http
+        if lines is not None and by_line is not None and ports.lines is None:
+            line_listener = await listen_lines(lines.host, lines.port, by_line, tls)
+            ports.add(line_listener)
+            ports.lines = Address(lines.host, line_listener.port)
+    except ConfigError:
+        await ports.close()
+        raise
+    return ports
+
+
+def _pages(node: Node) -> Sequence[PageAt]:
+    """Asked for when the first HTTP byte has come: what they need is imported then."""
+    from wakugumi.roles.http.openapi import NODE, document
+    from wakugumi.roles.node.pages import node_pages
+
+    return node_pages(node, lambda: document(NODE))

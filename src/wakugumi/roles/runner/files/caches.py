@@ -1,0 +1,225 @@
+"""What does a worker do with a cache that it is sent? (SPEC C1, C2, C6)
+
+    CachePut ─► checked ─► what is not here is fetched ─► linked, written down ─► CacheAck: OK, SKIPPED or FAILED
+
+A put counts when all of its files are here; until then nothing of the cache has changed. Puts of one cache go one after
+the other, and the same put asked again while it is under way is answered with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from wakugumi.adapters.blobs.store import ref_of_bytes
+from wakugumi.adapters.blobs.worker_cache import CacheFolder, Held
+from wakugumi.adapters.blobs.worker_cache_index import Cache, refs_of
+from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.core.names import check_cache_id
+from wakugumi.errors import Refused
+from wakugumi.roles.runner.files.fetch import Fetching, Need
+from wakugumi.wire.message import FAILED, OK, BlobRef, CacheEntry, CachePutRequest, CachePutResult, read_put
+
+T = TypeVar("T")
+
+SKIPPED: Final = "SKIPPED"
+
+Answer = Callable[[CachePutResult, str], None]
+"""Gets the answer, and the version it is about."""
+
+
+class Caches:
+    """The caches of one worker. All calls are made in the loop's thread."""
+
+    def __init__(
+        self,
+        folder: CacheFolder,
+        fetching: Fetching,
+        threads: Executor,
+        on_here: Callable[[str], None],
+        on_cache: Callable[[str], None],
+    ) -> None:
+        """`on_here` is called for every content that came in a frame, `on_cache` for every cache that has changed."""
+        self._folder = folder
+        self._fetching = fetching
+        self._threads = threads
+        self._on_here = on_here
+        self._on_cache = on_cache
+        self._tasks = Tasks()
+        self._puts: dict[tuple[str, bytes], list[Answer]] = {}
+        """Puts under way, and who waits for them."""
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._writing = asyncio.Lock()
+        """Two caches may bring the same content in their frames."""
+        self._drops: dict[str, int] = {}
+        """How often a cache was dropped while a put of it was under way."""
+
+    def put(self, cache_id: str, payload: bytes, answer: Answer) -> None:
+        waiting = self._puts.setdefault((cache_id, payload), [])
+        waiting.append(answer)
+        if len(waiting) == 1:
+            self._tasks.start(self._put(cache_id, payload), name="put of a cache")
+
+    def drop(self, cache_id: str) -> None:
+        """Now, whatever is under way: puts of it fail."""
+        if cache_id in self._turns:
+            self._drops[cache_id] = self._drops.get(cache_id, 0) + 1
+        if cache_id in self._folder.caches:
+            self._folder.drop(cache_id)
+            self._on_cache(cache_id)
+            self._empty_trash()
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _put(self, cache_id: str, payload: bytes) -> None:
+        version = ""
+        turn = self._turns.setdefault(cache_id, asyncio.Lock())
+        try:
+            async with turn:
+                version, status, message = await self._take(cache_id, payload)
+        except Refused as error:
+            status, message = FAILED, f"{error.code}: {error.message}"
+        finally:
+            waiting = self._puts.pop((cache_id, payload))
+            if not any(one == cache_id for one, _ in self._puts):
+                self._turns.pop(cache_id, None)
+                self._drops.pop(cache_id, None)
+        for answer in waiting:
+            answer(CachePutResult(cache_id, status, message), version)
+
+    async def _take(self, cache_id: str, payload: bytes) -> tuple[str, str, str]:
+        """Returns version, status and message."""
+        drops = self._drops.get(cache_id, 0)
+        request, files, inline = await self._in_thread(partial(_read, cache_id, payload))
+        old = self._folder.caches.get(cache_id)
+        if old is not None and old.version != request.version:
+            self._folder.drop(cache_id)
+            self._on_cache(cache_id)
+            self._empty_trash()
+            old = None
+        added = self._folder.plan(cache_id, files)
+        if old is not None and not added.new and not added.absent and old.pinned == request.pinned:
+            return request.version, SKIPPED, f"added=0, skipped={added.skipped}"
+        held: dict[str, Held] = {}
+        try:
+            await self._bring(files, inline, held)
+            self._check_dropped(cache_id, drops)
+            await self._name(cache_id, request, files, drops)
+        finally:
+            for sha256, one in held.items():
+                self._folder.let_go(sha256, one)
+        self._on_cache(cache_id)
+        status = OK if added.new else SKIPPED
+        return request.version, status, f"added={len(added.new)}, skipped={added.skipped}"
+
+    async def _bring(self, files: dict[str, BlobRef], inline: dict[str, bytes], held: dict[str, Held]) -> None:
+        """Have all contents here, and in use: into `held`."""
+        outcomes: list[asyncio.Future[BlobRef | Refused]] = []
+        needs: list[tuple[Need, Callable[[BlobRef | Refused], None]]] = []
+        try:
+            for ref in {ref.sha256: ref for ref in files.values()}.values():
+                if (one := self._folder.use(ref.sha256)) is not None:
+                    held[ref.sha256] = one
+                elif ref.sha256 in inline:
+                    async with self._writing:
+                        if not self._folder.has(ref):
+                            await self._write(ref, inline[ref.sha256])
+                        self._hold(ref, held)
+                else:
+                    outcome: asyncio.Future[BlobRef | Refused] = asyncio.get_running_loop().create_future()
+                    then: Callable[[BlobRef | Refused], None] = partial(self._came, outcome, held)
+                    self._fetching.need(Need(ref), then)
+                    needs.append((Need(ref), then))
+                    outcomes.append(outcome)
+            for outcome in outcomes:
+                if isinstance(error := await outcome, Refused):
+                    raise error
+        finally:
+            for one_need, told in needs:
+                self._fetching.give_up(one_need, told)
+
+    def _came(self, outcome: asyncio.Future[BlobRef | Refused], held: dict[str, Held], ref: BlobRef | Refused) -> None:
+        """In use at once: the next one to come could take its place."""
+        if outcome.done():
+            return
+        if isinstance(ref, BlobRef):
+            try:
+                self._hold(ref, held)
+            except Refused as error:
+                ref = error
+        outcome.set_result(ref)
+
+    def _hold(self, ref: BlobRef, held: dict[str, Held]) -> None:
+        one = self._folder.use(ref.sha256)
+        if one is None:
+            raise Refused("input-changed", f"the content {ref.sha256} came and was changed at once")
+        held[ref.sha256] = one
+
+    async def _write(self, ref: BlobRef, content: bytes) -> None:
+        self._folder.make_room(ref)
+        try:
+            await self._in_thread(partial(self._folder.write, ref, content))
+            self._folder.arrived(ref)
+        finally:
+            self._folder.not_coming(ref)
+        self._on_here(ref.sha256)
+
+    async def _name(self, cache_id: str, request: CachePutRequest, files: dict[str, BlobRef], drops: int) -> None:
+        """Links first, then the manifest, then what we know of it. If it fails, nothing has changed."""
+        old = self._folder.caches.get(cache_id)
+        cache = Cache(request.version, request.pinned, {**(old.files if old is not None else {}), **files})
+        unnamed = self._folder.unnamed(cache_id, files)
+
+        def write() -> None:
+            refs_of([CacheEntry(name, sha256=ref.sha256, size=ref.size) for name, ref in cache.files.items()])
+            self._folder.link(cache_id, files)
+
+        try:
+            await self._in_thread(write)
+            self._check_dropped(cache_id, drops)
+            await self._in_thread(partial(self._folder.write_manifest, cache_id, cache))
+            if self._drops.get(cache_id, 0) != drops:
+                self._folder.unlink(cache_id, files)
+                self._folder.drop(cache_id)  # what we have just written of it
+                self._check_dropped(cache_id, drops)
+        except Refused:
+            await self._in_thread(partial(self._folder.unlink, cache_id, unnamed))
+            raise
+        self._folder.keep(cache_id, cache)
+
+    def _check_dropped(self, cache_id: str, drops: int) -> None:
+        if self._drops.get(cache_id, 0) != drops:
+            raise Refused("no-cache", "it was dropped meanwhile")
+
+    def _empty_trash(self) -> None:
+        self._threads.submit(self._folder.empty_trash)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _read(cache_id: str, payload: bytes) -> tuple[CachePutRequest, dict[str, BlobRef], dict[str, bytes]]:
+    """In a thread: the request without its contents, its files, and the contents that it brought. Raises Refused."""
+    request = read_put(payload)
+    check_cache_id(cache_id)
+    if not request.entries:
+        raise Refused("bad-request", "a cache has at least one file")
+    inline: dict[str, bytes] = {}
+    entries: list[CacheEntry] = []
+    for entry in request.entries:
+        if entry.content is not None or entry.sha256 is None:
+            content = entry.content or b""
+            ref = ref_of_bytes(content)
+            if entry.sha256 is not None and (entry.sha256 != ref.sha256 or entry.size not in {None, ref.size}):
+                raise Refused("blob-broken", f"the content of {entry.name!r} is not what its SHA-256 says")
+            inline[ref.sha256] = content
+            entries.append(CacheEntry(entry.name, sha256=ref.sha256, size=ref.size))
+        else:
+            entries.append(entry)
+    return msgspec.structs.replace(request, entries=[]), refs_of(entries), inline

@@ -1,0 +1,425 @@
+"""How does a content that is not here get here? (SPEC C3–C5, C8)
+
+    need ─► Want ─► Source ─► a thread fetches and verifies ─► Stock, and whoever waited is told
+              ▲                    └─ in vain: dead, slow, lied, busy
+              └────────────────────┘
+
+The leader decides who serves; what has come so far is never fetched twice. Two who need the same wait for one transfer.
+Whoever gives up says so, for its source is busy until it is heard of. What was asked of a leader that is gone is asked
+of the next one. All calls are made in the loop's thread.
+
+What is large takes hours: only so many of those are asked for and fetched at once, and all others pass beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, TypeAlias
+
+from wakugumi.adapters.blobs.place import OnBytes, is_workers, open_place
+from wakugumi.adapters.blobs.store import BlobStore, Incoming, is_sha256
+from wakugumi.adapters.blobs.worker_cache import CacheFolder
+from wakugumi.core.backoff import with_jitter
+from wakugumi.core.files.events import GIVEN_UP
+from wakugumi.errors import ConfigError, Lost, PeerError, Refused
+from wakugumi.limits.files import FETCH_AGAIN_MAX_S, FETCH_TRIES_MAX, FETCHES_MAX, LARGE_TRANSFERS_MAX, WANTS_OPEN_MAX
+from wakugumi.limits.runner import LARGE_WORK_BYTES
+from wakugumi.wire.message import BlobRef, FetchFailure, Source, Want
+
+log = logging.getLogger("wakugumi.fetching")
+
+_AGAIN_FIRST_S: Final = 0.1
+_OURS: Final = frozenset({"disk", "worker-error"})
+"""Refusals that are about this worker's own disk: no other source would help."""
+
+Then: TypeAlias = Callable[[BlobRef | Refused], None]
+
+
+class Need(NamedTuple):
+    """A content by its hash, or whatever a cache has under a name."""
+
+    ref: BlobRef | None
+    cache_id: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name!r} of cache {self.cache_id!r}" if self.ref is None else f"the content {self.ref.sha256}"
+
+
+class InVain(Exception):
+    """A source did not give what it should have."""
+
+    def __init__(self, why: str, text: str) -> None:
+        super().__init__(text)
+        self.why = why
+        self.text = text
+
+
+class Fetch:
+    """One need, and all who have it."""
+
+    __slots__ = (
+        "again",
+        "asked",
+        "failed",
+        "large",
+        "moving",
+        "need",
+        "ref",
+        "soon",
+        "source",
+        "tries",
+        "using",
+        "waiting",
+        "want_id",
+    )
+
+    def __init__(self, need: Need, soon: bool) -> None:
+        self.need = need
+        self.soon = soon
+        self.ref = need.ref
+        self.large = _is_large(need.ref)
+        """As far as it is known before there is a source: whatever is said of a cache is not."""
+        self.want_id = os.urandom(16)
+        self.waiting: list[Then] = []
+        self.asked = False
+        """A source is on its way to us, or is here."""
+        self.source: Source | None = None
+        self.using: str | None = None
+        """The URL of the source that the leader keeps busy for us, until it hears how that ended."""
+        self.moving = False
+        """A thread is at it."""
+        self.tries = 0
+        self.failed: FetchFailure | None = None
+        self.again: asyncio.TimerHandle | None = None
+
+
+class Fetching:
+    """All that one worker is fetching."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        folder: CacheFolder,
+        say: Callable[[bytes, Want], None],
+        on_here: Callable[[str], None],
+    ) -> None:
+        """`say` sends a Want with this id. `on_here` is called for every content that has come, or was here."""
+        self._loop = loop
+        self._folder = folder
+        self._say = say
+        self._on_here = on_here
+        self._place: str | None = None
+        """Where the leader's own blobs are; None while no leader with blobs listens."""
+        self._fetches: dict[bytes, Fetch] = {}
+        self._by_need: dict[Need, Fetch] = {}
+        self._moving_of: dict[str, Fetch] = {}
+        """Who fetches which content: the others that turn out to want the same wait for it."""
+        self._unasked: deque[Fetch] = deque()
+        self._unasked_large: deque[Fetch] = deque()
+        self._ready: deque[Fetch] = deque()
+        self._ready_large: deque[Fetch] = deque()
+        self._asked = 0
+        self._asked_large = 0
+        """Of those that were asked for."""
+        self._at_once = 0
+        self._large_at_once = 0
+        self._closed = False
+
+    def welcomed(self, place: str) -> None:
+        """A leader listens, and this is where its blobs are. What is still needed is asked of it."""
+        self._place = place
+        self._unasked.clear()
+        self._unasked_large.clear()
+        for fetch in self._fetches.values():
+            fetch.failed = None
+            if fetch.source is None and fetch.again is None:
+                self._queue(fetch)
+        self._ask()
+
+    def refuse(self) -> None:
+        """A leader listens that has no blobs: there will be none."""
+        for fetch in list(self._fetches.values()):
+            if not fetch.moving:
+                code = "no-blob" if fetch.need.ref else "no-cache"
+                self._end(fetch, Refused(code, f"{fetch.need} is not here, and the leader has none"))
+
+    def lost(self) -> None:
+        """What was asked will not be answered. Transfers go on: their sources may be elsewhere."""
+        self._place = None
+        for fetch in self._fetches.values():
+            fetch.using = None
+            if fetch.asked and fetch.source is None:
+                self._not_asked(fetch)
+
+    def need(self, need: Need, then: Then, *, soon: bool = False) -> None:
+        """`then` is called later, once, unless `give_up` comes first. What is wanted `soon` goes before the rest."""
+        fetch = self._by_need.get(need)
+        if fetch is None:
+            fetch = self._by_need[need] = Fetch(need, soon)
+            self._fetches[fetch.want_id] = fetch
+            self._queue(fetch)
+            self._loop.call_soon(self._ask)
+        fetch.waiting.append(then)
+
+    def give_up(self, need: Need, then: Then) -> None:
+        """It is not needed any more by this one. What has begun is brought to its end."""
+        fetch = self._by_need.get(need)
+        if fetch is not None and then in fetch.waiting:
+            fetch.waiting.remove(then)
+            if not fetch.waiting and not fetch.asked:
+                self._forget(fetch)
+
+    def on_source(self, want_id: bytes, source: Source) -> None:
+        """The leader's answer. Raises PeerError for one that cannot be."""
+        fetch = self._fetches.get(want_id)
+        if fetch is None or fetch.moving or not fetch.asked or fetch.source is not None:
+            return
+        if source.code:
+            self._end(fetch, Refused(source.code, f"{fetch.need}: {source.message or source.code}"))
+            return
+        if fetch.need.ref is None:
+            if not is_sha256(source.sha256) or source.size < 0:
+                raise PeerError("a Source names its content by SHA-256 and size")
+            fetch.ref = BlobRef(source.sha256, source.size)
+        fetch.source = source
+        fetch.using = source.url
+        (self._ready_large if _is_large(fetch.ref) else self._ready).append(fetch)
+        self._move()
+
+    def close(self) -> None:
+        self._closed = True
+        for fetch in self._fetches.values():
+            if fetch.again is not None:
+                fetch.again.cancel()
+
+    # Asking.
+
+    def _ask(self) -> None:
+        while self._place is not None and self._asked < WANTS_OPEN_MAX and not self._closed:
+            large = bool(self._unasked_large) and self._asked_large < LARGE_TRANSFERS_MAX
+            queue = self._unasked_large if large else self._unasked
+            if not queue:
+                return
+            fetch = queue.popleft()
+            if fetch.want_id not in self._fetches:
+                continue
+            fetch.asked = True
+            self._asked += 1
+            self._asked_large += fetch.large
+            fetch.using = None
+            self._say_want(fetch, fetch.failed)
+
+    def _say_want(self, fetch: Fetch, failed: FetchFailure | None) -> None:
+        need = fetch.need
+        if need.ref is not None:
+            want = Want(need.ref.sha256, need.ref.size, failed=failed)
+        else:
+            want = Want(cache_id=need.cache_id, name=need.name, failed=failed)
+        self._say(fetch.want_id, want)
+
+    def _free_source(self, fetch: Fetch) -> None:
+        """We do not fetch from it, or not any more, and want no other."""
+        if fetch.using is not None and self._place is not None:
+            self._say_want(fetch, FetchFailure(fetch.using, GIVEN_UP))
+        fetch.using = None
+
+    def _queue(self, fetch: Fetch) -> None:
+        queue = self._unasked_large if fetch.large else self._unasked
+        if fetch.soon:
+            queue.appendleft(fetch)
+        else:
+            queue.append(fetch)
+
+    def _not_asked(self, fetch: Fetch) -> None:
+        if fetch.asked:
+            fetch.asked = False
+            self._asked -= 1
+            self._asked_large -= fetch.large
+
+    # Moving.
+
+    def _move(self) -> None:
+        while self._at_once < FETCHES_MAX and not self._closed:
+            large = bool(self._ready_large) and self._large_at_once < LARGE_TRANSFERS_MAX
+            queue = self._ready_large if large else self._ready
+            if not queue:
+                return
+            fetch = queue.popleft()
+            ref, source = fetch.ref, fetch.source
+            if fetch.want_id not in self._fetches:
+                continue
+            assert ref is not None
+            assert source is not None
+            if self._folder.has(ref):
+                self._came(fetch, ref)
+                continue
+            if ref.sha256 in self._moving_of:
+                self._join(fetch, self._moving_of[ref.sha256])
+                continue
+            try:
+                self._folder.make_room(ref)
+            except Refused as error:
+                self._end(fetch, error)
+                continue
+            fetch.moving = True
+            fetch.tries += 1
+            self._moving_of[ref.sha256] = fetch
+            self._at_once += 1
+            self._large_at_once += large
+            url = source.url or self._place or ""
+            may_be = url == self._place or is_workers(url)
+            # Nobody waits for it when the process ends: a source may be silent for long.
+            arguments = (fetch, ref, url, source.token, may_be)
+            threading.Thread(target=self._run, args=arguments, name="waku-fetch", daemon=True).start()
+
+    def _join(self, fetch: Fetch, other: Fetch) -> None:
+        """Both want the same content: one of them is enough."""
+
+        def then(outcome: BlobRef | Refused) -> None:
+            if fetch.want_id in self._fetches:
+                self._end(fetch, outcome)
+
+        other.waiting.append(then)
+        self._free_source(fetch)
+
+    def _run(self, fetch: Fetch, ref: BlobRef, url: str, token: str, may_be: bool) -> None:
+        """In a thread."""
+        outcome: InVain | Refused | None = None
+        try:
+            if not may_be:
+                raise InVain("dead", "no worker can be there")
+            if self._folder.has_trash:
+                self._folder.empty_trash()
+            transfer(self._folder.store, ref, url, token, self._on_bytes)
+        except (InVain, Refused) as error:
+            outcome = error
+        except Exception as error:
+            log.exception("a bug of ours ended a transfer")
+            outcome = Refused("worker-error", f"the worker failed: {type(error).__name__}")
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._ran, fetch, ref, url, outcome)
+
+    def _on_bytes(self, _count: int) -> None:
+        if self._closed:
+            raise InVain("dead", "the worker is stopping")
+
+    def _ran(self, fetch: Fetch, ref: BlobRef, url: str, outcome: InVain | Refused | None) -> None:
+        if self._closed:
+            return
+        self._at_once -= 1
+        self._large_at_once -= _is_large(ref)
+        fetch.moving = False
+        del self._moving_of[ref.sha256]
+        if outcome is None:
+            try:
+                self._folder.arrived(ref)
+                self._came(fetch, ref)
+            except Refused as error:
+                self._end(fetch, error)
+        else:
+            self._folder.not_coming(ref)
+            if isinstance(outcome, Refused):
+                self._end(fetch, outcome)
+            else:
+                self._try_again(fetch, url, outcome)
+        self._move()
+
+    def _came(self, fetch: Fetch, ref: BlobRef) -> None:
+        fetch.using = None  # The leader is told that it is here.
+        self._on_here(ref.sha256)
+        self._end(fetch, ref)
+
+    def _try_again(self, fetch: Fetch, url: str, error: InVain) -> None:
+        log.warning("%s could not be fetched from %s (%s): %s", fetch.need, url, error.why, error.text)
+        assert fetch.source is not None
+        fetch.failed = FetchFailure(fetch.source.url, error.why)
+        fetch.source = None
+        self._not_asked(fetch)
+        if fetch.tries >= FETCH_TRIES_MAX:
+            code = "blob-broken" if error.why == "lied" else "worker-error"
+            self._end(fetch, Refused(code, f"{fetch.need} could not be fetched: {error.text}"))
+            return
+        wait_s = 0.0 if fetch.tries == 1 else min(_AGAIN_FIRST_S * 2 ** (fetch.tries - 2), FETCH_AGAIN_MAX_S)
+
+        def again() -> None:
+            fetch.again = None
+            self._queue(fetch)
+            self._ask()
+
+        fetch.again = self._loop.call_later(with_jitter(wait_s, random.random()), again)
+
+    # The end.
+
+    def _end(self, fetch: Fetch, outcome: BlobRef | Refused) -> None:
+        self._forget(fetch)
+        for then in fetch.waiting:
+            then(outcome)
+        self._ask()
+
+    def _forget(self, fetch: Fetch) -> None:
+        self._not_asked(fetch)
+        self._free_source(fetch)
+        del self._fetches[fetch.want_id]
+        del self._by_need[fetch.need]
+        if fetch.again is not None:
+            fetch.again.cancel()
+
+
+def _is_large(ref: BlobRef | None) -> bool:
+    return ref is not None and ref.size > LARGE_WORK_BYTES
+
+
+def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes) -> None:
+    """Fetch a content from one place, and verify it. Raises InVain, or Refused if it is our own disk's fault.
+
+    Wrong bytes are not this place's fault if some had come from elsewhere: then it is asked for all of them.
+    """
+    while True:
+        incoming = _begin(store, ref)
+        mixed = incoming.at > 0
+        try:
+            open_place(url, token).fetch(ref, incoming, on_bytes)
+        except Lost as error:
+            raise InVain(error.why or "dead", str(error)) from None
+        except ConfigError as error:
+            raise InVain("dead", str(error)) from None
+        except Refused as error:
+            if error.code == "disk":
+                incoming.close()
+                _begin(store, ref).abandon()
+            if error.code in _OURS:
+                raise
+            why = _why_refused(error)
+            if why != "lied":
+                raise InVain(why, error.message) from None
+            incoming.close()
+            _begin(store, ref).abandon()
+            if not mixed:
+                raise InVain(why, error.message) from None
+        else:
+            return
+        finally:
+            incoming.close()
+
+
+def _begin(store: BlobStore, ref: BlobRef) -> Incoming:
+    try:
+        return store.begin(ref)
+    except Refused as error:
+        if error.code == "blob-busy":  # a transfer of an earlier life of this need has not ended yet
+            raise InVain("busy", error.message) from None
+        raise
+
+
+def _why_refused(error: Refused) -> str:
+    if error.code == "blob-broken":  # Also for too much, or what cannot be unpacked: it is never what a loss leaves.
+        return "lied"
+    return "busy" if error.retry else "dead"

@@ -1,0 +1,289 @@
+"""What is said between a machine's slots and its leader? Frames become events, and effects become frames.
+
+    leader ◄── frames ──► LeaderLink ◄── events, effects ──► slots
+                              └── a result's bulk ──► deliveries; inputs and caches ──► supply
+
+It dials, says hello, and dials again whenever the connection is lost; what runs goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from wakugumi.adapters.machine.cpu_use import busy_share
+from wakugumi.adapters.net.link import Address, Link, Owner, dial
+from wakugumi.core.backoff import next_redial_s, with_jitter
+from wakugumi.core.ids import JobId, show_job_id
+from wakugumi.core.runner import events as ev
+from wakugumi.core.runner.events import SlotsEvent
+from wakugumi.errors import Lost, PeerError
+from wakugumi.limits.client import RECONNECT_MAX_S, WORKER_RECONNECT_FIRST_S
+from wakugumi.limits.wire import CLOSE_DEADLINE_S
+from wakugumi.roles.runner.files.inputs import Supply
+from wakugumi.roles.runner.files.send_results import Deliveries
+from wakugumi.roles.runner.runner import Runner
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+from wakugumi.wire.frame import Frame
+
+log = logging.getLogger("wakugumi.worker")
+
+Dial: TypeAlias = Callable[[Owner], Awaitable[Link]]
+"""Makes a connection that belongs to this owner. Raises Lost if it may succeed later."""
+
+
+class LeaderLink:
+    """The connection to one leader, however often it has to be made. Make it inside a running loop."""
+
+    def __init__(
+        self,
+        leader: Address | Dial,
+        hello: bytes,
+        runner: Runner,
+        post: Callable[[SlotsEvent], None],
+    ) -> None:
+        self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
+        self._leader_url = f"http://{leader}" if isinstance(leader, Address) else ""
+        self._hello = hello
+        self._runner = runner
+        self._post = post
+        self._link: Link | None = None
+        self._unlinked = asyncio.Event()
+        self._unlinked.set()
+        self._why_lost = ""
+        self._served = False
+        self._blobs_met = False
+        """In this life a leader has greeted us that takes what does not fit a frame."""
+        self._withheld: dict[JobId, tuple[bytes, bytes]] | None = None
+        """Results of which a silent leader, which may be that one, is not yet told that they do not fit."""
+        self._ignored: set[int] = set()
+        self.deliveries = Deliveries(runner.load_whole, self._send_result, self._not_delivered)
+        self._supply: Supply | None = None
+        self._on: dict[int, Callable[[Frame], None]] = {
+            fr.ASSIGN_JOB: self._assign,
+            fr.CONFIRM: self._confirm,
+            fr.CANCEL: self._cancel,
+            fr.FETCH: self._fetch,
+            fr.HEARTBEAT: self._heartbeat,
+            fr.WELCOME: self._welcome,
+            fr.MISSING: self._missing,
+            fr.RESTING: self._rest_known,
+        }
+        self.act: dict[type[object], Callable[[Any], None]] = {
+            ev.SendAck: self._send_ack,
+            ev.TellWhenWritten: self._tell_when_written,
+            ev.SendCredit: self._send_credit,
+            ev.SendHolding: self._send_holding,
+            ev.SendFailure: self._send_failure,
+            ev.SendLeaving: self._send_leaving,
+            ev.SendResting: self._send_resting,
+            ev.SendHeartbeat: self._send_heartbeat,
+            ev.Complain: self._complain,
+            ev.HangUp: self._hang_up,
+        }
+        """What `slots` asks for that concerns the leader."""
+
+    def connect(self, supply: Supply) -> None:
+        """What the leader says of inputs and caches goes there."""
+        self._supply = supply
+        self._on |= {
+            fr.CACHE_PUT: supply.on_cache_put,
+            fr.CACHE_DROP: supply.on_cache_drop,
+            fr.SOURCE: supply.on_source,
+        }
+
+    def send(self, data: bytes) -> None:
+        """To the leader, if one is there."""
+        if self._link is not None:
+            self._link.send(data)
+
+    async def stay_linked(self) -> None:
+        """Dial, and dial again, with pauses that grow while no leader serves us."""
+        clock = asyncio.get_running_loop().time
+        pause_s = WORKER_RECONNECT_FIRST_S
+        lost_at = clock()
+        told = ("", 0.0)
+        while True:
+            began_at = clock()
+            try:
+                await self._dial(self)
+            except Lost as error:
+                self._why_lost = str(error)
+                self._hang_up_quietly()
+            await self._unlinked.wait()
+            if self._served or clock() - began_at > RECONNECT_MAX_S:
+                self._served = False
+                pause_s = WORKER_RECONNECT_FIRST_S
+                lost_at = clock()
+            wait_s = with_jitter(pause_s, random.random())
+            news = self._why_lost or "it hung up", pause_s
+            level = logging.DEBUG if news == told else logging.WARNING  # once, and not twice a second
+            log.log(level, "no leader: %s; trying again in %.1f s", news[0], wait_s)
+            told = news
+            self._why_lost = ""
+            await asyncio.sleep(wait_s)
+            pause_s = next_redial_s(pause_s, clock() - lost_at)
+
+    async def close(self) -> None:
+        """Say what is queued, as far as it is read, and hang up."""
+        if self._link is not None:
+            self._link.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_DEADLINE_S):
+                    await self._unlinked.wait()
+            self._hang_up_quietly()
+
+    def _hang_up_quietly(self) -> None:
+        if self._link is not None:
+            self._link.abort()
+
+    # What the link calls.
+
+    def on_open(self, link: Link) -> None:
+        self._link = link
+        self._unlinked.clear()
+        self._ignored.clear()
+        self._withheld = {} if self._blobs_met else None
+        log.info("worker %s connected to the leader at %s", UUID(bytes_le=self._runner.worker_id), link.peer)
+        link.greet(self._hello)
+        self._post(ev.Opened())
+
+    def on_frame(self, link: Link, frame: Frame) -> None:
+        handler = self._on.get(frame.type)
+        if handler is not None:
+            handler(frame)
+        elif frame.type not in self._ignored:
+            self._ignored.add(frame.type)
+            name = fr.NAMES.get(frame.type, "unknown")
+            log.warning("%s sent a frame of type %d (%s), which is ignored", link.peer, frame.type, name)
+
+    def on_alive(self, _link: Link) -> None:
+        self._post(ev.Heard())
+
+    def on_blocked(self, link: Link, blocked: bool) -> None:
+        """Nothing to do: `slots` asks when what it said is written, before it says more than a buffer should hold."""
+
+    def on_lost(self, _link: Link) -> None:
+        self._link = None
+        self._unlinked.set()
+        self.deliveries.lost()
+        if self._supply is not None:
+            self._supply.lost()
+        self._post(ev.LinkLost())
+
+    # What the leader says.
+
+    def _assign(self, frame: Frame) -> None:
+        if frame.msg_id == fr.NO_ID:
+            raise PeerError("an AssignJob carries the job's id, not zeros")
+        self._served = True
+        if self._withheld is not None:  # It assigns without a greeting, so it is an old one.
+            withheld, self._withheld = self._withheld, None
+            for job, result in withheld.items():
+                if job != frame.msg_id:
+                    self._send_result(job, *result)
+        self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, ms.read_slots(frame.payload)))
+
+    def _confirm(self, frame: Frame) -> None:
+        jobs = ms.unpack_ids(frame.payload)
+        self.deliveries.settled(jobs)
+        self._post(ev.Confirmed(jobs))
+
+    def _cancel(self, frame: Frame) -> None:
+        jobs = ms.unpack_ids(frame.payload)
+        self.deliveries.settled(jobs)
+        self._post(ev.Cancelled(jobs))
+
+    def _missing(self, frame: Frame) -> None:
+        self.deliveries.missing(JobId(frame.corr_id), ms.read_missing(frame.payload))
+        self._post(ev.Heard())
+
+    def _fetch(self, frame: Frame) -> None:
+        self._post(ev.Fetched(ms.unpack_ids(frame.payload)))
+
+    def _rest_known(self, _frame: Frame) -> None:
+        self._post(ev.RestKnown())
+
+    def _heartbeat(self, _frame: Frame) -> None:
+        self._post(ev.Heard())
+
+    def _welcome(self, frame: Frame) -> None:
+        welcome = ms.read_welcome(frame.payload)
+        self._served = True
+        self._withheld = None  # They are among what is held, and it fetches what it waits for.
+        if self._link is not None:
+            self._link.packs = ms.ZSTD in welcome.wants
+        log.info("the leader speaks version %s", welcome.version)
+        if ms.BLOBS in welcome.wants:
+            self._blobs_met = True
+            self.deliveries.connected(welcome.blobs or self._leader_url)
+        if self._supply is not None:
+            self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
+        self._post(ev.Welcomed(ms.RESTS in welcome.wants))
+
+    # What the deliveries say.
+
+    def _send_result(self, job: JobId, payload: bytes, request: bytes) -> None:
+        if not self.deliveries.has_place:  # It is an old leader, and most results are as it knows them.
+            short = self._runner.in_short(job, payload)
+            if short is not payload and self._withheld is not None:
+                self._withheld[job] = payload, request
+                return
+            payload = short
+        self.send(fr.encode(fr.ACK_JOB, request or fr.NO_ID, job, "", payload))
+
+    def _not_delivered(self, job: JobId, code: str, text: str) -> None:
+        if not self._runner.runs(job):  # Assigned anew meanwhile, it will have another result.
+            self._runner.unmark(job)
+            self._send_failure(ev.SendFailure(job, code, text))
+
+    # What `slots` asks for.
+
+    def _send_holding(self, effect: ev.SendHolding) -> None:
+        holding = ms.Holding(list(effect.running), list(effect.finished), list(effect.kept))
+        self.send(fr.encode(fr.HOLDING, payload=ms.encode(holding)))
+
+    def _send_ack(self, effect: ev.SendAck) -> None:
+        self._send_result(effect.job, effect.payload, effect.request)
+
+    def _tell_when_written(self, _effect: ev.TellWhenWritten) -> None:
+        if self._link is not None:
+            self._link.when_written(partial(self._post, ev.Written()))
+
+    def _send_failure(self, effect: ev.SendFailure) -> None:
+        result = ms.JobResult(
+            show_job_id(effect.job),
+            status=ms.FAILED,
+            stderr=effect.text,
+            reason=effect.code,
+            not_begun=msgspec.UNSET if effect.begun else True,
+        )
+        self.send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", ms.encode(result)))
+
+    def _send_credit(self, effect: ev.SendCredit) -> None:
+        self.send(fr.encode(fr.CREDIT, payload=ms.write_credit(effect.amount)))
+
+    def _send_leaving(self, _effect: ev.SendLeaving) -> None:
+        self.send(fr.encode(fr.LEAVING))
+
+    def _send_resting(self, effect: ev.SendResting) -> None:
+        self.send(fr.encode(fr.RESTING, payload=ms.encode(ms.Rest(effect.why))))
+
+    def _send_heartbeat(self, effect: ev.SendHeartbeat) -> None:
+        self.send(fr.encode(fr.HEARTBEAT, payload=ms.encode(ms.Load(busy_share(), effect.held_by))))
+
+    def _complain(self, effect: ev.Complain) -> None:
+        log.warning("%s", effect.text)
+
+    def _hang_up(self, effect: ev.HangUp) -> None:
+        self._why_lost = effect.why
+        self._hang_up_quietly()

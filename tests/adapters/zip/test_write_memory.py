@@ -1,0 +1,342 @@
+"""How does a folder become a ZIP?"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import socket
+import stat
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.kit.hostile_text import TEXTS
+
+from wakugumi.adapters.files import remove_tree
+from wakugumi.adapters.zip.extract import Bound, unpack
+from wakugumi.adapters.zip.read import Archive
+from wakugumi.adapters.zip.write_file import FileZip
+from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, Found, TooBig, ZipWriter, walk
+from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES
+from wakugumi.limits.units import MIB
+
+ROOM = 3 * MIB
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    file = os.open(tmp_path, os.O_RDONLY)
+    yield file
+    os.close(file)
+
+
+def pack(folder: int, inputs: frozenset[str] = frozenset(), bytes_max: int = ROOM) -> zipfile.ZipFile:
+    """As another program, which knows nothing of ours, reads it."""
+    writer = ZipWriter(bytes_max)
+    for found in walk(folder, inputs):
+        writer.add(folder, found)
+    data = writer.finish()
+    assert len(data) <= bytes_max
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    assert archive.testzip() is None
+    return archive
+
+
+def zip_of(folder: int, all_found: Iterable[Found]) -> bytes:
+    writer = ZipWriter(ROOM)
+    for found in all_found:
+        writer.add(folder, found)
+    return writer.finish()
+
+
+def file_zip_of(folder: int, all_found: Iterable[Found]) -> bytes:
+    with tempfile.TemporaryFile() as file, contextlib.closing(FileZip(file.fileno(), "/tmp", ROOM)) as writer:
+        for found in all_found:
+            writer.add(folder, found)
+        writer.finish()
+        return os.pread(file.fileno(), ROOM, 0)
+
+
+SWAPS = {
+    "a folder at the top": ("sub", "theirs"),
+    "a folder in between": ("sub/deep", "theirs/deep"),
+    "the last folder": ("sub/deep/er", "theirs/deep/er"),
+    "the file": ("sub/deep/er/file", "theirs/deep/er/file"),
+}
+"""What a hostile job replaces by a link to what: both have the same names inside."""
+
+
+@pytest.mark.spec("W5", "O1")
+@pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
+@pytest.mark.parametrize("when", ["after the list", "during the list", "before it"])
+@pytest.mark.parametrize(("mine", "theirs"), SWAPS.values(), ids=SWAPS)
+def test_no_link_that_comes_in_the_place_of_something_is_followed(
+    tmp_path: Path, mine: str, theirs: str, when: str, pack_all: Callable[[int, Iterable[Found]], bytes]
+) -> None:
+    for top in ("job/sub", "theirs"):
+        (tmp_path / top / "deep/er").mkdir(parents=True)
+        (tmp_path / top / "deep/er/file").write_text("theirs" if top == "theirs" else "mine")
+        (tmp_path / top / "deep/er/link").symlink_to("secret-target" if top == "theirs" else "file")
+        (tmp_path / top / "deep/er/nothing").mkdir()
+    (tmp_path / "job/aaa").write_text("first")
+    (tmp_path / "theirs/more-secrets").write_text("theirs")
+
+    def swap() -> None:
+        (tmp_path / "job" / mine).rename(tmp_path / "away")
+        (tmp_path / "job" / mine).symlink_to(tmp_path / theirs)
+
+    folder = os.open(tmp_path / "job", os.O_RDONLY)
+    try:
+        if when == "before it":
+            swap()
+        listed = walk(folder, frozenset())
+        all_found = [next(listed)]
+        if when == "during the list":
+            swap()
+        all_found += listed
+        if when == "after the list":
+            swap()
+        data = pack_all(folder, all_found)
+    finally:
+        os.close(folder)
+    archive = zipfile.ZipFile(io.BytesIO(data))
+    assert "aaa" in archive.namelist()
+    assert not [name for name in archive.namelist() if "secret" in name]
+    assert not [name for name in archive.namelist() if archive.read(name) in {b"theirs", b"secret-target"}]
+
+
+@pytest.mark.spec("W5", "O1")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_files_of_others_are_left_out_where_the_owner_is_known(tmp_path: Path, folder: int) -> None:
+    for name, owner in (("mine", 12345), ("foreign", 0)):
+        (tmp_path / name).write_text(name)
+        os.chown(tmp_path / name, owner, 0)
+    assert [found.name for found in walk(folder, frozenset(), 12345)] == ["mine"]
+    status = (tmp_path / "foreign").stat()
+    lent = {(status.st_dev, status.st_ino)}
+    all_found = sorted(walk(folder, frozenset(), 12345, lent))
+    assert [(found.name, found.lent) for found in all_found] == [("foreign", True), ("mine", False)]
+    (tmp_path / "other").write_text("of root as well")
+    os.replace(tmp_path / "other", tmp_path / "foreign")
+    assert zipfile.ZipFile(io.BytesIO(zip_of(folder, all_found))).namelist() == ["mine"]
+    assert zipfile.ZipFile(io.BytesIO(file_zip_of(folder, all_found))).namelist() == ["mine"]
+    assert len([*walk(folder, frozenset())]) == 2
+
+
+@pytest.mark.spec("W1")
+def test_everything_is_inside_but_inputs_and_hidden_files(tmp_path: Path, folder: int) -> None:
+    for name in ("out.txt", "in.txt", ".hidden", "sub/out.txt", "sub/in.txt", "sub/.hidden", ".config/out.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    archive = pack(folder, frozenset({"in.txt", "sub/in.txt"}))
+    assert sorted(archive.namelist()) == ["out.txt", "sub/out.txt"]
+    assert archive.read("sub/out.txt") == b"sub/out.txt"
+
+
+def test_empty_folders_are_kept_but_not_those_that_came_with_inputs(tmp_path: Path, folder: int) -> None:
+    (tmp_path / "made/deep").mkdir(parents=True)
+    (tmp_path / "brought/deep").mkdir(parents=True)
+    (tmp_path / "brought/deep/in.txt").write_text("")
+    assert pack(folder, frozenset({"brought/deep/in.txt"})).namelist() == ["made/deep/"]
+    (tmp_path / "brought/deep/in.txt").unlink()
+    assert pack(folder, frozenset({"brought/deep/in.txt"})).namelist() == ["made/deep/"]
+
+
+def test_small_files_are_stored_and_larger_ones_deflated_if_it_helps(tmp_path: Path, folder: int) -> None:
+    noise = random.Random(1).randbytes(3 * CHUNK_BYTES // 2)
+    contents = {
+        "empty": b"",
+        "small": b"a" * (ARCHIVE_DEFLATE_FROM_BYTES - 1),
+        "large": b"a" * ARCHIVE_DEFLATE_FROM_BYTES,
+        "chunk": b"ab" * (CHUNK_BYTES // 2),
+        "chunks": b"abc" * CHUNK_BYTES,
+        "noise": noise,
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    archive = pack(folder)
+    assert {name: archive.read(name) for name in archive.namelist()} == contents
+    stored = {info.filename for info in archive.infolist() if info.compress_type == zipfile.ZIP_STORED}
+    assert stored == {"empty", "small", "noise"}
+    assert archive.getinfo("chunks").compress_size < 100_000
+
+
+def test_run_bits_times_and_names_survive(tmp_path: Path, folder: int) -> None:
+    name = "結果 – naïve.sh"
+    (tmp_path / name).write_text("#!/bin/sh\n")
+    (tmp_path / name).chmod(0o4755)
+    os.utime(tmp_path / name, (1_600_000_000, 1_600_000_000))
+    info = pack(folder).getinfo(name)
+    assert info.external_attr >> 16 == stat.S_IFREG | 0o755, "set-user-id does not travel"
+    assert info.date_time == (2020, 9, 13, 12, 26, 40)
+
+
+def test_a_time_that_zip_cannot_tell_is_told_as_nearly_as_possible(tmp_path: Path, folder: int) -> None:
+    for name, seconds in (("old", 0), ("new", 8_000_000_000)):
+        (tmp_path / name).write_text("")
+        os.utime(tmp_path / name, (seconds, seconds))
+    archive = pack(folder)
+    assert [archive.getinfo(name).date_time[0] for name in ("old", "new")] == [1980, 2107]
+
+
+def test_names_that_are_no_text_stay_apart(tmp_path: Path, folder: int) -> None:
+    for raw in (b"\xff.txt", b"\xfe.txt"):
+        with open(os.fsencode(tmp_path) + b"/" + raw, "wb") as file:
+            file.write(raw)
+    archive = pack(folder)
+    assert sorted(archive.namelist()) == ["\ufffd.txt", "\ufffd.txt~2"]
+    assert {archive.read(name) for name in archive.namelist()} == {b"\xff.txt", b"\xfe.txt"}
+
+
+@pytest.mark.spec("W5")
+@pytest.mark.parametrize(
+    "target",
+    ["/etc/passwd", "..", "../other", "sub/../../other", "out/x", "sub/out/../../etc", "sub/up/x", "./../../x"],
+)
+def test_a_link_that_leads_out_is_left_out(tmp_path: Path, folder: int, target: str) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "out").symlink_to("/etc")
+    (tmp_path / "sub/out").symlink_to("/etc")
+    (tmp_path / "sub/up").symlink_to("..")
+    (tmp_path / "link").symlink_to(target)
+    assert pack(folder).namelist() == ["sub/up"], "sub/up stays inside; nothing is read through any of them"
+
+
+@pytest.mark.parametrize("target", ["data.txt", "sub/more.txt", "./sub", "missing", "sub", "up"])
+def test_a_link_that_stays_inside_is_kept_as_a_link(tmp_path: Path, folder: int, target: str) -> None:
+    (tmp_path / "data.txt").write_text("data")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/more.txt").write_text("more")
+    (tmp_path / "link").symlink_to(target)
+    archive = pack(folder)
+    assert archive.read("link").decode() == target
+    assert stat.S_ISLNK(archive.getinfo("link").external_attr >> 16)
+    assert sorted(archive.namelist()) == ["data.txt", "link", "sub/more.txt"]
+
+
+@pytest.mark.spec("W5")
+@pytest.mark.parametrize(
+    ("name", "target", "packed"),
+    [
+        ("link", "./sub/../data.txt", "data.txt"),
+        ("link", "sub/..", "."),
+        ("sub/link", "deep/../../data.txt", "../data.txt"),
+        ("sub/link", "deep/../more.txt", "more.txt"),
+        ("sub/link", "../sub/deep/../..", ".."),
+        ("sub/deep/link", "../../sub/../other/./x", "../../other/x"),
+        ("sub/link", "deep/..", "."),
+    ],
+)
+def test_a_link_that_goes_up_from_a_folder_is_packed_without_going_down(
+    tmp_path: Path, folder: int, name: str, target: str, packed: str
+) -> None:
+    (tmp_path / "data.txt").write_text("data")
+    (tmp_path / "sub/deep").mkdir(parents=True)
+    (tmp_path / "sub/more.txt").write_text("more")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/x").write_text("x")
+    (tmp_path / name).symlink_to(target)
+    archive = pack(folder)
+    assert archive.read(name).decode() == packed
+    assert (tmp_path / name).resolve() == (tmp_path / name).parent.joinpath(packed).resolve()
+    data = zip_of(folder, walk(folder, frozenset()))
+    (tmp_path / "out").mkdir()
+    written, left_out = unpack(Archive.of_bytes(data), tmp_path / "out")
+    assert (tmp_path / "out" / name in written, left_out) == (True, 0)
+
+
+def test_pipes_and_sockets_are_passed_by_without_waiting(tmp_path: Path, folder: int) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        # A socket's path is short: it is bound by a name relative to the open folder.
+        listener.bind(f"/proc/self/fd/{folder}/socket")
+        (tmp_path / "file").write_text("x")
+        assert pack(folder).namelist() == ["file"]
+
+
+def test_a_file_that_became_a_pipe_meanwhile_is_left_out(tmp_path: Path, folder: int) -> None:
+    (tmp_path / "a").write_text("x")
+    (tmp_path / "b").write_text("x")
+    writer = ZipWriter(ROOM)
+    found = list(walk(folder, frozenset()))
+    (tmp_path / "a").unlink()
+    os.mkfifo(tmp_path / "a")
+    (tmp_path / "b").unlink()
+    for one in found:
+        writer.add(folder, one)
+    assert zipfile.ZipFile(io.BytesIO(writer.finish())).namelist() == []
+
+
+@pytest.mark.parametrize("size", [5_000, 5 * CHUNK_BYTES])
+def test_what_does_not_fit_is_noticed_before_it_is_held_in_memory(tmp_path: Path, folder: int, size: int) -> None:
+    (tmp_path / "noise").write_bytes(random.Random(2).randbytes(size))
+    with pytest.raises(TooBig):
+        pack(folder, bytes_max=min(size, 2 * CHUNK_BYTES))
+
+
+def test_names_alone_can_be_too_much(tmp_path: Path, folder: int) -> None:
+    for number in range(100):
+        (tmp_path / f"{number:0200}").touch()
+    with pytest.raises(TooBig):
+        pack(folder, bytes_max=40_000)
+    assert len(pack(folder, bytes_max=60_000).namelist()) == 100
+
+
+def test_folders_may_be_deeper_than_any_name_can_say(tmp_path: Path, folder: int) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(3_000):
+        with open("file", "w", opener=lambda path, flags, here=here: os.open(path, flags, 0o644, dir_fd=here)):
+            pass
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    names = pack(folder).namelist()
+    assert 400 < len(names) < 1_024
+    assert max(map(len, names)) <= 1_024
+    remove_tree(str(tmp_path / "d"))
+    assert os.listdir(tmp_path) == ["file"]
+
+
+ODD_NAMES = {name: text.replace("/", "_")[:60] for name, text in TEXTS.items() if "\0" not in text}
+
+
+@pytest.mark.spec("W1", "W5")
+@pytest.mark.parametrize("name", [*ODD_NAMES.values(), "a\\b", "C:x", "\x1b" * 200, "sub/é\u202e"])
+@pytest.mark.parametrize("large", [False, True])
+def test_whatever_a_program_calls_its_files_none_is_left_out_where_it_is_unpacked(
+    tmp_path: Path, name: str, large: bool
+) -> None:
+    """An honest worker sends no name that hides something: such a file comes under another name, and is not lost."""
+    made = tmp_path / "made"
+    (made / name).parent.mkdir(parents=True)
+    (made / name).write_text("its content")
+    (made / "0").write_text("beside it")
+    folder = os.open(made, os.O_RDONLY)
+    try:
+        if large:
+            with (tmp_path / "zip").open("wb") as file:
+                writer = FileZip(file.fileno(), str(tmp_path), 1 << 30)
+                for found in walk(folder, frozenset()):
+                    writer.add(folder, found)
+                writer.finish()
+                writer.close()
+            data, size = (tmp_path / "zip").read_bytes(), writer.unpacked_bytes
+        else:
+            small = ZipWriter(1 << 20)
+            for found in walk(folder, frozenset()):
+                small.add(folder, found)
+            data, size = small.finish(), small.unpacked_bytes
+    finally:
+        os.close(folder)
+    assert size == len("its content") + len("beside it")
+    (tmp_path / "out").mkdir()
+    paths, left_out = unpack(Archive.of_bytes(data), tmp_path / "out", bound=Bound(size))
+    assert left_out == 0
+    assert sorted(path.read_text() for path in paths) == ["beside it", "its content"]
+    assert all(str(path).isprintable() for path in paths)

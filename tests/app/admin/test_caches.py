@@ -1,0 +1,401 @@
+"""`waku caches …` and `--cached`: what is told to the leader, and how its answers are shown. The leader is scripted."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.app.conftest import ScriptedLeader
+
+from wakugumi import Cached
+from wakugumi.app.admin.caches import named_contents
+from wakugumi.app.cli import call
+from wakugumi.app.show import transfers
+from wakugumi.app.show.transfers import Bars, Lines, in_brief
+from wakugumi.app.work.one_job import named_files
+from wakugumi.core.leader.admin import questions as qu
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.limits.leader import LIST_ROWS_DEFAULT
+from wakugumi.roles.client.files.uploads import Transfer
+from wakugumi.wire import frame as fr
+from wakugumi.wire import message as ms
+
+Said = Callable[..., tuple[int, str, str]]
+
+ROW = qu.CacheRow("data-1", 2, 15_000_000, "job.assign.>", True, "v1", 3, 2, 7200.0, 5.0, 7)
+
+NOTHING: dict[str, object] = {field.name: 0 for field in msgspec.structs.fields(qu.StatusAnswer) if field.required}
+LISTS: dict[str, object] = {"subjects": [], "busiest": [], "groups": []}
+STATUS = msgspec.convert(NOTHING | LISTS | dict.fromkeys(("durable", "disk_low", "full"), False), qu.StatusAnswer)
+
+
+class Keeps(ScriptedLeader):
+    """A leader that answers every put as it was told to, after a word on how far it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.puts: list[fr.Frame] = []
+        self.jobs: list[fr.Frame] = []
+        self.result = ms.CachePutResult("data-1", "OK", "all have it", sent=3, ok=2, skipped=1)
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type == fr.SUBMIT_JOB:
+            self.jobs.append(frame)
+        if frame.type != fr.CACHE_PUT:
+            return super()._reply(frame)
+        self.puts.append(frame)
+        progress = ms.CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
+        return b"".join(
+            fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(each)) for each in (progress, self.result)
+        )
+
+
+@pytest.fixture
+def leader(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeps]:
+    leader = Keeps()
+    monkeypatch.setenv("WAKU_LEADER", leader.address)
+    yield leader
+    leader.close()
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Said:
+    """Runs a command here."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = call(["caches", *words])
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data" / "sub").mkdir(parents=True)
+    (tmp_path / "data" / "a.bin").write_text("a")
+    (tmp_path / "data" / "sub" / ".b").write_text("b")
+    (tmp_path / "one.txt").write_text("1")
+    return tmp_path / "data"
+
+
+@pytest.mark.spec("C1")
+def test_files_and_folders_are_put_and_the_summary_shown_in_three_forms(
+    leader: Keeps, said: Said, data: Path, tmp_path: Path
+) -> None:
+    words = ("put", "data-1", str(data), str(tmp_path / "one.txt"), f"x/two={tmp_path / 'one.txt'}")
+    code, out, err = said(*words, "--target", "job.assign.gpu.>", "--within", "9", "--share", "0.9", "--pin")
+    assert (code, out, err) == (0, "data-1: OK, 3 workers: 2 ok, 1 skipped\n", "")
+    request = json.loads(leader.puts[0].payload)
+    assert [entry["Name"] for entry in request["Entries"]] == ["a.bin", "one.txt", "sub/.b", "x/two"]
+    assert (request["TargetPattern"], request["WithinS"], request["Share"], request["Pinned"]) == (
+        "job.assign.gpu.>",
+        9,
+        0.9,
+        True,
+    )
+    assert leader.puts[0].subject == "cache.put.job.assign.gpu.>"
+    assert said(*words, "-o", "quiet")[:2] == (0, "OK\n")
+    assert json.loads(said(*words, "-o", "json")[1])["skipped"] == 1
+
+
+def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_fault_it_was(
+    leader: Keeps, said: Said, data: Path
+) -> None:
+    failures = [ms.CacheFailure(f"w{number}", "no room") for number in range(12)]
+    leader.result = ms.CachePutResult("data-1", "FAILED", "1 of 13", sent=13, ok=1, failed=12, failures=failures)
+    code, out, err = said("put", "data-1", str(data))
+    assert code == 1
+    assert out == "data-1: FAILED, 13 workers: 1 ok, 12 failed\n"
+    assert "failed: w0: no room" in err
+    assert "and 2 more" in err
+    assert "error: 1 of 13" in err
+
+
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("no-worker", "waku workers list"),
+        ("conflict", "a new id, as dataset-v2"),
+        ("disk-full", "free room on the leader's disk"),
+    ],
+)
+def test_a_put_that_reached_nobody_says_what_to_do(
+    leader: Keeps, said: Said, data: Path, reason: str, hint: str
+) -> None:
+    leader.result = ms.CachePutResult("data-1", "FAILED", "in whatever words", code=reason)
+    code, _, err = said("put", "data-1", str(data))
+    assert code == 1
+    assert "error: in whatever words" in err
+    assert hint in err
+
+
+def test_an_id_that_is_none_gets_a_hint_of_its_own(leader: Keeps, said: Said, data: Path) -> None:
+    for words in (("put", "../x", str(data)), ("show", "../x")):
+        code, _, err = said(*words)
+        assert code == 2
+        assert "a cache id is" in err
+        assert "as dataset-v2" in err
+        assert "relative paths" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("put", "data-1"),
+        ("put", "data-1", "nowhere"),
+        ("put", "../x", "{data}"),
+        ("put", "data-1", "{data}", "{data}/a.bin"),
+        ("put", "data-1", "{data}", "--share", "2"),
+        ("put", "data-1", "{data}", "--within", "0"),
+        ("put", "data-1", "{data}", "--target", "a..b"),
+        ("show", ".."),
+        ("pin", "a/b"),
+        ("drop", ""),
+    ],
+)
+def test_a_mistake_is_told_before_the_leader_hears_of_it(
+    leader: Keeps, said: Said, data: Path, words: tuple[str, ...]
+) -> None:
+    code, out, err = said(*(word.replace("{data}", str(data)) for word in words))
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert not leader.puts
+    assert not leader.asked
+
+
+def test_a_link_out_of_a_named_folder_is_not_followed(data: Path) -> None:
+    (data / "link").symlink_to("/etc/passwd")
+    with pytest.raises(Refused, match="leads outside"):
+        named_contents([str(data)])
+
+
+def test_caches_are_listed_in_three_forms(leader: Keeps, said: Said) -> None:
+    leader.answer = qu.CachesAnswer([ROW], 3, 15_000_000)
+    code, out, err = said("list")
+    assert code == 0
+    title, row = out.splitlines()
+    assert title.split() == ["cache", "files", "size", "target", "ready", "hits", "used", "age", "pinned"]
+    assert row.split()[:4] == ["data-1", "2", "14.3", "MiB"]
+    assert "2 of 3" in row
+    assert "1 of 3 caches: --limit shows more" in err
+    assert said("list", "-o", "quiet")[1] == "data-1\n"
+    assert json.loads(said("list", "-o", "json")[1])["rows"][0]["hits"] == 7
+    assert leader.asked[0] == qu.AskCaches(LIST_ROWS_DEFAULT)
+
+
+def test_a_cache_is_shown_with_its_files_and_workers(leader: Keeps, said: Said) -> None:
+    workers = [qu.CacheWorkerRow("id-1", "rack1", "ready"), qu.CacheWorkerRow("id-2", "", "failed", "no room")]
+    leader.answer = qu.CacheAnswer(ROW, [qu.CacheEntryRow("a.bin", 12, "ab" * 32)], workers)
+    code, out, err = said("show", "data-1")
+    assert code == 0
+    assert "2 of 3 workers" in out
+    assert "a.bin" in out
+    assert "no room" in out
+    assert "the first 1 of 2 files" in err
+    assert said("show", "data-1", "-o", "quiet")[1] == "a.bin\n"
+    assert json.loads(said("show", "data-1", "-o", "json")[1])["row"]["version"] == "v1"
+
+
+def test_a_cache_is_pinned_unpinned_and_dropped(leader: Keeps, said: Said) -> None:
+    leader.answer = ROW
+    assert said("pin", "data-1") == (0, "data-1: pinned, 2 files, 14.3 MiB\n", "")
+    assert said("pin", "data-1", "--off")[1].startswith("data-1: may be evicted")
+    assert said("drop", "data-1", "-o", "quiet") == (0, "data-1\n", "")
+    assert leader.asked == [qu.AskPin("data-1"), qu.AskPin("data-1", False), qu.AskDropCache("data-1")]
+
+
+def test_status_tells_what_is_kept_for_the_workers(leader: Keeps, capsys: pytest.CaptureFixture[str]) -> None:
+    counters = qu.BlobCounters(
+        blobs=3, from_leader_bytes=2 << 30, from_workers_bytes=6 << 30, store_bytes=3 << 30, store_budget_bytes=20 << 30
+    )
+    leader.answer = lambda question: (
+        STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 15_000_000, counters)
+    )
+    assert call(["status"]) == 0
+    out = capsys.readouterr().out
+    assert "caches: 1, 14.3 MiB, 7 hits; workers fetched 2.0 GiB from the leader and 6.0 GiB from each other" in out
+    assert "\ncontent with the leader, when it last looked: 3.0 GiB (--blob-bytes 20.0 GiB)\n" in out
+    assert call(["status", "-o", "quiet"]) == 0
+    assert capsys.readouterr().out == "ok\n"
+    assert call(["status", "-o", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["up_s"] == 0, "all that there was before"
+    caches = shown["caches"]
+    assert (caches["total"], caches["bytes"], caches["hits"]) == (1, 15_000_000, 7)
+    assert caches["blobs"]["from_workers_bytes"] == 6 << 30
+    assert (caches["blobs"]["store_bytes"], caches["blobs"]["store_budget_bytes"]) == (3 << 30, 20 << 30)
+
+
+class KnowsNoCaches(Keeps):
+    """It is of an older version."""
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type != fr.ASK or b'"status"' in frame.payload:
+            return super()._reply(frame)
+        no = ms.write_refusal("unknown-question", "what is a cache?")
+        return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
+
+
+def test_status_of_several_leaders_tells_of_each_what_it_keeps(
+    leader: Keeps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = KnowsNoCaches()
+    try:
+        leader.answer = lambda question: STATUS if isinstance(question, qu.AskStatus) else qu.CachesAnswer([ROW], 1, 5)
+        other.answer = STATUS
+        assert call(["status", "-o", "json", "--leader", f"{leader.address},{other.address}"]) == 0
+        one, two = json.loads(capsys.readouterr().out)
+        assert (one["leader"], one["caches"]["total"]) == (leader.address, 1)
+        assert (two["leader"], two["caches"]) == (other.address, None)
+    finally:
+        other.close()
+
+
+class KnowsNothing(Keeps):
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type != fr.ASK:
+            return super()._reply(frame)
+        no = ms.write_refusal("no-cache", "there is no cache data-9")
+        return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
+
+
+def test_a_cache_that_is_not_there_is_exit_code_3(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = KnowsNothing()
+    monkeypatch.setenv("WAKU_LEADER", leader.address)
+    try:
+        for command in ("show", "pin", "drop"):
+            code, out, err = said(command, "data-9")
+            assert (code, out) == (3, "")
+            assert "there is no cache data-9" in err
+            assert "waku caches list" in err
+    finally:
+        leader.close()
+
+
+@pytest.mark.spec("C3")
+def test_a_cached_file_is_named_on_the_command_line(
+    leader: Keeps, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(["run", "p", "--cached", "data-1/sub/a.bin", "--file", str(data / "a.bin")]) == 0
+    assert call(["submit", "p", "--cached", "data-1/a.bin"]) == 0
+    assert call(["map", "p", str(data), "--cached", "data-1/x", "--out", str(data.parent / "out")]) == 0
+    capsys.readouterr()
+    files = [json.loads(frame.payload)["Files"] for frame in leader.jobs]
+    assert files[0] == [{"Name": "a.bin", "Content": "YQ=="}, {"Name": "sub/a.bin", "CacheId": "data-1"}]
+    assert files[1] == [{"Name": "a.bin", "CacheId": "data-1"}]
+    assert files[2] == [{"Name": "a.bin", "Content": "YQ=="}, {"Name": "x", "CacheId": "data-1"}]
+
+
+def test_another_common_file_is_another_result_of_a_map(
+    leader: Keeps, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = data.parent / "model"
+    words = ["map", "p", str(data), "--file", str(model), "--out", str(data.parent / "out")]
+    for content, jobs in (("one", 1), ("one", 1), ("two", 2)):
+        model.write_text(content)
+        assert call(words) == 0
+        assert len(leader.jobs) == jobs
+    assert call([*words[:3], "--cached", "data-1/model", *words[5:]]) == 0
+    assert call([*words[:3], "--cached", "data-2/model", *words[5:]]) == 0
+    capsys.readouterr()
+    assert len({frame.msg_id for frame in leader.jobs}) == len(leader.jobs) == 4
+
+
+def test_names_of_cached_files_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    assert named_files([], ["c/a", "c/b/d"]) == {"a": Cached("c"), "b/d": Cached("c")}
+    for cached in (["c"], ["c/"], ["/a"], [".x/a"], ["c/a", "d/a"]):
+        with pytest.raises(ConfigError):
+            named_files([], cached)
+    with pytest.raises(ConfigError, match="two files"):
+        named_files([str(tmp_path / "a")], ["c/a"])
+
+
+def test_transfers_in_brief() -> None:
+    assert in_brief([]) == ""
+    assert in_brief([Transfer("a", 25, 100, "sending")]) == "1 file on the way, 25%"
+    rows = [Transfer("a", 0, 0, "reading"), Transfer("b", 1, 2, "sending")]
+    assert in_brief(rows) == "2 files on the way, 50%"
+
+
+def test_a_bar_is_drawn_only_for_what_takes_longer_than_a_moment() -> None:
+    bars = Bars()
+    try:
+        rows = [Transfer(f"{number}", number, 100, "sending") for number in range(10)]
+        bars.show(rows, 0.0)
+        bars.show(rows, 0.9)
+        assert bars._progress is None, "nothing is even loaded for it"
+        bars.show(rows, 1.1)
+        assert bars._progress is not None
+        assert len(bars._progress.tasks) == 8, "more would fill the terminal"
+        bars.show([Transfer("3", 50, 100, "sending"), Transfer("new", 0, 1, "reading")], 2.0)
+        (task,) = bars._progress.tasks
+        assert (task.description, task.completed, task.total) == ("sending 3", 50, 100)
+        bars.show([], 3.0)
+        assert not bars._progress.tasks
+    finally:
+        bars.close()
+
+
+def test_without_a_terminal_a_line_comes_twice_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["3 workers: 1 ok, 2 waiting"]
+    lines = Lines(0.0, lambda: more[-1])
+    for second in range(125):
+        rows = [Transfer("big.bin", second << 20, 1 << 30, "sending")] if second < 70 else []
+        if second < 40:
+            rows.append(Transfer("b", 0, 1 << 30, "reading"))
+        if second >= 100:
+            more.append("")
+        lines.show(rows, float(second))
+    assert capsys.readouterr().err.splitlines() == [
+        "2 files on the way, 1% of 2.0 GiB; 3 workers: 1 ok, 2 waiting",
+        "sending big.bin: 60.0 MiB of 1.0 GiB; 3 workers: 1 ok, 2 waiting",
+        "3 workers: 1 ok, 2 waiting",
+    ]
+
+
+class TakesItsTime(Keeps):
+    """It has all of it done only when somebody was told that it takes a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = threading.Event()
+
+    def _reply(self, frame: fr.Frame) -> bytes:
+        if frame.type == fr.CACHE_PUT and not self.puts:
+            self.puts.append(frame)
+            progress = ms.CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
+            threading.Thread(target=self._end, args=[frame]).start()
+            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(progress))
+        return super()._reply(frame)
+
+    def _end(self, frame: fr.Frame) -> None:
+        assert self.told.wait(60)
+        self.peer.sendall(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(self.result)))
+
+
+@pytest.mark.parametrize("how", ["table", "json", "quiet"])
+def test_a_put_that_takes_long_is_told_of_where_nobody_looks(
+    said: Said, data: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    leader = TakesItsTime()
+    lines: list[str] = []
+
+    def say(text: str) -> None:
+        lines.append(text)
+        if "waiting" in text:
+            leader.told.set()
+
+    monkeypatch.setattr(transfers, "LINE_EVERY_S", 0.01)
+    monkeypatch.setattr(transfers, "say", say)
+    try:
+        code, _, err = said("put", "data-1", str(data), "--leader", leader.address, "-o", how)
+        assert (code, err) == (0, "")
+        assert lines[-1] == "3 workers: 1 ok, 2 waiting"
+    finally:
+        leader.close()

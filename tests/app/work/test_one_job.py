@@ -1,0 +1,36 @@
+"""What a job's end means to a shell."""
+
+from __future__ import annotations
+
+import pytest
+
+from wakugumi.app.work.one_job import exit_code
+from wakugumi.roles.client.result import Result
+from wakugumi.wire.message import JobResult
+
+
+def result(status: str, reason: str | None = None, code: int | None = None) -> Result:
+    return Result(JobResult("id", status=status, reason=reason, exit_code=code), "id")
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "said"),
+    [
+        (result("OK", None, 0), 0, ""),
+        (result("FAILED", "exit", 42), 42, ""),
+        (result("FAILED", None, 137), 137, ""),
+        (result("FAILED", "timeout", 143), 6, "the job failed: timeout"),
+        (result("FAILED", "dead"), 1, "the job failed: dead"),
+        (result("FAILED", "unknown-program"), 1, "hint: install the program"),
+        (result("FAILED", "denied"), 4, "the job failed: denied"),
+        (result("FAILED", "of-a-newer-version"), 1, "the job failed: of-a-newer-version"),
+        (result("FAILED"), 1, "the job failed: no reason given"),
+    ],
+)
+def test_the_exit_code_tells_how_it_ended(
+    ended: Result, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(ended) == code
+    told = capsys.readouterr().err
+    assert said in told
+    assert bool(said) == bool(told)

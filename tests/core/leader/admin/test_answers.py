@@ -1,0 +1,507 @@
+"""What a leader answers when it is asked: why is my job not running, what happened to it, what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from tests.kit.leader_world import ClientEnd, World, a_world, job_id
+
+from wakugumi.core.backoff import parse_policies
+from wakugumi.core.ids import JobId, show_job_id
+from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.admin import overview
+from wakugumi.core.leader.admin.questions import (
+    NO_FIGURES,
+    AskDrain,
+    AskExplain,
+    AskJob,
+    AskJobs,
+    AskStatus,
+    AskStory,
+    AskWorkers,
+    ClientRow,
+    ExplainAnswer,
+    GroupRow,
+    JobRow,
+    JobsAnswer,
+    StatusAnswer,
+    StoryAnswer,
+    StoryLine,
+    SubjectRow,
+    WorkerRow,
+    WorkersAnswer,
+)
+from wakugumi.core.leader.scheduling import lanes as queues_module
+from wakugumi.core.requirements import Wants
+from wakugumi.limits.leader import LIST_ROWS_DEFAULT, LIST_ROWS_MAX, REATTACH_GRACE_S
+from wakugumi.limits.scheduling import SLOTS_PATIENCE_S, STICKY_PATIENCE_S
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with a_world() as world:
+        yield world
+
+
+# Why is it not running?
+
+
+def test_no_worker_at_all(world: World) -> None:
+    (job,) = world.client().submits(1)
+    assert world.reasons(job) == ["no worker matches job.assign.calc; connected: no worker at all"]
+
+
+@pytest.mark.parametrize(("others", "count"), [(1, "1 worker"), (2, "2 workers")])
+def test_no_worker_matches(world: World, others: int, count: str) -> None:
+    for number in range(others):
+        world.worker(f"w{number}", "job.assign.draw", credit=1)
+    (job,) = world.client().submits(1)
+    assert world.reasons(job) == [f"no worker matches job.assign.calc; connected: {count} with other patterns"]
+
+
+def test_matching_workers_have_no_credit(world: World) -> None:
+    desk = world.client()
+    a, _ = world.worker("a", credit=1), world.worker("b", ">", "job.assign.*")
+    one, two, three = desk.submits(3)
+    a.gets(one)
+    assert world.reasons(two) == ["2 matching workers without free credit, busy with 1 job"]
+    assert world.reasons(three) == [
+        "2 matching workers without free credit, busy with 1 job",
+        "it stands behind 1 job of the same client and subject",
+    ]
+
+
+def test_it_stands_behind_jobs_of_higher_priority(world: World) -> None:
+    desk = world.client()
+    world.worker("a")
+    (first,) = desk.submits(1)
+    desk.submits(2, wants=Wants(priority=5))
+    assert world.reasons(first)[1:] == [
+        "it stands behind 2 jobs of the same client and subject, 2 of them of higher priority"
+    ]
+
+
+def test_it_needs_more_slots_than_any_worker_has(world: World) -> None:
+    desk = world.client()
+    world.worker("a", credit=2, slots=2)
+    world.worker("old", old=True, credit=9)
+    world.worker("elsewhere", "job.assign.draw", credit=16, slots=16)
+    (job,) = desk.submits(1, wants=Wants(slots=4))
+    world.wait(60.0)
+    assert world.reasons(job) == [
+        "it needs 4 slots at once, and no worker that serves job.assign.calc has so many: the largest has 2"
+    ]
+    row = world.ask(AskJob(show_job_id(job)))
+    assert isinstance(row, JobRow)
+    assert (row.slots, row.priority, row.key) == (4, 0, "")
+    desk.cancels(job)
+    desk.gets_failure(job, "cancelled")
+
+
+def test_no_worker_says_how_many_slots_it_has(world: World) -> None:
+    desk = world.client()
+    world.worker("old", old=True, credit=9)
+    (job,) = desk.submits(1, wants=Wants(slots=2))
+    (reason,) = world.reasons(job)
+    assert reason.endswith("no worker that serves job.assign.calc has so many: none of them says how many it has")
+
+
+def test_a_worker_is_kept_free_for_it(world: World) -> None:
+    desk, other = world.client(), world.client("other")
+    a = world.worker("a", credit=1, slots=2)
+    (job,) = desk.submits(1, wants=Wants(slots=2))
+    assert world.reasons(job) == ["it needs 2 slots at once, and no worker has so many free: at most 1"]
+    world.wait(SLOTS_PATIENCE_S + 0.1)
+    assert world.reasons(job) == ["it needs 2 slots at once: worker a is being kept free for it, 1 of them are free"]
+    (small,) = other.submits(1)
+    assert world.reasons(small) == ["1 matching worker with free slots, kept free for jobs that need several"]
+    answer = world.ask(AskWorkers())
+    assert isinstance(answer, WorkersAnswer)
+    assert [(row.slots, row.kept_for) for row in answer.workers] == [(2, show_job_id(job))]
+    a.credit(1)
+    a.gets(job)
+    a.acks(job)
+    desk.gets_result(job)
+    a.credit(2)
+    a.gets(small)
+
+
+def test_it_waits_for_the_home_of_its_key() -> None:
+    with a_world(policies=parse_policies("sticky")) as world:
+        desk = world.client()
+        a = world.worker("a", credit=1)
+        first, second = desk.submits(2, wants=Wants("k"))
+        a.gets(first)
+        b = world.worker("b", credit=5)
+        assert world.reasons(second) == ["it waits for the home of its key, worker a, which is busy"]
+        a.leaves()
+        assert world.reasons(second) == ["it waits for the home of its key, worker a, which is away"]
+        world.wait(STICKY_PATIENCE_S + 0.1)
+        assert set(b.gets_some()) == {first, second}
+
+
+def test_matching_workers_are_drained(world: World) -> None:
+    a, b = world.worker("a", credit=1), world.worker("b", credit=1)
+    world.ask(AskDrain("a"))
+    b.says_it_leaves()
+    (job,) = world.client().submits(1)
+    assert world.reasons(job) == ["2 matching workers, all draining or leaving"]
+    world.worker("c")
+    assert world.reasons(job) == [
+        "3 matching workers without free credit, 2 of them draining or leaving, busy with 0 jobs"
+    ]
+    a.gets_nothing()
+
+
+def test_its_client_is_at_its_cap(world: World) -> None:
+    desk, worker = world.client(cap=2), world.worker("w", credit=9)
+    jobs = desk.submits(4)
+    worker.gets(*jobs[:2])
+    assert world.reasons(jobs[2]) == ["client desk is at its cap: 2 of 2 jobs in flight"]
+    assert world.reasons(jobs[3]) == [
+        "client desk is at its cap: 2 of 2 jobs in flight",
+        "it stands behind 1 job of the same client and subject",
+    ]
+
+
+def test_its_client_has_not_taken_its_results(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues_module, "UNDELIVERED_BYTES_PER_CLIENT_MAX", 1_000)
+    desk, worker = world.client(), world.worker("w", credit=9)
+    (done,) = desk.submits(1)
+    worker.gets(done)
+    worker.acks(done, bytes(1_000))
+    desk.gets_result(done, bytes(1_000))
+    (job,) = desk.submits(1)
+    (reason,) = world.reasons(job)
+    assert reason.startswith("client desk has not taken 1512 bytes of results")
+
+
+def test_it_stands_behind_others(world: World) -> None:
+    desk = world.client()
+    jobs = desk.submits(5)
+    desk.cancels(jobs[1])
+    desk.gets_failure(jobs[1], "cancelled")
+    assert world.reasons(jobs[4])[-1] == "it stands behind 3 jobs of the same client and subject"
+    assert len(world.reasons(jobs[0])) == 1
+
+
+def test_the_leader_is_shutting_down(world: World) -> None:
+    desk = world.client()
+    worker = world.worker("w")
+    (job,) = desk.submits(1)
+    world.stop()
+    worker.credit(1)
+    assert world.reasons(job) == ["the leader is shutting down and assigns nothing more"]
+
+
+def test_it_is_backing_off(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=9)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    worker.fails(job, "worker-error")
+    world.wait(0.4)
+    assert world.reasons(job) == [
+        "backing off for another 0.6 s before attempt 2: the last one ended by worker-error on worker w"
+    ]
+
+
+def test_it_is_running(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=9)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    world.wait(12.5)
+    assert world.reasons(job) == ["runs on worker w for 12.5 s (attempt 1)"]
+    worker.leaves()
+    assert world.reasons(job) == [
+        "runs on worker w for 12.5 s (attempt 1); its connection is lost, and it may still come back within 2.0 s"
+    ]
+
+
+def test_it_is_finished(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=9)
+    ok, cancelled = desk.submits(2)
+    worker.gets(ok, cancelled)
+    worker.acks(ok)
+    desk.gets_result(ok)
+    world.wait(2)
+    assert world.reasons(ok) == ["finished OK 2.0 s ago; its result is waiting to be fetched by desk"]
+    desk.confirms(ok)
+    assert world.reasons(ok) == ["finished OK 2.0 s ago; its result is delivered"]
+    desk.cancels(cancelled)
+    desk.gets_failure(cancelled, "cancelled")
+    worker.gets_cancel(cancelled)
+    (reason,) = world.reasons(cancelled)
+    assert reason.startswith("finished FAILED 0.0 s ago: the job was cancelled;")
+
+
+def test_an_explanation_says_which_job_and_in_which_state(world: World) -> None:
+    (job,) = world.client().submits(1)
+    answer = world.ask(AskExplain(show_job_id(job)))
+    assert isinstance(answer, ExplainAnswer)
+    assert (answer.job, answer.state) == (show_job_id(job), "queued")
+
+
+@pytest.mark.parametrize("ask", [AskJob, AskStory, AskExplain])
+def test_what_is_no_job_has_no_answer(world: World, ask: type[AskJob] | type[AskStory] | type[AskExplain]) -> None:
+    assert world.ask_in_vain(ask(show_job_id(job_id(77)))) == "unknown-job"
+    assert world.ask_in_vain(ask("no id")) == "bad-request"
+
+
+# What happened?
+
+
+def test_a_story_tells_every_attempt(world: World) -> None:
+    desk, worker = world.client(), world.worker("one", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    world.wait(2)
+    worker.fails(job, "worker-error")
+    assert world.story(job)[-1] == "will be queued again in 1.0 s"
+    world.wait(1)
+    assert world.story(job)[-1] == "queued again, at the head of its queue"
+    other = world.worker("two", credit=1)
+    other.gets(job)
+    world.wait(3)
+    other.leaves()
+    world.wait(REATTACH_GRACE_S)
+    worker.credit(1)
+    worker.gets(job)
+    assert world.story(job)[-1] == "attempt 3 began on worker one, still running"
+    world.wait(5)
+    worker.acks(job)
+    desk.gets_result(job)
+    answer = world.ask(AskStory(show_job_id(job)))
+    assert answer == StoryAnswer(
+        show_job_id(job),
+        [
+            StoryLine(13.0, "submitted by desk to job.assign.calc"),
+            StoryLine(13.0, "attempt 1 began on worker one"),
+            StoryLine(11.0, "attempt 1 ended: worker-error"),
+            StoryLine(10.0, "attempt 2 began on worker two"),
+            StoryLine(5.0, "attempt 2 ended: worker-lost"),
+            StoryLine(5.0, "attempt 3 began on worker one"),
+            StoryLine(0.0, "attempt 3 ended: ok"),
+            StoryLine(0.0, "finished OK, not yet delivered"),
+        ],
+    )
+
+
+def test_a_story_says_why_a_job_failed(world: World) -> None:
+    desk = world.client()
+    (job,) = desk.submits(1)
+    desk.cancels(job)
+    desk.gets_failure(job, "cancelled")
+    desk.confirms(job)
+    assert world.story(job)[-1] == "finished FAILED (cancelled), delivered"
+
+
+# Which jobs are there?
+
+
+def listed(world: World, question: AskJobs) -> tuple[list[str], int]:
+    """The ids in short, and how many there are in all."""
+    answer = world.ask(question)
+    assert isinstance(answer, JobsAnswer)
+    return [row.job for row in answer.jobs], answer.total
+
+
+def ids(*jobs: JobId) -> list[str]:
+    return [show_job_id(job) for job in jobs]
+
+
+@pytest.fixture
+def busy(world: World) -> dict[str, JobId]:
+    """One job in each state."""
+    desk, other, worker = world.client(), world.client("other"), world.worker("w", "job.assign.calc.*", credit=4)
+    ok, failed, backoff, running = (desk.submits(1, f"calc.{number}")[0] for number in range(4))
+    worker.gets(ok, failed, backoff, running)
+    worker.acks(ok)
+    desk.gets_result(ok)
+    worker.fails(failed)
+    desk.gets_result(failed)
+    worker.fails(backoff, "worker-error")
+    (queued,) = other.submits(1, "draw")
+    return {"ok": ok, "failed": failed, "backoff": backoff, "running": running, "queued": queued}
+
+
+def test_all_jobs_are_listed_the_newest_last(world: World, busy: dict[str, JobId]) -> None:
+    assert listed(world, AskJobs()) == (ids(*busy.values()), 5)
+    assert listed(world, AskJobs(limit=2)) == (ids(busy["running"], busy["queued"]), 5)
+
+
+@pytest.mark.parametrize("state", ["ok", "failed", "backoff", "running", "queued"])
+def test_jobs_are_listed_by_state(world: World, busy: dict[str, JobId], state: str) -> None:
+    assert listed(world, AskJobs(state=state)) == (ids(busy[state]), 1)
+    row = world.ask(AskJob(show_job_id(busy[state])))
+    assert isinstance(row, JobRow)
+    assert row.state == state
+
+
+def test_jobs_are_listed_by_client_and_by_pattern(world: World, busy: dict[str, JobId]) -> None:
+    assert listed(world, AskJobs(client="other")) == (ids(busy["queued"]), 1)
+    assert listed(world, AskJobs(client="nobody")) == ([], 0)
+    assert listed(world, AskJobs(pattern="job.assign.calc.>", limit=1)) == (ids(busy["running"]), 4)
+    assert listed(world, AskJobs(pattern="job.assign.*")) == (ids(busy["queued"]), 1)
+    assert listed(world, AskJobs(pattern=">", client="desk", state="ok")) == (ids(busy["ok"]), 1)
+
+
+def test_a_filter_that_cannot_be_is_refused(world: World) -> None:
+    assert world.ask_in_vain(AskJobs(state="lost")) == "bad-request"
+    assert world.ask_in_vain(AskJobs(pattern="a..b")) == "bad-subject"
+
+
+def test_a_list_has_its_limits(world: World) -> None:
+    desk = world.client()
+    with world.at_once():
+        jobs = [desk.submit() for _ in range(LIST_ROWS_MAX + 5)]
+    desk.gets_receipt(*jobs)
+    for question, rows in [
+        (AskJobs(), LIST_ROWS_DEFAULT),
+        (AskJobs(limit=10**9), LIST_ROWS_MAX),
+        (AskJobs(limit=10**9, client="desk"), LIST_ROWS_MAX),
+        (AskJobs(limit=-5), 1),
+    ]:
+        found, total = listed(world, question)
+        assert (found, total) == (ids(*jobs[-rows:]), len(jobs))
+
+
+def test_a_row_tells_what_there_is_to_know(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", credit=1)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    world.wait(3)
+    row = JobRow(show_job_id(job), "running", "desk", "calc", "job.assign.calc", 1, 3.0, "w", "")
+    assert world.ask(AskJob(show_job_id(job))) == row
+    desk.cancels(job)
+    desk.gets_failure(job, "cancelled")
+    worker.gets_cancel(job)
+    row = JobRow(show_job_id(job), "failed", "desk", "calc", "job.assign.calc", 1, 3.0, "w", "cancelled")
+    assert world.ask(AskJob(show_job_id(job))) == row
+
+
+# How is the leader? Its statistics are tested with `stats`.
+
+
+def bare(answer: StatusAnswer) -> StatusAnswer:
+    return msgspec.structs.replace(
+        answer,
+        subjects=[msgspec.structs.replace(row, figures=NO_FIGURES) for row in answer.subjects],
+        groups=[msgspec.structs.replace(row, figures=NO_FIGURES) for row in answer.groups],
+    )
+
+
+def test_the_status_counts_everything(world: World, busy: dict[str, JobId]) -> None:
+    world.wait(0.5)
+    away: ClientEnd = world.client("away")
+    away.submits(1, "calc.0")
+    away.leaves()
+    world.worker("b", "job.assign.*.0", credit=3).gets_some()
+    answer = world.ask(AskStatus())
+    assert isinstance(answer, StatusAnswer)
+    assert bare(answer) == StatusAnswer(
+        up_s=0.5,
+        workers=2,
+        slots_free=2,
+        clients=2,
+        queued=1,
+        queued_bytes=4 * len(b"request"),
+        backing_off=1,
+        running=2,
+        undelivered=2,
+        submitted=6,
+        finished_ok=1,
+        finished_failed=1,
+        redelivered=1,
+        dead=0,
+        letters=0,
+        durable=True,
+        disk_low=False,
+        full=False,
+        subjects=[
+            SubjectRow("job.assign.draw", 1, 0),
+            SubjectRow("job.assign.calc.0", 0, 2),
+            SubjectRow("job.assign.calc.3", 0, 1),
+            SubjectRow("job.assign.calc.1", 0, 1),
+            SubjectRow("job.assign.calc.2", 0, 1),
+        ],
+        busiest=[
+            ClientRow("desk", True, 100, 1, 4, 2 * 448 + 140),
+            ClientRow("other", True, 100, 0, 1, 0),
+            ClientRow("away", False, 100, 1, 1, 0),
+        ],
+        slots=4,
+        submitted_per_s=6.0,
+        finished_per_s=2.0,
+        subjects_total=5,
+        groups=[GroupRow("calc", 1, 1, 0, 0), GroupRow("*", 1, 3, 2, 0)],
+        groups_total=2,
+    )
+    assert busy
+
+
+def test_the_status_lists_the_longest_queues_first_and_who_could_serve_them(world: World) -> None:
+    desk = world.client()
+    world.worker("a", "job.assign.x")
+    world.worker("b", "job.assign.*", "job.>")
+    desk.submits(1, "x")
+    desk.submits(3, "y")
+    desk.submits(2, "z.z")
+    answer = world.ask(AskStatus())
+    assert isinstance(answer, StatusAnswer)
+    assert bare(answer).subjects == [
+        SubjectRow("job.assign.y", 3, 1),
+        SubjectRow("job.assign.z.z", 2, 1),
+        SubjectRow("job.assign.x", 1, 2),
+    ]
+
+
+def test_the_status_lists_not_more_subjects_than_fit(world: World) -> None:
+    desk = world.client()
+    with world.at_once():
+        jobs = [desk.submit(f"s{number}") for number in range(LIST_ROWS_MAX + 5)]
+    desk.gets_receipt(*jobs)
+    answer = world.ask(AskStatus())
+    assert isinstance(answer, StatusAnswer)
+    assert (answer.queued, len(answer.subjects)) == (LIST_ROWS_MAX + 5, LIST_ROWS_MAX)
+    assert answer.subjects_total == LIST_ROWS_MAX + 5
+
+
+def test_the_workers_are_listed_with_what_they_offer(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", "job.assign.calc", credit=2)
+    (job,) = desk.submits(1)
+    worker.gets(job)
+    world.hear(ev.Heard(worker.conn, 0.75))
+    world.wait(2)
+    shown = "2e2e2e77-2e2e-2e2e-2e2e-2e2e2e2e2e2e"
+    row = WorkerRow(shown, "w", "ready", ["job.assign.calc"], credit=1, running=1, cpu=0.75, seen_s=2.0)
+    assert world.ask(AskWorkers()) == WorkersAnswer([row])
+    worker.leaves()
+    row = WorkerRow(shown, "w", "away", ["job.assign.calc"], credit=0, running=1, cpu=0.75, seen_s=2.0)
+    assert world.ask(AskWorkers()) == WorkersAnswer([row])
+    world.wait(REATTACH_GRACE_S)
+    assert world.ask(AskWorkers()) == WorkersAnswer([])
+
+
+def test_draining_answers_with_the_workers_row(world: World) -> None:
+    world.worker("w", credit=2)
+    row = world.ask(AskDrain("w"))
+    assert isinstance(row, WorkerRow)
+    assert (row.state, row.credit) == ("draining", 2)
+
+
+@pytest.mark.spec("W2")
+def test_a_worker_that_others_keep_from_its_cpu_is_held_back_and_everybody_is_told(world: World) -> None:
+    desk, worker = world.client(), world.worker("w", slots=2)
+    (job,) = desk.submits(1)
+    world.hear(ev.Heard(worker.conn, 1.0, 0.93))
+    (reason,) = world.reasons(job)
+    assert "1 of them held back because others use 93% of its CPU (--cpu-cap)" in reason
+    row = overview.worker_row(world.leader.roster.by_id[worker.id], world.now)
+    assert (row.state, row.why) == ("held back", "others use 93% of its CPU")
+    world.hear(ev.Heard(worker.conn, 0.2))
+    row = overview.worker_row(world.leader.roster.by_id[worker.id], world.now)
+    assert (row.state, row.why) == ("busy", "")
+    worker.credit(1)
+    worker.gets(job)

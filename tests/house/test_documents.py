@@ -1,0 +1,89 @@
+"""The documents describe what is: every file, function and command that they name exists, and the other way round."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from tools.module_map import first_paragraph, modules_page
+
+from wakugumi.app.commands import COMMANDS
+
+TOP = Path(__file__).parents[2]
+SOURCE = TOP / "src" / "wakugumi"
+PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", *sorted((TOP / "docs").rglob("*.md"))]
+ARCHITECTURE = (TOP / "docs" / "ARCHITECTURE.md").read_text()
+
+FILE = r"`((?:core|wire|adapters|roles|app)/[\w/]+\.py)`"
+FILE_AND_NAME = FILE + r"\s+`([\w.]+)`"
+
+
+def names_in(file: Path) -> set[str]:
+    """Everything a file defines at its top, and the methods of its classes as `Class.method`."""
+    found: set[str] = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found.add(node.name)
+            found |= {
+                f"{node.name}.{member.name}"
+                for member in node.body
+                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_document_names_is_there(page: Path) -> None:
+    missing = [name for name in re.findall(FILE, page.read_text()) if not (SOURCE / name).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_between_documents_leads_somewhere(page: Path) -> None:
+    targets = [target for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()) if "://" not in target]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert missing == []
+
+
+def test_the_life_of_a_job_names_functions_that_are_there() -> None:
+    steps = re.findall(FILE_AND_NAME, ARCHITECTURE)
+    assert len(steps) >= 20
+    missing = [(file, name) for file, name in steps if name not in names_in(SOURCE / file)]
+    assert missing == []
+
+
+def test_the_map_of_modules_is_made_of_the_source_as_it_is() -> None:
+    assert (TOP / "docs" / "internals" / "modules.md").read_text() == modules_page(), "hint: make docs"
+
+
+def test_every_module_and_every_folder_says_what_it_is_for() -> None:
+    empty = [line for line in modules_page().splitlines() if line.endswith("|  |")]
+    assert empty == []
+    folders = {file.parent for file in SOURCE.rglob("*.py")}
+    assert [folder for folder in folders if not first_paragraph(folder / "__init__.py")] == []
+
+
+def test_no_folder_is_fuller_than_one_takes_in_at_a_glance() -> None:
+    files = {folder: len(list(folder.glob("*.py"))) - 1 for folder in {file.parent for file in SOURCE.rglob("*.py")}}
+    assert {folder.name: number for folder, number in files.items() if number > 15} == {}
+
+
+def test_every_decision_has_a_number_and_says_what_and_why() -> None:
+    decisions = sorted((TOP / "docs" / "decisions").glob("*.md"))
+    for number, page in enumerate(decisions, start=1):
+        assert page.name.startswith(f"{number:04}-")
+        assert page.read_text().startswith(f"# {number}. ")
+        assert "**Decided.**" in page.read_text()
+        assert "**Why.**" in page.read_text()
+
+
+def test_the_readme_names_the_main_commands() -> None:
+    readme = (TOP / "README.md").read_text()
+    families = {command.name.split()[0] for group in COMMANDS.values() for command in group}
+    assert {"map", "run", "up", "submit", "jobs", "workers", "status"} <= families
+    for family in ("map", "run", "up", "submit", "jobs", "workers", "status"):
+        assert f"waku {family}" in readme

@@ -1,0 +1,45 @@
+"""The glossary has every word of the contract and of the wire, each of them once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from wakugumi.wire.frame import NAMES
+
+TEXT = (Path(__file__).parents[2] / "docs" / "WORDS.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| (?!word |frame |---)([^|]+) \| ([^|]+) \|$", TEXT, re.MULTILINE)
+WORDS = [word for row in ROWS for word in re.sub(r" \(.*\)", "", row[0]).split(", ")]
+
+CONTRACT = (
+    *("job", "attempt", "credit", "subject", "pattern", "leader", "worker", "node", "group", "gateway", "client"),
+    *("cache", "cache id", "blob", "dead letter", "lease", "epoch"),
+)
+
+
+@pytest.mark.parametrize("word", CONTRACT)
+def test_a_word_of_the_contract_is_in_the_glossary(word: str) -> None:
+    assert word in WORDS
+
+
+@pytest.mark.parametrize("name", NAMES.values())
+def test_a_frame_is_in_the_glossary(name: str) -> None:
+    assert name in WORDS
+
+
+def test_a_word_means_one_thing() -> None:
+    assert [word for word in WORDS if WORDS.count(word) > 1] == []
+
+
+@pytest.mark.parametrize(("word", "meaning"), ROWS)
+def test_a_word_has_a_meaning_of_its_own(word: str, meaning: str) -> None:
+    assert len(meaning) > 5
+    assert meaning.lower() != word.lower()
+
+
+@pytest.mark.parametrize(("word", "meaning"), ROWS)
+def test_what_is_not_built_is_marked_so(word: str, meaning: str) -> None:
+    planned = {"lease", "epoch"}
+    assert ("*not in this version*" in meaning) == (word in planned)

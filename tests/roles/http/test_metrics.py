@@ -1,0 +1,164 @@
+"""Every role tells its metrics: as docs/METRICS.md says, in words that Prometheus' own tool finds no fault with."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.kit import a_group, a_node
+from tests.kit.fake_group import a_gateway, groups_of, submit
+from tests.kit.http_peer import DEADLINE_S, ask
+from tests.kit.promtool import promtool_says
+
+from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.programs.processes import Programs
+from wakugumi.core.metrics import Family
+from wakugumi.core.runner.counts import Runs
+from wakugumi.core.runner.metrics import run_families
+from wakugumi.limits.http import METRIC_SERIES_MAX
+from wakugumi.roles.node.pages import node_families
+from wakugumi.roles.runner.worker import Worker
+
+pytestmark = [pytest.mark.anyio, pytest.mark.spec("O2")]
+
+PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
+ROLES = ("leader", "node", "worker", "gateway")
+
+
+class Told(NamedTuple):
+    families: list[Family]
+    port: int
+
+    @classmethod
+    def of(cls, families: Iterable[Family], port: int) -> Told:
+        return cls(list(families), port)
+
+    async def lines(self) -> list[str]:
+        answer = await ask(self.port, "GET", "/metrics")
+        assert answer.status == 200
+        assert promtool_says(answer.body) == ""
+        return answer.body.decode().splitlines()
+
+
+@asynccontextmanager
+async def telling(role: str, folder: Path) -> AsyncIterator[Told]:
+    """A role that has run a job or two, and what it tells."""
+    if role == "leader":
+        async with a_group.a_group(folder) as leader, working(folder, leader.port) as _:
+            for name in ("copy", "fail"):
+                assert (await a_group.post(leader, f"/dispatch/{name}?program={name}")).status == 200
+            yield Told.of(a_group.pages_of(leader)._families(), leader.port)
+    elif role == "worker":
+        async with a_group.a_group(folder) as leader, working(folder, leader.port) as (worker, port):
+            for name in ("copy", "fail"):
+                assert (await a_group.post(leader, f"/dispatch/{name}?program={name}")).status == 200
+            counts = worker.station.counts
+            yield Told.of(run_families(counts, running=0, limit=2, free=2), port)
+    elif role == "node":
+        async with a_node.a_node(folder) as node:
+            for name in ("copy", "fail"):
+                request = a_node.post(f"/run/{name}?program={name}", a_node.form(b"abc"))
+                assert (await a_node.ask(node.http, request)).status == 200
+            yield Told.of(node_families(node.node), node.http)
+    else:
+        async with groups_of("a") as groups, a_gateway(folder, groups) as gate:
+            assert (await submit(gate.port, "monday")).status == 200
+            yield Told.of(gate.server.metrics(), gate.port)
+
+
+@asynccontextmanager
+async def working(folder: Path, leader: int) -> AsyncIterator[tuple[Worker, int]]:
+    """A worker with metrics of its own, and where those are."""
+    programs = Programs(a_node.make_programs(folder))
+    where = Address("127.0.0.1", 0)
+    worker = Worker(
+        Address("127.0.0.1", leader), programs, folder / "jobs", slots=2, cpu_cap=None, metrics=where, name="w"
+    )
+    serving = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while worker.metrics_port is None:  # noqa: ASYNC110 - it rings no bell
+                await asyncio.sleep(0.001)
+        yield worker, worker.metrics_port
+    finally:
+        worker.request_stop()
+        worker.request_stop()
+        async with asyncio.timeout(DEADLINE_S):
+            await serving
+
+
+def documented(role: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
+    """The rows of the role's table: kind, labels and meaning by name."""
+    chapters = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    titles = {
+        "leader": ["Leader"],
+        "node": ["Node and worker", "Node"],
+        "worker": ["Node and worker"],
+        "gateway": ["Gateway"],
+    }
+    found: dict[str, tuple[str, tuple[str, ...], str]] = {}
+    for title in titles[role]:
+        for name, kind, labels, text in re.findall(
+            r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", chapters[title], re.MULTILINE
+        ):
+            found[name] = (kind, tuple(re.findall(r"`(\w+)`", labels)), text)
+    return found
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_the_page_of_metrics_has_what_a_role_tells_and_nothing_else(role: str, tmp_path: Path) -> None:
+    async with telling(role, tmp_path) as told:
+        said = {it.name: (it.kind.value, it.labels, it.help.rstrip(".")) for it in told.families}
+        lines = await told.lines()
+    assert said == documented(role)
+    for name, (kind, _, text) in said.items():
+        assert f"# TYPE {name} {kind}" in lines
+        assert f"# HELP {name} {text}." in lines
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize(("role", "advised"), [("worker", False), ("node", True)])
+async def test_a_name_that_is_not_its_own_is_refused_with_what_helps(role: str, advised: bool, tmp_path: Path) -> None:
+    async with telling(role, tmp_path) as told:
+        request = b"GET /metrics HTTP/1.1\r\nHost: grid.example\r\nConnection: close\r\n\r\n"
+        got = await a_node.ask(told.port, request)
+    assert got.status == 403
+    assert b"ask for its IP address" in got.body
+    assert (b"--name grid.example" in got.body) == advised, "a worker's --name renames it"
+
+
+async def test_a_leader_tells_what_became_of_jobs(tmp_path: Path) -> None:
+    async with telling("leader", tmp_path) as told:
+        lines = await told.lines()
+    labels = 'group="*",'
+    assert 'wakugumi_leader_jobs_submitted_total{subject="job.assign.copy"} 1.0' in lines
+    assert f'wakugumi_leader_jobs_finished_total{{{labels}status="ok",subject="job.assign.copy"}} 1.0' in lines
+    assert f'wakugumi_leader_jobs_finished_total{{{labels}status="failed",subject="job.assign.fail"}} 1.0' in lines
+    assert f'wakugumi_leader_run_seconds_count{{{labels}subject="job.assign.copy"}} 1.0' in lines
+    assert "wakugumi_leader_slots 2.0" in lines
+
+
+@pytest.mark.parametrize("role", ["node", "worker"])
+async def test_a_machine_tells_what_its_programs_did(role: str, tmp_path: Path) -> None:
+    async with telling(role, tmp_path) as told:
+        lines = await told.lines()
+    assert 'wakugumi_run_exit_codes_total{exit_code="0"} 1.0' in lines
+    assert 'wakugumi_run_exit_codes_total{exit_code="3"} 1.0' in lines
+    assert 'wakugumi_run_failures_total{reason="exit"} 1.0' in lines
+    assert "wakugumi_run_seconds_count 2.0" in lines
+    assert "wakugumi_run_slots 2.0" in lines
+
+
+def test_a_program_with_many_exit_codes_makes_no_more_series_than_are_allowed() -> None:
+    runs = Runs()
+    for code in range(256):
+        runs.ended("exit", code, 0.1)
+    families = {family.name: family for family in run_families(runs, running=0, limit=1, free=1)}
+    samples = families["wakugumi_run_exit_codes_total"].samples
+    assert len(samples) == METRIC_SERIES_MAX + 1
+    assert sum(sample.value for sample in samples) == 256

@@ -1,0 +1,754 @@
+"""Nodes that a leader knows by address: a real leader and client, real sockets, and nodes that do what they like."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.kit.a_leader import DEADLINE_S, Running, a_leader
+from tests.kit.certificates import make_certificates
+from tests.kit.fake_node import FakeNode, a_node
+from tests.kit.hostile_answers import ODD, answers
+
+from wakugumi.adapters.blobs.place import FolderPlace, OnBytes
+from wakugumi.adapters.http import client
+from wakugumi.adapters.journal.journal import Journal
+from wakugumi.adapters.net.tls import client_context, server_context
+from wakugumi.core.backoff import parse_policies
+from wakugumi.core.ids import job_id_from_name
+from wakugumi.core.leader.admin.answers import explain
+from wakugumi.core.leader.admin.overview import worker_row
+from wakugumi.core.subject import worker_patterns
+from wakugumi.limits.units import MIB
+from wakugumi.roles.client.grid import Grid, connect
+from wakugumi.roles.client.job import Job
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
+from wakugumi.roles.leader.nodes import node_job, node_result, remote_node
+from wakugumi.roles.leader.nodes.remote_node import NodeAt, Outposts
+from wakugumi.wire.message import BlobRef, JobLimits
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for seconds here."""
+    monkeypatch.setattr(remote_node, "NODE_POLL_S", 0.02)
+    monkeypatch.setattr(remote_node, "backoff_s", lambda failures, _chance: min(0.02 * 2**failures, 0.2))
+    monkeypatch.setattr(node_job, "NODE_AGAIN_S", 0.02)
+
+
+@asynccontextmanager
+async def known_to(leader: Running, *nodes: FakeNode, weights: tuple[int, ...] = ()) -> AsyncIterator[Outposts]:
+    """The nodes become the leader's."""
+    at = [
+        NodeAt(node.url, worker_patterns(""), weight=weights[index] if weights else 1)
+        for index, node in enumerate(nodes)
+    ]
+    known = Outposts(leader.leader, at)
+    try:
+        yield known
+    finally:
+        await known.close()
+
+
+@asynccontextmanager
+async def a_group(*nodes: FakeNode, **options: object) -> AsyncIterator[tuple[Running, Grid]]:
+    async with (
+        a_leader(**options) as leader,
+        known_to(leader, *nodes),
+        connect(f"127.0.0.1:{leader.port}") as grid,
+    ):
+        yield leader, grid
+
+
+async def hand_in(grid: Grid, name: str | None = None, text: bytes = b"text", retries: int = 0) -> Job:
+    return await grid.submit("calc", args=["--fast", "in.txt"], files={"in.txt": text}, job_id=name, retries=retries)
+
+
+def why(leader: Running, job: Job) -> str:
+    machine = leader.machine
+    return " ".join(explain(machine, machine.jobs[job_id_from_name(job.id)], machine.roster.now).reasons)
+
+
+@pytest.mark.spec("G1", "N2")
+async def test_a_job_runs_at_a_node_and_its_result_is_as_a_workers() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        result = await (await grid.submit("calc", args=["--fast", "in.txt"], files={"in.txt": b"text"}, timeout_s=7.5))
+    assert (result.ok, result.stdout, result.stderr) == (True, "printed\n", "said\n")
+    assert dict(result.files) == {"out": b"TEXT"}
+    assert (result.exit_code, result.run_s, result.worker) == (0, 0.5, "fake")
+    (asked,) = node.asked
+    assert asked.query == {"program": ["calc"], "arg": ["--fast", "in.txt"], "timeout": ["7.500000"]}
+    assert b'filename="in.txt"' in asked.body
+
+
+@pytest.mark.spec("N2")
+async def test_a_failing_program_is_an_answer_and_not_asked_for_again() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.heads |= {"Waku-Status": "FAILED", "Waku-Exit-Code": "3", "Waku-Reason": "exit"}
+        result = await (await hand_in(grid))
+        assert (result.ok, result.reason, result.exit_code, len(node.began)) == (False, "exit", 3, 1)
+
+
+async def test_a_job_that_wants_to_be_retried_is_retried() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.heads |= {"Waku-Status": "FAILED", "Waku-Exit-Code": "3", "Waku-Reason": "exit"}
+        job = await hand_in(grid, retries=1)
+        await leader.until(lambda machine: machine.course.backing_off)
+        node.done.clear()
+        node.heads |= {"Waku-Status": "OK", "Waku-Exit-Code": "0"}
+        assert (await job).ok
+        assert len(node.began) == 2
+
+
+@pytest.mark.spec("G1")
+async def test_never_more_jobs_than_slots_and_each_slot_is_used() -> None:
+    async with a_node() as one, a_node() as other, a_group(one, other) as (leader, grid):
+        one.go.clear()
+        other.go.clear()
+        jobs = [await hand_in(grid) for _ in range(7)]
+        await leader.until(lambda machine: machine.lanes.queued == 3)
+        await one.until(lambda node: len(node.running) == len(other.running) == 2)
+        one.go.set()
+        other.go.set()
+        assert all([(await job).ok for job in jobs])
+        assert sorted([*one.began, *other.began]) == sorted(job.id for job in jobs)
+
+
+@pytest.mark.spec("G1")
+async def test_busy_is_no_attempt_and_the_job_goes_where_there_is_room() -> None:
+    async with a_node() as liar, a_group(liar) as (leader, grid):
+        liar.limit, liar.lies = 0, 4
+        job = await hand_in(grid)
+        await liar.until(lambda node: len(node.asked) >= 3)
+        await leader.until(lambda _: "resting" in why(leader, job))
+        async with a_node() as honest, known_to(leader, honest):
+            assert (await job).ok
+            assert (honest.began, liar.began) == ([job.id], [])
+        known = next(iter(leader.machine.jobs.values()))
+        assert known.attempts == len(known.history) == 1
+
+
+@pytest.mark.spec("G1")
+async def test_what_others_run_at_a_node_counts() -> None:
+    async with a_node() as node:
+        node.others = 1
+        node.go.clear()
+        async with a_group(node) as (leader, grid):
+            jobs = [await hand_in(grid) for _ in range(2)]
+            await node.until(lambda node: node.running)
+            polls = node.polls
+            await node.until(lambda node: node.polls >= polls + 3)
+            await leader.until(lambda machine: machine.lanes.queued == 1)
+            assert node.busy == 0
+            node.go.set()
+            assert all([(await job).ok for job in jobs])
+
+
+async def test_too_many_requests_is_busy_too() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.status = 429, {}
+        job = await hand_in(grid)
+        await leader.until(lambda machine: any("429" in worker.rests for worker in machine.roster))
+        node.status = None
+        assert (await job).ok
+        assert len(next(iter(leader.machine.jobs.values())).history) == 1
+
+
+async def test_one_that_has_less_than_it_says_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 60.0)
+    async with a_node() as liar, a_node() as other, a_group(liar) as (leader, grid), known_to(leader, other):
+        liar.limit, liar.lies, other.limit = 0, 4, 0
+        job = await hand_in(grid)
+        await liar.until(lambda node: node.busy)
+        polls = other.polls
+        await other.until(lambda node: node.polls >= polls + 5)
+        assert liar.busy == 1
+        other.limit = 1
+        assert (await job).ok
+
+
+@pytest.mark.spec("G1")
+async def test_a_node_that_is_gone_when_a_job_comes_has_not_begun_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+        monkeypatch.setattr(remote_node, "NODE_POLL_S", 60.0)
+        polls = node.polls
+        await node.until(lambda node: node.polls > polls)
+        await node.stop()
+        job = await hand_in(grid)
+        await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
+        await node.start()
+        assert (await job).ok
+        known = next(iter(leader.machine.jobs.values()))
+        assert [attempt.outcome for attempt in known.history] == ["ok"]
+
+
+@pytest.mark.spec("G1")
+async def test_a_node_that_runs_the_job_already_is_waited_for_there() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        job_id = str(uuid4())
+        node.running.add(job_id)
+        job = await hand_in(grid, job_id)
+        await node.until(lambda node: len(node.asked) >= 3)
+        assert [bool(asked.body) for asked in node.asked[:3]] == [True, False, False], "its input is not sent again"
+        node.running.discard(job_id)
+        assert (await job).ok
+        assert leader.machine.jobs[next(iter(leader.machine.jobs))].attempts == 1
+
+
+@pytest.mark.spec("G4", "L4")
+async def test_a_node_that_is_not_there_is_no_attempt_and_it_is_found_when_it_comes() -> None:
+    async with a_node() as node:
+        await node.stop()
+        async with a_group(node) as (leader, grid):
+            job = await hand_in(grid)
+            await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
+            await leader.until(lambda machine: machine.jobs)
+            await leader.until(lambda _: "resting" in why(leader, job))
+            await node.start()
+            assert (await job).ok
+            known = next(iter(leader.machine.jobs.values()))
+            assert known.attempts == 1
+
+
+@pytest.mark.spec("L4")
+async def test_a_connection_that_is_cut_while_a_job_runs_does_not_run_it_twice() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.go.clear()
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        node.hang_up()
+        await node.until(lambda node: len(node.asked) >= 3)
+        assert [bool(asked.body) for asked in node.asked[:3]] == [True, False, False]
+        node.go.set()
+        assert (await job).ok
+        assert len(node.began) == 1
+        assert next(iter(leader.machine.jobs.values())).attempts == 1
+
+
+@pytest.mark.parametrize("trick", ["cut", "cut-answer"])
+@pytest.mark.spec("L4")
+async def test_an_answer_that_is_cut_off_is_asked_for_again(trick: str) -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.tricks.append(trick)
+        result = await (await hand_in(grid))
+        assert dict(result.files) == {"out": b"TEXT"}
+        assert len(node.began) == 1
+
+
+@pytest.mark.spec("L3", "L4")
+async def test_a_node_that_dies_with_a_job_loses_it_to_another_after_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_node, "REATTACH_GRACE_S", 0.1)
+    async with a_node() as dying, a_group(dying) as (leader, grid):
+        dying.go.clear()
+        job = await hand_in(grid)
+        await dying.until(lambda node: node.running)
+        await dying.stop()
+        async with a_node() as other, known_to(leader, other):
+            assert (await job).ok
+            assert other.began == [job.id]
+        known = next(iter(leader.machine.jobs.values()))
+        assert [attempt.outcome for attempt in known.history] == ["worker-lost", "ok"]
+        await dying.start()
+        await dying.until(lambda node: any(asked.method == "DELETE" for asked in node.asked))
+
+
+async def test_a_node_that_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_node, "SILENCE_MAX_S", 0.05)
+    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.05)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.tricks.append("silent")
+        job = await hand_in(grid)
+        await node.until(lambda node: node.asked)
+        node.capacity = b"nonsense"
+        await leader.until(lambda machine: any("no capacity" in worker.rests for worker in machine.roster))
+        await node.until(lambda node: len(node.asked) >= 2)
+        node.capacity = None
+        assert (await job).ok
+
+
+async def test_a_node_that_hangs_loses_its_job_however_rarely_it_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_node, "SILENCE_MAX_S", 0.3)
+    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(remote_node, "REATTACH_GRACE_S", 0.05)
+    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 60.0)
+    monkeypatch.setattr(node_job, "NODE_QUESTION_S", 0.05)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.go.clear()
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        node.deaf_to |= {"GET", "POST", "DELETE"}
+        async with a_node() as other, known_to(leader, other):
+            assert (await job).ok
+            assert other.began == [job.id]
+
+
+async def test_jobs_that_take_every_connection_do_not_make_a_node_seem_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "CALLS_MAX", 1)
+    monkeypatch.setattr(remote_node, "CALLS_MAX", 1)
+    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.5)
+    async with a_node() as node, a_node() as other, a_group(node) as (leader, grid):
+        node.go.clear()
+        jobs = [await hand_in(grid) for _ in range(2)]
+        await node.until(lambda node: node.running)
+        polls = node.polls
+        await node.until(lambda node: node.polls >= polls + 5)
+        assert not any(worker.rests for worker in leader.machine.roster)
+        await leader.until(lambda machine: machine.lanes.queued == 1)  # Where another may have it.
+        async with known_to(leader, other):
+            assert (await jobs[1]).ok
+        node.go.set()
+        assert (await jobs[0]).ok
+
+
+async def test_one_that_cannot_be_asked_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote_node.Outpost, "_ask_capacity", broken)
+        async with a_node() as node, a_group(node) as (leader, grid):
+            job = await hand_in(grid)
+            await leader.until(lambda machine: any("ZeroDivision" in worker.rests for worker in machine.roster))
+            patch.undo()
+            assert (await job).ok
+
+
+@pytest.mark.parametrize("said", [b"", b"[1,2]", b'{"running":-1,"limit":3}', b'{"limit":3}', b"x" * 100_000])
+async def test_a_capacity_that_is_none_is_out_of_order(said: bytes) -> None:
+    async with a_node() as node:
+        node.capacity = said
+        async with a_group(node) as (leader, grid):
+            await leader.until(lambda machine: any("capacity" in worker.rests for worker in machine.roster))
+            job = await hand_in(grid)
+            node.capacity = None
+            assert (await job).ok
+
+
+async def test_a_capacity_beyond_all_bounds_is_bounded() -> None:
+    async with a_node() as node:
+        node.lies = 10**9
+        async with a_group(node) as (leader, grid):
+            await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+            assert (await (await hand_in(grid))).ok
+
+
+@pytest.mark.spec("N2")
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [(404, "unknown-program", "unknown-program"), (400, "bad-name", "bad-name"), (413, "too-big", "too-big")],
+)
+async def test_a_problem_that_no_other_node_would_solve_is_the_answer(status: int, code: str, reason: str) -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.status = status, {"code": code, "detail": "why it is so"}
+        result = await (await hand_in(grid))
+        assert (result.ok, result.reason) == (False, reason)
+        assert "why it is so" in result.stderr
+
+
+@pytest.mark.spec("W6")
+async def test_a_timeout_is_the_answer_and_the_node_is_asked_once() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.status = 504, {"code": "timeout", "detail": "it took too long"}
+        result = await (await hand_in(grid))
+        assert (result.ok, result.reason) == (False, "timeout")
+        assert [asked.method for asked in node.asked].count("POST") == 1
+        assert [attempt.outcome for attempt in next(iter(leader.machine.jobs.values())).history] == ["timeout"]
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(507, "disk"), (418, "worker-error")])
+async def test_a_problem_that_may_pass_is_an_attempt(status: int, outcome: str) -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.status = status, {"code": outcome if status == 507 else "?"}
+        job = await hand_in(grid)
+        await leader.until(lambda machine: machine.course.backing_off)
+        node.status = None
+        assert (await job).ok
+        assert next(iter(leader.machine.jobs.values())).history[0].outcome == outcome
+
+
+async def test_an_answer_that_is_no_zip_is_no_result_but_an_attempt() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.tricks.append("no-zip")
+        assert (await (await hand_in(grid))).ok
+        first, _ = next(iter(leader.machine.jobs.values())).history
+        assert first.outcome == "worker-error"
+        assert "no ZIP" in first.output
+
+
+@pytest.mark.spec("G1", "L3")
+@pytest.mark.parametrize("fault", ["500", "507", "no-zip", "cut"])
+async def test_a_sick_node_rests_and_does_not_eat_the_queue(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 60.0)
+    monkeypatch.setattr(remote_node, "REATTACH_GRACE_S", 0.05)
+    async with a_node() as sick, a_node() as well, a_group(sick) as (leader, grid), known_to(leader, well):
+        if fault.isdigit():
+            sick.status = int(fault), {"code": "disk"} if fault == "507" else {}
+        else:
+            sick.tricks += [fault] * 1_000
+        await leader.until(lambda machine: sum(worker.credit for worker in machine.roster) == 4)
+        results = await asyncio.gather(*[await hand_in(grid) for _ in range(12)])
+        assert all(result.ok for result in results)
+        assert len({asked.job for asked in sick.asked if asked.method == "POST"}) <= sick.limit
+        assert "resting" in {worker_row(worker, 0.0).state for worker in leader.machine.roster}
+
+
+@pytest.mark.spec("G1")
+async def test_one_that_was_sick_is_tried_with_one_job_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_node, "backoff_s", lambda _failures, _chance: 0.05)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+        node.tricks.append("no-zip")
+        node.go.clear()
+        jobs = [await hand_in(grid)]
+        await leader.until(lambda machine: any(worker.rests for worker in machine.roster))
+        jobs += [await hand_in(grid) for _ in range(3)]
+        await node.until(lambda node: node.running)
+        polls = node.polls
+        await node.until(lambda node: node.polls >= polls + 3)
+        assert len(node.running) == 1
+        node.go.set()
+        assert all(result.ok for result in await asyncio.gather(*jobs))
+
+
+async def test_an_odd_head_is_no_reason_to_lose_a_result() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.tricks += ["odd-head"]
+        result = await (await hand_in(grid))
+        assert (result.ok, result.worker) == (True, "??")
+
+
+async def test_an_errand_that_fails_by_a_bug_is_an_attempt_and_holds_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    result_of = node_job.result_of
+
+    async def broken(*_: object) -> None:
+        monkeypatch.setattr(node_job, "result_of", result_of)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(node_job, "result_of", broken)
+    async with a_node() as node, a_group(node) as (leader, grid):
+        node.limit = 1
+        assert (await (await hand_in(grid))).ok
+        known = next(iter(leader.machine.jobs.values()))
+        assert [attempt.outcome for attempt in known.history] == ["worker-error", "ok"]
+
+
+@pytest.mark.spec("L10")
+async def test_a_cancelled_job_is_cancelled_at_its_node_and_its_slot_is_free() -> None:
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.limit = 1
+        node.go.clear()
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        await job.cancel()
+        await node.until(lambda node: any(asked.method == "DELETE" for asked in node.asked))
+        node.go.set()
+        assert (await (await hand_in(grid))).ok
+
+
+async def test_one_that_does_not_answer_a_cancel_is_polled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_node, "NODE_POLL_TIMEOUT_S", 0.1)
+    async with a_node() as node, a_group(node) as (_, grid):
+        node.deaf_to.add("DELETE")
+        node.go.clear()
+        jobs = [await hand_in(grid) for _ in range(2)]
+        await node.until(lambda node: len(node.running) == 2)
+        for job in jobs:
+            await job.cancel()
+        await node.until(lambda node: len([asked for asked in node.asked if asked.method == "DELETE"]) == 10)
+        polls = node.polls
+        await node.until(lambda node: node.polls >= polls + 10)
+        assert len([asked for asked in node.asked if asked.method == "DELETE"]) == 10, "not for ever"
+        node.running.clear()
+        node.go.set()
+        assert (await (await hand_in(grid))).ok
+
+
+@pytest.mark.spec("C5")
+async def test_a_large_input_and_a_large_result_pass_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_result, "tempfile", None)
+    blobs = LeaderBlobs(FolderPlace(tmp_path / "blobs"), url="")
+    content = random.Random(1).randbytes(6 * MIB)
+    async with a_node() as node, a_group(node, blobs=blobs) as (_, grid):
+        node.files = lambda content: {"out": content[::-1]}
+        job = await grid.submit("calc", args=["in"], files={"in": content})
+        result = (await job).check()
+        assert not result.is_here
+        await asyncio.to_thread(result.extract, tmp_path / "out")
+        assert (tmp_path / "out" / "out").read_bytes() == content[::-1]
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["out"]
+        assert await asyncio.to_thread(lambda: result.stdout) == "printed\n"
+    assert list((tmp_path / "blobs" / ".incoming").iterdir()) == []
+
+
+@pytest.mark.spec("U8")
+async def test_a_job_that_sets_variables_goes_to_a_node_that_takes_them_and_to_no_other() -> None:
+    async with a_node() as older, a_node() as newer, a_group(older, newer) as (leader, grid):
+        await leader.until(lambda machine: len([worker for worker in machine.roster if worker.credit]) == 2)
+        env = {"SEED": "7", "NOTE": "a=b & c"}
+        job = await grid.submit("calc", args=["in.txt"], files={"in.txt": b"text"}, env=env)
+        await leader.until(lambda machine: machine.lanes.queued == 1)
+        assert "none knows of them" in why(leader, job)
+        newer.takes = "env"
+        assert (await job).ok
+        assert [asked.query["env"] for asked in newer.asked if asked.method == "POST"] == [["NOTE=a=b & c", "SEED=7"]]
+        assert not older.asked
+
+
+class Elsewhere:
+    """A place that is no folder of the leader's own, as an object store. It looks at what it is given."""
+
+    def __init__(self, there: FolderPlace) -> None:
+        self.there = there
+        self.url = there.url
+        self.has = there.has
+        self.fetch = there.fetch
+        self.remove = there.remove
+        self.modes: list[int] = []
+
+    def put(self, ref: BlobRef, source: Path, on_bytes: OnBytes = lambda _: None) -> None:
+        self.modes.append(source.stat().st_mode & 0o777)
+        self.there.put(ref, source, on_bytes)
+
+
+@pytest.mark.spec("O1")
+async def test_an_answer_on_its_way_to_an_object_store_is_for_no_other_user_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_result.tempfile, "tempdir", str(tmp_path))
+    place = Elsewhere(FolderPlace(tmp_path / "blobs"))
+    before = os.umask(0o022)
+    try:
+        async with a_node() as node, a_group(node, blobs=LeaderBlobs(place, url=place.url)) as (_, grid):
+            node.files = lambda _: {"out": random.Random(1).randbytes(6 * MIB)}
+            assert (await (await hand_in(grid))).ok
+    finally:
+        os.umask(before)
+    assert set(place.modes) == {0o600}
+
+
+async def test_busy_in_the_midst_of_a_large_input_is_heard(tmp_path: Path) -> None:
+    blobs = LeaderBlobs(FolderPlace(tmp_path / "blobs"), url="")
+    async with a_node() as node, a_group(node, blobs=blobs) as (leader, grid):
+        node.tricks.append("busy-early")
+        job = await grid.submit("calc", args=["in"], files={"in": bytes(8 * MIB)})
+        assert (await job).ok
+        assert next(iter(leader.machine.jobs.values())).attempts == 1
+
+
+@pytest.mark.spec("G1")
+async def test_a_job_that_no_node_can_be_told_waits_for_a_worker_and_says_so() -> None:
+    async with a_node() as node, a_group(node) as (leader, grid):
+        await leader.until(lambda machine: any(worker.credit for worker in machine.roster))
+        files = {"a": b"", "b": b""}
+        asked = [
+            await grid.submit("calc", args=["a"]),
+            await grid.submit("calc", args=["a"], files=files),
+            await grid.submit("calc", files={"a": b""}),
+            await grid.submit("calc", args=["{input}"], files={"a": b""}),
+            await grid.submit("calc", args=["a"], files={"a": b""}, limits=JobLimits(cpu_s=1.0)),
+            await grid.submit("calc", args=["a"], files={"a": b""}, slots=2),
+            await grid.submit("calc", args=["x" * 5_000], files={"a": b""}),
+        ]
+        assert (await (await hand_in(grid))).ok, "and others pass them"
+        await leader.until(lambda machine: len(machine.jobs) == 8)
+        for job in asked:
+            assert "known by address cannot be told it" in why(leader, job)
+        assert len(node.asked) == 1
+
+
+@pytest.mark.spec("G4", "L2")
+async def test_nodes_take_turns_by_their_weights() -> None:
+    policies = parse_policies("round-robin")
+    async with a_node() as one, a_node() as other, a_leader(policies=policies) as leader:
+        one.limit = other.limit = 100
+        async with known_to(leader, one, other, weights=(3, 1)), connect(f"127.0.0.1:{leader.port}") as grid:
+            await leader.until(lambda machine: sum(worker.credit for worker in machine.roster) == 200)
+            for job in [await hand_in(grid) for _ in range(40)]:
+                assert (await job).ok
+    assert (len(one.began), len(other.began)) == (30, 10)
+
+
+@pytest.mark.spec("O3")
+async def test_nodes_are_listed_with_their_urls_and_what_is_wrong_with_them() -> None:
+    async with a_node() as node, a_node() as gone, a_group(node) as (leader, grid), known_to(leader, gone):
+        node.go.clear()
+        gone.limit = 0
+        job = await hand_in(grid)
+        await node.until(lambda node: node.running)
+        await gone.stop()
+        await leader.until(lambda machine: any(worker.rests for worker in machine.roster))
+        rows = {worker.name: worker_row(worker, 0.0) for worker in leader.machine.roster}
+        assert (rows[node.url].state, rows[node.url].running) == ("ready", 1)
+        assert rows[gone.url].state == "resting"
+        assert gone.url in rows[gone.url].rests
+        node.go.set()
+        assert (await job).ok
+
+
+@pytest.mark.spec("N5", "G1")
+async def test_a_node_over_tls_is_asked_if_it_is_the_one_that_is_believed(tmp_path: Path) -> None:
+    certs = make_certificates(tmp_path)
+    node = FakeNode()
+    await node.start(server_context(certs.server_cert, certs.server_key, certs.ca))
+    at = [NodeAt(f"https://localhost:{node.port}", worker_patterns(""))]
+    try:
+        async with a_leader() as leader, connect(f"127.0.0.1:{leader.port}") as grid:
+            job = await hand_in(grid)
+            doubting = Outposts(leader.leader, at, client_context())
+            await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
+            await doubting.close()
+            believing = Outposts(leader.leader, at, client_context(certs.ca, certs.client))
+            assert (await job).ok
+            await believing.close()
+    finally:
+        await node.stop()
+
+
+@pytest.mark.spec("L7")
+async def test_a_leader_that_is_started_anew_asks_the_same_node_for_the_same_job(tmp_path: Path) -> None:
+    async with a_node() as node, a_node() as other:
+        node.go.clear()
+        journal = Journal.open(tmp_path / "state")
+        async with (
+            a_leader(journal=journal) as leader,
+            known_to(leader, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            job = await hand_in(grid, "one")
+            await node.until(lambda node: node.running)
+        asked = len(node.asked)
+        async with (
+            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
+            known_to(leader, other, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            again = await hand_in(grid, "one")
+            await node.until(lambda node: len(node.asked) > asked)
+            assert not node.asked[asked].body, "it is asked for what it has"
+            node.go.set()
+            assert (await again).ok
+            known = next(iter(leader.machine.jobs.values()))
+            assert known.attempts == 1
+    assert (len(node.began), other.began) == (1, [])
+    assert job.id == again.id
+
+
+@pytest.mark.spec("L7")
+async def test_a_job_that_never_reached_its_node_is_sent_by_the_next_leader(tmp_path: Path) -> None:
+    async with a_node() as node:
+        node.tricks += ["silent"]
+        async with (
+            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
+            known_to(leader, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            await hand_in(grid, "one")
+            await node.until(lambda node: node.asked)
+        async with (
+            a_leader(journal=Journal.open(tmp_path / "state")) as leader,
+            known_to(leader, node),
+            connect(f"127.0.0.1:{leader.port}", client_id="me") as grid,
+        ):
+            assert (await (await hand_in(grid, "one"))).ok
+            assert len(node.began) == 1
+
+
+async def test_a_closed_leader_leaves_nothing_behind() -> None:
+    async with a_node() as node, a_leader() as leader:
+        async with known_to(leader, node), connect(f"127.0.0.1:{leader.port}") as grid:
+            node.go.clear()
+            await hand_in(grid)
+            await node.until(lambda node: node.running)
+        async with asyncio.timeout(DEADLINE_S):
+            while any("node" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert not leader.leader.insiders
+
+
+@pytest.mark.spec("G1", "L4")
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_whatever_nodes_do_every_job_has_its_answer_and_nothing_is_left(seed: int) -> None:
+    chance = random.Random(seed)
+    async with a_node() as one, a_node() as two, a_node() as three, a_group(one, two, three) as (leader, grid):
+        nodes = [one, two, three]
+        for node in nodes:
+            node.go.clear()
+        jobs = [await hand_in(grid, text=b"job %d" % number) for number in range(60)]
+        done = asyncio.gather(*jobs)
+        while not done.done():
+            node = chance.choice(nodes)
+            match chance.randrange(8):
+                case 0:
+                    node.tricks.append(chance.choice(["busy", "cut", "cut-answer"]))
+                case 1:
+                    node.hang_up()
+                case 2:
+                    node.lies = chance.randrange(3)
+                case 3:
+                    await node.stop()
+                    await asyncio.sleep(0.03 * chance.random())
+                    await node.start()
+                case _:  # What it runs may end.
+                    node.go.set()
+                    await asyncio.sleep(0.005)
+                    node.go.clear()
+            assert len(node.running) <= node.limit
+            await asyncio.sleep(0.002)
+        results = await done
+        assert [dict(result.files) for result in results] == [{"out": b"JOB %d" % number} for number in range(60)]
+        assert not any(worker.jobs for worker in leader.machine.roster)
+        for node in nodes:
+            node.go.set()
+
+
+@pytest.mark.spec("G1")
+@pytest.mark.parametrize("status", ["200", "423", "500"])
+async def test_whatever_a_node_answers_to_a_job_the_job_ends(caplog: pytest.LogCaptureFixture, status: str) -> None:
+    """Every node is hostile once, and honest from then on."""
+    hostile = [*answers(f"{status} X".encode()).values(), *(ODD.values() if status == "200" else ())]
+    nodes = [FakeNode() for _ in hostile]
+    for node, answer in zip(nodes, hostile, strict=True):
+        node.limit = 1
+        node.raw = [answer]
+        await node.start()
+    try:
+        async with a_group(*nodes) as (leader, grid):
+            await leader.until(lambda machine: len(machine.roster.by_id) == len(nodes))
+            jobs = [await hand_in(grid, retries=3) for _ in hostile]
+            async with asyncio.timeout(60):
+                results = [await job for job in jobs]
+            assert all(result.ok for result in results)
+            asked = [node.polls for node in nodes]
+            for node, polls in zip(nodes, asked, strict=True):
+                await node.until(lambda node, polls=polls: node.polls > polls)  # type: ignore[misc]
+    finally:
+        for node in nodes:
+            await node.stop()
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.spec("G1")
+async def test_whatever_a_node_answers_to_a_poll_it_is_asked_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_node, "backoff_s", lambda *_: 0.002)
+    async with a_node() as node, a_group(node) as (_, grid):
+        for answer in [*answers(b"200 X").values(), *answers(b"500 X").values(), *ODD.values()]:
+            node.raw_capacity = answer
+            seen = node.polls
+            await node.until(lambda node, seen=seen: node.polls > seen + 1)  # type: ignore[misc]
+        node.raw_capacity = None
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await (await hand_in(grid))).ok
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == []

@@ -1,0 +1,134 @@
+"""How do other workers fetch from this one? Two real workers, and a leader that tells one of the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.roles.runner.files.test_inputs import WANT, World, large
+from tests.roles.runner.test_worker import Bench, ScriptedLeader
+
+from wakugumi.adapters.blobs.place import open_place
+from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
+from wakugumi.adapters.blobs.tokens import make_token
+from wakugumi.adapters.net.link import Address
+from wakugumi.errors import ConfigError, Refused
+from wakugumi.roles.runner.files.serve import Serving, serve, where_to_serve
+from wakugumi.wire.message import BlobRef
+
+pytestmark = pytest.mark.anyio
+
+
+class Shop:
+    """A door, and what is behind it."""
+
+    def __init__(self, serving: Serving, store: BlobStore, folder: Path) -> None:
+        self.serving = serving
+        self.store = store
+        self.folder = folder
+
+    def bring(self, content: bytes) -> BlobRef:
+        ref = ref_of_bytes(content)
+        incoming = self.store.begin(ref)
+        incoming.write(content)
+        incoming.finish()
+        return ref
+
+    async def fetch(self, ref: BlobRef, token: str) -> bytes:
+        there = BlobStore(self.folder / "there")
+        await asyncio.to_thread(open_place(self.serving.url, token).fetch, ref, there.begin(ref))
+        return await asyncio.to_thread(Path(there.path(ref.sha256)).read_bytes)
+
+
+@pytest.fixture
+async def shop(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Shop]:
+    store = BlobStore(tmp_path / "here")
+    serving = await serve(store, Address("127.0.0.1", 0), None)
+    yield Shop(serving, store, tmp_path)
+    await serving.close()
+
+
+@pytest.mark.spec("C8")
+async def test_a_content_is_given_to_who_has_a_token_for_it(shop: Shop) -> None:
+    ref = shop.bring(large())
+    assert await shop.fetch(ref, make_token(shop.serving.key, ref.sha256, time.time())) == large()
+
+
+@pytest.mark.spec("C8")
+async def test_without_the_right_token_nothing_is_given(shop: Shop) -> None:
+    ref, other = shop.bring(large()), shop.bring(large(1))
+    now = time.time()
+    for token in ("", "x", make_token("00" * 32, ref.sha256, now), make_token(shop.serving.key, other.sha256, now)):
+        with pytest.raises(Refused):
+            await shop.fetch(ref, token)
+    with pytest.raises(Refused):
+        await shop.fetch(ref, make_token(shop.serving.key, ref.sha256, now - 86_400))
+
+
+@pytest.mark.spec("C8")
+async def test_nothing_can_be_put_there(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "evil").write_bytes(b"evil")
+    ref = ref_of_bytes(b"evil")
+    place = open_place(shop.serving.url, make_token(shop.serving.key, ref.sha256, time.time()))
+    with pytest.raises(Refused):
+        await asyncio.to_thread(place.put, ref, tmp_path / "evil")
+    assert not shop.store.has(ref)
+
+
+@pytest.mark.spec("C8")
+async def test_one_worker_fetches_from_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anyio_backend: str
+) -> None:
+    worlds = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        leader = ScriptedLeader()
+        await leader.open()
+        worlds.append(World(leader, Bench(tmp_path / name), tmp_path / name))
+    one, two = worlds
+    try:
+        for world in worlds:
+            await world.worker()
+        await one.cached("models", a=large())
+        url, key = one.stock[0]["Url"], one.stock[0]["Key"]
+        assert key != two.stock[0]["Key"]
+        ref = ref_of_bytes(large())
+        job = two.assign(a=large())
+        want = await two.next(WANT)
+        two.answer(want, ref, url, Token=make_token(key, ref.sha256, time.time()))
+        assert (await two.ended(job))["Stdout"] == large().decode("utf-8", "replace") + "\n"
+        assert not two.place.has(ref), "the leader gave nothing"
+        job = two.assign(a=large(1))
+        first = await two.next(WANT)
+        two.answer(first, ref_of_bytes(large(1)), url, Token=make_token(key, ref.sha256, time.time()))
+        assert (await two.next(WANT)).json["Failed"] == {"Url": url, "Why": "dead"}
+    finally:
+        for world in worlds:
+            await world.bench.close()
+            await world.leader.close()
+
+
+@pytest.mark.parametrize(
+    ("leader", "said", "advertised", "where"),
+    [
+        ("127.0.0.1", None, None, Address("127.0.0.1", 0)),
+        ("localhost", None, None, Address("127.0.0.1", 0)),
+        ("grid.example", None, None, None),
+        ("grid.example", Address("10.0.0.7", 7000), None, Address("10.0.0.7", 7000)),
+        ("grid.example", Address("0.0.0.0", 7000), Address("w7.example", 7000), Address("0.0.0.0", 7000)),
+    ],
+)
+def test_a_worker_serves_where_it_is_told_or_on_its_leaders_machine(
+    leader: str, said: Address | None, advertised: Address | None, where: Address | None
+) -> None:
+    assert where_to_serve(Address(leader, 5000), said, advertised) == where
+
+
+def test_a_place_that_nobody_could_find_is_refused() -> None:
+    with pytest.raises(ConfigError, match="where others find"):
+        where_to_serve(None, Address("0.0.0.0", 7000), None)
+    with pytest.raises(ConfigError, match="--advertise"):
+        where_to_serve(None, None, Address("w7.example", 7000))

@@ -1,0 +1,877 @@
+"""A real worker with real programs, against leaders that are scripted here on bare sockets.
+
+The old leader knows the nine types of the contract and nothing else: its bytes are made and read by the few lines
+below, so a mistake in our own `wire` cannot hide in its tests. The own leader adds the types from 16 on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from wakugumi.adapters.net.link import Address, Link, Owner, adopt, dial
+from wakugumi.adapters.programs.processes import Programs
+from wakugumi.errors import ConfigError, Lost
+from wakugumi.limits.runner import CPU_CAP
+from wakugumi.roles.runner.worker import Worker
+
+pytestmark = pytest.mark.anyio
+
+ASSIGN, ACK, CREDIT, CACHE_PUT, CACHE_ACK, HELLO_WORKER = 2, 3, 4, 6, 7, 10
+WELCOME, CONFIRM, HEARTBEAT, HOLDING, CANCEL, LEAVING, FETCH = 16, 19, 20, 21, 22, 23, 26
+DEADLINE_S = 20.0
+NO_ID = uuid.UUID(int=0)
+
+
+class Message(NamedTuple):
+    type: int
+    msg_id: uuid.UUID
+    corr_id: uuid.UUID
+    subject: str
+    payload: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.payload)
+
+    @property
+    def credit(self) -> int:
+        assert self.type == CREDIT
+        (amount,) = struct.unpack("<i", self.payload)
+        return int(amount)
+
+
+class Connection:
+    """A leader's end of a worker's connection, byte by byte as the contract has it (F1, F2)."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.heard: list[Message] = []
+
+    def send(
+        self,
+        kind: int,
+        payload: bytes = b"",
+        msg_id: uuid.UUID = NO_ID,
+        corr_id: uuid.UUID = NO_ID,
+        subject: str = "",
+    ) -> None:
+        text = subject.encode()
+        body = struct.pack("<B16s16sH", kind, msg_id.bytes_le, corr_id.bytes_le, len(text))
+        body += text + struct.pack("<I", len(payload)) + payload
+        self.send_raw(struct.pack("<I", len(body)) + body)
+
+    def send_raw(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def read(self) -> Message:
+        """The next frame. Raises IncompleteReadError at the end of the connection."""
+        async with asyncio.timeout(DEADLINE_S):
+            (length,) = struct.unpack("<I", await self._reader.readexactly(4))
+            body = await self._reader.readexactly(length)
+        kind, msg_id, corr_id, size = struct.unpack_from("<B16s16sH", body)
+        (payload_size,) = struct.unpack_from("<I", body, 35 + size)
+        assert 39 + size + payload_size == length
+        message = Message(
+            kind,
+            uuid.UUID(bytes_le=msg_id),
+            uuid.UUID(bytes_le=corr_id),
+            body[35 : 35 + size].decode(),
+            body[39 + size :],
+        )
+        self.heard.append(message)
+        return message
+
+    async def expect(self, kind: int) -> Message:
+        """The next frame, which must be of this type; heartbeats come whenever they like."""
+        message = await self.read()
+        while message.type == HEARTBEAT != kind:
+            message = await self.read()
+        assert message.type == kind, message
+        return message
+
+    async def ended(self) -> list[Message]:
+        """Wait for the other side to close; what it still said."""
+        last: list[Message] = []
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                last.append(await self.read())
+        return last
+
+    def close(self) -> None:
+        self._writer.close()
+
+    async def closed(self) -> None:
+        self.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    # What both kinds of leaders do.
+
+    def assign(self, job: uuid.UUID, program: str, *args: str, **fields: object) -> None:
+        request = {"JobId": str(job), "ClientId": "desk-1", "ExecName": program, "Args": args, **fields}
+        self.send(ASSIGN, json.dumps(request).encode(), msg_id=job, subject=f"job.assign.{program}")
+
+    async def ack_of(self, job: uuid.UUID) -> Any:
+        ack = await self.expect(ACK)
+        assert ack.corr_id == job
+        return ack.json
+
+    # What only our own do.
+
+    async def welcome(self) -> Any:
+        """Greet, and return what the worker holds."""
+        await self.expect(HELLO_WORKER)
+        self.send(WELCOME, b'{"Version":"1","New":1}')
+        return (await self.expect(HOLDING)).json
+
+    def confirm(self, *jobs: uuid.UUID) -> None:
+        self.send(CONFIRM, b"".join(job.bytes_le for job in jobs))
+
+    def fetch(self, *jobs: uuid.UUID) -> None:
+        self.send(FETCH, b"".join(job.bytes_le for job in jobs))
+
+
+class ScriptedLeader:
+    """Takes connections one after the other."""
+
+    def __init__(self) -> None:
+        self._connections: asyncio.Queue[Connection] = asyncio.Queue()
+        self._all: list[Connection] = []
+        self._server: asyncio.Server
+        self.address: Address
+
+    async def open(self) -> None:
+        async def came(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._all.append(Connection(reader, writer))
+            self._connections.put_nowait(self._all[-1])
+
+        self._server = await asyncio.start_server(came, "127.0.0.1", 0)
+        self.address = Address("127.0.0.1", self._server.sockets[0].getsockname()[1])
+
+    async def connection(self) -> Connection:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._connections.get()
+
+    async def close(self) -> None:
+        self._server.close()
+        for connection in self._all:
+            await connection.closed()
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[ScriptedLeader]:
+    leader = ScriptedLeader()
+    await leader.open()
+    yield leader
+    await leader.close()
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same waits, shorter."""
+    monkeypatch.setattr("wakugumi.core.runner.slots.WELCOME_WAIT_S", 0.1)
+    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
+
+
+class Bench:
+    """Workers, their programs and their jobs folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        self.jobs = folder / "jobs"
+        self.runs = folder / "runs"
+        self.gate = folder / "gate"
+        self._tasks: dict[Worker, asyncio.Task[None]] = {}
+        self.program("count", f'echo run >> "{self.runs}"; echo counted "$@"')
+        self.program("fail", f'echo run >> "{self.runs}"; echo why >&2; exit 3')
+        self.program("wait", f'echo run >> "{self.runs}"; while [ ! -e "{self.gate}" ]; do sleep 0.01; done')
+
+    def program(self, name: str, script: str) -> None:
+        path = self.programs / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def worker(self, leader: Address | Callable[[Owner], Any], **settings: Any) -> Worker:
+        """Unless told, it has no CPU cap: where other tests run beside, each credit would wait for 2 s (SPEC W2)."""
+        settings = {"slots": 2, "cpu_cap": None, **settings}
+        worker = Worker(leader, Programs(self.programs), self.jobs, **settings)
+        self._tasks[worker] = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
+        return worker
+
+    async def stopped(self, worker: Worker) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await self._tasks.pop(worker)
+
+    async def close(self) -> None:
+        self.gate.touch()  # Also for programs whose worker was another process, and is gone.
+        for worker in list(self._tasks):
+            worker.request_stop()
+            worker.request_stop()
+            await self.stopped(worker)
+
+    @property
+    def run_count(self) -> int:
+        return len(self.runs.read_text().splitlines()) if self.runs.exists() else 0
+
+    async def until_run(self, count: int = 1) -> None:
+        """Until so many programs have begun."""
+        await until(lambda: self.run_count >= count)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    await bench.close()
+
+
+def new_id() -> uuid.UUID:
+    return uuid.uuid4()
+
+
+# An old leader: nine types, no welcome.
+
+
+@pytest.mark.spec("F1", "F2", "F5", "F7", "F9")
+async def test_an_old_leader_gets_a_hello_credit_an_ack_and_the_credit_back(
+    leader: ScriptedLeader, bench: Bench
+) -> None:
+    worker = bench.worker(leader.address, patterns="job.assign.calcA, groupB", slots=3)
+    link = await leader.connection()
+    hello = await link.expect(HELLO_WORKER)
+    assert hello.msg_id.bytes_le == worker.worker_id
+    assert hello.subject == "job.assign.calcA, groupB"
+    assert (await link.expect(CREDIT)).credit == 3
+    job = new_id()
+    link.assign(job, "count", "a b", "c")
+    result = await link.ack_of(job)
+    assert result["JobId"] == str(job)
+    assert result["ClientId"] == "desk-1"
+    assert (result["Status"], result["ExitCode"], result["Stdout"]) == ("OK", 0, "counted a b c\n")
+    assert (await link.expect(CREDIT)).credit == 1
+
+
+@pytest.mark.spec("W6")
+async def test_a_failing_program_is_acked_with_its_exit_code_and_words(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    await link.expect(CREDIT)
+    job, unknown = new_id(), new_id()
+    link.assign(job, "fail")
+    result = await link.ack_of(job)
+    assert (result["Status"], result["ExitCode"], result["Stderr"]) == ("FAILED", 3, "why\n")
+    await link.expect(CREDIT)
+    link.assign(unknown, "nothing-of-that-name")
+    assert (await link.ack_of(unknown))["Reason"] == "unknown-program"
+    assert (await link.expect(CREDIT)).credit == 1
+
+
+@pytest.mark.spec("W4", "F7")
+async def test_a_duplicate_of_a_running_job_gives_its_credit_back_and_runs_once(
+    leader: ScriptedLeader, bench: Bench
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, "wait")
+    await bench.until_run()
+    link.assign(job, "wait")
+    assert (await link.expect(CREDIT)).credit == 1
+    bench.gate.touch()
+    assert (await link.ack_of(job))["Status"] == "OK"
+    assert (await link.expect(CREDIT)).credit == 1
+    assert bench.run_count == 1
+
+
+@pytest.mark.spec("W4", "F7")
+@pytest.mark.parametrize(("program", "status"), [("count", "OK"), ("fail", "FAILED")])
+async def test_an_old_leaders_duplicate_of_a_finished_job_is_answered_and_not_run_again(
+    leader: ScriptedLeader, bench: Bench, program: str, status: str
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, program)
+    first = await link.ack_of(job)
+    await link.expect(CREDIT)
+    link.assign(job, program)
+    assert await link.ack_of(job) == first
+    assert first["Status"] == status
+    assert (await link.expect(CREDIT)).credit == 1
+    assert bench.run_count == 1
+
+
+@pytest.mark.spec("F4", "F9", "W7")
+async def test_an_old_leader_that_comes_back_hears_only_the_nine_types_and_what_it_has_not_heard(
+    leader: ScriptedLeader, bench: Bench
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    await link.expect(CREDIT)
+    told, untold = new_id(), new_id()
+    link.assign(told, "count")
+    await link.ack_of(told)
+    link.assign(untold, "wait")
+    await bench.until_run(2)
+    link.close()
+    again = await leader.connection()
+    await again.expect(HELLO_WORKER)
+    assert (await again.expect(CREDIT)).credit == 1
+    bench.gate.touch()
+    assert (await again.ack_of(untold))["Status"] == "OK"
+    assert (await again.expect(CREDIT)).credit == 1
+    assert {message.type for message in link.heard + again.heard} <= {ACK, CREDIT, HELLO_WORKER}
+
+
+@pytest.mark.spec("C1", "F4")
+async def test_what_a_worker_does_not_know_is_ignored_and_what_it_cannot_do_is_answered(
+    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.expect(HELLO_WORKER)
+    await link.expect(CREDIT)
+    for kind in (200, 200, 5):
+        link.send(kind, b"whatever")
+    put = new_id()
+    link.send(CACHE_PUT, b'{"CacheId":"data-1","Entries":[]}', msg_id=put, subject="cache.put")
+    answer = await link.expect(CACHE_ACK)
+    assert (answer.corr_id, answer.subject, answer.json["Status"]) == (put, "cache.ack.data-1", "FAILED")
+    ignored = [line for line in caplog.messages if "ignored" in line]
+    assert len(ignored) == 2
+    assert "type 200" in ignored[0]
+    assert "Result" in ignored[1]
+    link.close()
+    again = await leader.connection()
+    again.send(200)
+    await until(lambda: len([line for line in caplog.messages if "type 200" in line]) == 2)
+
+
+@pytest.mark.spec("F3")
+async def test_garbage_from_the_leader_costs_the_connection_and_no_job(
+    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, "wait")
+    await bench.until_run()
+    link.send_raw(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    await link.ended()
+    assert len([line for line in caplog.messages if "not a frame" in line]) == 1
+    again = await leader.connection()
+    assert (await again.welcome())["Running"] == [base64.b64encode(job.bytes_le).decode()]
+    bench.gate.touch()
+    assert (await again.expect(CREDIT)).credit == 1
+    assert (await again.ack_of(job))["Status"] == "OK"
+
+
+@pytest.mark.spec("F9")
+async def test_an_assignment_without_an_id_ends_the_connection(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    link.send(ASSIGN, b"{}")
+    await link.ended()
+    assert (await leader.connection()) is not link
+
+
+# A leader of our own.
+
+
+@pytest.mark.spec("L4")
+async def test_a_job_outlives_its_connection_and_is_answered_over_the_next(
+    leader: ScriptedLeader, bench: Bench
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    assert await link.welcome() == {}
+    assert (await link.expect(CREDIT)).credit == 2
+    job = new_id()
+    link.assign(job, "wait")
+    await bench.until_run()
+    link.close()
+    again = await leader.connection()
+    assert await again.welcome() == {"Running": [base64.b64encode(job.bytes_le).decode()]}
+    assert (await again.expect(CREDIT)).credit == 1
+    assert again.heard[0].msg_id == link.heard[0].msg_id
+    bench.gate.touch()
+    assert (await again.ack_of(job))["Status"] == "OK"
+    assert (await again.expect(CREDIT)).credit == 1
+    assert bench.run_count == 1
+
+
+@pytest.mark.spec("W7")
+@pytest.mark.parametrize(("program", "runs"), [("count", 1), ("fail", 1), ("nothing-of-that-name", 0)])
+async def test_a_result_is_sent_over_every_connection_until_it_is_confirmed(
+    leader: ScriptedLeader, bench: Bench, program: str, runs: int
+) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, program)
+    first = await link.ack_of(job)
+    for _ in range(2):
+        link.close()
+        link = await leader.connection()
+        assert await link.welcome() == {"Finished": [base64.b64encode(job.bytes_le).decode()]}
+        assert await link.ack_of(job) == first
+        assert (await link.expect(CREDIT)).credit == 2
+    link.confirm(job)
+    link.assign(other := new_id(), "count")  # What it says next shows that it has read the confirmation.
+    await link.ack_of(other)
+    link.confirm(other)
+    link.close()
+    link = await leader.connection()
+    assert await link.welcome() in ({}, {"Finished": [base64.b64encode(other.bytes_le).decode()]})
+    assert bench.run_count == runs + 1
+
+
+@pytest.mark.spec("L3", "L6")
+async def test_a_confirmed_failure_runs_again_and_a_success_never(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    failing, fine = new_id(), new_id()
+    for _ in range(2):
+        link.assign(failing, "fail")
+        assert (await link.ack_of(failing))["Status"] == "FAILED"
+        await link.expect(CREDIT)
+        link.confirm(failing)
+        link.assign(fine, "count")
+        assert (await link.ack_of(fine))["Status"] == "OK"
+        await link.expect(CREDIT)
+        link.confirm(fine)
+    assert bench.run_count == 3
+
+
+@pytest.mark.spec("W4")
+async def test_a_worker_that_was_restarted_answers_from_its_disk(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.program("make", 'echo made > out.txt; echo run >> "$1"')
+    job = new_id()
+    results = []
+    for life in range(2):
+        worker = bench.worker(leader.address)
+        link = await leader.connection()
+        assert await link.welcome() == ({"Kept": [told(job)]} if life else {})
+        await link.expect(CREDIT)
+        link.assign(job, "make", str(bench.runs))
+        results.append(await link.ack_of(job))
+        link.confirm(job)
+        worker.request_stop()
+        await bench.stopped(worker)
+    assert results[0] == results[1]
+    assert results[0]["OutputArchive"]
+    assert bench.run_count == 1
+
+
+@pytest.mark.spec("L10", "W3")
+async def test_cancel_kills_the_program_and_the_ack_says_so(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, "wait")
+    await bench.until_run()
+    link.send(CANCEL, job.bytes_le, corr_id=job)
+    result = await link.ack_of(job)
+    assert (result["Status"], result["Reason"]) == ("FAILED", "cancelled")
+    assert (await link.expect(CREDIT)).credit == 1
+
+
+@pytest.mark.spec("L2")
+async def test_a_job_assigned_without_credit_waits_and_more_are_sent_back(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.worker(leader.address, slots=1)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    first, second, third = new_id(), new_id(), new_id()
+    link.assign(first, "wait")
+    link.assign(second, "count")
+    link.assign(third, "count")
+    refused = await link.ack_of(third)
+    assert (refused["Status"], refused["Reason"]) == ("FAILED", "worker-error")
+    bench.gate.touch()
+    await link.ack_of(first)
+    await link.ack_of(second)
+    assert (await link.expect(CREDIT)).credit == 1
+
+
+@pytest.mark.spec("W2")
+async def test_credit_waits_until_others_leave_the_cpu_alone(
+    leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How busy a machine is cannot be arranged for a test; that the worker heeds it can be seen."""
+    others = 1.0
+    monkeypatch.setattr("wakugumi.roles.runner.runner.Runner.others_cpu_share", lambda _: others)
+    monkeypatch.setattr("wakugumi.core.runner.slots.CREDIT_HELD_MAX_S", 1_000.0)
+    bench.worker(leader.address, cpu_cap=CPU_CAP)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.assign(job := new_id(), "count")
+    await link.ack_of(job)
+    link.send(CACHE_PUT, b"{}")
+    await link.expect(CACHE_ACK)  # and no credit before it
+    others = 0.0
+    assert (await link.expect(CREDIT)).credit == 1
+
+
+@pytest.mark.spec("L3")
+async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
+    leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("wakugumi.core.runner.slots.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("wakugumi.core.runner.slots.SILENCE_MAX_S", 1.0)
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    beat = await link.expect(HEARTBEAT)
+    assert 0 <= beat.json.get("Cpu", 0.0) <= 1
+    for _ in range(30):  # Longer than the silence that would end it.
+        link.send(HEARTBEAT)
+        await link.expect(HEARTBEAT)
+    await link.ended()
+    again = await leader.connection()
+    assert await again.welcome() == {}
+    assert any("no leader: nothing heard" in line for line in caplog.messages)
+
+
+# The end.
+
+
+@pytest.mark.spec("L10")
+async def test_asked_to_stop_a_worker_finishes_delivers_and_leaves(leader: ScriptedLeader, bench: Bench) -> None:
+    worker = bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, "wait")
+    await bench.until_run()
+    worker.request_stop()
+    await link.expect(LEAVING)
+    bench.gate.touch()
+    assert (await link.ack_of(job))["Status"] == "OK"
+    link.confirm(job)
+    await bench.stopped(worker)
+    assert await link.ended() == []
+
+
+@pytest.mark.spec("L10", "W3")
+async def test_asked_twice_a_worker_stops_now_and_its_programs_with_it(
+    leader: ScriptedLeader, bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.program("write-pid", f'echo $$ > "{tmp_path}/pid.new"; mv "{tmp_path}/pid.new" "{bench.runs}"; sleep 600')
+    worker = bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.assign(new_id(), "write-pid")
+    await bench.until_run()
+    worker.request_stop()
+    await link.expect(LEAVING)
+    worker.request_stop()
+    assert "stopping now: running=1, given up" in caplog.messages
+    assert await link.ended() == []
+    with pytest.raises(ProcessLookupError):  # Before the leader hears of the end, so that no job runs twice at once.
+        os.kill(int(bench.runs.read_text()), 0)
+    await bench.stopped(worker)
+
+
+@pytest.mark.spec("L10", "W7")
+async def test_a_leaving_worker_comes_back_once_more_to_deliver(leader: ScriptedLeader, bench: Bench) -> None:
+    worker = bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    job = new_id()
+    link.assign(job, "count")
+    await link.ack_of(job)
+    worker.request_stop()
+    link.close()
+    again = await leader.connection()
+    assert (await again.welcome())["Finished"]
+    await again.ack_of(job)
+    await again.expect(LEAVING)
+    again.confirm(job)
+    await bench.stopped(worker)
+
+
+async def test_a_worker_without_a_leader_stops_at_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as taken:  # Bound and not listening: nobody answers there, and nobody else can.
+        taken.bind(("127.0.0.1", 0))
+        worker = bench.worker(Address("127.0.0.1", taken.getsockname()[1]))
+        await until(lambda: any("nobody listens there" in line for line in caplog.messages))
+        worker.request_stop()
+        await bench.stopped(worker)
+
+
+@pytest.mark.spec("K6")
+async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
+    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.1)
+    tries = 0
+
+    async def dial_late(owner: Owner) -> Link:
+        nonlocal tries
+        tries += 1
+        if tries <= 3:
+            raise Lost("not yet")
+        return await dial(leader.address, owner)
+
+    bench.worker(dial_late)
+    link = await leader.connection()
+    await link.welcome()
+    link.close()
+    await leader.connection()
+    pauses = [float(line.split()[-2]) for line in caplog.messages if "trying again" in line]
+    assert len(pauses) == 4
+    assert pauses[0] <= pauses[1] < pauses[2] > pauses[3]
+
+
+async def test_a_worker_can_serve_a_leader_in_the_same_process(bench: Bench) -> None:
+    ours, theirs = socket.socketpair()
+
+    async def hand_over(owner: Owner) -> Link:
+        return await adopt(theirs, owner, trusted=True)
+
+    bench.worker(hand_over)
+    reader, writer = await asyncio.open_connection(sock=ours)
+    link = Connection(reader, writer)
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.assign(job := new_id(), "count")
+    assert (await link.ack_of(job))["Status"] == "OK"
+    link.confirm(job)
+    await link.closed()
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"patterns": "job..x"}, "job..x"),
+        ({"name": "x" * 65}, "name"),
+        ({"name": "a\nb"}, "name"),
+        ({"slots": 0}, "at once"),
+        ({"slots": 5_000}, "at once"),
+        ({"cpu_cap": 0.05}, "CPU cap"),
+    ],
+)
+async def test_what_no_leader_would_accept_is_refused_at_the_start(
+    bench: Bench, settings: dict[str, Any], word: str
+) -> None:
+    with pytest.raises(ConfigError, match=word):
+        Worker(Address("127.0.0.1", 1), Programs(bench.programs), bench.jobs, **settings)
+
+
+# Killed, and started anew.
+
+
+class LiveWorker:
+    """A worker's process, on the bench's folders."""
+
+    def __init__(self, leader: ScriptedLeader, bench: Bench) -> None:
+        self._command = [sys.executable, "-c", MAIN, str(leader.address.port), str(bench.programs), str(bench.jobs)]
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(*self._command, stderr=subprocess.DEVNULL)
+
+    async def kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+
+@pytest.fixture
+async def live(leader: ScriptedLeader, bench: Bench) -> AsyncIterator[LiveWorker]:
+    live = LiveWorker(leader, bench)
+    yield live
+    await live.kill()
+
+
+def told(job: uuid.UUID) -> str:
+    """As it stands in Holding."""
+    return base64.b64encode(job.bytes_le).decode()
+
+
+@pytest.mark.spec("L4", "W4", "W7")
+async def test_a_worker_that_was_killed_comes_back_under_its_id_and_its_results_are_fetched(
+    leader: ScriptedLeader, bench: Bench, live: LiveWorker
+) -> None:
+    bench.program("make", f'echo run >> "{bench.runs}"; echo made > out.txt; echo said')
+    await live.start()
+    link = await leader.connection()
+    hello = await link.expect(HELLO_WORKER)
+    link.send(WELCOME, b'{"Version":"1"}')
+    assert (await link.expect(HOLDING)).json == {}
+    await link.expect(CREDIT)
+    ok, failed, running = new_id(), new_id(), new_id()
+    link.assign(running, "wait")
+    link.assign(ok, "make")
+    link.assign(failed, "fail")
+    acks: dict[uuid.UUID, Any] = {}
+    while acks.keys() != {ok, failed}:
+        if (frame := await link.read()).type == ACK:
+            acks[frame.corr_id] = frame.json
+    await bench.until_run(3)
+    await live.kill()
+
+    await live.start()
+    link = await leader.connection()
+    assert (await link.expect(HELLO_WORKER)).msg_id == hello.msg_id
+    link.send(WELCOME, b'{"Version":"1"}')
+    holding = (await link.expect(HOLDING)).json
+    assert holding.keys() == {"Kept"}
+    assert sorted(holding["Kept"]) == sorted([told(ok), told(failed)])
+    assert (await link.expect(CREDIT)).credit == 4
+    link.fetch(ok, failed, running)
+    assert await link.ack_of(ok) == acks[ok]
+    assert await link.ack_of(failed) == acks[failed]
+    gone = await link.ack_of(running)
+    assert (gone["Status"], gone["Reason"]) == ("FAILED", "worker-error")
+    assert bench.run_count == 3, "what is on the disk is not run again"
+
+    link.close()
+    link = await leader.connection()
+    holding = await link.welcome()
+    assert sorted(holding.pop("Finished")) == sorted([told(ok), told(failed)])
+    assert holding == {}, "what was fetched is owed, and no longer offered"
+    await link.expect(CREDIT)
+    assert {(await link.expect(ACK)).corr_id for _ in range(2)} == {ok, failed}
+
+
+@pytest.mark.spec("L3", "L6")
+async def test_a_failure_that_the_leader_knows_is_not_offered_after_a_restart(
+    leader: ScriptedLeader, bench: Bench, live: LiveWorker
+) -> None:
+    await live.start()
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    ok, failed = new_id(), new_id()
+    for job, program in ((ok, "count"), (failed, "fail")):
+        link.assign(job, program)
+        await link.ack_of(job)
+        await link.expect(CREDIT)
+        link.confirm(job)
+    await until(lambda: not (bench.jobs / str(failed) / ".done").exists())
+    await live.kill()
+    await live.start()
+    link = await leader.connection()
+    assert await link.welcome() == {"Kept": [told(ok)]}
+
+
+async def test_a_row_to_fetch_that_is_not_of_ids_ends_the_connection(leader: ScriptedLeader, bench: Bench) -> None:
+    bench.worker(leader.address)
+    link = await leader.connection()
+    await link.welcome()
+    await link.expect(CREDIT)
+    link.send(FETCH, bytes(15))
+    assert await link.ended() == []
+
+
+MAIN = """
+import logging, sys
+from pathlib import Path
+from wakugumi.adapters.net.link import Address
+from wakugumi.roles.runner.worker import WorkerSettings, main_worker
+logging.basicConfig(level=logging.INFO)
+port, programs, jobs = sys.argv[1:]
+sys.exit(main_worker(WorkerSettings(Address("127.0.0.1", int(port)), Path(programs), Path(jobs), 4)))
+"""
+
+
+@pytest.mark.spec("L10")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_drains_the_process_and_it_ends_well(
+    leader: ScriptedLeader, bench: Bench, number: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", MAIN, str(leader.address.port), str(bench.programs), str(bench.jobs)]
+    process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
+    try:
+        link = await leader.connection()
+        await link.welcome()
+        assert (await link.expect(CREDIT)).credit == 4
+        link.assign(job := new_id(), "wait")
+        await bench.until_run()
+        process.send_signal(number)
+        await link.expect(LEAVING)
+        bench.gate.touch()
+        assert (await link.ack_of(job))["Status"] == "OK"
+        link.confirm(job)
+        assert await link.ended() == []
+        async with asyncio.timeout(DEADLINE_S):
+            _, said = await process.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    assert process.returncode == 0, said
+    assert b"connected to the leader" in said
+    assert b"draining: running=1" in said
+    assert b"stopped" in said
+
+
+@pytest.fixture(autouse=True)
+def every_word(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+async def test_a_worker_dials_again_after_a_failure_that_nobody_foresaw(
+    leader: ScriptedLeader, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = bench.worker(leader.address)
+    link: Any = worker.station.link
+    dial, failures = link._dial, [RecursionError("nobody thought of this")]
+
+    async def fails_once(owner: object) -> object:
+        if failures:
+            raise failures.pop()
+        return await dial(owner)
+
+    link._dial = fails_once
+    await (await leader.connection()).expect(HELLO_WORKER)
+    assert not failures
+    assert "task worker's connection failed, and goes on in 0.5 s" in caplog.messages

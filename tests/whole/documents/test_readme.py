@@ -1,0 +1,59 @@
+"""The README's commands run: every block fenced as `sh`, in order, in one empty folder; no other block does."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from wakugumi.app.serve.free_ports import free_port
+
+TOP = Path(__file__).parents[3]
+WITHIN_S = 100.0
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(script: str, folder: Path) -> None:
+    """As one script: what one block starts in the background is there in the next, and all of it is ended."""
+    shell = subprocess.Popen(
+        ["bash", "-e", "-u", "-c", script],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        said, _ = shell.communicate(timeout=WITHIN_S)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(shell.pid, number)
+            except ProcessLookupError:
+                break
+        shell.wait()
+    assert shell.returncode == 0, said
+
+
+def test_the_readmes_commands_run(home: Path) -> None:
+    found = blocks(TOP / "README.md")
+    assert found
+    # The README's port may be taken where this runs.
+    script = "\n".join(found).replace("5000", str(free_port()))
+    run(f"trap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n{script}", home)
+
+
+def test_the_examples_commands_run(home: Path) -> None:
+    for name in ("price.py", "make_inputs.py"):
+        (home / name).write_bytes((TOP / "examples" / "pricer" / name).read_bytes())
+        (home / name).chmod(0o755)
+    # A few inputs are enough to see that the commands are right; `waku demo` prices them all.
+    script = "\n".join(blocks(TOP / "examples" / "pricer" / "README.md"))
+    first, _, rest = script.partition("\n")
+    run(f"{first}\nfind options -type f ! -name 'call-100-*' -delete\n{rest}", home)
