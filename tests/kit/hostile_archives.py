@@ -140,11 +140,12 @@ ARCHIVES: dict[str, Hostile] = {
         if "\0" not in text
     },
     "NUL in a name": Hostile(packed(GOOD, ("evil", b"x", FILE)).replace(b"evil", b"ev\0l"), 99, over_http=False),
-    "drive letter": Hostile(packed(GOOD, ("C:evil", b"x", FILE), ("c:/evil", b"x", FILE)), 99, ONLY_GOOD, 2),
+    "drive letter": Hostile(packed(GOOD, ("C:", b"x", FILE), ("c:/evil", b"x", FILE)), 99, ONLY_GOOD, 2),
     "backslash": Hostile(packed(GOOD, ("..\\evil", b"x", FILE), ("a\\..\\b", b"x", FILE)), 99, ONLY_GOOD, 2),
     # Names that programs have, and that are no worse than odd.
     "device of Windows": Hostile(packed(("con.txt", b"x", FILE)), 99, frozenset({"con.txt"})),
     "time of day": Hostile(packed(("at 12:30?.txt", b"x", FILE)), 99, frozenset({"at 12:30?.txt"})),
+    "a letter and a colon": Hostile(packed(("x:y", b"x", FILE), ("a/c:", b"", FILE)), 99, frozenset({"x:y", "a/c:"})),
     "the same name twice": Hostile(twice("same."), 99, frozenset({"same."})),
     # No archives.
     "cut off": Hostile(packed(GOOD)[:-10], 4, over_http=False),

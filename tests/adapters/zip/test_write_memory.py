@@ -188,7 +188,8 @@ def test_names_that_are_no_text_stay_apart(tmp_path: Path, folder: int) -> None:
         with open(os.fsencode(tmp_path) + b"/" + raw, "wb") as file:
             file.write(raw)
     archive = pack(folder)
-    assert sorted(archive.namelist()) == ["\ufffd.txt", "\ufffd.txt~2"]
+    assert sorted(name.partition("~")[0] for name in archive.namelist()) == ["%fe", "%ff"]
+    assert all(name.endswith(".txt") for name in archive.namelist())
     assert {archive.read(name) for name in archive.namelist()} == {b"\xff.txt", b"\xfe.txt"}
 
 
@@ -307,7 +308,7 @@ ODD_NAMES = {name: text.replace("/", "_")[:60] for name, text in TEXTS.items() i
 
 
 @pytest.mark.spec("W1", "W5")
-@pytest.mark.parametrize("name", [*ODD_NAMES.values(), "a\\b", "C:x", "\x1b" * 200, "sub/é\u202e"])
+@pytest.mark.parametrize("name", [*ODD_NAMES.values(), "a\\b", "C:/x", "C:", "\x1b" * 200, "sub/é\u202e"])
 @pytest.mark.parametrize("large", [False, True])
 def test_whatever_a_program_calls_its_files_none_is_left_out_where_it_is_unpacked(
     tmp_path: Path, name: str, large: bool
@@ -340,3 +341,81 @@ def test_whatever_a_program_calls_its_files_none_is_left_out_where_it_is_unpacke
     assert left_out == 0
     assert sorted(path.read_text() for path in paths) == ["beside it", "its content"]
     assert all(str(path).isprintable() for path in paths)
+
+
+KEPT_NAMES = ("x:y", "2026-11-16T17:00:00.log", "sub/x:y", "sub/C:", "sub/C:/x", "C:x/y", "%3a%5c", "a%5cb", "é:~ü")
+
+
+@pytest.mark.spec("W1")
+@pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
+@pytest.mark.parametrize("name", KEPT_NAMES)
+def test_a_name_that_is_only_odd_comes_back_as_it_was(
+    tmp_path: Path, name: str, pack_all: Callable[[int, Iterable[Found]], bytes]
+) -> None:
+    with made(tmp_path / "made", {name: "its content"}, {}) as folder:
+        data = pack_all(folder, walk(folder, frozenset()))
+    assert unpacked(data, tmp_path / "out") == {name: "its content"}
+
+
+LINKS = {
+    "a colon": ("link", "x:y", "x:y"),
+    "a colon below": ("sub/link", "x:y", "sub/x:y"),
+    "a colon above": ("sub/link", "../x:y", "x:y"),
+    "a drive": ("link", "C:/x", "C:/x"),
+    "a drive by a dot": ("link", "./C:/x", "C:/x"),
+    "a drive above": ("sub/link", "../C:/x", "C:/x"),
+    "a drive below": ("sub/link", "C:/x", "sub/C:/x"),
+    "a drive as a file": ("sub/link", "../C:", "C:"),
+    "a backslash": ("link", "a\\b.txt", "a\\b.txt"),
+    "a line break": ("sub/link", "../a\nb/c", "a\nb/c"),
+    "no text": ("link", "\udcff/\udcfe.txt", "\udcff/\udcfe.txt"),
+    "a long name": ("link", "\x1b" * 200, "\x1b" * 200),
+    "a hidden link": ("a\u202eb", "x:y", "x:y"),
+    "a link in a hidden folder": ("a\u202eb/link", "x", "a\u202eb/x"),
+    "down and up": ("sub/link", "../sub/../C:/x", "C:/x"),
+}
+"""The link, where it points, and the file that is there."""
+
+
+@pytest.mark.spec("W1", "W5")
+@pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
+@pytest.mark.parametrize(("link", "target", "name"), LINKS.values(), ids=LINKS)
+def test_a_link_leads_to_its_file_whatever_that_is_called(
+    tmp_path: Path, link: str, target: str, name: str, pack_all: Callable[[int, Iterable[Found]], bytes]
+) -> None:
+    (tmp_path / "made/sub").mkdir(parents=True)
+    with made(tmp_path / "made", {name: "its content"}, {link: target}) as folder:
+        data = pack_all(folder, walk(folder, frozenset()))
+    assert list(unpacked(data, tmp_path / "out").values()) == ["its content", "its content"]
+
+
+def test_small_and_large_archives_call_a_file_the_same(tmp_path: Path) -> None:
+    files = {**{name: "x" for _, _, name in LINKS.values() if name != "C:"}, "a%5cb.txt": "y", "C%3a/x": "z"}
+    with made(tmp_path, files, {f"link-{number}": name for number, name in enumerate(files)}) as folder:
+        found = [*walk(folder, frozenset())]
+        assert len(found) == 2 * len(files)
+        assert zip_of(folder, found) == file_zip_of(folder, found)
+        names = zipfile.ZipFile(io.BytesIO(zip_of(folder, found))).namelist()
+    assert len(set(names)) == len(names)
+
+
+@contextlib.contextmanager
+def made(top: Path, files: dict[str, str], links: dict[str, str]) -> Iterator[int]:
+    """An open folder with these files and links."""
+    for name, text in files.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
+    for name, target in links.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).symlink_to(target)
+    folder = os.open(top, os.O_RDONLY)
+    yield folder
+    os.close(folder)
+
+
+def unpacked(data: bytes, out: Path) -> dict[str, str]:
+    """What each name leads to, once all of an archive is unpacked."""
+    out.mkdir()
+    paths, left_out = unpack(Archive.of_bytes(data), out)
+    assert left_out == 0
+    return {path.relative_to(out).as_posix(): path.read_text() for path in paths}

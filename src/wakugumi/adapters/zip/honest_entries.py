@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import os
 import posixpath
-import re
 import stat
 from typing import Final
 
+from wakugumi.adapters.zip.names import climbs, has_drive
 from wakugumi.adapters.zip.read import Archive, Entry
-from wakugumi.adapters.zip.write_memory import climbs
 from wakugumi.core.names import check_file_name
 from wakugumi.core.visible_text import is_hostile
 from wakugumi.errors import Refused
@@ -28,7 +27,6 @@ from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
 
 _LINK_BYTES_MAX: Final = 4 * KIB
-_DRIVE: Final = re.compile("[A-Za-z]:")
 _OWN_PREFIX: Final = ".waku"
 """Of the names that we write beside what was unpacked: no archive has them."""
 
@@ -62,7 +60,7 @@ def link_target(archive: Archive, entry: Entry) -> str:
 
 
 def _is_honest(name: str, parts: list[str], *, dot_files: bool) -> bool:
-    if is_hostile(name) or "\\" in name or _DRIVE.match(name) or parts[0].startswith(_OWN_PREFIX):
+    if is_hostile(name) or "\\" in name or has_drive(name) or parts[0].startswith(_OWN_PREFIX):
         return False
     if not dot_files and any(part.startswith(".") for part in parts):
         return False

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from tempfile import SpooledTemporaryFile
 from typing import Final
 
+from wakugumi.adapters.zip.names import plain_name, plain_target
 from wakugumi.adapters.zip.write_memory import (
     BY_UNIX,
     CENTRAL,
@@ -39,7 +40,6 @@ from wakugumi.adapters.zip.write_memory import (
     is_found,
     open_found,
     packer,
-    plain_name,
 )
 from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_MAX
 from wakugumi.limits.units import KIB, MIB
@@ -83,7 +83,7 @@ class FileZip:
         """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
         self._go_on()
         if found.target is not None:
-            self._whole(found, STORED, plain_name(found.target).encode(), None)
+            self._whole(found, STORED, plain_target(found.name, found.target).encode(), None)
         elif found.name.endswith("/"):
             self._whole(found, STORED, b"", None)
         else:
@@ -132,7 +132,7 @@ class FileZip:
 
     def _whole(self, found: Found, method: int, data: bytes, packed: bytes | None) -> None:
         """All of it is in memory: sizes and checksum are told first."""
-        at, name, crc = self._at, _name(found.name), crc32(data)
+        at, name, crc = self._at, plain_name(found.name).encode(), crc32(data)
         content = data if packed is None else packed
         when = dos_time(found.status.st_mtime)
         sizes = (len(content), len(data))
@@ -142,7 +142,7 @@ class FileZip:
 
     def _in_pieces(self, found: Found, size: int, pieces: Iterator[bytes]) -> None:
         """Sizes and checksum are told after it. Whether deflating helps is decided by the first piece."""
-        at, name, flags = self._at, _name(found.name), UTF8_FLAG | _SIZES_FOLLOW_FLAG
+        at, name, flags = self._at, plain_name(found.name).encode(), UTF8_FLAG | _SIZES_FOLLOW_FLAG
         piece = next(pieces, b"")
         deflating = packer()
         packed = deflating.compress(piece) + deflating.flush(SYNC)
@@ -268,12 +268,3 @@ def _next_data(file: int, at: int, size: int) -> tuple[int, int]:
         if error.errno == errno.ENXIO:  # There is none: the rest is a hole.
             return size, size
         return at, size  # This file system does not tell.
-
-
-def _name(name: str) -> bytes:
-    """In UTF-8. Names of other bytes stay apart by their hash: to compare them all would take memory for all."""
-    raw, text = os.fsencode(name), plain_name(name)
-    if raw == text.encode():
-        return raw
-    slash = "/" * text.endswith("/")
-    return f"{text.removesuffix('/')}~{hashlib.sha256(raw).hexdigest()[:16]}{slash}".encode()

@@ -11,14 +11,14 @@ import stat
 import struct
 import time
 from collections.abc import Container, Iterator
-from itertools import dropwhile, islice
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from wakugumi.adapters.files import GONE, READ, READ_FOLDER, open_beneath
-from wakugumi.core.visible_text import is_hostile
+from wakugumi.adapters.zip.names import climbs, plain_name, plain_target
 from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES
 from wakugumi.limits.units import MIB
-from wakugumi.limits.wire import FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
+from wakugumi.limits.wire import FILE_NAME_BYTES_MAX
 
 try:
     from isal import isal_zlib as deflate
@@ -35,8 +35,6 @@ _BATCH: Final = 4_096
 _OPEN_MAX: Final = 8
 """Folders inside each other that are read bit by bit; of deeper ones all names are read, for files must not run out."""
 
-_CUT_BYTES: Final = 200
-"""Of a part of a name that is too long once its characters are escaped; a hash follows."""
 _LOOK_AT_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
 STORED: Final = 0
@@ -136,7 +134,6 @@ class ZipWriter:
     def __init__(self, bytes_max: int) -> None:
         self._parts: list[bytes] = []
         self._central: list[bytes] = []
-        self._names: set[bytes] = set()
         self._size = 0
         self._room = bytes_max - END.size
         self.unpacked_bytes = 0
@@ -145,7 +142,7 @@ class ZipWriter:
     def add(self, folder: int, found: Found) -> None:
         """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
         if found.target is not None:
-            target = plain_name(found.target).encode()
+            target = plain_target(found.name, found.target).encode()
             self._write(found, STORED, crc32(target), len(target), [target])
         elif found.name.endswith("/"):
             self._write(found, STORED, 0, 0, [])
@@ -192,7 +189,7 @@ class ZipWriter:
         return DEFLATED if helps else STORED, crc, raw, pieces
 
     def _write(self, found: Found, method: int, crc: int, raw: int, pieces: list[bytes]) -> None:
-        name = self._own_name(found.name)
+        name = plain_name(found.name).encode()
         size = sum(map(len, pieces))
         when, day = dos_time(found.status.st_mtime)
         permissions = stat.S_IFMT(found.status.st_mode) | found.status.st_mode & 0o777
@@ -212,17 +209,6 @@ class ZipWriter:
     def _check_room(self, size: int) -> None:
         if self._size + size > self._room:
             raise TooBig
-
-    def _own_name(self, name: str) -> bytes:
-        """In UTF-8. Two names of other bytes that become equal by that stay two."""
-        wanted = encoded = plain_name(name).encode()
-        count = 1
-        while encoded in self._names:
-            count += 1
-            slash = b"/" * wanted.endswith(b"/")
-            encoded = wanted.removesuffix(b"/") + f"~{count}".encode() + slash
-        self._names.add(encoded)
-        return encoded
 
 
 def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
@@ -266,12 +252,6 @@ def _target_inside(folder: int, name: str) -> str | None:
             if at < len(parts) - 1 and not _is_folder(folder, "/".join(way)):
                 return None
     return _straight(name, way) if climbs(target) else target
-
-
-def climbs(target: str) -> bool:
-    """Does a link go up from a folder that it names? That may be a link as well, and from where it leads up is
-    anywhere."""
-    return ".." in dropwhile({"", ".", ".."}.__contains__, target.split("/"))
 
 
 def _straight(name: str, way: list[str]) -> str:
@@ -331,34 +311,6 @@ def _read_link(folder: int, name: str) -> str | None:
             os.close(file)
     except OSError:
         return None
-
-
-def plain_name(name: str) -> str:
-    """A name as it may stand in an archive. A program may call its files as it likes; whoever unpacks them takes no
-    name that hides something or leads elsewhere on Windows, so such characters are percent-encoded here."""
-    if name.isascii() and name.isprintable() and "\\" not in name and name[1:2] != ":":
-        return name
-    text = os.fsencode(name).decode("utf-8", "replace")
-    drive = text[1:2] == ":" and text[0].isascii() and text[0].isalpha()
-    plain = "".join(
-        _percent(char) if char == "\\" or is_hostile(char) or (drive and at == 1) else char
-        for at, char in enumerate(text)
-    )
-    return "/".join(map(_short_enough, plain.split("/")))
-
-
-def _percent(char: str) -> str:
-    return "".join(f"%{byte:02x}" for byte in char.encode())
-
-
-def _short_enough(part: str) -> str:
-    """Escapes are longer than what they stand for."""
-    raw = part.encode()
-    if len(raw) <= FILE_NAME_PART_BYTES_MAX:
-        return part
-    import hashlib
-
-    return f"{raw[:_CUT_BYTES].decode(errors='ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
 
 
 def dos_time(seconds: float) -> tuple[int, int]:

@@ -1,0 +1,81 @@
+"""What is a file of a program called in a ZIP, and where does a link to it point there? (SPEC W1, W5)
+
+A program may call its files as it likes, and nearly every name comes back as it was. Characters that hide something, a
+backslash and a drive (`C:/x`) do not: readers leave such names out. They are percent-encoded here, and a hash of the
+name follows, so that no two names become one:
+
+    a\\b.txt                 a%5cb~c9474d3bbd481924.txt
+    link to ../a\\b.txt      link to ../a%5cb~c9474d3bbd481924.txt
+
+Each part of a path is encoded by itself. So a link to a file finds it, and nobody has to remember all names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from itertools import dropwhile
+from posixpath import splitext
+from typing import Final
+
+from wakugumi.core.visible_text import is_hostile
+from wakugumi.limits.wire import FILE_NAME_PART_BYTES_MAX
+
+_ENDING_BYTES_MAX: Final = 30
+"""Of a name that is encoded: a longer ending counts as a part of the name before it."""
+_HASH_CHARS: Final = 16
+
+
+def plain_name(name: str) -> str:
+    """The name of a file, or of a folder with a slash at its end, as it stands in an archive."""
+    if not (is_hostile(name) or "\\" in name or has_drive(name)):
+        return name
+    return _plain(name.split("/"), 0)
+
+
+def plain_target(name: str, target: str) -> str:
+    """Where the link of this name points in an archive. It goes up only at its beginning."""
+    return _plain(target.split("/"), name.count("/"))
+
+
+def has_drive(name: str) -> bool:
+    """Is it an absolute path on Windows? A name such as `x:y` is none."""
+    return name[1:3] in {":", ":/"} and name[0].isascii() and name[0].isalpha()
+
+
+def climbs(target: str) -> bool:
+    """Does a link go up from a folder that it names? That may be a link as well, and from where it leads up is
+    anywhere."""
+    return ".." in dropwhile({"", ".", ".."}.__contains__, target.split("/"))
+
+
+def _plain(parts: list[str], depth: int) -> str:
+    """`depth` is how many folders of the archive are above the first part."""
+    plain = []
+    for part in parts:
+        if part in {"", "."}:
+            plain.append(part)
+        elif part == "..":
+            plain.append(part)
+            depth -= 1
+        else:
+            is_drive = depth == 0 and has_drive(part)
+            plain.append(_encoded(part) if is_drive or is_hostile(part) or "\\" in part else part)
+            depth += 1
+    return "/".join(plain)
+
+
+def _encoded(part: str) -> str:
+    raw = os.fsencode(part)
+    text = raw.decode(errors="surrogateescape")
+    drive = ":" if has_drive(text) else ""
+    text = "".join(_percent(char) if char in {"\\", drive} or is_hostile(char) else char for char in text)
+    stem, ending = splitext(text)
+    if len(ending.encode()) > _ENDING_BYTES_MAX:
+        stem, ending = text, ""
+    ending = f"~{hashlib.sha256(raw).hexdigest()[:_HASH_CHARS]}{ending}"
+    return stem.encode()[: FILE_NAME_PART_BYTES_MAX - len(ending.encode())].decode(errors="ignore") + ending
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in char.encode(errors="surrogateescape"))
