@@ -153,7 +153,10 @@ def test_a_plain_name_may_name_a_program(name: str) -> None:
 @pytest.mark.spec("W1")
 @pytest.mark.parametrize(
     "name",
-    ["", ".", "..", "../x", "/bin/sh", "a/b", ".hidden", "a\\b", "c:x", "NUL", "a\0", "x" * 129, "dot."],
+    [
+        *("", ".", "..", "../x", "/bin/sh", "a/b", ".hidden", "a\\b", "c:x", "NUL", "a\0", "x" * 129, "dot."),
+        *("calc\u3164", "calc\u200d", "\u2800"),
+    ],
     ids=ascii,
 )
 def test_anything_else_names_none(name: str) -> None:

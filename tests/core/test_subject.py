@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kit.hostile_text import TEXTS
+from tests.kit.hostile_text import HOSTILE, TEXTS
 
 from wakugumi.core import subject as subject_module
 from wakugumi.core.subject import (
@@ -37,7 +37,7 @@ from wakugumi.core.subject import (
     worker_patterns,
 )
 
-SUBJECTS = ["a", "job.assign.calca", "a-b_c.$d!", "a,b", "0", "計算.価格", "x." * 100 + "x", "\u2800"]
+SUBJECTS = ["a", "job.assign.calca", "a-b_c.$d!", "a,b", "0", "計算.価格", "x." * 100 + "x", "\u2801"]
 PATTERNS_ONLY = ["*", ">", "*.*", "*.>", "a.*", "a.>", "*.a", "a.*.b.*.>"]
 NEITHER = [
     *["", ".", "..", ".a", "a.", "a..b", ".*", ".>", "*.", ">."],
@@ -148,7 +148,9 @@ def hex_of(char: str) -> str:
     return f"{ord(char):x}"
 
 
-UNSEEN = sorted({char for text in TEXTS.values() for char in text if not char.isprintable()} | {"\u200c", "\u200d"})
+UNSEEN = sorted(
+    {char for text in TEXTS.values() for char in text if HOSTILE.search(char)} | set("\n\t\u200c\u200d\u2800")
+)
 
 
 @pytest.mark.spec("O1")

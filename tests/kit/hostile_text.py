@@ -37,12 +37,24 @@ TEXTS: dict[str, str] = {
     "no width": f"e\u200bvil {MARK}\u2060\ufeff",
     "soft hyphen": f"e\xadvil {MARK}",
     "tags": f"{MARK}\U000e0001\U000e0041",
+    "hangul fillers": f"{MARK}\u115f{MARK}\u1160{MARK}\u3164{MARK}\uffa0",
+    "grapheme joiner": f"e\u034fvil {MARK}",
+    "khmer vowels": f"{MARK}\u17b4{MARK}\u17b5",
+    "selectors": f"{MARK}\ufe00{MARK}\ufe0f{MARK}\U000e0100{MARK}\U000e01ef",
+    "two selectors": f"{MARK}\u2764\ufe0f\ufe0f{MARK}\u845b\U000e0100\U000e0101",
+    "mongolian selectors": f"{MARK}\u180b{MARK}\u180f",
+    "beams": f"{MARK}\U0001bca0{MARK}\U0001d173",
+    "no characters yet": f"{MARK}\ufff0{MARK}\U000e0fff",
 }
 ALL = " | ".join(TEXTS.values())
 
 HOSTILE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
+    "|(?<![\xa9\xae#*0-9\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
+    "|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
+    "|(?<![\u1820-\u18aa])[\u180b-\u180d\u180f]"
 )
 """What must reach no terminal and no log. A line break and a tab are told apart by what stands around them."""
 OURS = re.compile(

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import CACHE_ID_CHARS_MAX, EXEC_NAME_CHARS_MAX, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
 
@@ -79,6 +80,8 @@ def check_exec_name(name: str) -> str:
         raise _bad(name, "is hidden or no name at all")
     if len(name) > EXEC_NAME_CHARS_MAX:
         raise _bad(name, f"is longer than {EXEC_NAME_CHARS_MAX} characters")
+    if not is_plain_name(name):
+        raise _bad(name, "has a character that nobody sees")
     return check_file_name(name)
 
 

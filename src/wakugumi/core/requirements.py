@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.core.ids import WorkerId
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
 from wakugumi.limits.scheduling import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
 
@@ -53,7 +54,7 @@ class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 def check_wants(key: str, priority: object, slots: object) -> None:
     """Raises Refused if nobody could want that."""
-    if key and (len(key) > KEY_CHARS_MAX or not key.isprintable()):
+    if key and (len(key) > KEY_CHARS_MAX or not is_plain_name(key)):
         raise _bad(f"a key is 1 to {KEY_CHARS_MAX} printable characters, not {key[:80]!r}")
     if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
         raise _bad(f"a priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"[:300])

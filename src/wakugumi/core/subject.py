@@ -16,7 +16,7 @@ from typing import Generic, NewType, NoReturn, TypeVar
 
 import msgspec
 
-from wakugumi.core.visible_text import INVISIBLE
+from wakugumi.core.visible_text import UNSEEN
 
 # A pattern costs the tree up to one node per token, and the deepest subject in the conformance data has 101.
 SUBJECT_TOKENS_MAX = 128
@@ -331,8 +331,8 @@ _TOKEN = rf"[^.*>{_REFUSED}]++"
 _SUBJECT = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*+")
 _PATTERN = re.compile(rf"(?:(?:\*|{_TOKEN})\.)*+(?:\*|>|{_TOKEN})")
 # What nobody sees: two subjects would look like one, and a line that holds one would read other than it is.
-_UNSEEN = re.compile(rf"[{INVISIBLE}\u200c\u200d]")
-_REFUSED_CHARACTER = re.compile(rf"[{_REFUSED}{INVISIBLE}\u200c\u200d]")
+_UNSEEN = re.compile(f"[{UNSEEN}]")
+_REFUSED_CHARACTER = re.compile(rf"[{_REFUSED}{UNSEEN}]")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 

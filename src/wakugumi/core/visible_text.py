@@ -2,8 +2,9 @@
 
 A control character moves the cursor, sets a title or the clipboard; a bidirectional mark lets a line read other than it
 is; a line separator makes two log lines of one; an invisible character makes two names look like one. Each of them
-becomes its escape, as `\\x1b` or `\\u202e`. Everything else stays, in every script; also the two joiners (U+200C and
-U+200D), without which Persian and some emoji cannot be spelled.
+becomes its escape, as `\\x1b` or `\\u202e`. Everything else stays, in every script; also what scripts are spelled
+with: the two joiners (U+200C and U+200D), and a variation selector behind an emoji, a Han or a Mongolian character that
+it may vary. Names that tell one thing from another have none of these (`is_plain_name`).
 
 Every sink calls this: `app/show/output.py` for a terminal, `app/logs.py` for a log line.
 """
@@ -13,23 +14,41 @@ from __future__ import annotations
 import re
 from typing import Final
 
+_IGNORABLE: Final = (
+    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
+    r"\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Unicode's property Default_Ignorable_Code_Point (DerivedCoreProperties.txt, versions 14 to 16) but the joiners."""
 INVISIBLE: Final = (
-    r"\x7f-\x9f\xad"  # DEL, C1 with U+0085, the soft hyphen
-    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional
+    r"\x7f-\x9f"  # DEL, C1 with U+0085
     r"\u2028\u2029"  # line and paragraph separator
-    r"\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # no width, no glyph
+    r"\ufff9-\ufffb"  # interlinear annotations
     r"\ud800-\udfff"  # half a character: no UTF-8 at all
+    rf"{_IGNORABLE}"
 )
 """All of them but C0, inside the brackets of a regular expression."""
-_HOSTILE: Final = re.compile(rf"[\x00-\x1f{INVISIBLE}]")
-_HOSTILE_IN_JSON: Final = re.compile(f"[{INVISIBLE}]")
+UNSEEN: Final = rf"{INVISIBLE}\u200c\u200d\u2800"
+"""The same, and what only text may have: the joiners, and the blank of Braille."""
+_EMOJI: Final = (
+    r"\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935\u2b05-\u2b55"
+    r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+)
+_VARIED: Final = (
+    rf"(?<![{_EMOJI}][\ufe0e\ufe0f])(?<![#*0-9]\ufe0f(?=\u20e3))"
+    r"(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff][\U000e0100-\U000e01ef])"
+    r"(?<![\u1820-\u18aa][\u180b-\u180d\u180f])"
+)
+"""Behind a hostile character: it is no variation selector of the one before it."""
+_HOSTILE: Final = re.compile(rf"[\x00-\x1f{INVISIBLE}]{_VARIED}")
+_HOSTILE_IN_JSON: Final = re.compile(f"[{INVISIBLE}]{_VARIED}")
 """C0 is escaped in any JSON, or is the white space between two values."""
+_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def visible(text: str, kept: str = "") -> str:
     """The text with each hostile character as its escape; those of `kept`, such as a line break, stay."""
-    if text.isprintable():  # Nearly always, and no hostile character is.
+    if _is_plain(text):
         return text
     return _HOSTILE.sub(lambda found: found[0] if found[0] in kept else _escaped(found[0]), text)
 
@@ -40,8 +59,18 @@ def visible_json(text: str) -> str:
 
 
 def is_hostile(text: str) -> bool:
-    """Does it hold a character that no honest name has?"""
-    return not text.isprintable() and _HOSTILE.search(text) is not None
+    """Does it hold a character that no honest text has?"""
+    return not _is_plain(text) and _HOSTILE.search(text) is not None
+
+
+def is_plain_name(text: str) -> bool:
+    """Can all of it be seen, so that two names which look the same are the same?"""
+    return text.isprintable() and (text.isascii() or _UNSEEN.search(text) is None)
+
+
+def _is_plain(text: str) -> bool:
+    """Nearly always, and without a search."""
+    return text.isascii() and text.isprintable()
 
 
 def _escaped(char: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from wakugumi.core.ids import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.leader.admin.questions import Question
 from wakugumi.core.leader.broadcast import Part
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.leader import CLIENT_CAP_MAX, CLIENT_CAP_OLD, OUTPUT_TAIL_CHARS_MAX
 from wakugumi.limits.scheduling import CREDIT_MAX
@@ -470,7 +471,7 @@ def read_hello_client(frame: Frame) -> tuple[ClientId, int, frozenset[str]]:
     """Client id, cap and wants (F5). Raises PeerError."""
     hello = _read(HelloClient, frame.payload, "HelloClient") if frame.payload else HelloClient()
     client_id = frame.subject or hello.client_id or ""
-    if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not client_id.isprintable():
+    if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not is_plain_name(client_id):
         raise PeerError(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {client_id[:80]!r}")
     cap = CLIENT_CAP_OLD if hello.desired_parallelism is None else hello.desired_parallelism
     if not 1 <= cap <= CLIENT_CAP_MAX:
@@ -483,7 +484,7 @@ def read_hello_worker(frame: Frame) -> HelloWorker:
     if not any(frame.msg_id):
         raise PeerError("a worker's hello carries its id, not zeros")
     hello = _read(HelloWorker, frame.payload, "HelloWorker") if frame.payload else HelloWorker()
-    if len(hello.name) > WORKER_NAME_CHARS_MAX or (hello.name and not hello.name.isprintable()):
+    if len(hello.name) > WORKER_NAME_CHARS_MAX or not is_plain_name(hello.name):
         raise PeerError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters")
     if not 0 <= hello.slots <= CREDIT_MAX:
         raise PeerError(f"a worker has at most {CREDIT_MAX} slots, not {hello.slots}")

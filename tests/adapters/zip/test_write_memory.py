@@ -18,6 +18,7 @@ from tests.kit.hostile_text import TEXTS
 
 from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.zip.extract import Bound, unpack
+from wakugumi.adapters.zip.names import plain_name
 from wakugumi.adapters.zip.read import Archive
 from wakugumi.adapters.zip.write_file import FileZip
 from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, Found, TooBig, ZipWriter, walk
@@ -302,6 +303,12 @@ def test_folders_may_be_deeper_than_any_name_can_say(tmp_path: Path, folder: int
     assert max(map(len, names)) <= 1_024
     remove_tree(str(tmp_path / "d"))
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.spec("W5")
+@pytest.mark.parametrize("name", ["é", "❤\ufe0f.png", "葛\U000e0100.txt", "می\u200cخواهم"])
+def test_a_name_as_people_spell_it_stays(name: str) -> None:
+    assert plain_name(name) == name
 
 
 ODD_NAMES = {name: text.replace("/", "_")[:60] for name, text in TEXTS.items() if "\0" not in text}

@@ -153,6 +153,8 @@ def test_the_query_s_client_goes_before_the_head_s() -> None:
         ({"key": "a\nb"}, "a key is"),
         ({"client": "c" * 129}, "a client id is"),
         ({"client": "a\nb"}, "a client id is"),
+        ({"key": "a\u3164b"}, "a key is"),
+        ({"client": "a\ufe0f"}, "a client id is"),
         ({"arg": "a\0b"}, "a NUL"),
         ({"arg": ["a"] * (ARGS_PER_JOB_MAX + 1)}, "at most 10000"),
     ],

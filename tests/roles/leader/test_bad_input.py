@@ -198,6 +198,8 @@ async def test_frames_of_unknown_types_are_ignored_with_one_line_for_all_of_them
         ("x" * 129, b"", "a client id is"),
         ("a\r\nINFO all is well", b"", "a client id is"),
         ("a\x1b[2J", b"", "a client id is"),
+        ("a\u3164", b"", "a client id is"),
+        ("a\u2800", b"", "a client id is"),
         ("", b'{"ClientId":"%s"}' % (b"x" * 50_000), "a client id is"),
         ("a", b'{"DesiredParallelism":0}', "DesiredParallelism is 1 to 100000, not 0"),
         ("a", b'{"DesiredParallelism":-5}', "DesiredParallelism is 1 to 100000, not -5"),

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from wakugumi.app import settings as config
 from wakugumi.core.subject import SubjectError, worker_patterns
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import ConfigError
 from wakugumi.limits.node import NODE_WEIGHT_MAX, NODES_MAX
 from wakugumi.limits.wire import WORKER_NAME_CHARS_MAX
@@ -62,7 +63,7 @@ class NodeWords:
                 raise ConfigError(f"--node {text[:200]}: {word[:80]!r} says nothing about a node", _HINT)
             said[key] = value.strip()
         self.name = said.get("name", "")
-        if len(self.name) > WORKER_NAME_CHARS_MAX or not self.name.isprintable():
+        if len(self.name) > WORKER_NAME_CHARS_MAX or not is_plain_name(self.name):
             raise ConfigError(f"a node's name is at most {WORKER_NAME_CHARS_MAX} printable characters", _HINT)
         weight = said.get("weight", "1")
         if not (weight.isascii() and weight.isdigit() and len(weight) < 10 and 1 <= int(weight) <= NODE_WEIGHT_MAX):

@@ -25,6 +25,7 @@ from wakugumi.core.client.leaders import Choice
 from wakugumi.core.ids import show_job_id
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.core.names import check_cache_id
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits.client import ADOPT_GRACE_MAX_S, ADOPT_GRACE_S, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
 from wakugumi.limits.files import PUT_DEADLINE_S, UPLOADS_AT_ONCE_MAX
@@ -530,7 +531,7 @@ def default_client_id() -> str:
         except (ImportError, KeyError):  # There is no such database, or the user is not in it.
             user = f"uid{os.getuid()}" if hasattr(os, "getuid") else "someone"
     text = f"{user}@{os.uname().nodename if hasattr(os, 'uname') else 'localhost'}"
-    return "".join(char if char.isprintable() else "_" for char in text)[:CLIENT_ID_CHARS_MAX]
+    return "".join(char if is_plain_name(char) else "_" for char in text)[:CLIENT_ID_CHARS_MAX]
 
 
 def _endpoint(address: Address) -> Endpoint:
@@ -538,7 +539,7 @@ def _endpoint(address: Address) -> Endpoint:
 
 
 def _check(client_id: str, cap: int, choice: str, grace_s: float) -> None:
-    if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not client_id.isprintable():
+    if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not is_plain_name(client_id):
         raise ConfigError(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {client_id[:80]!r}")
     if not 1 <= cap <= CLIENT_CAP_MAX:
         raise ConfigError(f"a client's cap is 1 to {CLIENT_CAP_MAX} jobs at once, not {cap}")

@@ -21,6 +21,7 @@ from wakugumi.core.ids import ClientId, JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import INPUT, check_exec_name
 from wakugumi.core.requirements import check_wants
 from wakugumi.core.subject import SubjectError, route
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
 from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
@@ -158,7 +159,7 @@ def _one(visit: Visit, name: str) -> str:
 
 
 def _client(text: str) -> ClientId:
-    if not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or not text.isprintable():
+    if not 1 <= len(text) <= CLIENT_ID_CHARS_MAX or not is_plain_name(text):
         raise _bad(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {text[:80]!r}")
     return ClientId(text)
 

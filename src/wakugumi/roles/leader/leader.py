@@ -37,6 +37,7 @@ from wakugumi.core.leader.scheduling.locality import nobody
 from wakugumi.core.memory_budget import Budget
 from wakugumi.core.requirements import Wants, check_wants
 from wakugumi.core.subject import Subject, SubjectError, route
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
 from wakugumi.limits.http import HTTP_CLIENT_CAP, HTTP_RECEIVED_MAX
 from wakugumi.limits.journal import JOURNAL_QUEUE_BYTES_MAX
@@ -277,7 +278,7 @@ class Leader:
             return known
         if len(program) > EXEC_NAME_CHARS_MAX:
             raise Refused("bad-name", f"an exec name has at most {EXEC_NAME_CHARS_MAX} characters")
-        if not program.isprintable():
+        if not is_plain_name(program):
             raise Refused("bad-name", "an exec name has printable characters only")
         try:
             to = route(subject, program)

@@ -33,6 +33,7 @@ from wakugumi.core.runner.counts import Runs
 from wakugumi.core.runner.events import SlotsDo, SlotsEvent
 from wakugumi.core.runner.slots import Slots
 from wakugumi.core.subject import SubjectError, worker_patterns
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.runner import CPU_CAP, CPU_CAP_MAX, CPU_CAP_MIN, DONE_TTL_S
 from wakugumi.limits.scheduling import CREDIT_MAX
@@ -433,7 +434,7 @@ def _check(patterns: str, name: str, slots: int, cpu_cap: float | None) -> None:
         worker_patterns(patterns, name)
     except SubjectError as error:
         raise ConfigError(str(error), "patterns are dot-separated words with * and >: see docs/WORDS.md") from None
-    if len(name) > WORKER_NAME_CHARS_MAX or not name.isprintable():
+    if len(name) > WORKER_NAME_CHARS_MAX or not is_plain_name(name):
         raise ConfigError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters, not {name[:80]!r}")
     if not 1 <= slots <= CREDIT_MAX:
         raise ConfigError(f"a worker runs 1 to {CREDIT_MAX} jobs at once, not {slots}", "see WORKER_MAX_PAR")
