@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from tests.kit.a_node import ANode, a_node, answer_from, form, post, unzipped
 from tests.kit.certificates import Certificates, make_certificates
+from tests.kit.http_peer import HttpPeer
 
 from wakugumi.adapters.lines import server
 from wakugumi.adapters.lines.client import send_job
+from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.net.tls import client_context, server_context
 from wakugumi.errors import Lost
+from wakugumi.limits.wire import STRANGERS_MAX
 from wakugumi.wire.line import Ok
 
 pytestmark = pytest.mark.anyio
@@ -97,3 +101,30 @@ async def test_who_shows_no_certificate_that_is_believed_runs_nothing(
         ours = client_context(certs.ca, certs.client)
         assert (await by_http(at, "x", b"hello", ours))["copied"] == b"hello"
         assert at.runs == 1
+
+
+@pytest.mark.spec("O6")
+async def test_a_crowd_that_never_begins_its_handshake_is_bounded_and_honest_clients_are_served(
+    tmp_path: Path, certs: Certificates
+) -> None:
+    strangers = gate().strangers
+    tls = client_context(certs.ca)
+    (tmp_path / "in.bin").write_bytes(b"hello")
+    async with (
+        a_node(tmp_path, tls=server_context(certs.server_cert, certs.server_key)) as at,
+        AsyncExitStack() as stack,
+    ):
+        silent = [await stack.enter_async_context(HttpPeer((at.http, at.lines)[n % 2])) for n in range(1_100)]
+        assert await silent[0].is_cut_off()
+        async with asyncio.timeout(20):
+            while len(strangers) != STRANGERS_MAX:  # noqa: ASYNC110 - a gate rings no bell
+                await asyncio.sleep(0.01)
+        assert (await by_http(at, "x", b"hello", tls))["copied"] == b"hello"
+        out = tmp_path / "out.zip"
+        answer = await send_job(Address("localhost", at.lines), "y", tmp_path / "in.bin", "in.bin", out, tls)
+        assert isinstance(answer, Ok)
+        strangers.deadline_s = 0.1
+        async with HttpPeer(at.http) as last:
+            assert await last.is_cut_off()
+        assert await silent[-1].is_cut_off()
+        assert len(strangers) == 0

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, ca
 from wakugumi.adapters.http.page import Stream
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.gate import gate, name_of
-from wakugumi.adapters.net.link import accept, bound_port, tune
+from wakugumi.adapters.net.handshake import Entrance, enter
+from wakugumi.adapters.net.link import tune
 from wakugumi.adapters.programs.linux import connections_max as connections_of_process
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.http import (
@@ -362,21 +363,21 @@ class _Connection(asyncio.StreamReaderProtocol):
 
 async def listen_lines(host: str, port: int, lines: Lines, tls: SSLContext | None = None) -> LineListener:
     """A port that speaks only lines. Raises ConfigError if it cannot be had."""
-    return LineListener(await accept(host, port, lines.new_connection, tls), lines)
+    return LineListener(await enter(host, port, lines.new_connection, tls), lines)
 
 
 class LineListener:
     """A port that speaks only lines, until it is closed."""
 
-    def __init__(self, server: asyncio.Server, lines: Lines) -> None:
-        self._server = server
+    def __init__(self, entrance: Entrance, lines: Lines) -> None:
+        self._entrance = entrance
         self._lines = lines
-        self.port = bound_port(server)
+        self.port = entrance.port
 
     def stop(self) -> None:
         """Nobody new comes in."""
-        self._server.close()
+        self._entrance.stop()
 
     async def close(self) -> None:
-        self._server.close()
+        await self._entrance.close()
         await self._lines.close()

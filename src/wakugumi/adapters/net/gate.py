@@ -44,6 +44,8 @@ class Gate:
     def __init__(self) -> None:
         count_max = min(STRANGERS_MAX, int(connections_max() * STRANGERS_SHARE))
         self.strangers: Strangers[asyncio.Transport] = Strangers(count_max)
+        self._beneath: dict[asyncio.Transport, asyncio.Transport] = {}
+        """Of strangers over TLS, the connection that came before the handshake: the gate knows them by that."""
         self.halves: HalfFrames[Link] = HalfFrames()
         self._timer: asyncio.TimerHandle | None = None
         self._looks = False
@@ -60,24 +62,31 @@ class Gate:
     def came(self, transport: asyncio.Transport) -> None:
         """Nobody knows who it is."""
         loop = asyncio.get_running_loop()
-        self.strangers.came(transport, loop.time())
+        self.strangers.came(self._beneath.get(transport, transport), loop.time())
         self._cut(loop)
+
+    def went_over(self, transport: asyncio.Transport, over: asyncio.Transport) -> None:
+        """This stranger has ended its handshake, and goes on as another transport."""
+        if transport in self.strangers:
+            self.strangers.brought(transport, 0)
+            self._beneath[over] = transport
 
     def brought(self, transport: asyncio.Transport, held_bytes: int) -> None:
         """So many bytes have come that do not say yet who it is."""
         loop = asyncio.get_running_loop()
-        if not transport.is_closing():
-            self.strangers.came(transport, loop.time())
-            self.strangers.brought(transport, held_bytes)
+        beneath = self._beneath.get(transport, transport)
+        if not transport.is_closing() and not beneath.is_closing():
+            self.strangers.came(beneath, loop.time())
+            self.strangers.brought(beneath, held_bytes)
             self._cut(loop)
 
     def known(self, transport: asyncio.Transport) -> bool:
         """It has said who it is, or is gone. False if it was no stranger, or was closed for being one."""
-        return self.strangers.gone(transport)
+        return self.strangers.gone(self._beneath.pop(transport, transport))
 
     def make_room(self, newcomer: asyncio.Transport) -> bool:
         """There are too many connections. The oldest stranger goes; False if there is none but the newcomer."""
-        oldest = self.strangers.oldest(newcomer)
+        oldest = self.strangers.oldest(self._beneath.get(newcomer, newcomer))
         if oldest is None:
             return False
         self.strangers.gone(oldest)

@@ -15,7 +15,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from wakugumi.adapters.net.compression import ask_for_packing, pack_frames, unpack_frame
@@ -25,7 +25,6 @@ from wakugumi.limits.client import CONNECT_DEADLINE_S
 from wakugumi.limits.wire import (
     ALIVE_TOLD_S,
     FLUSH_BYTES,
-    HELLO_DEADLINE_S,
     READ_BYTES_TURN_MAX,
     READ_EVENTS_MAX,
     SILENCE_MAX_S,
@@ -33,9 +32,6 @@ from wakugumi.limits.wire import (
     WRITE_BUFFER_BYTES_MAX,
 )
 from wakugumi.wire.frame import Decoder, Frame
-
-if TYPE_CHECKING:
-    from ssl import SSLContext
 
 log = logging.getLogger("wakugumi.net")
 
@@ -386,28 +382,19 @@ async def listen(
     port: int,
     new_owner: Callable[[], Owner],
     door: Callable[[Link], asyncio.BaseProtocol] = as_it_is,
-    tls: SSLContext | None = None,
 ) -> asyncio.Server:
     """Accept connections, each with an owner of its own. A door looks first whether they speak frames at all. Raises
     ConfigError if the port cannot be had."""
-    return await accept(host, port, lambda: door(Link(new_owner())), tls)
+    return await accept(host, port, lambda: door(Link(new_owner())))
 
 
-async def accept(
-    host: str, port: int, new_protocol: Callable[[], asyncio.BaseProtocol], tls: SSLContext | None = None
-) -> asyncio.Server:
-    """Accept connections of any kind, if they speak TLS where that is asked for. Raises ConfigError if the port cannot
-    be had."""
+async def accept(host: str, port: int, new_protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:
+    """Accept connections of any kind. Raises ConfigError if the port cannot be had."""
     loop = asyncio.get_running_loop()
     if not 0 <= port <= 0xFFFF:  # uvloop would take it modulo 65 536
         raise ConfigError(f"{port} is no port", "choose one from 1 to 65535, or 0 for any free one")
     try:
-        if tls is None:
-            server = await loop.create_server(new_protocol, host, port, backlog=1024)
-        else:
-            server = await loop.create_server(
-                new_protocol, host, port, backlog=1024, ssl=tls, ssl_handshake_timeout=HELLO_DEADLINE_S
-            )
+        server = await loop.create_server(new_protocol, host, port, backlog=1024)
     except ValueError as error:  # a name that no encoding of host names can hold
         raise ConfigError(f"cannot listen on {Address(host, port)}: {error}") from None
     except OSError as error:

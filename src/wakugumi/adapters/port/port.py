@@ -18,7 +18,8 @@ from wakugumi.adapters.blobs.store import BlobStore
 from wakugumi.adapters.http.page import Pages
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.gate import gate, name_of
-from wakugumi.adapters.net.link import Link, accept
+from wakugumi.adapters.net.handshake import Entrance, enter
+from wakugumi.adapters.net.link import Link
 from wakugumi.adapters.programs.linux import connections_max as connections_of_process
 from wakugumi.limits.files import BLOB_BYTES_MAX, SERVING_MAX, UPLOADS_MAX
 from wakugumi.limits.http import HTTP_IDLE_S, HTTP_LINE_BYTES_MAX
@@ -372,24 +373,24 @@ async def listen_http(
 ) -> HttpListener:
     """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
     door = Door(routes, names=names, name_option=name_option, connections_max=connections_max)
-    return HttpListener(await accept(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
+    return HttpListener(await enter(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
 
 
 class HttpListener:
     """A port that speaks HTTP, until it is closed."""
 
-    def __init__(self, server: asyncio.Server, door: Door, lines: Lines | None = None) -> None:
-        self._server = server
+    def __init__(self, entrance: Entrance, door: Door, lines: Lines | None = None) -> None:
+        self._entrance = entrance
         self._lines = lines
         self.door = door
-        self.port = int(server.sockets[0].getsockname()[1])
+        self.port = entrance.port
 
     def stop(self) -> None:
         """Nobody new comes in."""
-        self._server.close()
+        self._entrance.stop()
 
     async def close(self) -> None:
-        self._server.close()
+        await self._entrance.close()
         if self._lines is not None:
             await self._lines.close()
         await self.door.close()
