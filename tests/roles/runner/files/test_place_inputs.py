@@ -88,7 +88,7 @@ async def test_the_same_content_under_two_names_is_two_files(world: World) -> No
 TWO_MOUNTS = """
 import asyncio, subprocess, sys, threading, uuid
 from pathlib import Path
-import wakugumi.roles.goods as goods
+import wakugumi.roles.runner.files.place_inputs as goods
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.adapters.programs.processes import Programs
