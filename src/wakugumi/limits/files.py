@@ -100,6 +100,8 @@ LARGE_TRANSFERS_MAX: Final = 2
 They take hours, and all others pass beside them."""
 WANTS_OPEN_MAX: Final = 16
 """Contents that a worker asks its leader for before it has got them: small ones do not wait for the round trip."""
+WANTS_OF_CACHES_MAX: Final = 8
+"""The same for files of caches whose size the worker does not know yet: they may all be large, and others pass."""
 FETCH_TRIES_MAX: Final = 20
 """Sources that are tried for one content before those who wait for it are told: some 70 s, with the pauses."""
 FETCH_AGAIN_MAX_S: Final = 5.0

@@ -87,14 +87,14 @@ class World:
             assert self.stock[0]["Whole"]
         await self.next(HOLDING)
 
-    async def next(self, kind: int) -> Message:
-        """The next frame of this type. What else comes is remembered."""
+    async def next(self, *kinds: int) -> Message:
+        """The next frame of these types. What else comes is remembered."""
         for at, message in enumerate(self.others):
-            if message.type == kind:
+            if message.type in kinds:
                 return self.others.pop(at)
         while True:
             message = await self.link.read()
-            if message.type == kind:
+            if message.type in kinds:
                 return message
             if message.type == STOCK:
                 self.stock.append(message.json)
@@ -359,6 +359,60 @@ async def test_large_inputs_hold_up_nobody_but_their_like(
     for _ in range(len(contents) - LARGE_TRANSFERS_MAX):
         answer_slowly(await world.next(WANT))
     assert (await world.ended(large_job))["Status"] == "OK"
+
+
+@pytest.mark.spec("C5")
+@pytest.mark.parametrize("how", ["asked", "fetched", "all the same"])
+async def test_large_caches_hold_up_nobody_but_their_like(
+    world: World, places: dict[str, Scripted], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The worker learns how large a cache is from the source alone, and gives back those that it cannot use yet."""
+    monkeypatch.setattr("wakugumi.roles.runner.files.fetch.LARGE_WORK_BYTES", 100)
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    busy: dict[uuid.UUID, str] = {}
+    """The sources that are kept for this worker, by want."""
+
+    class Slow(Scripted):
+        def fetch(self, ref: BlobRef, into: Incoming, on_bytes: OnBytes = lambda _: None) -> None:
+            asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(DEADLINE_S)
+            super().fetch(ref, into, on_bytes)
+
+    def answer_slowly(want: Message) -> None:
+        name = "same" if how == "all the same" else want.json["CacheId"]
+        content, url = f"{name:200}".encode(), f"http://{name}-{want.msg_id}"
+        places[url] = Slow(url, content, [None])
+        busy[want.msg_id] = url
+        world.answer(want, ref_of_bytes(content), url)
+
+    async def next_but_given_up(*kinds: int) -> Message:
+        while True:
+            message = await world.next(*kinds)
+            if message.type != WANT or "Failed" not in message.json:
+                return message
+            assert message.json["Failed"] == {"Url": busy.pop(message.msg_id), "Why": "given-up"}
+
+    await world.worker()
+    large_job = world.assign(**{f"f{number}": f"large-{number}" for number in range(30)})
+    held = []
+    for number in range(8):
+        content = f"small {number}".encode()
+        small_job = world.assign(x=content)
+        while "CacheId" in (want := await next_but_given_up(WANT)).json:
+            if how == "asked":
+                held.append(want)
+            else:
+                answer_slowly(want)
+        assert want.json["Sha256"] == ref_of_bytes(content).sha256
+        world.answer(want, world.has(content))
+        assert (await world.ended(small_job))["Stdout"] == f"small {number}\n"
+    assert len(busy) == {"asked": 0, "fetched": LARGE_TRANSFERS_MAX, "all the same": 1}[how]
+    gate.set()
+    for want in held:
+        answer_slowly(want)
+    while (message := await next_but_given_up(WANT, ACK)).type == WANT:
+        answer_slowly(message)
+    assert (message.corr_id, message.json["Status"]) == (large_job, "OK")
 
 
 # Bad sources.

@@ -8,7 +8,8 @@ The leader decides who serves; what has come so far is never fetched twice. Two 
 Whoever gives up says so, for its source is busy until it is heard of. What was asked of a leader that is gone is asked
 of the next one. All calls are made in the loop's thread.
 
-What is large takes hours: only so many of those are asked for and fetched at once, and all others pass beside them.
+What is large takes hours: only so many of those are asked for and fetched at once, and all others pass beside them. How
+large a file of a cache is, its source says: one that is too many then is given back, and asked for again in its turn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from wakugumi.adapters.blobs.place import OnBytes, is_workers, open_place
@@ -29,7 +31,14 @@ from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.core.backoff import with_jitter
 from wakugumi.core.files.events import GIVEN_UP
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
-from wakugumi.limits.files import FETCH_AGAIN_MAX_S, FETCH_TRIES_MAX, FETCHES_MAX, LARGE_TRANSFERS_MAX, WANTS_OPEN_MAX
+from wakugumi.limits.files import (
+    FETCH_AGAIN_MAX_S,
+    FETCH_TRIES_MAX,
+    FETCHES_MAX,
+    LARGE_TRANSFERS_MAX,
+    WANTS_OF_CACHES_MAX,
+    WANTS_OPEN_MAX,
+)
 from wakugumi.limits.runner import LARGE_WORK_BYTES
 from wakugumi.wire.message import BlobRef, FetchFailure, Source, Want
 
@@ -40,6 +49,22 @@ _OURS: Final = frozenset({"disk", "worker-error"})
 """Refusals that are about this worker's own disk: no other source would help."""
 
 Then: TypeAlias = Callable[[BlobRef | Refused], None]
+
+
+class Size(Enum):
+    """How long a transfer takes, as far as the size tells. The first are asked for first."""
+
+    LARGE = "large"
+    UNKNOWN = "unknown"
+    """A file of a cache, before there is a source."""
+    SMALL = "small"
+
+
+_ASKED_MAX: Final = {
+    Size.LARGE: LARGE_TRANSFERS_MAX,
+    Size.UNKNOWN: WANTS_OF_CACHES_MAX,
+    Size.SMALL: WANTS_OPEN_MAX,
+}
 
 
 class Need(NamedTuple):
@@ -69,10 +94,10 @@ class Fetch:
         "again",
         "asked",
         "failed",
-        "large",
         "moving",
         "need",
         "ref",
+        "size",
         "soon",
         "source",
         "tries",
@@ -85,8 +110,7 @@ class Fetch:
         self.need = need
         self.soon = soon
         self.ref = need.ref
-        self.large = _is_large(need.ref)
-        """As far as it is known before there is a source: whatever is said of a cache is not."""
+        self.size = _size_of(need.ref)
         self.want_id = os.urandom(16)
         self.waiting: list[Then] = []
         self.asked = False
@@ -122,13 +146,10 @@ class Fetching:
         self._by_need: dict[Need, Fetch] = {}
         self._moving_of: dict[str, Fetch] = {}
         """Who fetches which content: the others that turn out to want the same wait for it."""
-        self._unasked: deque[Fetch] = deque()
-        self._unasked_large: deque[Fetch] = deque()
+        self._unasked: dict[Size, deque[Fetch]] = {size: deque() for size in Size}
         self._ready: deque[Fetch] = deque()
         self._ready_large: deque[Fetch] = deque()
-        self._asked = 0
-        self._asked_large = 0
-        """Of those that were asked for."""
+        self._asked = dict.fromkeys(Size, 0)
         self._at_once = 0
         self._large_at_once = 0
         self._closed = False
@@ -136,8 +157,8 @@ class Fetching:
     def welcomed(self, place: str) -> None:
         """A leader listens, and this is where its blobs are. What is still needed is asked of it."""
         self._place = place
-        self._unasked.clear()
-        self._unasked_large.clear()
+        for queue in self._unasked.values():
+            queue.clear()
         for fetch in self._fetches.values():
             fetch.failed = None
             if fetch.source is None and fetch.again is None:
@@ -189,10 +210,20 @@ class Fetching:
             if not is_sha256(source.sha256) or source.size < 0:
                 raise PeerError("a Source names its content by SHA-256 and size")
             fetch.ref = BlobRef(source.sha256, source.size)
+        assert fetch.ref is not None
         fetch.source = source
         fetch.using = source.url
-        (self._ready_large if _is_large(fetch.ref) else self._ready).append(fetch)
-        self._move()
+        self._asked[fetch.size] -= 1
+        fetch.size = _size_of(fetch.ref)
+        self._asked[fetch.size] += 1
+        if self._is_coming(fetch, fetch.ref):
+            pass
+        elif fetch.size is Size.LARGE and self._asked[Size.LARGE] > LARGE_TRANSFERS_MAX:
+            self._give_back(fetch)
+        else:
+            (self._ready_large if fetch.size is Size.LARGE else self._ready).append(fetch)
+            self._move()
+        self._ask()
 
     def close(self) -> None:
         self._closed = True
@@ -203,17 +234,16 @@ class Fetching:
     # Asking.
 
     def _ask(self) -> None:
-        while self._place is not None and self._asked < WANTS_OPEN_MAX and not self._closed:
-            large = bool(self._unasked_large) and self._asked_large < LARGE_TRANSFERS_MAX
-            queue = self._unasked_large if large else self._unasked
-            if not queue:
+        while self._place is not None and sum(self._asked.values()) < WANTS_OPEN_MAX and not self._closed:
+            queues = [self._unasked[size] for size in Size if self._asked[size] < _ASKED_MAX[size]]
+            queue = next(filter(None, queues), None)
+            if queue is None:
                 return
             fetch = queue.popleft()
             if fetch.want_id not in self._fetches:
                 continue
             fetch.asked = True
-            self._asked += 1
-            self._asked_large += fetch.large
+            self._asked[fetch.size] += 1
             fetch.using = None
             self._say_want(fetch, fetch.failed)
 
@@ -231,8 +261,18 @@ class Fetching:
             self._say_want(fetch, FetchFailure(fetch.using, GIVEN_UP))
         fetch.using = None
 
+    def _give_back(self, fetch: Fetch) -> None:
+        """Others are to have its source, until it is this one's turn."""
+        self._not_asked(fetch)
+        self._free_source(fetch)
+        fetch.source = fetch.failed = None
+        if fetch.waiting:
+            self._queue(fetch)
+        else:
+            self._forget(fetch)
+
     def _queue(self, fetch: Fetch) -> None:
-        queue = self._unasked_large if fetch.large else self._unasked
+        queue = self._unasked[fetch.size]
         if fetch.soon:
             queue.appendleft(fetch)
         else:
@@ -241,8 +281,7 @@ class Fetching:
     def _not_asked(self, fetch: Fetch) -> None:
         if fetch.asked:
             fetch.asked = False
-            self._asked -= 1
-            self._asked_large -= fetch.large
+            self._asked[fetch.size] -= 1
 
     # Moving.
 
@@ -258,11 +297,7 @@ class Fetching:
                 continue
             assert ref is not None
             assert source is not None
-            if self._folder.has(ref):
-                self._came(fetch, ref)
-                continue
-            if ref.sha256 in self._moving_of:
-                self._join(fetch, self._moving_of[ref.sha256])
+            if self._is_coming(fetch, ref):
                 continue
             try:
                 self._folder.make_room(ref)
@@ -280,6 +315,16 @@ class Fetching:
             arguments = (fetch, ref, url, source.token, may_be)
             threading.Thread(target=self._run, args=arguments, name="waku-fetch", daemon=True).start()
 
+    def _is_coming(self, fetch: Fetch, ref: BlobRef) -> bool:
+        """Is the content here, or does another fetch it? Then this one needs its source no more."""
+        if self._folder.has(ref):
+            self._came(fetch, ref)
+        elif ref.sha256 in self._moving_of:
+            self._join(fetch, self._moving_of[ref.sha256])
+        else:
+            return False
+        return True
+
     def _join(self, fetch: Fetch, other: Fetch) -> None:
         """Both want the same content: one of them is enough."""
 
@@ -288,6 +333,7 @@ class Fetching:
                 self._end(fetch, outcome)
 
         other.waiting.append(then)
+        self._not_asked(fetch)
         self._free_source(fetch)
 
     def _run(self, fetch: Fetch, ref: BlobRef, url: str, token: str, may_be: bool) -> None:
@@ -315,7 +361,7 @@ class Fetching:
         if self._closed:
             return
         self._at_once -= 1
-        self._large_at_once -= _is_large(ref)
+        self._large_at_once -= _size_of(ref) is Size.LARGE
         fetch.moving = False
         del self._moving_of[ref.sha256]
         if outcome is None:
@@ -373,8 +419,10 @@ class Fetching:
             fetch.again.cancel()
 
 
-def _is_large(ref: BlobRef | None) -> bool:
-    return ref is not None and ref.size > LARGE_WORK_BYTES
+def _size_of(ref: BlobRef | None) -> Size:
+    if ref is None:
+        return Size.UNKNOWN
+    return Size.LARGE if ref.size > LARGE_WORK_BYTES else Size.SMALL
 
 
 def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes) -> None:
