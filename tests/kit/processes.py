@@ -1,11 +1,17 @@
-"""Has a process ended, and what if no thread can be started? For tests."""
+"""Has a process ended, and what if no thread or process can be started? For tests."""
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
+
+from wakugumi.adapters.programs.linux import Spawner
 
 
 def has_ended(pid: int) -> bool:
@@ -24,3 +30,18 @@ def no_new_thread() -> Iterator[None]:
         yield
     finally:
         threading.stack_size(before)
+
+
+@contextmanager
+def no_new_process() -> Iterator[None]:
+    """The user may start no further process meanwhile. Root is above that limit, and gets the error without it."""
+    if os.geteuid() == 0:
+        with patch.object(Spawner, "start", side_effect=OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))):
+            yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))

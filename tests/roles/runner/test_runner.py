@@ -19,7 +19,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
-from tests.kit.processes import no_new_thread
+from tests.kit.processes import no_new_process, no_new_thread
 
 from wakugumi.adapters.loop.event_loop import new_loop
 from wakugumi.adapters.machine.cpu_use import OthersCpu, busy_share
@@ -852,6 +852,21 @@ async def test_without_descriptors_a_job_is_not_begun_and_a_probe_says_why_until
     assert "Too many open files" in why
     assert "by this machine's fault" in caplog.text
     assert await probed(world) == ""
+
+
+@pytest.mark.user_dependent
+@pytest.mark.spec("W9")
+async def test_without_processes_a_job_is_not_begun_and_a_probe_says_why_until_there_are_some(world: World) -> None:
+    program = world.program("true")
+    with no_new_process():
+        result = await world.end(world.start(program))
+        why = await probed(world)
+    assert (result.reason, result.not_begun) == ("worker-error", True)
+    assert "'calcA' could not be started: Resource temporarily unavailable" in world.faults[-1]
+    assert "'true' could not be started: Resource temporarily unavailable" in why
+    assert await probed(world) == ""
+    assert (await world.end(world.start(program))).status == "OK"
+    assert world.faults[-1] == ""
 
 
 @pytest.mark.spec("W9")

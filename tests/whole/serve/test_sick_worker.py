@@ -1,4 +1,4 @@
-"""A worker whose disk is full, beside a healthy one: real processes, and a file system that is really full."""
+"""A worker whose disk is full, beside a healthy one: real processes, and a file system without room or inodes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
-from tests.whole.conftest import WAKU, Running
+from tests.whole.conftest import WAKU, WITHIN_S, Running
 
 pytestmark = pytest.mark.spec("W9")
 
-FILLER_MB = 90
+ROOM = "size=100m", "dd if=/dev/zero of=filler/file bs=1M count=90"
+INODES = "size=100m,nr_inodes=300", "until ! touch filler/$((n += 1)); do :; done"
+"""A file system, and what leaves less of it than a worker needs."""
 
 
 class Private(Running):
@@ -24,22 +27,28 @@ class Private(Running):
 
 
 @pytest.fixture
-def sick(grid, programs: Path, tmp_path: Path) -> Iterator[Private]:
-    """A worker with eight slots and a jobs folder of 100 MB, of which less than it needs is free."""
+def sick(grid, programs: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Private]:
+    """A worker with eight slots, whose disk is full once it has told its leader of them."""
+    options, fill = request.param
     jobs = tmp_path / "small"
     jobs.mkdir()
     private = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
-    mount = f"mount -t tmpfs -o size=100m,mode=700 none {jobs}"
+    mount = f"mount -t tmpfs -o {options},mode=700 none {jobs}"
     if subprocess.run([Private.command, *private, "sh", "-c", mount], capture_output=True).returncode:
         pytest.skip("no private mounts allowed here: a full disk cannot be had")
-    fill = f"dd if=/dev/zero of={jobs}/filler bs=1M count={FILLER_MB} 2>/dev/null"
     words = ["worker", grid.host, grid.port, "job.assign.>", "--programs", programs, "--jobs", jobs]
     words += ["--slots", "8", "--cpu-cap", "0.95", "--name", "sick"]
     # Its mounts are its own, and nobody else gets at them.
-    free = f"while [ ! -e {tmp_path}/free ]; do sleep 0.05; done; rm {jobs}/filler"
-    command = [*private, "sh", "-c", f'{mount} && {fill} && {{ {{ {free}; }} & exec "$0" "$@"; }}', WAKU, *words]
+    told = f"until [ -e {tmp_path}/%s ]; do sleep 0.05; done"
+    life = f"{told % 'fill'}; cd {jobs}; mkdir filler; {fill}; touch {tmp_path}/filled; {told % 'free'}; rm -r filler"
+    command = [*private, "sh", "-c", f'{mount} && {{ {{ {life}; }} 2>&- & exec "$0" "$@"; }}', WAKU, *words]
     worker = Private(command, tmp_path)
     worker.until(lambda text: "the leader speaks version" in text)
+    (tmp_path / "fill").touch()
+    until = monotonic() + WITHIN_S
+    while not (tmp_path / "filled").exists():
+        assert monotonic() < until
+        sleep(0.01)
     yield worker
     (tmp_path / "free").touch()
     if worker.process.poll() is None:
@@ -47,8 +56,16 @@ def sick(grid, programs: Path, tmp_path: Path) -> Iterator[Private]:
     worker.process.communicate()
 
 
+@pytest.mark.parametrize(
+    ("sick", "why"),
+    [
+        pytest.param(ROOM, "bytes are free in", id="no room"),
+        pytest.param(INODES, "no inodes are free in", id="no inodes"),
+    ],
+    indirect=["sick"],
+)
 def test_a_sick_worker_takes_no_job_from_a_healthy_one_and_heals_by_itself(
-    grid, sick: Private, waku, tmp_path: Path
+    grid, sick: Private, why: str, waku, tmp_path: Path
 ) -> None:
     done = waku("client", grid.host, grid.port, "desk", "50", "--program", "calcA", "--count", "50", "-o", "json")
     assert done.returncode == 0, done.stderr
@@ -59,9 +76,9 @@ def test_a_sick_worker_takes_no_job_from_a_healthy_one_and_heals_by_itself(
 
     listed = {row["name"]: row for row in json.loads(waku("workers", "list", "-o", "json").stdout)["workers"]}
     assert listed["sick"]["state"] == "resting"
-    assert "bytes are free" in listed["sick"]["rests"]
+    assert why in listed["sick"]["rests"]
     assert "sick rests: " in waku("workers", "list").stderr
-    sick.until(lambda text: "out of order" in text)
+    sick.until(lambda text: "out of order" in text and why in text)
 
     (tmp_path / "free").touch()
     sick.until(lambda text: "in order again" in text)
