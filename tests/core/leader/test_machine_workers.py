@@ -326,11 +326,12 @@ def test_two_workers_claim_a_job_and_the_first_result_wins(world: World) -> None
 
 @pytest.mark.spec("O6")
 def test_workers_whose_patterns_no_longer_fit_are_turned_away_and_others_are_not(world: World) -> None:
-    world.leader.roster.tokens_max = 12
-    world.worker("a", "job.assign.a.b.c.d.e.f", credit=1)
-    refused = world.worker("b", "job.assign.g.h.i.j.k", old=True)
+    world.leader.roster.tokens_max = 50
+    many = "job.assign." + ".".join("abcdefgh" * 5)
+    world.worker("a", many, credit=1)
+    refused = world.worker("b", many.replace("a.b", "b.a"), old=True)
     assert "hint: use fewer or wider patterns" in refused.takes(ev.Close).why
-    same = world.worker("c", "job.assign.a.b.c.d.e.f", credit=1)
+    same = world.worker("c", many, credit=1)
     small = world.worker("d", "job.assign.x", credit=1)
     desk = world.client()
     (job,) = desk.submits(1, "x")
@@ -338,6 +339,17 @@ def test_workers_whose_patterns_no_longer_fit_are_turned_away_and_others_are_not
     same.leaves()
     small.acks(job)
     desk.gets_result(job)
+
+
+@pytest.mark.spec("O6")
+def test_a_worker_with_few_tokens_is_let_in_however_many_the_others_have(world: World) -> None:
+    world.leader.roster.tokens_max = 50
+    world.worker("greedy", "job.assign." + ".".join("abcdefgh" * 5), credit=1)
+    few = [world.worker(f"w{n}", f"job.assign.g{n}.>", f"job.assign.h{n}.>", credit=1) for n in range(9)]
+    desk = world.client()
+    for n, worker in enumerate(few):
+        (job,) = desk.submits(1, f"h{n}.x")
+        worker.gets(job)
 
 
 # A worker claims only what it may be given: a job id alone proves nothing.

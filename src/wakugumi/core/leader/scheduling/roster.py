@@ -26,7 +26,7 @@ from wakugumi.core.leader.scheduling.waiting_line import Line
 from wakugumi.core.requirements import Wants
 from wakugumi.core.subject import PATTERN_TOKENS_PER_WORKER_MAX, Pattern, PatternTree, Subject, is_address, tokens_of
 from wakugumi.limits.leader import GONE_WORKERS_MAX, RESTING_PATIENCE_S
-from wakugumi.limits.scheduling import CREDIT_MAX, PATTERN_TOKENS_MAX
+from wakugumi.limits.scheduling import CREDIT_MAX, PATTERN_TOKENS_FEW, PATTERN_TOKENS_MAX
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -258,11 +258,13 @@ class Roster:
         return worker
 
     def has_room_for(self, patterns: tuple[Pattern, ...]) -> bool:
-        """May a worker have these? What others have as well takes no more room."""
+        """May a worker have these? What others have as well takes no more room, and few always have room: a few
+        greedy workers shut nobody out."""
         known = self._tree.tokens + self._simple_tree.tokens
-        return known + PATTERN_TOKENS_PER_WORKER_MAX <= self.tokens_max or (
-            known + sum(tokens_of(pattern) for pattern in patterns if pattern not in self._tree) <= self.tokens_max
-        )
+        if known + PATTERN_TOKENS_PER_WORKER_MAX <= self.tokens_max:
+            return True
+        new = sum(tokens_of(pattern) for pattern in patterns if pattern not in self._tree)
+        return new <= max(PATTERN_TOKENS_FEW, self.tokens_max - known)
 
     def shared(self, patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
         """The same, as one copy of the text for all workers that have a pattern."""
