@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 import pytest
 from tests.kit.files_storm import Storm
 
-import wakugumi.core
+import wakugumi.core.files
 from wakugumi.core.files.machine import Spreading
 
-CORE = Path(wakugumi.core.__file__).parent
-PARTS = ("alarms", "trust", "tally", "wanted", "sources", "caches", "targets", "puts", "spread")
+FILES = Path(wakugumi.core.files.__file__).parent
+PARTS = (
+    *("timers", "trust", "put_summary", "blob_records", "sources", "catalogue", "worker_caches", "placement"),
+    "machine",
+)
 SEEDS_MAX = 60
 
 
@@ -77,29 +80,31 @@ MUTANTS = (
     ),
     Mutant(
         "names-added-meanwhile-are-forgotten",
-        "puts",
+        "placement",
         "        self._set_has(target, event.cache_id, told.names)\n",
         "        self._set_has(target, event.cache_id, cache.names)\n",
         seed=54,
     ),
     Mutant(
         "who-joins-later-gets-nothing",
-        "puts",
+        "placement",
         "        if event.whole or not target.stocked:\n            target.stocked = True\n"
         "            self._warm(target, now, out)\n",
         "        target.stocked = True\n",
     ),
-    Mutant("content-with-less", "tally", "ceil(event.share * sent)", "ceil(event.share * sent) // 2"),
-    Mutant("a-drop-is-not-kept", "caches", "        out.keep.append(DropCache(cache.cache_id))\n", "        del out\n"),
+    Mutant("content-with-less", "put_summary", "ceil(event.share * sent)", "ceil(event.share * sent) // 2"),
+    Mutant(
+        "a-drop-is-not-kept", "catalogue", "        out.keep.append(DropCache(cache.cache_id))\n", "        del out\n"
+    ),
     Mutant(
         "what-differs-is-called-the-same",
-        "caches",
+        "catalogue",
         "elif (old.sha256, old.size) != (file.sha256, file.size):",
         "elif False:",
     ),
     Mutant(
         "a-new-life-has-the-old-version",
-        "caches",
+        "catalogue",
         "Cache(asked.cache_id, self._new_version(), now)",
         "Cache(asked.cache_id, 'v1', now)",
     ),
@@ -108,12 +113,12 @@ MUTANTS = (
 
 def machine_with(mutant: Mutant) -> type[Any]:
     """The machine with this bug in it. The real modules stay as they are."""
-    text = (CORE / f"{mutant.file}.py").read_text(encoding="utf-8")
+    text = (FILES / f"{mutant.file}.py").read_text(encoding="utf-8")
     assert text.count(mutant.old) == 1, f"{mutant.name}: the text to change stands there {text.count(mutant.old)} times"
-    names = [f"wakugumi.core.{part}" for part in PARTS]
+    names = [f"wakugumi.core.files.{part}" for part in PARTS]
     kept = {name: sys.modules.pop(name) for name in names if name in sys.modules}
     try:
-        module = ModuleType(f"wakugumi.core.{mutant.file}")
+        module = ModuleType(f"wakugumi.core.files.{mutant.file}")
         sys.modules[module.__name__] = module
         exec(compile(text.replace(mutant.old, mutant.new), mutant.name, "exec"), module.__dict__)
         found: type[Any] = importlib.import_module("wakugumi.core.files.machine").Spreading
@@ -122,7 +127,7 @@ def machine_with(mutant: Mutant) -> type[Any]:
             sys.modules.pop(name, None)
         sys.modules.update(kept)
         for name, real in kept.items():
-            setattr(wakugumi.core, name.rpartition(".")[2], real)
+            setattr(wakugumi.core.files, name.rpartition(".")[2], real)
     return found
 
 
