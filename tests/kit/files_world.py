@@ -68,11 +68,17 @@ class World:
     # Workers and clients.
 
     def join(
-        self, *numbers: int, patterns: str = EVERYONE, serves: bool = True, old: bool = False, **stock: object
+        self,
+        *numbers: int,
+        patterns: str = EVERYONE,
+        serves: bool = True,
+        old: bool = False,
+        near: bool = False,
+        **stock: object,
     ) -> None:
         for number in numbers:
             conn = ConnId(number)
-            came = se.WorkerCame(conn, worker_id(number), f"w{number}", (Pattern(patterns),), blobs=not old)
+            came = se.WorkerCame(conn, worker_id(number), f"w{number}", (Pattern(patterns),), blobs=not old, near=near)
             self.hear(came)
             if not old:
                 self.stock(number, whole=True, serves=serves, **stock)

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from wakugumi.adapters.net.worker_address import workers_url
+from wakugumi.adapters.net.worker_address import is_loopback, workers_url
 
 pytestmark = pytest.mark.spec("C8", "O1")
 
@@ -47,6 +47,20 @@ ELSEWHERE = "192.0.2.7"
 )
 def test_the_address_is_that_of_its_connection(url: str, connected_from: str, told: str | None) -> None:
     assert workers_url(url, connected_from, ()) == told
+
+
+@pytest.mark.parametrize(
+    ("host", "is_it"),
+    [
+        *(
+            (host, True)
+            for host in ("", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "localhost", "a.localhost", "::")
+        ),
+        *((host, False) for host in ("192.0.2.7", "2001:db8::7", "w7.example", "notlocalhost")),
+    ],
+)
+def test_a_loopback_address_means_another_machine_to_each(host: str, is_it: bool) -> None:
+    assert is_loopback(host) is is_it
 
 
 def test_what_the_leader_was_told_of_is_passed_on_as_it_is() -> None:

@@ -63,6 +63,35 @@ def test_a_worker_that_does_not_serve_is_no_source(world: World) -> None:
     assert world.one() == source(2, None)
 
 
+@pytest.mark.spec("C8", "O1")
+def test_only_workers_of_the_same_machine_are_sent_to_a_loopback_address(world: World) -> None:
+    world.join(1, 2, near=True, near_only=True)
+    world.join(3, 4)
+    world.stock(1, "a")
+    world.want(3)
+    assert world.one() == source(3, None)
+    world.want(4, here=False)
+    assert isinstance(world.one(), se.SendNoSource)
+    world.want(2)
+    assert world.one() == source(2, 1)
+
+
+@pytest.mark.spec("C8", "O1")
+def test_those_that_cannot_reach_a_source_do_not_hold_up_those_behind_them(world: World) -> None:
+    world.join(1, 2, near=True, near_only=True)
+    world.join(3, 4, 5)
+    for number in (3, 4):
+        world.want(number)
+        assert world.one() == source(number, None)
+    world.want(5)
+    world.want(2)
+    world.silence()
+    world.stock(1, "a")
+    assert world.one() == source(2, 1)
+    world.stock(3, "a")
+    assert world.one() == source(5, 3)
+
+
 def test_a_source_that_died_is_replaced_and_rests(world: World) -> None:
     world.join(1, 2, 3)
     world.stock(1, "a")

@@ -3,6 +3,7 @@
 The leader sends other workers there, with a token: a worker that may name any address would have them ask any machine.
 So the address is that of the worker's own connection, whatever name it gives; only the port is its to say. Where others
 reach it by another address (several networks, address translation), the leader must be told (`--workers-at`).
+A loopback address means another machine to each: only workers of the leader's own machine are sent there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ def workers_url(url: str, connected_from: str, allowed: Collection[str]) -> str 
         return None
     # Nothing else of it is passed on: no user, no path.
     return f"{parts.scheme}://{Address(there, port) if port is not None else _bare(there)}"
+
+
+def is_loopback(host: str) -> bool:
+    """Does it mean the machine of those who dial it? Empty: a process of this machine."""
+    found = _ip(host)
+    if found is not None:
+        return found.is_loopback or found.is_unspecified
+    return host in {"", "localhost"} or host.endswith(".localhost")
 
 
 def _own_host(host: str, connected_from: str, allowed: Collection[str]) -> str | None:

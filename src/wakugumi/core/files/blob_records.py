@@ -15,6 +15,8 @@ class Peer:
         "fetching",
         "key",
         "name",
+        "near",
+        "near_only",
         "parked",
         "rests_until",
         "uploads",
@@ -28,6 +30,8 @@ class Peer:
         self.conn = event.conn
         self.worker = event.worker
         self.name = event.name
+        self.near = event.near
+        self.near_only = False
         self.url = ""
         self.key = ""
         self.blobs: dict[str, None] = {}

@@ -38,6 +38,8 @@ class WorkerCame(msgspec.Struct, frozen=True, gc=False):
     patterns: tuple[Pattern, ...]
     blobs: bool
     """It fetches by itself. An old one is sent the content in the frame."""
+    near: bool = False
+    """It came over loopback, so it runs on the leader's machine."""
 
 
 class WorkerWent(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +62,8 @@ class Stocked(msgspec.Struct, frozen=True, gc=False):
     gone: Sequence[str]
     caches: Mapping[str, str]
     """`<version>/<number of names>` by cache id; empty for one that is gone."""
+    near_only: bool = False
+    """The URL means the machine of those who ask: of use only to those that are near."""
 
     def __repr__(self) -> str:
         """For the log, which is no place for a key, nor for thousands of hashes."""

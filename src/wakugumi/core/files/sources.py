@@ -73,6 +73,8 @@ class Sources:
         self._idle: dict[ConnId, None] = {}
         """Who fetched as much as it can at once, until this step."""
         self._trust = Trust()
+        self._any_near_only = False
+        """Some worker was a source only to those of the leader's machine."""
         self._copies = 0
         self._fetching = 0
         self._sweeping = False
@@ -127,7 +129,8 @@ class Sources:
         if peer is None:
             return
         if event.whole or event.url:
-            peer.url, peer.key = event.url, event.key
+            peer.url, peer.key, peer.near_only = event.url, event.key, event.near_only
+            self._any_near_only |= event.near_only
         if event.whole:
             still = set(event.blobs)
             for sha256 in [sha256 for sha256 in peer.blobs if sha256 not in still]:
@@ -452,7 +455,7 @@ class Sources:
                 self._fetch(want, source, now, out)
             elif is_none:
                 self._no_source(want, f"neither the leader nor a worker has the blob {blob.sha256}", out)
-            elif want.here and not want.avoid:
+            elif want.here and not want.avoid and (want.peer.near or not self._any_near_only):
                 break  # There is nobody for those behind it, either.
 
     def _pick(self, want: Want, now: float) -> tuple[Peer | None, bool, bool]:
@@ -471,7 +474,7 @@ class Sources:
         usable, later = False, False
         for is_second_try in (False, True):
             for worker, peer in blob.holders.items():
-                if not self._is_trusted(peer, blob, now):
+                if not self._is_source(peer, want, now):
                     continue
                 later = True
                 if self._may(peer, want, now, is_second_try=is_second_try):
@@ -487,12 +490,15 @@ class Sources:
             return None, self._leader_may(blob, usable), False
         return None, False, not later
 
-    def _is_trusted(self, peer: Peer, blob: Blob, now: float) -> bool:
-        return bool(peer.url) and self._trust.may_serve(peer.worker, blob.sha256, now)
+    def _is_source(self, peer: Peer, want: Want, now: float) -> bool:
+        """Can it be reached for this want, and is it trusted?"""
+        if not peer.url or (peer.near_only and not want.peer.near):
+            return False
+        return self._trust.may_serve(peer.worker, want.blob.sha256, now)
 
     def _may(self, peer: Peer, want: Want, now: float, *, is_second_try: bool = False) -> bool:
         """Might it serve this want, if it had time?"""
-        if peer.rests_until > now or not self._is_trusted(peer, want.blob, now):
+        if peer.rests_until > now or not self._is_source(peer, want, now):
             return False
         return is_second_try or peer.worker not in want.avoid
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,7 +28,7 @@ from wakugumi.adapters.blobs.tokens import make_token
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.adapters.loop.drive import Drive
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.net.worker_address import workers_url
+from wakugumi.adapters.net.worker_address import is_loopback, workers_url
 from wakugumi.core.files import events as se
 from wakugumi.core.files.events import SpreadDo, SpreadEvent, SpreadKeep
 from wakugumi.core.files.machine import Spreading
@@ -132,7 +133,7 @@ class Caches:
     # Who comes and goes.
 
     def worker_came(self, peer: Peer, worker: WorkerId, name: str, patterns: tuple[Pattern, ...]) -> None:
-        self.drive.post(se.WorkerCame(peer.conn, worker, name, patterns, peer.blobs))
+        self.drive.post(se.WorkerCame(peer.conn, worker, name, patterns, peer.blobs, is_loopback(peer.link.host)))
 
     def went(self, peer: Peer) -> None:
         self._inline.pop(peer.conn, None)
@@ -176,8 +177,9 @@ class Caches:
             raise PeerError("the payload of Stock has a URL or a key that cannot be")
         own = self._own_url(peer, stock.url) if stock.url else ""
         url = own if stock.key else ""
+        near_only = bool(url) and is_loopback(urlsplit(url).hostname or "")
         self.drive.post(
-            se.Stocked(peer.conn, stock.whole, url, stock.key, stock.blobs, stock.gone, stock.caches),
+            se.Stocked(peer.conn, stock.whole, url, stock.key, stock.blobs, stock.gone, stock.caches, near_only),
         )
 
     def _own_url(self, peer: Peer, url: str) -> str:
