@@ -44,6 +44,9 @@ their own, so that no other job waits behind a terabyte."""
 ARCHIVE_ENTRIES_MAX: Final = 10_000_000
 """Files, folders and links in one result. To unpack so many takes ten minutes, and they are a good part of a disk's
 inodes; more is no result but an attack on whoever unpacks it."""
+ARCHIVE_ENTRIES_IN_LOOP_MAX: Final = 100
+"""Entries of a small result that a leader or node looks at in its loop before it answers over HTTP: some 10 µs each. A
+thread looks at more."""
 ARCHIVE_LIST_BYTES_MAX: Final = 2 * 1024 * MIB
 """Of the list of an archive's entries: so many of them with names of 150 bytes. It is read as often as somebody goes
 through it."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from wakugumi.adapters.http.page import Refusal, Reply, Stream
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
-from wakugumi.adapters.zip.add_output import splice
+from wakugumi.adapters.zip.add_output import splice, splice_counted
 from wakugumi.errors import CODES, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.roles.http.zip_response import answer_of, is_answer, raise_unless_answer
@@ -98,6 +100,24 @@ def test_what_is_too_large_for_one_piece_is_streamed() -> None:
     reply, files = answer(msgspec.structs.replace(GOOD, stdout=printed))
     assert isinstance(reply.body, Stream)
     assert files["stdout.txt"] == printed.encode()
+
+
+@pytest.mark.parametrize(("count", "in_the_loop"), [(0, True), (100, True), (101, False), (3_000, False)])
+def test_a_result_of_many_files_is_gone_through_beside_the_loop(
+    count: int, in_the_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def spied(*arguments: Any) -> tuple[bytes, int]:
+        threads.append(threading.current_thread())
+        return splice_counted(*arguments)
+
+    monkeypatch.setattr("wakugumi.roles.http.zip_response.splice_counted", spied)
+    made = splice(b"", {str(number): b"" for number in range(count)}) if count else None
+    reply, files = answer(msgspec.structs.replace(GOOD, output_archive=made))
+    assert isinstance(reply.body, bytes)
+    assert len(files) == count + 2
+    assert [thread is threading.current_thread() for thread in threads] == [in_the_loop]
 
 
 @pytest.mark.spec("C7")

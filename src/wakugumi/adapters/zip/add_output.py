@@ -39,7 +39,7 @@ from wakugumi.adapters.zip.write_memory import (
 )
 from wakugumi.core.names import fold_name
 from wakugumi.errors import Lost, PeerError, Refused
-from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, LEFT_OUT_MAX
+from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_IN_LOOP_MAX, LEFT_OUT_MAX
 from wakugumi.limits.units import KIB
 
 Content: TypeAlias = bytes | Path
@@ -50,6 +50,11 @@ _SENT_BYTES: Final = 64 * KIB
 """Of a large archive, at a time: who reads slowly is cut off by how long a piece takes."""
 _HINTS: Final = (b"dout.", b"derr.")
 """What every name holds that equals one of ours where case is ignored, whatever letters its beginning is written in."""
+
+
+def has_few_entries(archive: bytes) -> bool:
+    """Is it quick enough for the loop? Raises PeerError if it is no archive."""
+    return not archive or Archive.of_bytes(archive).count <= ARCHIVE_ENTRIES_IN_LOOP_MAX
 
 
 def splice(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> bytes:

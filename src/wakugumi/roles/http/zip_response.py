@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -18,7 +19,7 @@ from msgspec import UNSET
 
 from wakugumi.adapters.http.page import Refusal, Reply, Stream
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
-from wakugumi.adapters.zip.add_output import Spliced, splice_counted
+from wakugumi.adapters.zip.add_output import Spliced, has_few_entries, splice_counted
 from wakugumi.errors import CODES, PeerError, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.wire.message import FAILED, OK, TEXT_CHARS_MAX, JobResult
@@ -63,7 +64,8 @@ async def answer_of(
         if is_here and len(archive) + len(result.stdout) + len(result.stderr) <= INLINE_FILE_BYTES_MAX:
             texts = {"stdout.txt": _utf8(result.stdout), "stderr.txt": _utf8(result.stderr)}
             body: bytes | Stream
-            body, left_out = splice_counted(archive, texts, note.encode())
+            work = partial(splice_counted, archive, texts, note.encode())
+            body, left_out = work() if has_few_entries(archive) else await asyncio.to_thread(work)
         else:
             large = await asyncio.to_thread(_spliced, result, parts, note.encode())
             large.done, done = done, _nothing
