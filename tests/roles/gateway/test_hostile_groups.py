@@ -109,6 +109,42 @@ async def test_whatever_a_group_answers_to_a_poll_it_is_asked_again(
     no_surprise(caplog)
 
 
+PAGES: Mapping[str, dict[str, str]] = {
+    "a page": {"Content-Type": "text/html"},
+    "a page with its letters": {"Content-Type": "text/html; charset=utf-8"},
+    "a drawing that runs code": {"Content-Type": "image/svg+xml", "Content-Disposition": "inline"},
+    "code": {"Content-Type": "text/javascript", "Content-Disposition": 'inline; filename="result.js"'},
+    "a page that calls itself a ZIP": {"Content-Type": "application/zip", "Content-Disposition": "inline"},
+    "a ZIP and a page": {"Content-Type": "application/zip, text/html"},
+    "to be guessed": {"Content-Type": "", "X-Content-Type-Options": "sniff"},
+}
+"""Heads of answers that a browser would show, or run, as a page of the gateway."""
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_browser_shows_nothing_of_what_a_group_answers(tmp_path: Path, name: str, status: int) -> None:
+    page = b"<script>alert(document.domain)</script>"
+    async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
+        group.say(Said(status, page, {"Waku-Status": "OK", "Waku-Exit-Code": "0"} | PAGES[name]))
+        heard = [await submit(gate.port, "monday"), await submit(gate.port, "monday")]
+        heard.append(await call(gate.port, "GET", "/result/monday"))
+        assert (await submit(gate.port, "tuesday", query="?async=1")).status == 202
+        await until_state(gate.port, "tuesday", "done", "failed")
+        heard.append(await call(gate.port, "GET", "/result/tuesday"))
+    assert [each.body == page for each in heard] == [status == 200] * 4
+    for each in heard:
+        assert each.head["x-content-type-options"] == "nosniff"
+        assert each.head["content-security-policy"].startswith("default-src 'none'")
+        if each.body == page:
+            assert each.head["content-type"] in {"application/zip", "application/octet-stream"}
+            assert each.head["content-disposition"].startswith("attachment")
+        else:
+            assert each.head["content-type"] == "application/problem+json"
+            assert page not in each.body
+
+
 def make_hostile(group: FakeGroup, chance: Random) -> None:
     async def behave(asked: object) -> Said | Raw | None:
         if chance.random() < 0.3:
