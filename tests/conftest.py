@@ -93,7 +93,7 @@ def anyio_backend() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many tests could not run here for want of a tool: nobody should take their silence for success."""
+    """How many tests could not run here for want of a tool, and what CI left out: silence is no success."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = [str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)]
     missing = [reason for reason in reasons if MISSING in reason]
@@ -101,3 +101,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         names = sorted({reason.partition(f"{MISSING}: ")[2].partition(";")[0] for reason in missing})
         text = f"{len(missing)} skipped for missing tools ({', '.join(names)}): `make tools` installs them"
         terminalreporter.write_sep("=", text, yellow=True, bold=True)
+    if notes := os.environ.get("CI_NOTES"):
+        for line in Path(notes).read_text(encoding="utf-8").splitlines():
+            terminalreporter.write_sep("=", f"NOTE: {line}", yellow=True, bold=True)

@@ -75,6 +75,26 @@ def test_what_must_run_fails_where_it_is_skipped() -> None:
         assert told in said.stdout
 
 
+def test_what_ci_leaves_out_is_said_again_in_the_summary_or_has_failed(tmp_path: Path) -> None:
+    """Here: root may start no program as another user."""
+    tools, notes = tmp_path / "tools", tmp_path / "notes"
+    tools.mkdir()
+    for name, text in ("id", "echo 0"), ("setpriv", "exit 1"):
+        (tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tools / name).chmod(0o755)
+    env = {"PATH": f"{tools}:/usr/bin:/bin", "CI_NOTES": str(notes)}
+    why = "root may start no program as another user on this machine"
+    for more, code in ({}, 0), ({"CI_MUST_RUN": "1"}, 1):
+        said = subprocess.run([TOP / ".ci/as-user"], env=env | more, capture_output=True, text=True, timeout=60)
+        assert (said.returncode, why in said.stderr) == (code, True), said
+    words = ["-q", "-p", "no:cacheprovider", "-k", "busy", "tests/house/test_tools.py"]
+    said = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=TOP, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert f"NOTE: {why}" in said.stdout
+    assert said.stdout.splitlines()[-1].startswith("1 passed")
+
+
 def test_whatever_asks_who_runs_it_is_tried_by_root_and_by_an_ordinary_user() -> None:
     """Also if it does so by a function of its file, and nobody marked it."""
     words = ["-q", "--collect-only", "-p", "no:cacheprovider", "-m", "user_dependent"]
