@@ -116,6 +116,22 @@ def test_a_program_that_no_connected_worker_has_is_unknown_at_once(world: World)
     desk.gets_result(job)
 
 
+@pytest.mark.spec("F11", "U8")
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_variable_that_one_worker_refuses_may_be_allowed_by_another(world: World, is_allowed: bool) -> None:
+    desk, strict, other = world.client(), world.worker("strict", credit=2), world.worker("other")
+    (job,) = desk.submits(1)
+    strict.gets(job)
+    strict.fails(job, "env-refused")
+    other.credit(1)
+    other.gets(job)
+    if is_allowed:
+        other.acks(job)
+    else:
+        other.fails(job, "env-refused")
+    desk.gets_result(job)
+
+
 @pytest.mark.spec("F11")
 def test_while_the_only_one_that_may_have_the_program_rests_the_job_is_not_given_up(world: World) -> None:
     desk, lacks, rests = world.client(), world.worker("lacks", credit=1), world.worker("rests")

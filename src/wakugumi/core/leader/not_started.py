@@ -2,6 +2,7 @@
 
     its machine is sick    to another worker, without using up an attempt, once per worker; from then on it uses one
     unknown program        to another worker; if none is left that may have it, that is the job's answer
+    refused variable       the same: another worker may let jobs set it
 
 Such a job *shuns* workers. One that lacks its program is shunned while another may have it that is connected, however
 busy or out of order, or that left a moment ago; a leader that was started anew with open jobs gives all workers the
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from wakugumi.core.leader.lifecycle import Course
     from wakugumi.core.leader.scheduling.lanes import Job, Lanes
 
-UNKNOWN_PROGRAM: Final = "unknown-program"
+LACKING: Final = frozenset({"unknown-program", "env-refused"})
+"""What one worker lacks, or does not allow, and another may have."""
 _NOTHING: Final = Wants()
 _NOBODY: Final = Tried()
 _NEVER: Final = float("inf")
@@ -42,7 +44,7 @@ Key: TypeAlias = tuple[Subject, Tried, Wants | None]
 
 def never_began(event: ev.Acked) -> bool:
     """Its worker could not start it. One that does not know a program has not begun it, also an old one."""
-    return event.reason == UNKNOWN_PROGRAM or (not event.begun and event.reason in MACHINE_FAULTS)
+    return event.reason in LACKING or (not event.begun and event.reason in MACHINE_FAULTS)
 
 
 def was_tried(tried: Tried | None, worker: Worker) -> bool:
@@ -108,7 +110,7 @@ class NotStarted:
         """Its worker could not start it, and says why."""
         course = self._course
         before = course.tried.get(job.id)
-        lacks = event.reason == UNKNOWN_PROGRAM
+        lacks = event.reason in LACKING
         tried = tried_too(before, worker.id, lacks=lacks)
         worker.fault = _first_line(event.output) or event.reason
         if lacks and not self._able(job, tried) and self._expected_until(job, tried, now) <= now:
