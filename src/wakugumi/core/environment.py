@@ -144,6 +144,11 @@ def held_back(names: Iterable[str], rules: EnvRules) -> list[str]:
     return sorted(name for name in names if is_held(name))
 
 
+def is_passed_by_name(name: str, rules: EnvRules) -> bool:
+    """Does `--pass-env` name it?"""
+    return _matcher(rules.pass_on)(name)
+
+
 def check_env(env: Mapping[Any, Any]) -> None:
     """What no job can set, wherever it runs. Raises Refused."""
     if len(env) > ENV_VARIABLES_MAX:

@@ -67,9 +67,11 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def a_worker(start: Callable[..., Running], place: Path, *words: str, user: str = str(UID)) -> tuple[Running, str]:
+def a_worker(
+    start: Callable[..., Running], place: Path, *words: str, user: str = str(UID), folder: str = ""
+) -> tuple[Running, str]:
     leader = start("leader", "0", "--memory").line()
-    folders = ["--programs", place / "bin", "--jobs", place / "jobs", "--cache", place / "cache"]
+    folders = ["--programs", place / "bin", "--jobs", place / folder / "jobs", "--cache", place / folder / "cache"]
     limits = ["--cpu-cap", "off", "--slots", "4"]
     worker = start("worker", *leader.split(":"), "job.assign.>", *folders, *limits, "--run-as", user, *words)
     worker.until(lambda text: "the leader speaks version" in text)
@@ -88,6 +90,30 @@ def test_a_program_is_another_user_through_and_through(place: Path, start, home:
             assert lines[5] == f"{place}/jobs/{result.job_id}"
             assert not [line for line in lines if line.startswith(("XDG_", "SUDO_"))]
     assert f"run-as={UID}" in worker.until(lambda text: "slots=" in text)
+
+
+def test_a_program_gets_the_users_own_variables_and_not_roots(
+    place: Path, start, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "closed").mkdir(mode=0o700)
+    (place / "free").mkdir()
+    (place / "free").chmod(0o1777)
+    monkeypatch.setenv("PATH", f"{place}/closed:{os.environ['PATH']}")
+    monkeypatch.setenv("TMPDIR", str(place / "closed"))
+    monkeypatch.setenv("TMP", str(place / "free"))
+    monkeypatch.setenv("TEMP", "relative")
+    monkeypatch.setenv("OLDPWD", "/root")
+    _, leader = a_worker(start, place)
+    _, other = a_worker(start, place, "--pass-env", "PATH", "--pass-env", "TMPDIR", folder="other")
+    with Client(leader) as client:
+        result = client.run("variables")
+    got = variables(result, home / "out")
+    assert {b"HOME=/", f"USER={UID}".encode(), f"LOGNAME={UID}".encode(), b"PATH=/usr/local/bin:/usr/bin:/bin"} <= got
+    assert {f"PWD={place}/jobs/{result.job_id}".encode(), f"TMP={place}/free".encode()} <= got
+    assert not [it for it in got if it.startswith((b"TMPDIR=", b"TEMP=", b"OLDPWD="))]
+    with Client(other) as client:
+        named = variables(client.run("variables"), home / "named")
+    assert {f"PATH={os.environ['PATH']}".encode(), f"TMPDIR={place}/closed".encode()} <= named
 
 
 def test_what_it_makes_comes_back_and_nothing_is_left(place: Path, start, home: Path) -> None:

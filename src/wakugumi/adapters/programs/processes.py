@@ -35,10 +35,10 @@ from wakugumi.adapters.programs.linux import (
 from wakugumi.adapters.programs.marks import MARK_VARIABLE, Mark
 from wakugumi.adapters.programs.output_files import Capture
 from wakugumi.adapters.programs.resource_limits import LOOK_S, Bounds, stub_command
-from wakugumi.adapters.programs.run_as import OF_WORKER, User
+from wakugumi.adapters.programs.run_as import User, users_environment
 from wakugumi.adapters.programs.set_limits import NOT_THE_USER
 from wakugumi.adapters.programs.strays import Strays
-from wakugumi.core.environment import EnvRules, held_back
+from wakugumi.core.environment import EnvRules, held_back, is_passed_by_name
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import Refused, Sick
 from wakugumi.limits.runner import KILL_GRACE_S, OUTPUT_BYTES_MAX
@@ -311,7 +311,7 @@ class Processes:
             if self._user is None:
                 stub = stub_command(status, None, child.bounds, None, command)
                 return self._spawner.start_with(stub, cwd, out, err, child.job, env, (status,))
-            variables = self._spawner.variables(env or {}, child.job)
+            variables = self._spawner.variables({b"PWD": cwd, **(env or {})}, child.job)
             try:
                 stub = stub_command(status, variables, child.bounds, self._user, command)
                 return self._spawner.start_stub(stub, cwd, out, err, child.job, (status, variables))
@@ -520,7 +520,8 @@ def _environment(rules: ProgramRules) -> dict[bytes, bytes]:
     passed = {name: value for name, value in os.environb.items() if name not in left_out}
     if rules.user is None:
         return passed
-    return {name: passed[name] for name in passed if not name.startswith(OF_WORKER)} | rules.user.environment
+    said = frozenset(name for name in passed if is_passed_by_name(os.fsdecode(name), rules.env))
+    return users_environment(rules.user, passed, said)
 
 
 def _is_file(path: str) -> bool:

@@ -9,7 +9,7 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,8 +45,22 @@ class User(NamedTuple):
         return {b"HOME": os.fsencode(self.home), b"USER": name, b"LOGNAME": name}
 
 
-OF_WORKER: Final = (b"XDG_", b"SUDO_", b"MAIL", b"SHELL")
+_OF_WORKER: Final = (b"XDG_", b"SUDO_", b"MAIL", b"SHELL", b"OLDPWD")
 """What variables of the worker's own user begin with: another one has no use for them."""
+_PATH: Final = b"/usr/local/bin:/usr/bin:/bin"
+"""Root's may lead through folders of root's own."""
+_TEMPORARY: Final = (b"TMPDIR", b"TMP", b"TEMP")
+
+
+def users_environment(user: User, worker: Mapping[bytes, bytes], said: Collection[bytes]) -> dict[bytes, bytes]:
+    """The worker's variables as this user has them. Those that were `said` stay as they are, but who it is."""
+    kept = {name: value for name, value in worker.items() if name in said or not name.startswith(_OF_WORKER)}
+    if b"PATH" not in said:
+        kept[b"PATH"] = _PATH
+    for name in _TEMPORARY:
+        if name in kept and name not in said and not _may_write(user, kept[name]):
+            del kept[name]
+    return kept | user.environment
 
 
 def user_named(text: str) -> User:
@@ -101,6 +115,13 @@ def check_reach(user: User, folders: Sequence[tuple[str, str]]) -> None:
             f"programs cannot run as {user.name}: {done.stderr.strip().rpartition(': ')[2]}",
             "a container needs the capabilities SETUID and SETGID for this",
         )
+
+
+def _may_write(user: User, folder: bytes) -> bool:
+    if not folder.startswith(b"/"):
+        return False
+    words = [sys.executable, "-I", "-S", set_limits.__file__, set_limits.WRITE, user.text, os.fsdecode(folder)]
+    return subprocess.run(words, capture_output=True, check=False, timeout=_WITHIN_S).returncode == 0
 
 
 def check_way(user: User, what: str, path: str) -> None:

@@ -3,6 +3,7 @@ the program.
 
     python -I -S limited.py STATUS ENV DATA CPU FILE PROCESSES USER PROGRAM ARG…  `-` is no limit, or no other user
     python -I -S limited.py reach USER FOLDER…                                    which folders can this user not enter?
+    python -I -S limited.py write USER FOLDER                                     can this user make files there?
 
 It stands alone, on the standard library, because every such job pays for its start. If the program cannot be
 started, the error's number is written to the open file STATUS; otherwise exec closes it, and that tells too.
@@ -21,6 +22,7 @@ from typing import Final
 CPU_GRACE_S: Final = 1
 """Between SIGXCPU, which a program may catch, and the kernel's SIGKILL."""
 REACH: Final = "reach"
+WRITE: Final = "write"
 CLOSED_FROM: Final = 64
 NOT_THE_USER: Final = "user "
 """Before the number of an error, if the program could not be given its user."""
@@ -82,6 +84,13 @@ def reach(user: str, *folders: str) -> None:
             sys.exit(min(CLOSED_FROM + at, 255))
 
 
+def write(user: str, folder: str) -> None:
+    """The exit code tells whether they can."""
+    become(user)
+    if not (os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK)):
+        sys.exit(CLOSED_FROM)
+
+
 def _limit(which: int, soft: int, hard: int) -> None:
     """Never above what already holds."""
     _, bound = resource.getrlimit(which)
@@ -93,5 +102,7 @@ def _limit(which: int, soft: int, hard: int) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == REACH:
         reach(*sys.argv[2:])
+    elif sys.argv[1] == WRITE:
+        write(*sys.argv[2:])
     else:
         main(*sys.argv[1:])
