@@ -40,9 +40,10 @@ STRANGERS_TOLD_S: Final = 10.0
 FRAME_GRACE_S: Final = 30.0
 FRAME_BYTES_PER_S_MIN: Final = 1 * KIB
 """A frame that has begun must end, or grow at this pace, in each of these spans: a hundred workers with large results
-may share a line of 1 Mbit/s. Time in which the leader does not read a connection does not count."""
+may share a line of 1 Mbit/s. Time in which the leader does not read a connection does not count for its pace."""
 FRAME_S_MAX: Final = 3600.0
-"""However it grows, a frame must end within this: the largest comes in 7 minutes at 10 KiB/s."""
+"""However it grows, a frame must end within this, the time included in which it waits for its turn: the largest comes
+in 7 minutes at 10 KiB/s."""
 HALF_FRAMES_BYTES_MAX: Final = 256 * MIB
 HALF_FRAMES_BYTES_MIN: Final = 8 * MIB
 """What all half frames of one process may hold before large ones take turns: 64 of the largest. Less where memory is

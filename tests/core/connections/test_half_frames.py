@@ -156,6 +156,33 @@ def test_a_frame_that_its_owner_has_paused_takes_no_turn() -> None:
     assert halves.waiting == []
 
 
+def test_also_a_frame_that_waits_must_end_in_time() -> None:
+    """Two have a turn, grow as fast as they have to and make room for the next two: the last would wait for hours."""
+    halves: HalfFrames[int] = HalfFrames(BUDGET)
+    held = dict.fromkeys(range(300), 100 * KIB)
+    for who in held:
+        halves.grew(who, held[who], FRAME_BYTES_MAX, 0.0, anew=True)
+    halves.decide(0.0, always)
+    now, step_s = 0.0, 3.0
+    gone: list[int] = []
+    while held and not gone:
+        now += step_s
+        for who in set(held) - set(halves.waiting):
+            held[who] += int(step_s * 40 * KIB)
+            if held[who] < FRAME_BYTES_MAX:
+                must_decide = halves.grew(who, held[who], FRAME_BYTES_MAX, now, anew=False)
+            else:
+                del held[who]
+                must_decide = halves.ended(who)
+            if must_decide:
+                halves.decide(now, always)
+        gone = [who for who, _ in halves.look(now, always)]
+    assert now == FRAME_S_MAX
+    assert gone == list(held)
+    assert 50 < len(held) < 250, "the others had their turn, and came whole"
+    assert len(halves) == 0
+
+
 def test_at_twice_the_budget_those_that_grew_least_are_closed_the_oldest_first() -> None:
     halves: HalfFrames[object] = HalfFrames()
     halves.grew("honest", 3 * MIB, FRAME_BYTES_MAX, 0.0, anew=True)

@@ -7,7 +7,8 @@ any amount                  a frame that nearly stands still is closed, and so i
 all of it                   such frames take *turns*: those that began first are read, at a higher pace; others wait
 twice as much               the frame that grew least of late is closed, the oldest of these first
 
-A frame that is not read, because it waits or because its owner has paused it, is not to blame: its time stands still.
+A frame that is not read, because it waits or because its owner has paused it, is not to blame: its pace is not taken.
+Waiting counts for FRAME_S_MAX, so every frame ends, or is closed; only the time that its owner takes does not.
 Reads are many and half frames too, so `grew` and `ended` cost the same however many there are; they say when `decide`,
 which looks at all of them, has to be asked.
 """
@@ -54,12 +55,13 @@ class Half(msgspec.Struct, eq=False):
     """A frame that has begun."""
 
     since: float
-    """Later than it was, if it was not read for a while; so is `marked_at`."""
+    """Later than it was, if its owner did not read it for a while."""
     held: int
     needed: int
     waits: bool = False
     has_turn: bool = False
     marked_at: float = 0.0
+    """Later than it was, if it was not read for a while."""
     marked_held: int = 0
     """Where it was when its pace was measured last."""
     earlier_held: int = 0
@@ -211,8 +213,12 @@ class HalfFrames(Generic[K]):
         close: list[tuple[K, str]] = []
         small_bytes = self.small_bytes
         for key, half in self._halves.items():
-            if half.waits or passed > _ASLEEP_S or not is_read(key):
+            if passed > _ASLEEP_S or not is_read(key):
                 half.since += passed
+                half.marked_at += passed
+            elif now - half.since >= FRAME_S_MAX:
+                close.append((key, f"{half.held} of the {half.needed} bytes of a frame came in {FRAME_S_MAX:.0f} s"))
+            elif half.waits:
                 half.marked_at += passed
             elif why := self._too_slow(half, now, is_pressed=self._pressed and half.held > small_bytes):
                 close.append((key, why))
@@ -222,8 +228,6 @@ class HalfFrames(Generic[K]):
 
     def _too_slow(self, half: Half, now: float, *, is_pressed: bool) -> str:
         """Why it is closed, if it is."""
-        if now - half.since >= FRAME_S_MAX:
-            return f"{half.held} of the {half.needed} bytes of a frame came in {now - half.since:.0f} s"
         if is_pressed and half.marked_at < self._pressed_at:
             half.mark(now)
         measured_s = now - half.marked_at
