@@ -54,8 +54,9 @@ UNPACKED_UNSAID_BYTES: Final = 1024 * MIB
 UNPACKED_UNSAID_TIMES_MAX: Final = 100
 """A result of an old worker does not say how many bytes its files have. It may unpack to 1 GiB, or to a hundred times
 its size: text shrinks to a tenth, and what shrinks to a thousandth is a bomb or a file of zeros."""
-LEFT_OUT_MAX: Final = 1_000
-"""Entries that no honest worker sends, and that a leader takes out of an answer over HTTP. One with more is refused."""
+HOSTILE_NAMES_MAX: Final = 1_000
+"""Names that no honest worker sends, and that a leader takes out of an answer over HTTP. One with more is refused. Of
+dot-files there may be any number: older workers send them, and a program may leave a `.git` folder."""
 DISK_FREE_MIN_BYTES: Final = 64 * MIB
 """Below this the worker takes no job: it could not keep its result."""
 LOOP_PAUSE_FIRST_S: Final = 0.5

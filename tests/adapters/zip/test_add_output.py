@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import os
 import stat
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wakugumi.adapters.zip import add_output
-from wakugumi.adapters.zip.add_output import Content, Spliced, _plan, _read, splice
+from wakugumi.adapters.zip.add_output import Content, Spliced, _plan, _Range, _read, splice
 from wakugumi.adapters.zip.extract import unpack
 from wakugumi.adapters.zip.read import Archive
 from wakugumi.adapters.zip.write_file import end_of, line_of
@@ -175,3 +176,33 @@ def test_a_file_that_becomes_shorter_meanwhile_is_told(tmp_path: Path) -> None:
         await pieces.aclose()
 
     asyncio.run(scenario())
+
+
+def test_a_list_that_changes_meanwhile_is_told(tmp_path: Path) -> None:
+    """Where something is left out, the list is looked at again while it is sent."""
+    path = tmp_path / "made.zip"
+    path.write_bytes(packed({"noise": os.urandom(2 * CHUNK_BYTES), ".hidden": b"", "shown": b""}))
+
+    async def scenario() -> None:
+        pieces = Spliced(path, dict(TEXTS))
+        assert pieces.left_out == 1
+        await anext(pieces)
+        with path.open("r+b") as file:
+            file.seek(-200, os.SEEK_END)
+            file.write(bytes(200))
+        with pytest.raises(Lost, match="list of entries is broken"):
+            [piece async for piece in pieces]
+        await pieces.aclose()
+
+    asyncio.run(scenario())
+
+
+def test_many_dot_files_between_others_take_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "made.zip").write_bytes(
+        packed({f"{n}/{name}": b"" for n in range(500) for name in (".hidden", "shown")})
+    )
+    with ExitStack() as files:
+        parts, size, left_out = _plan(tmp_path / "made.zip", dict(TEXTS), b"", files)
+        assert sum(isinstance(each, _Range) for each in gc.get_objects()) < 10, "they are found while they are sent"
+        assert sum(map(len, _read(parts))) == size
+    assert left_out == 500

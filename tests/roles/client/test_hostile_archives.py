@@ -18,7 +18,7 @@ from wakugumi.adapters.http.page import Reply, Stream
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
 from wakugumi.app.work.map_output import RECORD, OutFolder, Record
 from wakugumi.errors import PeerError, Refused
-from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX, LEFT_OUT_MAX, UNPACKED_UNSAID_BYTES
+from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX, HOSTILE_NAMES_MAX, UNPACKED_UNSAID_BYTES
 from wakugumi.roles.client.result import Result
 from wakugumi.roles.http.zip_response import answer_of
 from wakugumi.wire.message import FAILED, JobResult
@@ -155,11 +155,45 @@ def test_one_file_of_a_bomb_is_not_unpacked_into_memory() -> None:
         result.files["zeros"]
 
 
-def test_a_leader_refuses_an_archive_of_many_hostile_names() -> None:
-    many = packed(*((f".{number}", b"", FILE) for number in range(LEFT_OUT_MAX + 1)))
-    with pytest.raises(Refused, match="no worker sends") as no:
-        asyncio.run(answer_of("job", JobResult("id", output_archive=many, exit_code=0)))
+async def answered(data: bytes, folder: Path, *, large: bool) -> tuple[Reply, bytes]:
+    """What a leader answers for a result with this archive, which is in a file if it is large."""
+    result = JobResult("id", output_archive=data, exit_code=0)
+    if large:
+        (folder / "archive").write_bytes(data)
+        result = JobResult("id", archive_blob=ref_of_bytes(data), exit_code=0)
+    reply = await answer_of("job", result, {ARCHIVE: folder / "archive"})
+    if isinstance(reply.body, bytes):
+        return reply, reply.body
+    body = b"".join([piece async for piece in reply.body.pieces])
+    assert len(body) == reply.body.size
+    return reply, body
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "in many folders"])
+def test_however_many_dot_files_an_old_worker_sends_the_others_come_over_http(
+    tmp_path: Path, apart: bool, large: bool
+) -> None:
+    """A program that leaves a `.git` folder is honest."""
+    count = HOSTILE_NAMES_MAX + 500
+    hidden = [(f"{number}/.keep" if apart else f".git/objects/{number}", b"", FILE) for number in range(count)]
+    shown = [(f"{number}/file", b"x", FILE) for number in range(0, count, 10)]
+    reply, body = asyncio.run(answered(packed(*sorted(hidden + shown)), tmp_path, large=large))
+    assert reply.headers["Waku-Left-Out"] == str(count)
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        assert archive.testzip() is None
+        assert set(archive.namelist()) == {name for name, _, _ in shown} | {"stdout.txt", "stderr.txt"}
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("name", ["a\x1b{}", "C:/{}", "a\\{}", ".waku-{}", ".hidden\n{}"])
+def test_a_leader_refuses_an_archive_of_many_hostile_names(tmp_path: Path, name: str, large: bool) -> None:
+    many = [(name.format(number), b"", FILE) for number in range(HOSTILE_NAMES_MAX + 1)]
+    with pytest.raises(Refused, match="more than 1,000 names that no worker sends") as no:
+        asyncio.run(answered(packed(*many), tmp_path, large=large))
     assert no.value.code == "bad-result"
+    reply, _ = asyncio.run(answered(packed(*many[1:]), tmp_path, large=large))
+    assert reply.headers["Waku-Left-Out"] == str(HOSTILE_NAMES_MAX)
 
 
 def test_no_archive_may_have_more_entries_than_anybody_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,8 @@ import asyncio
 import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 from weakref import finalize
@@ -39,7 +40,7 @@ from wakugumi.adapters.zip.write_memory import (
 )
 from wakugumi.core.names import fold_name
 from wakugumi.errors import Lost, PeerError, Refused
-from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_IN_LOOP_MAX, LEFT_OUT_MAX
+from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_IN_LOOP_MAX, HOSTILE_NAMES_MAX
 from wakugumi.limits.units import KIB
 
 Content: TypeAlias = bytes | Path
@@ -66,8 +67,8 @@ def splice_counted(archive: bytes, texts: Mapping[str, bytes], note: bytes = b""
     `note` is its comment. Raises PeerError if it is none, or leads elsewhere."""
     known = Archive.of_bytes(archive) if archive else None
     at = known.list_at if known else 0
-    kept, left_out = _honest(known) if known else ([], 0)
-    listed = b"".join(archive[start:end] for start, end in kept)
+    honest = _Honest(known)
+    listed = b"".join(archive[start:end] for start, end in honest.ranges())
     names = _free_names(texts, known, known is not None and _hints_at(listed))
     entries: list[bytes] = [archive[:at]]
     lines = [listed]
@@ -76,8 +77,8 @@ def splice_counted(archive: bytes, texts: Mapping[str, bytes], note: bytes = b""
         entries += [entry.head, entry.content]
         lines.append(entry.line(at))
         at += len(entry.head) + entry.packed_bytes
-    count = len(texts) + (known.count if known else 0) - left_out
-    return b"".join([*entries, *lines, _noted(end_of(count, sum(map(len, lines)), at), note)]), left_out
+    end = end_of(honest.count + len(texts), sum(map(len, lines)), at)
+    return b"".join([*entries, *lines, _noted(end, note)]), honest.left_out
 
 
 class Spliced:
@@ -100,7 +101,7 @@ class Spliced:
         if not self._kept:
             try:
                 piece = await asyncio.to_thread(next, self._reader, b"")
-            except OSError as error:
+            except (OSError, PeerError) as error:
                 raise Lost(f"a result cannot be read: {error}") from None
             if not piece:
                 await self.aclose()
@@ -145,18 +146,59 @@ class _Range(NamedTuple):
     end: int
 
 
+class _Honest:
+    """The lines of the list of entries that an honest worker sends."""
+
+    def __init__(self, archive: Archive | None) -> None:
+        """Raises PeerError if an entry leads elsewhere, or if too many are hostile."""
+        self._archive = archive
+        self.bytes = self.count = self.left_out = 0
+        if archive is not None:
+            for start, end, count in _honest(archive):
+                self.bytes += end - start
+                self.count += count
+            self.left_out = archive.count - self.count
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """Where they begin and end in the archive. They are looked for again: to remember those between millions of
+        dot-files would take as much memory."""
+        if self._archive is not None and self.left_out:
+            yield from ((start, end) for start, end, _ in _honest(self._archive))
+        elif self._archive is not None:
+            yield self._archive.list_at, self._archive.list_at + self._archive.list_bytes
+
+
+def _honest(archive: Archive) -> Iterator[tuple[int, int, int]]:
+    """Where lines that follow each other begin and end, and how many there are."""
+    hostile, start, count = 0, archive.list_at, 0
+    for entry, at, end in archive.located():
+        try:
+            if is_taken(archive, entry, dot_files=False):
+                count += 1
+                continue
+            hostile += not is_taken(archive, entry, dot_files=True)
+        except Refused as no:
+            raise PeerError(no.message) from None
+        if hostile > HOSTILE_NAMES_MAX:
+            raise PeerError(f"the result holds more than {HOSTILE_NAMES_MAX:,} names that no worker sends")
+        if count:
+            yield start, at, count
+        start, count = end, 0
+    if count:
+        yield start, archive.list_at + archive.list_bytes, count
+
+
 def _plan(
     archive: Content, texts: Mapping[str, Content], note: bytes, files: contextlib.ExitStack
-) -> tuple[Sequence[_Range], int, int]:
+) -> tuple[Iterable[_Range], int, int]:
     """All that is to be sent, in order, its size, and how many entries were left out."""
     source, size = _opened(archive, files)
     known = None
     if size:
         known = Archive.of_bytes(source) if isinstance(source, bytes) else Archive.of_file(source)
     at = known.list_at if known else 0
-    kept, left_out = _honest(known) if known else ([], 0)
-    listed = [_Range(source, start, end) for start, end in kept]
-    names = _free_names(texts, known, any(_hints_at(window) for part in listed for window in _windows(part)))
+    honest = _Honest(known)
+    names = _free_names(texts, known, any(map(_hints_at, _windows(_listed(source, honest)))))
     entries = [_Range(source, 0, at)]
     lines = b""
     for name, content in zip(names, texts.values(), strict=True):
@@ -170,31 +212,13 @@ def _plan(
         entries += [_Range(entry.head, 0, len(entry.head)), body]
         lines += entry.line(at)
         at += len(entry.head) + entry.packed_bytes
-    count = len(texts) + (known.count if known else 0) - left_out
-    tail = lines + _noted(end_of(count, sum(part.end - part.at for part in listed) + len(lines), at), note)
-    parts = [*entries, *listed, _Range(tail, 0, len(tail))]
-    return parts, sum(part.end - part.at for part in parts), left_out
+    tail = lines + _noted(end_of(honest.count + len(texts), honest.bytes + len(lines), at), note)
+    parts = chain(entries, _listed(source, honest), [_Range(tail, 0, len(tail))])
+    return parts, sum(part.end - part.at for part in entries) + honest.bytes + len(tail), honest.left_out
 
 
-def _honest(archive: Archive) -> tuple[list[tuple[int, int]], int]:
-    """Which parts of the list are of entries that an honest worker sends, and how many others there are. Raises
-    PeerError if an entry leads elsewhere, or if there are too many others."""
-    kept: list[tuple[int, int]] = []
-    left_out, start = 0, archive.list_at
-    for entry, at, end in archive.located():
-        try:
-            taken = is_taken(archive, entry, dot_files=False)
-        except Refused as no:
-            raise PeerError(no.message) from None
-        if not taken:
-            left_out += 1
-            if left_out > LEFT_OUT_MAX:
-                raise PeerError(f"the result holds more than {LEFT_OUT_MAX:,} names that no worker sends")
-            if at > start:
-                kept.append((start, at))
-            start = end
-    end = archive.list_at + archive.list_bytes
-    return ([*kept, (start, end)] if end > start else kept), left_out
+def _listed(source: int | bytes, honest: _Honest) -> Iterator[_Range]:
+    return (_Range(source, start, end) for start, end in honest.ranges())
 
 
 def _opened(content: Content, files: contextlib.ExitStack) -> tuple[int | bytes, int]:
@@ -205,8 +229,9 @@ def _opened(content: Content, files: contextlib.ExitStack) -> tuple[int | bytes,
     return file, os.fstat(file).st_size
 
 
-def _read(parts: Sequence[_Range]) -> Iterator[bytes]:
-    """Raises Lost if a file is not what it was."""
+def _read(parts: Iterable[_Range]) -> Iterator[bytes]:
+    """All of them; small ones come together. Raises Lost if a file is not what it was."""
+    small = bytearray()
     for part in parts:
         at = part.at
         while at < part.end:
@@ -214,8 +239,17 @@ def _read(parts: Sequence[_Range]) -> Iterator[bytes]:
                 piece = part.source[at : min(part.end, at + CHUNK_BYTES)]
             elif not (piece := os.pread(part.source, min(CHUNK_BYTES, part.end - at), at)):
                 raise Lost("a result's file has become shorter")
-            yield piece
             at += len(piece)
+            if len(piece) < _SENT_BYTES:
+                small += piece
+                piece = b""
+            if small and (piece or len(small) >= _SENT_BYTES):
+                yield bytes(small)
+                small.clear()
+            if piece:
+                yield piece
+    if small:
+        yield bytes(small)
 
 
 def _entry_of(name: str, content: bytes) -> _Entry:
@@ -257,10 +291,10 @@ def _hints_at(listed: bytes) -> bool:
     return any(hint in lower for hint in _HINTS)
 
 
-def _windows(part: _Range) -> Iterator[bytes]:
-    """All of it, in pieces that overlap: nothing that is looked for lies in two of them only."""
+def _windows(parts: Iterable[_Range]) -> Iterator[bytes]:
+    """All of them, in pieces that overlap: nothing that is looked for lies in two of them only."""
     end = b""
-    for piece in _read([part]):
+    for piece in _read(parts):
         yield end + piece
         end = piece[-max(map(len, _HINTS)) :]
 
