@@ -19,7 +19,13 @@ from wakugumi.limits.leader import (
     UNDELIVERED_BYTES_MAX,
 )
 from wakugumi.limits.scheduling import PATTERN_TOKEN_BYTES, PATTERN_TOKENS_MAX
-from wakugumi.limits.wire import HALF_FRAMES_BYTES_MAX, HALF_FRAMES_BYTES_MIN, STRANGERS_BYTES_MAX
+from wakugumi.limits.wire import (
+    HALF_FRAMES_BYTES_MAX,
+    HALF_FRAMES_BYTES_MIN,
+    STRANGERS_BYTES_MAX,
+    UNREAD_BYTES_MAX,
+    UNREAD_BYTES_MIN,
+)
 
 
 class Budget(NamedTuple):
@@ -37,6 +43,8 @@ class Budget(NamedTuple):
     """Frames that have begun and not ended; at most twice as much."""
     stranger_bytes: int = STRANGERS_BYTES_MAX
     """What connections have sent that have not said who they are."""
+    unread_bytes: int = UNREAD_BYTES_MAX
+    """Answers to peers that ask on and do not read."""
     pattern_tokens: int = PATTERN_TOKENS_MAX
     stocked_blobs: int = STOCKED_BLOBS_MAX
     """Blobs that workers say they hold."""
@@ -53,6 +61,7 @@ def budget_of(room_bytes: int) -> Budget:
         dead_bytes=min(DEAD_BYTES_MAX, room_bytes // 16),
         half_frame_bytes=min(HALF_FRAMES_BYTES_MAX, max(HALF_FRAMES_BYTES_MIN, room_bytes // 16)),
         stranger_bytes=min(STRANGERS_BYTES_MAX, room_bytes // 32),
+        unread_bytes=min(UNREAD_BYTES_MAX, max(UNREAD_BYTES_MIN, room_bytes // 16)),
         pattern_tokens=min(PATTERN_TOKENS_MAX, room_bytes // 16 // PATTERN_TOKEN_BYTES),
         stocked_blobs=min(STOCKED_BLOBS_MAX, room_bytes // 16 // STOCKED_BLOB_BYTES),
     )

@@ -58,6 +58,13 @@ WRITE_BUFFER_BYTES_MAX: Final = 1 * MIB
 WRITE_BACKLOG_BYTES_MAX: Final = 64 * MIB
 """What may be queued for a peer that does not read, counted from the turn after that was noticed: receipts, refusals,
 answers. Beyond it the peer is cut off. Several times GIVEN_BYTES_MAX, so that jobs and results never reach it."""
+UNREAD_BYTES_MAX: Final = 256 * MIB
+UNREAD_BYTES_MIN: Final = 8 * MIB
+"""The same for all peers of one process together, less where memory is limited. Beyond it the one with most unread is
+cut off, of those that do not read."""
+UNREAD_GRACE_S: Final = 5.0
+UNREAD_BYTES_PER_S_MIN: Final = 4 * KIB
+"""A peer that reads at this pace, or stopped less than this ago, counts as one that reads."""
 GIVEN_BYTES_MAX: Final = 8 * MIB
 """Requests, or results, that one peer is given before those of before are written; the frame that passes it may still
 go. Enough to keep a line of 10 Gbit/s busy for 6 ms; more would only lie in a buffer, where nobody can give it to

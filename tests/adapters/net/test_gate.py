@@ -17,6 +17,7 @@ from wakugumi.adapters.lines.server import Lines, listen_lines
 from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.link import Address, bound_port, dial, listen
 from wakugumi.adapters.port.port import Door, listen_http
+from wakugumi.core.connections import unread_answers
 from wakugumi.limits.units import KIB, MIB
 from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, STRANGERS_TOLD_MAX
 from wakugumi.wire import frame as fr
@@ -344,3 +345,42 @@ async def test_the_gate_forgets_a_half_head_when_the_idle_timer_has_cut_it_off(
     leader.close()
     await door.close()
     assert not [message for message in caplog.messages if "no hello" in message]
+
+
+async def test_of_answers_that_nobody_reads_those_with_most_go_and_who_reads_is_served(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = gate()
+    here.unread.bytes_max = 16 * MIB
+    monkeypatch.setattr(unread_answers, "UNREAD_GRACE_S", 0.0)
+    async with all_ports() as ports, AsyncExitStack() as stack:
+        peers: list[HttpPeer] = []
+        for _ in range(4):
+            peers.append(await stack.enter_async_context(HttpPeer(ports.by_kind["leader"])))
+            await peers[-1].say(HELLO)
+            await until(lambda: len(ports.owners) == len(peers) and ports.owners[-1].frames)
+        reads, *others = ports.owners
+        for owner in others:
+            while not owner.blocked:
+                owner.link.send(bytes(64 * KIB))
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        for owner, mib in zip(others, (4, 7, 5), strict=True):
+            for _ in range(mib):
+                owner.link.send(bytes(MIB))
+        assert here.unread.bytes == 16 * MIB
+        others[0].link.send(bytes(MIB))
+        await until(lambda: others[1].lost)
+        assert [owner.lost for owner in ports.owners] == [0, 0, 1, 0]
+        assert here.unread.bytes == 10 * MIB
+        for _ in range(40):
+            reads.link.send(bytes(MIB))
+            assert await peers[0].reader.readexactly(MIB) == bytes(MIB)
+        peers[3].writer.transport.abort()
+        await until(lambda: others[2].lost)
+        assert here.unread.bytes == 5 * MIB
+        while not peers[1].reader.at_eof() and others[0].blocked[-1]:
+            assert await peers[1].reader.read(MIB)
+        assert here.unread.bytes == 0
+        assert [owner.lost for owner in ports.owners] == [0, 0, 1, 1]
+    assert len([message for message in caplog.messages if "unread answers hold more" in message]) == 1

@@ -1,4 +1,4 @@
-"""Which connection is closed before its hello came, and which sends a frame too slowly? (SPEC O6)
+"""Which connection is closed before its hello came, which sends a frame too slowly, and which does not read? (SPEC O6)
 
 `core/connections` decides; here are the clock and the connections of one loop. All ports of a process share one gate.
 
@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 from wakugumi.adapters.programs.linux import connections_max
 from wakugumi.core.connections.half_frames import LOOK_S, HalfFrames
 from wakugumi.core.connections.strangers import Strangers
+from wakugumi.core.connections.unread_answers import UnreadAnswers
 from wakugumi.limits.wire import STRANGERS_MAX, STRANGERS_SHARE, STRANGERS_TOLD_MAX, STRANGERS_TOLD_S
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Gate:
         self._beneath: dict[asyncio.Transport, asyncio.Transport] = {}
         """Of strangers over TLS, the connection that came before the handshake: the gate knows them by that."""
         self.halves: HalfFrames[Link] = HalfFrames()
+        self.unread: UnreadAnswers[Link] = UnreadAnswers()
         self._timer: asyncio.TimerHandle | None = None
         self._looks = False
         self._told: Counter[str] = Counter()
@@ -56,6 +58,7 @@ class Gate:
         """Memory is limited."""
         self.strangers.bytes_max = budget.stranger_bytes
         self.halves.bytes_max = budget.half_frame_bytes
+        self.unread.bytes_max = budget.unread_bytes
 
     # Strangers.
 
@@ -174,6 +177,22 @@ class Gate:
         self._looks = bool(self.halves)
         if self._looks:
             loop.call_later(LOOK_S, self._look)
+
+    # Answers that are not read.
+
+    def owes(self, link: Link, size: int) -> None:
+        """So many bytes more are sent to a peer that does not read."""
+        now = asyncio.get_running_loop().time()
+        if not self.unread.grew(link, size, link.buffered_bytes, now):
+            return
+        for other in self.unread.surplus(now, lambda one: one.buffered_bytes + (size if one is link else 0)):
+            why = f"unread answers hold more than {self.unread.bytes_max} bytes"
+            log.warning("cutting off %s: it does not read what it asks for, and %s", other.peer, why)
+            other.abort()
+
+    def reads(self, link: Link) -> None:
+        """It has read what it was sent, or is gone."""
+        self.unread.ended(link)
 
 
 def _is_read(link: Link) -> bool:

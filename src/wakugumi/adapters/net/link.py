@@ -1,8 +1,9 @@
 """How do frames cross a socket? One protocol class for all sides, and the two ways to get one: `listen` and `dial`.
 
 Writes of one turn of the loop leave as one write. A peer that does not read is *blocked*: its owner is told and holds
-back, and a peer that goes on asking without reading the answers is cut off. What was written in the turn in which it
-became blocked does not count: nobody could know. A peer that breaks the protocol costs one log line and one connection.
+back, and a peer that goes on asking without reading the answers is cut off; so is one when all such peers together are
+owed too much. What was written in the turn in which it became blocked does not count: nobody could know. A peer that
+breaks the protocol costs one log line and one connection.
 """
 
 from __future__ import annotations
@@ -121,6 +122,11 @@ class Link(asyncio.Protocol):
             self._unpacks = True
             hello = ask_for_packing(hello)
         self.send(hello)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What was sent, and the system has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def is_blocked(self) -> bool:
@@ -316,7 +322,7 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._blocked = self._told_blocked = False
-        self._backlog = 0
+        self._let_off()
         self._owner.on_blocked(self, False)
         tell_all, self._when_written = self._when_written, []
         for tell in tell_all:
@@ -324,6 +330,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.expect_within(None, "")
+        self._let_off()
         if self._gate is not None:
             if self._transport is not None and not self._gate.known(self._transport) and not self._is_trusted:
                 self._ended_by_us = True  # The gate has closed it.
@@ -357,7 +364,18 @@ class Link(asyncio.Protocol):
                     log.warning("cutting off %s: it does not read what it asks for", self.peer)
                     self.abort()
                     return
+                if self._gate is not None:
+                    self._gate.owes(self, len(data))
+                    if self._transport.is_closing():
+                        return
             self._transport.write(data)
+
+    def _let_off(self) -> None:
+        """It owes nothing any more."""
+        if self._backlog:
+            self._backlog = 0
+            if self._gate is not None:
+                self._gate.reads(self)
 
     def _count(self) -> None:
         """The turn in which the peer became blocked is over."""

@@ -1,0 +1,93 @@
+"""What may answers cost that nobody reads? (SPEC O6)
+
+A peer that asks on and does not read is cut off at WRITE_BACKLOG_BYTES_MAX. What all such peers are owed shares one
+budget: beyond it the one with most unread is cut off, first of those that do not read, or next to nothing. Those that
+read, however slowly the line lets them, go only if they alone exceed it.
+
+    grew … ──► ended        it has read, or is gone
+      └──────► surplus      the budget is exceeded: who goes?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from wakugumi.limits.wire import UNREAD_BYTES_MAX, UNREAD_BYTES_PER_S_MIN, UNREAD_GRACE_S
+
+K = TypeVar("K", bound=Hashable)
+
+_STEPS: Final = 16
+"""When the budget is exceeded, a sixteenth of it is freed as well: else each further answer would look at all peers."""
+
+
+class Owed(msgspec.Struct, eq=False):
+    """What one peer has still to read."""
+
+    since: float
+    sent: int
+    """All that was in its buffer since then."""
+    queued: int = 0
+    """What was added since it was known not to read."""
+    unread: int = 0
+    """Of that, as last looked at."""
+
+
+class UnreadAnswers(Generic[K]):
+    """Those of one process."""
+
+    def __init__(self, bytes_max: int = UNREAD_BYTES_MAX) -> None:
+        self.bytes_max = bytes_max
+        self._owed: dict[K, Owed] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._owed)
+
+    @property
+    def bytes(self) -> int:
+        """At most so many are unread."""
+        return self._bytes
+
+    def grew(self, key: K, size: int, buffered: int, now: float) -> bool:
+        """A peer that does not read is sent so many bytes more, with so many in its buffer before. True if `surplus`
+        has to be asked."""
+        owed = self._owed.get(key)
+        if owed is None:
+            owed = self._owed[key] = Owed(now, buffered)
+        owed.sent += size
+        owed.queued += size
+        owed.unread += size
+        self._bytes += size
+        return self._bytes > self.bytes_max
+
+    def ended(self, key: K) -> None:
+        """It has read, or is gone."""
+        owed = self._owed.pop(key, None)
+        if owed is not None:
+            self._bytes -= owed.unread
+
+    def surplus(self, now: float, buffered_of: Callable[[K], int]) -> list[K]:
+        """Those that must go now, if so many bytes are in their buffers. They are forgotten."""
+        reading: dict[K, bool] = {}
+        for key, owed in self._owed.items():
+            buffered = buffered_of(key)
+            unread = min(owed.queued, buffered)
+            self._bytes += unread - owed.unread
+            owed.unread = unread
+            passed_s = now - owed.since
+            reading[key] = passed_s < UNREAD_GRACE_S or owed.sent - buffered >= UNREAD_BYTES_PER_S_MIN * passed_s
+        out: list[K] = []
+        bytes_goal = self.bytes_max - self.bytes_max // _STEPS
+        for key in sorted(reading, key=lambda key: (reading[key], -self._owed[key].unread)):
+            if self._bytes <= bytes_goal:
+                break
+            self.ended(key)
+            out.append(key)
+        return out
+
+    def check(self) -> None:
+        """Asserts what must hold after `surplus`."""
+        assert 0 <= self._bytes == sum(owed.unread for owed in self._owed.values()) <= self.bytes_max
