@@ -199,6 +199,9 @@ LEASE_S: Final = Setting("lease", GATEWAY_LEASE_S, least=0.1, most=3600.0)
 TRY_TIMEOUT_S: Final = Setting("try-timeout", GATEWAY_TRY_S, least=0.1, most=JOB_TIMEOUT_MAX_S)
 """What a job may take at a group beyond its own time."""
 NAME: Final = Setting("name", "")
+"""A worker's or node's, at its leader."""
+HOST_NAMES: Final = Setting("host-names", "")
+"""What HTTP requests may call a server, with blanks between them. On the command line `--name`, once for each."""
 HOST: Final = Setting("host", "127.0.0.1")
 HTTP: Final = Setting("http", "5080")
 LINES: Final = Setting("lines", "9099")
@@ -269,6 +272,7 @@ ALL: Final[tuple[Setting[Any], ...]] = (
     LEASE_S,
     TRY_TIMEOUT_S,
     NAME,
+    HOST_NAMES,
     HOST,
     HTTP,
     LINES,

@@ -100,6 +100,22 @@ def test_a_worker_says_nothing_to_the_network_unless_told(waku: Callable[..., An
         assert more[0] in done.stderr
 
 
+@pytest.mark.parametrize("role", ["leader", "gateway", "node"])
+def test_names_by_http_and_the_name_of_a_worker_have_a_variable_each(
+    start: Callable[..., Any], programs: Path, role: str
+) -> None:
+    words = {
+        "leader": ("leader", "0", "--memory"),
+        "gateway": ("gateway", "0", "--group", "one=http://127.0.0.1:9", "--state", programs / "state"),
+        "node": ("node", "--programs", programs, "--jobs", programs / "jobs", "--http", "0", "--lines", "off"),
+    }
+    env = {"WAKU_HOST_NAMES": f"other.example {ALIAS}", "WAKU_NAME": "machine-7.example"}
+    said = start(*words[role], env=env).line()
+    port = int(said.rpartition(":")[2])
+    assert ask(port, f"Host: {ALIAS}")[0] == 200
+    assert ask(port, "Host: machine-7.example")[0] == 403
+
+
 def test_a_name_that_is_none_is_refused(waku: Callable[..., Any]) -> None:
     done = waku("leader", "0", "--name", "http://grid.example:5000")
     assert done.returncode == 2

@@ -101,8 +101,8 @@ ServerNames = Annotated[
         consume_multiple=False,
         show_default=False,
         help="A name that HTTP requests may use for it, such as a DNS alias or the service's name in compose or "
-        "Kubernetes. IP addresses, localhost and the machine's own name need none. May be repeated. [WAKU_NAME, with "
-        "blanks between them]",
+        "Kubernetes. IP addresses, localhost and the machine's own name need none. May be repeated. "
+        "[WAKU_HOST_NAMES, with blanks between them]",
     ),
 ]
 StateDir = Annotated[
@@ -509,7 +509,7 @@ def binding(host: str | None, port: int, allow_open: bool) -> Address:
 def names_for(said: tuple[str, ...], host: str | None) -> frozenset[str]:
     """What HTTP requests may call a server, beside what its machine is called. Raises ConfigError."""
     bound = config.HOST.value(host)
-    return server_names(config.NAME.value(" ".join(said) or None).split()) | ({bound} - {""})
+    return server_names(config.HOST_NAMES.value(" ".join(said) or None).split()) | ({bound} - {""})
 
 
 def _state(folder: str | None, memory: bool | None, port: int) -> Path | NoJournal:

@@ -90,7 +90,8 @@ NodeNames = Annotated[
         consume_multiple=False,
         show_default=False,
         help="What it is called: at a leader (the first), and by HTTP requests, which may also use IP addresses, "
-        "localhost and the machine's own name. May be repeated. [WAKU_NAME, with blanks between them]",
+        "localhost and the machine's own name. May be repeated. [WAKU_NAME at a leader; "
+        "WAKU_HOST_NAMES by HTTP, with blanks between them]",
     ),
 ]
 Pattern = Annotated[str, Parameter(show_default=False, help="Which jobs it takes from the leader, as with a worker.")]
@@ -216,7 +217,7 @@ def node(
         # Not WAKU_LEADER: that says whom this user's commands ask, not whom this machine works for.
         leader=parse_address(leader) if leader else None,
         pattern=pattern,
-        name=next(iter(config.NAME.value(" ".join(name) or None).split()), ""),
+        name=config.NAME.value(name[0] if name else None),
         names=names_for(name, host),
         cache=keeping(cache, cache_bytes, allow_open=allow_open) if leader else Keeping(None, 0, None, None),
         receive=config.RECEIVE.value(bounds.receive),
