@@ -9,7 +9,7 @@ PATTERN_TOKENS_MAX: Final = 1_000_000
 PATTERN_TOKEN_BYTES: Final = 350
 """Tokens of all patterns of a leader's workers, a pattern counted once however many have it, and what one costs:
 334 MiB. Less where memory is limited."""
-PATTERN_TOKENS_FEW: Final = 32
+PATTERN_TOKENS_FEW_MAX: Final = 32
 """A worker with no more new ones is let in all the same: two groups and their addresses. It costs 11 KiB, about as much
 as its connection, and their number is bounded."""
 

@@ -26,7 +26,7 @@ from wakugumi.core.leader.scheduling.waiting_line import Line
 from wakugumi.core.requirements import Wants
 from wakugumi.core.subject import PATTERN_TOKENS_PER_WORKER_MAX, Pattern, PatternTree, Subject, is_address, tokens_of
 from wakugumi.limits.leader import GONE_WORKERS_MAX, RESTING_PATIENCE_S
-from wakugumi.limits.scheduling import CREDIT_MAX, PATTERN_TOKENS_FEW, PATTERN_TOKENS_MAX
+from wakugumi.limits.scheduling import CREDIT_MAX, PATTERN_TOKENS_FEW_MAX, PATTERN_TOKENS_MAX
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ class Roster:
         if known + PATTERN_TOKENS_PER_WORKER_MAX <= self.tokens_max:
             return True
         new = sum(tokens_of(pattern) for pattern in patterns if pattern not in self._tree)
-        return new <= max(PATTERN_TOKENS_FEW, self.tokens_max - known)
+        return new <= max(PATTERN_TOKENS_FEW_MAX, self.tokens_max - known)
 
     def shared(self, patterns: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
         """The same, as one copy of the text for all workers that have a pattern."""
