@@ -17,8 +17,8 @@ from wakugumi.adapters.zip import add_output
 from wakugumi.adapters.zip.add_output import Content, Spliced, _plan, _Range, _read, splice
 from wakugumi.adapters.zip.extract import unpack
 from wakugumi.adapters.zip.read import Archive
-from wakugumi.adapters.zip.write_file import end_of, line_of
-from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, LOCAL, STORED, UTF8_FLAG
+from wakugumi.adapters.zip.records import LOCAL, STORED, UTF8_FLAG, end_of, line_of
+from wakugumi.adapters.zip.write_memory import CHUNK_BYTES
 from wakugumi.errors import Lost, PeerError
 
 TEXTS = {"stdout.txt": b"said\n", "stderr.txt": b""}

@@ -11,9 +11,8 @@ import pytest
 from tests.kit.hostile_archives import ARCHIVES
 
 from wakugumi.adapters.zip.add_output import splice
+from wakugumi.adapters.zip.records import LOCAL, STORED, UTF8_FLAG, end_of, line_of
 from wakugumi.adapters.zip.take_output import unsplice
-from wakugumi.adapters.zip.write_file import end_of, line_of
-from wakugumi.adapters.zip.write_memory import LOCAL, STORED, UTF8_FLAG
 from wakugumi.errors import Refused
 from wakugumi.limits.runner import OUTPUT_BYTES_MAX
 from wakugumi.limits.units import MIB

@@ -396,6 +396,18 @@ def test_a_link_leads_to_its_file_whatever_that_is_called(
     assert list(unpacked(data, tmp_path / "out").values()) == ["its content", "its content"]
 
 
+@pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
+def test_a_link_whose_target_becomes_too_long_is_left_out_and_the_rest_is_not(
+    tmp_path: Path, pack_all: Callable[[int, Iterable[Found]], bytes]
+) -> None:
+    with made(tmp_path / "made", {"a": "its content"}, {"link": "./" * 1_500 + "\x1b/" * 200 + "x"}) as folder:
+        (tmp_path / "made" / ("\x1b/" * 200)).mkdir(parents=True)
+        found = [*walk(folder, frozenset())]
+        assert "link" in [each.name for each in found]
+        data = pack_all(folder, [each for each in found if not each.name.endswith("/")])
+    assert unpacked(data, tmp_path / "out") == {"a": "its content"}
+
+
 def test_small_and_large_archives_call_a_file_the_same(tmp_path: Path) -> None:
     files = {**{name: "x" for _, _, name in LINKS.values() if name != "C:"}, "a%5cb.txt": "y", "C%3a/x": "z"}
     with made(tmp_path, files, {f"link-{number}": name for number, name in enumerate(files)}) as folder:

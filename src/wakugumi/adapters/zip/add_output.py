@@ -25,19 +25,8 @@ from weakref import finalize
 from wakugumi.adapters.files import READ
 from wakugumi.adapters.zip.honest_entries import is_taken
 from wakugumi.adapters.zip.read import Archive
-from wakugumi.adapters.zip.write_file import end_of, line_of
-from wakugumi.adapters.zip.write_memory import (
-    CHUNK_BYTES,
-    DEFLATED,
-    LOCAL,
-    STORED,
-    UTF8_FLAG,
-    VERSION,
-    WORTH_IT,
-    crc32,
-    dos_time,
-    packer,
-)
+from wakugumi.adapters.zip.records import DEFLATED, LOCAL, STORED, UTF8_FLAG, VERSION, dos_time, end_of, line_of
+from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, WORTH_IT, crc32, packer
 from wakugumi.core.names import fold_name
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES, ARCHIVE_ENTRIES_IN_LOOP_MAX, HOSTILE_NAMES_MAX

@@ -28,7 +28,7 @@ _HASH_CHARS: Final = 16
 
 def plain_name(name: str) -> str:
     """The name of a file, or of a folder with a slash at its end, as it stands in an archive."""
-    if not (is_hostile(name) or "\\" in name or has_drive(name)):
+    if name.isascii() and name.isprintable() and "\\" not in name and name[1:2] != ":":  # Nearly always.
         return name
     return _plain(name.split("/"), 0)
 

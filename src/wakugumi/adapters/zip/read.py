@@ -11,26 +11,13 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.zip.write_memory import (
-    CENTRAL,
-    CHUNK_BYTES,
-    DEFLATED,
-    END,
-    LOCAL,
-    STORED,
-    UTF8_FLAG,
-    NotDeflated,
-    crc32,
-    unpacker,
-)
+from wakugumi.adapters.zip.records import CENTRAL, DEFLATED, END, END_64, LOCAL, LOCATOR_64, MAX_32, STORED, UTF8_FLAG
+from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, NotDeflated, crc32, unpacker
 from wakugumi.errors import PeerError
 from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX, ARCHIVE_LIST_BYTES_MAX
 
 _COMMENT_BYTES_MAX: Final = 0xFFFF
 _ENCRYPTED_FLAG: Final = 0x1
-_MAX_32: Final = 0xFFFFFFFF
-_END_64: Final = struct.Struct("<4sQ2H2I4Q")
-_LOCATOR_64: Final = struct.Struct("<4sIQI")
 _PAGE_BYTES: Final = 256 * 1024
 
 
@@ -119,13 +106,13 @@ class Archive:
             raise PeerError("the result's archive cannot be read: it is not a ZIP, or only the beginning of one")
         _, _, _, _, count, size, at, _ = END.unpack_from(tail, found)
         end_at = tail_at + found
-        locator = self._read_at(end_at - _LOCATOR_64.size, _LOCATOR_64.size) if end_at >= _LOCATOR_64.size else b""
+        locator = self._read_at(end_at - LOCATOR_64.size, LOCATOR_64.size) if end_at >= LOCATOR_64.size else b""
         if locator.startswith(b"PK\6\7"):
-            end_at = _LOCATOR_64.unpack(locator)[2]
-            record = self._read_at(end_at, _END_64.size) if end_at < self._size else b""
-            if len(record) < _END_64.size or not record.startswith(b"PK\6\6"):
+            end_at = LOCATOR_64.unpack(locator)[2]
+            record = self._read_at(end_at, END_64.size) if end_at < self._size else b""
+            if len(record) < END_64.size or not record.startswith(b"PK\6\6"):
                 raise PeerError("the result's archive cannot be read: its end is broken")
-            *_, count, size, at = _END_64.unpack(record)
+            *_, count, size, at = END_64.unpack(record)
         if at + size > end_at or count * CENTRAL.size > size:
             raise PeerError("the result's archive cannot be read: its list of entries is not where it should be")
         if count > ARCHIVE_ENTRIES_MAX or size > ARCHIVE_LIST_BYTES_MAX:
@@ -185,7 +172,7 @@ def _entry(page: bytes, start: int) -> tuple[Entry, int]:
         name = page[name_at:extra_at].decode("utf-8" if flags & UTF8_FLAG else "cp437")
     except UnicodeDecodeError:
         raise PeerError("a name in the result's archive is not UTF-8, as it says") from None
-    if _MAX_32 in (size, packed, at):
+    if MAX_32 in (size, packed, at):
         size, packed, at = _large(page[extra_at : extra_at + extra_bytes], size, packed, at)
     return Entry(name, attributes >> 16, size, packed, method, crc, at), length
 
@@ -196,7 +183,7 @@ def _large(extra: bytes, *numbers: int) -> tuple[int, int, int]:
         kind, count = struct.unpack_from("<HH", extra)
         if kind == 1:
             given = iter(struct.unpack_from(f"<{min(count, len(extra) - 4) // 8}Q", extra, 4))
-            size, packed, at = (next(given, number) if number == _MAX_32 else number for number in numbers)
+            size, packed, at = (next(given, number) if number == MAX_32 else number for number in numbers)
             return size, packed, at
         extra = extra[4 + count :]
     size, packed, at = numbers

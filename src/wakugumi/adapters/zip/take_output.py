@@ -15,7 +15,7 @@ from typing import IO, Final, TypeAlias
 
 from wakugumi.adapters.files import refused
 from wakugumi.adapters.zip.read import Archive, Entry
-from wakugumi.adapters.zip.write_file import end_of
+from wakugumi.adapters.zip.records import end_of
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import OUTPUT_BYTES_MAX
 from wakugumi.limits.units import MIB

@@ -1,23 +1,39 @@
 """How does a folder become a ZIP? Written here, because the standard library deflates eight times slower than isal.
 
 Small files are stored, larger ones deflated if that helps. What fits a frame is made in memory, here; what does not is
-written to the disk, by `archive_file`. Neither holds more of a folder in memory than a part of it.
+written to the disk, by `write_file`. Neither holds more of a folder in memory than a part of it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from wakugumi.adapters.files import GONE, READ, READ_FOLDER, open_beneath
 from wakugumi.adapters.zip.names import climbs, plain_name, plain_target
+from wakugumi.adapters.zip.records import (
+    DEFLATED,
+    END,
+    ENTRIES_MAX,
+    EXTRA_64,
+    LOCAL,
+    MAX_32,
+    STORED,
+    UTF8_FLAG,
+    VERSION,
+    VERSION_64,
+    dos_time,
+    end_of,
+    line_of,
+)
 from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES
-from wakugumi.limits.units import MIB
+from wakugumi.limits.units import KIB, MIB
 from wakugumi.limits.wire import FILE_NAME_BYTES_MAX
 
 try:
@@ -37,19 +53,20 @@ _OPEN_MAX: Final = 8
 
 _LOOK_AT_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
-STORED: Final = 0
-DEFLATED: Final = 8
-UTF8_FLAG: Final = 0x800
-VERSION: Final = 20
-BY_UNIX: Final = 3 << 8
-LOCAL: Final = struct.Struct("<4s5H3I2H")
-CENTRAL: Final = struct.Struct("<4s6H3I5H2I")
-END: Final = struct.Struct("<4s4H2IH")
-ENTRIES_MAX: Final = 0xFFFF
+_LARGE_BYTES: Final = 0xF000_0000
+"""From here on a file's sizes take 64 bits: deflating may make it a little larger, and that is not known before."""
+_SIZES: Final = struct.Struct("<3I")
+_SIZES_AT: Final = 14
+"""Checksum and sizes, in the head of an entry."""
+_LINK_BYTES_MAX: Final = 4 * KIB
+"""Of where a link points: what is longer is no path of Linux, and no reader takes it."""
+_MODE_MASK: Final = 0o170777
+"""Of a file's mode: what it is, and who may read, write and run it; nothing that gives the rights of another user."""
+_ZEROS: Final = bytes(CHUNK_BYTES)
 
 crc32: Final = deflate.crc32
 NotDeflated: Final[type[Exception]] = deflate.error  # type: ignore[assignment]  # its stub says an instance
-SYNC: Final = deflate.Z_SYNC_FLUSH
+_SYNC: Final = deflate.Z_SYNC_FLUSH
 
 
 class Packer(Protocol):
@@ -128,34 +145,41 @@ def walk(
             nothing = False
 
 
-class ZipWriter:
-    """An archive in memory, of at most `bytes_max`. Its methods raise TooBig."""
+class Zip(ABC):
+    """An archive that is written from its beginning to its end. Its methods raise OSError, and TooBig."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._parts: list[bytes] = []
-        self._central: list[bytes] = []
-        self._size = 0
-        self._room = bytes_max - END.size
+    flags: int
+    """Of an entry whose sizes are told after its content."""
+    entries_max: int
+
+    def __init__(self) -> None:
+        self._at = 0
+        self._count = 0
         self.unpacked_bytes = 0
         """Of all that is in it, as it was before packing."""
+
+    @abstractmethod
+    def _write(self, data: bytes) -> None:
+        """Also moves `_at`."""
+
+    @abstractmethod
+    def _write_line(self, line: bytes) -> None:
+        """Of the list of all entries."""
+
+    @abstractmethod
+    def _tell_sizes(self, crc: int, size: int, raw: int, *, at: int, large: bool) -> None:
+        """Of the entry that begins there, now that they are known."""
 
     def add(self, folder: int, found: Found) -> None:
         """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
         if found.target is not None:
             target = plain_target(found.name, found.target).encode()
-            self._write(found, STORED, crc32(target), len(target), [target])
-        elif found.name.endswith("/"):
-            self._write(found, STORED, 0, 0, [])
-        else:
-            self._add_file(folder, found)
-
-    def finish(self) -> bytes:
-        count = len(self._central)
-        central = b"".join(self._central)
-        end = END.pack(b"PK\5\6", 0, 0, count, count, len(central), self._size, 0)
-        return b"".join([*self._parts, central, end])
-
-    def _add_file(self, folder: int, found: Found) -> None:
+            if len(target) <= _LINK_BYTES_MAX:
+                self._whole(found, target)
+            return
+        if found.name.endswith("/"):
+            self._whole(found, b"")
+            return
         try:
             file = open_found(folder, found)
         except FileNotFoundError:
@@ -163,52 +187,104 @@ class ZipWriter:
         try:
             status = os.fstat(file)
             if is_found(status, found):
-                self._write(found, *self._pack(file, status.st_size))
+                self._add_file(found, file, status)
         finally:
             os.close(file)
 
-    def _pack(self, file: int, size: int) -> tuple[int, int, int, list[bytes]]:
-        """Method, checksum, size before and the bytes as they will stand in the archive."""
-        chunk = os.read(file, min(size, CHUNK_BYTES))
-        raw, crc = len(chunk), crc32(chunk)
-        if size < ARCHIVE_DEFLATE_FROM_BYTES:
-            return STORED, crc, raw, [chunk]
-        packer = deflate.compressobj(_LEVEL, deflate.DEFLATED, -15)
-        last = raw >= size
-        packed = packer.compress(chunk) + packer.flush(deflate.Z_FINISH if last else deflate.Z_SYNC_FLUSH)
-        helps = len(packed) < raw * WORTH_IT
-        pieces = [packed if helps else chunk]
-        length = len(pieces[0])
-        while raw < size and (chunk := os.read(file, CHUNK_BYTES)):
-            raw, crc = raw + len(chunk), crc32(chunk, crc)
-            pieces.append(packer.compress(chunk) if helps else chunk)
-            length += len(pieces[-1])
-            self._check_room(length)
-        if helps and not last:
-            pieces.append(packer.flush())
-        return DEFLATED if helps else STORED, crc, raw, pieces
+    def _add_file(self, found: Found, file: int, status: os.stat_result) -> None:
+        if status.st_size > CHUNK_BYTES:
+            self._in_pieces(found, status.st_size, _pieces(file, status))
+        else:
+            self._whole(found, os.read(file, status.st_size))
 
-    def _write(self, found: Found, method: int, crc: int, raw: int, pieces: list[bytes]) -> None:
-        name = plain_name(found.name).encode()
-        size = sum(map(len, pieces))
-        when, day = dos_time(found.status.st_mtime)
-        permissions = stat.S_IFMT(found.status.st_mode) | found.status.st_mode & 0o777
-        attributes = permissions << 16 | (0x10 if found.name.endswith("/") else 0)
-        fields = (UTF8_FLAG, method, when, day, crc, size, raw, len(name), 0)
-        local = LOCAL.pack(b"PK\3\4", VERSION, *fields) + name
-        central = CENTRAL.pack(b"PK\1\2", BY_UNIX | VERSION, VERSION, *fields, 0, 0, 0, attributes, self._size) + name
-        self._room -= len(central)
-        self._check_room(len(local) + size)
-        if len(self._central) >= ENTRIES_MAX:
-            raise TooBig
-        self._parts += [local, *pieces]
-        self._central.append(central)
+    def _whole(self, found: Found, data: bytes) -> None:
+        """All of it is in memory: sizes and checksum are told first."""
+        at, raw, crc = self._at, len(data), crc32(data)
+        name, when = plain_name(found.name).encode(), dos_time(found.status.st_mtime)
+        method, content = STORED, data
+        if raw >= ARCHIVE_DEFLATE_FROM_BYTES:
+            deflating = packer()
+            packed = deflating.compress(data) + deflating.flush()
+            if len(packed) < raw * WORTH_IT:
+                method, content = DEFLATED, packed
+        size = len(content)
+        head = LOCAL.pack(b"PK\3\4", VERSION, UTF8_FLAG, method, *when, crc, size, raw, len(name), 0)
+        self._write(head + name + content)
+        self._list(found, name, UTF8_FLAG, method, when, crc, size, raw, at)
+
+    def _in_pieces(self, found: Found, size: int, pieces: Iterator[bytes]) -> None:
+        """Sizes and checksum are told after it. Whether deflating helps is decided by the first piece."""
+        at, name, when = self._at, plain_name(found.name).encode(), dos_time(found.status.st_mtime)
+        piece = next(pieces, b"")
+        deflating = packer()
+        packed = deflating.compress(piece) + deflating.flush(_SYNC)
+        helps = len(packed) < len(piece) * WORTH_IT
+        method, large = DEFLATED if helps else STORED, size >= _LARGE_BYTES
+        extra = EXTRA_64.pack(1, 16, 0, 0) if large else b""
+        fields = (self.flags, method, *when, 0, *((MAX_32, MAX_32) if large else (0, 0)), len(name), len(extra))
+        self._write(LOCAL.pack(b"PK\3\4", VERSION_64 if large else VERSION, *fields) + name + extra)
+        start, raw, crc = self._at, len(piece), crc32(piece)
+        self._write(packed if helps else piece)
+        for piece in pieces:
+            raw, crc = raw + len(piece), crc32(piece, crc)
+            self._write(deflating.compress(piece) if helps else piece)
+        if helps:
+            self._write(deflating.flush())
+        length = self._at - start
+        self._tell_sizes(crc, length, raw, at=at, large=large)
+        self._list(found, name, self.flags, method, when, crc, length, raw, at)
+
+    def _list(
+        self,
+        found: Found,
+        name: bytes,
+        flags: int,
+        method: int,
+        when: tuple[int, int],
+        crc: int,
+        size: int,
+        raw: int,
+        at: int,
+    ) -> None:
+        mode = found.status.st_mode & _MODE_MASK
+        self._write_line(line_of(name, mode, flags, method, when, crc, size, raw, at))
+        self._count += 1
         self.unpacked_bytes += raw
-        self._size += len(local) + size
-
-    def _check_room(self, size: int) -> None:
-        if self._size + size > self._room:
+        if self._count > self.entries_max:
             raise TooBig
+
+
+class ZipWriter(Zip):
+    """One in memory, of at most `bytes_max`."""
+
+    flags = UTF8_FLAG
+    entries_max = ENTRIES_MAX - 1
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__()
+        self._room = bytes_max - END.size
+        self._data = bytearray()
+        self._lines = bytearray()
+
+    def finish(self) -> bytes:
+        return b"".join([self._data, self._lines, end_of(self._count, len(self._lines), self._at)])
+
+    def _write(self, data: bytes) -> None:
+        self._at += len(data)
+        if self._at > self._room:
+            raise TooBig
+        self._data += data
+
+    def _write_line(self, line: bytes) -> None:
+        self._room -= len(line)
+        if self._at > self._room:
+            raise TooBig
+        self._lines += line
+
+    def _tell_sizes(self, crc: int, size: int, raw: int, *, at: int, large: bool) -> None:
+        if large:
+            raise TooBig
+        _SIZES.pack_into(self._data, at + _SIZES_AT, crc, size, raw)
 
 
 def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
@@ -313,7 +389,35 @@ def _read_link(folder: int, name: str) -> str | None:
         return None
 
 
-def dos_time(seconds: float) -> tuple[int, int]:
-    """In UTC: a ZIP has no time zone, and workers have many. ZIP's years are 1980 to 2107, its seconds even."""
-    year, month, day, hour, minute, second, *_ = time.gmtime(min(max(seconds, 315532800.0), 4354819198.0))
-    return hour << 11 | minute << 5 | second // 2, (year - 1980) << 9 | month << 5 | day
+def _pieces(file: int, status: os.stat_result) -> Iterator[bytes]:
+    """A file's content, as much as it had when we looked. Its holes are not read: they are zeros."""
+    size = status.st_size
+    if status.st_blocks * 512 >= size:
+        yield from _read(file, 0, size)
+        return
+    at = 0
+    while at < size:
+        data_at, hole_at = _next_data(file, at, size)
+        while at < data_at:
+            piece = _ZEROS[: data_at - at] if data_at - at < CHUNK_BYTES else _ZEROS
+            yield piece
+            at += len(piece)
+        yield from _read(file, at, hole_at)
+        at = hole_at
+
+
+def _read(file: int, at: int, end: int) -> Iterator[bytes]:
+    while at < end and (piece := os.pread(file, min(CHUNK_BYTES, end - at), at)):
+        yield piece
+        at += len(piece)
+
+
+def _next_data(file: int, at: int, size: int) -> tuple[int, int]:
+    """Where the next data begins and ends."""
+    try:
+        data_at = min(os.lseek(file, at, os.SEEK_DATA), size)
+        return data_at, min(os.lseek(file, data_at, os.SEEK_HOLE), size) if data_at < size else size
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # There is none: the rest is a hole.
+            return size, size
+        return at, size  # This file system does not tell.
