@@ -95,6 +95,13 @@ CANCELLED_AT_ONCE_MAX: Final = 10_000
 """Jobs that one question cancels: a twentieth of a second, in which nobody else is served."""
 JOBS_LOOKED_AT_MAX: Final = 100_000
 """Jobs that are looked at, the newest first, for a question after those of one state: as long as 10 000 cancels."""
+QUESTIONS_SHARE: Final = 0.1
+QUESTIONS_BURST_S: Final = 0.25
+"""Of the leader's time, what all questions take while jobs wait, and how much of it at once: five of the longest."""
+QUESTIONS_PER_CONNECTION_MAX: Final = 1_024
+QUESTIONS_BYTES_PER_CONNECTION_MAX: Final = 16 * MIB
+QUESTIONS_BYTES_MAX: Final = 64 * MIB
+"""Questions that wait for their turn."""
 LIST_ROWS_MAX: Final = 1_000
 """Rows of one answer: a million jobs do not fit a frame, and nobody reads them."""
 

@@ -291,14 +291,11 @@ class Peer:
 
     def _ask(self, frame: Frame) -> None:
         try:
-            question = ms.read_question(frame.payload)
+            event = ev.Asked(self.conn, frame.msg_id, ms.read_question(frame.payload))
+            caches = self.leader.caches if isinstance(event.question, CACHE_QUESTIONS) else None
+            self.leader.questions.ask(self.leader.drive if caches is None else caches.drive, event, len(frame.payload))
         except Refused as no:
             send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
-            return
-        if isinstance(question, CACHE_QUESTIONS) and self.leader.caches is not None:
-            self.leader.caches.ask(self, frame.msg_id, question)
-        else:
-            self._post(ev.Asked(self.conn, frame.msg_id, question))
 
     def _heartbeat(self, frame: Frame) -> None:
         load = ms.read_load(frame.payload)

@@ -48,6 +48,7 @@ from wakugumi.roles.leader.effects import SAYINGS
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.files.caches import Caches
 from wakugumi.roles.leader.old_peers import Egress
+from wakugumi.roles.leader.questions import Questions
 from wakugumi.roles.leader.submit import Ingress
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -145,6 +146,7 @@ class Leader:
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
             machine, self._perform, name="leader", keeper=journal
         )
+        self.questions = Questions(lambda: machine.lanes.queued > 0)
         self.behind = False
         """The disk does not keep up: those are not read from of whom something waits for it."""
         self.held_back: dict[ConnId, Peer] = {}
@@ -232,6 +234,7 @@ class Leader:
             await self.door.close()
         if self.blobs is not None:
             await self.blobs.close()
+        self.questions.close()
         self.drive.close()
         if self._journal is not None:
             await self._journal.close()
@@ -266,6 +269,7 @@ class Leader:
         """False for a peer that was never let in."""
         known = self.peers.pop(peer.conn, None) is not None
         self.held_back.pop(peer.conn, None)
+        self.questions.went(peer.conn)
         if not self.peers:
             self._alone.set()
         return known

@@ -34,8 +34,8 @@ from wakugumi.core.files.events import SpreadDo, SpreadEvent, SpreadKeep
 from wakugumi.core.files.machine import Spreading
 from wakugumi.core.files.sources import TOO_MANY_WANTS
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.admin.questions import CacheQuestion, CachesAnswer
-from wakugumi.core.leader.events import Asked, SendAnswer
+from wakugumi.core.leader.admin.questions import CachesAnswer
+from wakugumi.core.leader.events import SendAnswer
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.subject import Pattern, SubjectError, worker_patterns
 from wakugumi.errors import Lost, PeerError, Refused
@@ -159,9 +159,6 @@ class Caches:
             contents = {file.sha256: entry.content for file, entry in zip(asked.files, request.entries)}
             name = f"cache {asked.cache_id}"
             self._tasks.start(peer.do(name, partial(self._store, peer, frame, asked, contents)), name=name)
-
-    def ask(self, peer: Peer, ask_id: bytes, question: CacheQuestion) -> None:
-        self.drive.post(Asked(peer.conn, ask_id, question))
 
     # What a worker says.
 

@@ -262,7 +262,7 @@ class Desk:
 
     def __init__(self, leader: Leader, conn: ConnId) -> None:
         self.conn = conn
-        self._post = leader.drive.post
+        self._leader = leader
         self._asked: dict[bytes, asyncio.Future[Answer]] = {}
         self._ids = count(1)
 
@@ -271,8 +271,8 @@ class Desk:
         ask_id = next(self._ids).to_bytes(16, "little")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[ask_id] = answer
-        self._post(ev.Asked(self.conn, ask_id, question))
         try:
+            self._leader.questions.ask(self._leader.drive, ev.Asked(self.conn, ask_id, question), 0)
             return await answer
         finally:
             del self._asked[ask_id]

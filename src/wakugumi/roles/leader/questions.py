@@ -1,0 +1,61 @@
+"""How do questions reach a leader's machines without the time of jobs? `QuestionShare` gives them turns. (SPEC O6)"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from wakugumi.adapters.loop.drive import Drive
+from wakugumi.core.connections.question_share import QuestionShare
+from wakugumi.core.leader.events import Asked
+from wakugumi.errors import Refused
+
+_LOOK_S: Final = 0.2
+"""How often it is looked whether jobs still wait, while questions do."""
+
+
+class Questions:
+    """The questions of all connections of one leader."""
+
+    def __init__(self, jobs_wait: Callable[[], bool]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs_wait = jobs_wait
+        self.share: QuestionShare[tuple[Drive[Any, Any, Any], Asked]] = QuestionShare()
+        self.went = self.share.went
+        self._timer: asyncio.Handle | None = None
+
+    def ask(self, drive: Drive[Any, Any, Any], event: Asked, size: int) -> None:
+        """The machine of `drive` answers it, now or when it is its turn. Raises Refused."""
+        if not self.share.ask(event.conn, (drive, event), size):
+            raise Refused("full", "too many questions wait for an answer", hint="ask again when one is answered")
+        if self._timer is None:
+            self._answer()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _answer(self) -> None:
+        """One of them, so that others have the loop between two."""
+        self._timer = None
+        jobs_wait, now = self._jobs_wait(), self._loop.time()
+        found = self.share.next(now, jobs_wait=jobs_wait)
+        if found is not None:
+            drive, event = found
+            if jobs_wait:
+                drive.flush()  # What it costs is measured alone.
+                began = time.thread_time()
+                drive.post(event)
+                drive.flush()
+                self.share.spent(time.thread_time() - began)
+            else:
+                drive.post(event)
+        due_at = self.share.due_at()
+        if due_at is None:
+            return
+        if found is not None and due_at <= now:
+            self._timer = self._loop.call_soon(self._answer)
+        else:
+            self._timer = self._loop.call_at(min(due_at, now + _LOOK_S), self._answer)
