@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from wakugumi.roles.client.files.inputs import Cached
     from wakugumi.roles.client.grid import Grid, connect
     from wakugumi.roles.client.job import Job
+    from wakugumi.roles.client.job_spec import Task
     from wakugumi.roles.client.put_cache import CacheSummary
-    from wakugumi.roles.client.request import Task
     from wakugumi.roles.client.result import Result
     from wakugumi.roles.local.local import local
     from wakugumi.wire.message import JobLimits
@@ -67,7 +67,7 @@ _HOMES = {
     "roles.local.local": ("local",),
     "roles.client.blocking": ("Client", "Handle"),
     "roles.client.put_cache": ("CacheSummary",),
-    "roles.client.request": ("Task",),
+    "roles.client.job_spec": ("Task",),
     "roles.client.result": ("Result",),
     "wire.message": ("JobLimits",),
 }

@@ -120,7 +120,7 @@ def _run_plainly(program: str, args: tuple[str, ...] | None) -> int:
     from wakugumi.app.work.target import choose
 
     logs.start(quiet=True)
-    return run_one(choose(program, None, slots=1), args or (), {}, "", settings.TIMEOUT_S.value())
+    return run_one(choose(program, None, slots=1), {"args": args or (), "timeout_s": settings.TIMEOUT_S.value()})
 
 
 def _dispatch(words: list[str], for_program: tuple[str, ...] | None) -> int:

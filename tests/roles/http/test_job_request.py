@@ -8,10 +8,11 @@ from uuid import UUID
 import pytest
 
 from wakugumi.adapters.http.upload import Received
-from wakugumi.core.ids import job_id_from_name
+from wakugumi.core.ids import ClientId, job_id_from_name
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX
 from wakugumi.roles.client.files.inputs import Contents
+from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.http.job_request import JobForm, job_of, request_of
 from wakugumi.wire.frame import Decoder
@@ -47,7 +48,7 @@ class AVisit:
 def payload_by_frames(name: str, client: str, program: str, *args: str, **more: object) -> bytes:
     """What a client of frames submits for the same job."""
     files = Contents().load({INPUT.file_name: INPUT.content or b""})
-    request = Requests(client).make(program, args, files, name, **more)  # type: ignore[arg-type]
+    request = Requests(client).make(JobSpec(program, args=args, job_id=name, **more), files)  # type: ignore[arg-type]
     return next(iter(Decoder(1 << 20).feed(request.frame))).payload
 
 
@@ -114,7 +115,8 @@ def test_a_query_says_what_to_run() -> None:
             retries="2",
         )
     )
-    assert form == JobForm("pricer", ("--fast", "a=b"), "job.submit.prices.eu", 1.5, "desk", -7, "eu", 2)  # type: ignore[arg-type]
+    fields = {"timeout_s": 1.5, "priority": -7, "key": "eu", "retries": 2}
+    assert form == JobForm("pricer", ("--fast", "a=b"), ClientId("desk"), "job.submit.prices.eu", fields)
 
 
 def test_nothing_has_to_be_said() -> None:
@@ -172,8 +174,8 @@ def test_what_somebody_else_reads_is_let_through() -> None:
 @pytest.mark.spec("L6")
 def test_the_same_job_is_the_same_bytes_by_http_and_by_frames() -> None:
     job = job_id_from_name("night-7")
-    form = JobForm("pricer", ("--fast", "{input}"), timeout_s=60.0, priority=3, key="eu", retries=1)
     more = {"timeout_s": 60.0, "priority": 3, "key": "eu", "retries": 1}
+    form = JobForm("pricer", ("--fast", "{input}"), fields=more)
     assert request_of(form, job, INPUT) == payload_by_frames("night-7", "http", "pricer", "--fast", "input", **more)
     assert request_of(JobForm("pricer"), job, INPUT) == payload_by_frames("night-7", "http", "pricer", "input")
 

@@ -8,26 +8,11 @@ import msgspec
 from cyclopts import Parameter, validators
 
 from wakugumi.app import logs, settings
-from wakugumi.app.options import (
-    LOGGING,
-    CachedFiles,
-    ClientId,
-    Env,
-    Files,
-    Leader,
-    Logging,
-    OldLeader,
-    Output,
-    ProgramArgs,
-    Retries,
-    Subject,
-    Timeout,
-    variables,
-)
+from wakugumi.app.options import LOGGING, ClientId, Leader, Logging, OldLeader, Output, ProgramArgs
 from wakugumi.app.show.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
 from wakugumi.app.show.transfers import shown
 from wakugumi.app.stoppable import run
-from wakugumi.app.work.one_job import named_files
+from wakugumi.app.work.job_flags import BROADCAST, BroadcastFlags
 from wakugumi.app.work.target import connected
 from wakugumi.errors import EXIT_JOB_FAILED
 from wakugumi.limits.leader import BROADCAST_DEADLINE_S
@@ -59,8 +44,6 @@ def broadcast(
     program: str,
     /,
     *,
-    file: Files = (),
-    cached: CachedFiles = (),
     within: Annotated[
         float,
         Parameter(
@@ -68,10 +51,7 @@ def broadcast(
             help="Seconds that each worker has, from now to its answer.",
         ),
     ] = BROADCAST_DEADLINE_S,
-    subject: Subject = "",
-    env: Env = (),
-    timeout: Timeout = None,
-    retries: Retries = 0,
+    job: BroadcastFlags = BROADCAST,
     leader: Leader = None,
     old_leader: OldLeader = None,
     client_id: ClientId = None,
@@ -81,22 +61,15 @@ def broadcast(
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
     how = settings.OUTPUT.value(output)
-    files = named_files(file, cached)
-    timeout_s, own = settings.TIMEOUT_S.value(timeout), variables(env)
+    options = job.options(program_args)
     results: list[Result] = []
 
     async def ask_all() -> Summary:
-        async with connected(leader, client_id=client_id, old_leader=old_leader) as grid, shown(grid, files):
-            shout = grid.broadcast(
-                program,
-                args=program_args,
-                files=files,
-                subject=subject,
-                timeout_s=timeout_s,
-                retries=retries,
-                env=own,
-                within_s=within,
-            )
+        async with (
+            connected(leader, client_id=client_id, old_leader=old_leader) as grid,
+            shown(grid, options["files"] or {}),
+        ):
+            shout = grid.broadcast(program, within_s=within, **options)
             async for result in shout:
                 results.append(result)
                 if how == "table":

@@ -72,7 +72,7 @@ def demo(
     with closing(Inputs()) as inputs, closing(OutFolder(os.fspath(place / "prices"))) as folder:
         inputs.add(os.fspath(place / "inputs"))
         inputs.settle()
-        code = Map(here, inputs, folder, (), settings.TIMEOUT_S.value()).run()
+        code = Map(here, inputs, folder, (), {"timeout_s": settings.TIMEOUT_S.value()}).run()
     return code or _check(place / "prices")
 
 

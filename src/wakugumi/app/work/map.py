@@ -12,52 +12,42 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Final
+from typing import Annotated, Final, Unpack
 
 from cyclopts import Parameter
 
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
-from wakugumi.app import EXIT_INTERRUPTED, logs, settings
+from wakugumi.app import EXIT_INTERRUPTED, logs
 from wakugumi.app.options import (
     LOGGING,
     UNPACKING,
-    CachedFiles,
     Cap,
     ClientId,
-    Env,
-    Files,
-    JobSlots,
-    Key,
     Leader,
     LocalSlots,
     Logging,
     OldLeader,
     Patience,
-    Priority,
     Program,
     ProgramArgs,
-    Retries,
-    Subject,
-    Timeout,
     Unpacking,
-    variables,
 )
 from wakugumi.app.show.downloads import Transfer, in_thread
 from wakugumi.app.show.output import colour, one, say
 from wakugumi.app.show.progress import Progress, Tally, progress, summary
 from wakugumi.app.show.transfers import in_brief
 from wakugumi.app.stoppable import Stopped, run
+from wakugumi.app.work.job_flags import JOB, JobFlags
 from wakugumi.app.work.map_inputs import Input, Inputs
 from wakugumi.app.work.map_keys import Keys, map_job_id, program_digest
 from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
-from wakugumi.app.work.one_job import NOTHING, Asked, named_files
 from wakugumi.app.work.target import Place, choose, open_grid
 from wakugumi.core.leader.admin.questions import AskExplain, ExplainAnswer
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, hint_for
@@ -65,7 +55,7 @@ from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files.inputs import Cached, Content, Contents, must_wait_for_disk
 from wakugumi.roles.client.grid import Grid
-from wakugumi.roles.client.request import Task
+from wakugumi.roles.client.job_spec import MapOptions, SubmitOptions, Task
 from wakugumi.roles.client.result import Result
 from wakugumi.wire.message import OK
 
@@ -77,12 +67,18 @@ _SILENT_S: Final = 5.0
 """Without any result for so long, the leader is asked why."""
 
 
-class MapTask(Task, frozen=True, kw_only=True):
+class MapTask(Task):
     """A task that knows where it came from and where its result goes."""
 
+    __slots__ = ("good_for", "source")
     source: Input
     good_for: str
     """The key under which its result is known again (`keys`)."""
+
+    def __init__(self, source: Input, good_for: str, **options: Unpack[SubmitOptions]) -> None:
+        super().__init__(**options)
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "good_for", good_for)
 
 
 def map_inputs(
@@ -90,45 +86,36 @@ def map_inputs(
     /,
     *inputs: Annotated[str, Parameter(help="Files, and folders with files.")],
     out: Annotated[str, Parameter(help="The folder for the results.")] = OUT,
-    file: Files = (),
-    cached: CachedFiles = (),
+    job: JobFlags = JOB,
     inputs_from: Annotated[
         str | None,
         Parameter(allow_leading_hyphen=True, help="A file with further inputs, one path per line; - is stdin."),
     ] = None,
     fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Do everything again.")] = False,
     slots: LocalSlots = None,
-    env: Env = (),
-    timeout: Timeout = None,
-    retries: Retries = 0,
-    key: Key = None,
-    priority: Priority = 0,
-    job_slots: JobSlots = 1,
     leader: Leader = None,
     old_leader: OldLeader = None,
     patience: Patience = None,
     cap: Cap = None,
     client_id: ClientId = None,
-    subject: Subject = "",
     unpacking: Unpacking = UNPACKING,
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
+    options = job.options()
     place = choose(program, leader, slots=slots, cap=cap, client_id=client_id, patience=patience, old_leader=old_leader)
+    job_slots = options.get("slots") or 1
     if not place.leader and job_slots > place.parallel:
         raise ConfigError(
             f"a job of {job_slots} slots has no room where {place.parallel} are", "raise --slots, or lower --job-slots"
         )
-    timeout_s = settings.TIMEOUT_S.value(timeout)
     max_bytes = unpacking.bytes_max()
     with (
         closing(_all_inputs(inputs, inputs_from)) as found,
         closing(OutFolder(out, max_bytes, dot_files=unpacking.dot_files)) as folder,
     ):
-        asked = Asked(retries, key, priority, job_slots, variables(env))
-        common = named_files(file, cached)
-        return Map(place, found, folder, program_args, timeout_s, subject, asked, common, fresh=fresh).run()
+        return Map(place, found, folder, program_args, options, fresh=fresh).run()
 
 
 class Map:
@@ -140,10 +127,7 @@ class Map:
         inputs: Inputs,
         folder: OutFolder,
         args: Sequence[str],
-        timeout_s: float,
-        subject: str = "",
-        asked: Asked = NOTHING,
-        common: Mapping[str, Content] = {},
+        options: MapOptions,
         *,
         fresh: bool = False,
     ) -> None:
@@ -151,14 +135,11 @@ class Map:
         self._inputs = inputs
         self._folder = folder
         self._args = list(args) if any("{}" in arg for arg in args) else [*args, "{}"]
-        self._timeout_s = timeout_s
-        self._subject = subject
-        self._asked = asked
+        self._options = options
         self._fresh = fresh
-        self._common = common
         self._contents = Contents()
         program = program_digest(place.path) if place.path else place.program.encode()
-        self._keys = Keys(program, [*args, *self._also()], asked.env)
+        self._keys = Keys(program, [*args, *self._also()], options.get("env") or {})
         self._salt = os.urandom(8).hex() if fresh else ""
         self._taken = 0
         self._last_at = monotonic()
@@ -207,14 +188,7 @@ class Map:
             async with open_grid(self._place) as grid:
                 grid.contents = self._contents
                 watching.start_loop(partial(self._watch, grid, tally, drawn), name="progress of a map")
-                jobs = grid.map(
-                    self._place.program,
-                    self._tasks(done, grid.client_id),
-                    subject=self._subject,
-                    timeout_s=self._timeout_s,
-                    files=self._common,
-                    **self._asked._asdict(),
-                )
+                jobs = grid.map(self._place.program, self._tasks(done, grid.client_id), **self._options)
                 async with jobs as results:
                     async for result in results:
                         await self._ended(result, tally, drawn)
@@ -255,7 +229,7 @@ class Map:
 
     def _also(self) -> Iterator[str]:
         """What tells the common files from others: another one is another job. No argument holds a NUL."""
-        for name, content in sorted(self._common.items()):
+        for name, content in sorted((self._options.get("files") or {}).items()):
             if isinstance(content, Cached):
                 yield f"\0cached\0{name}\0{content.cache_id}"
             else:

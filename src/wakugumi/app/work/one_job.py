@@ -7,7 +7,7 @@ take a third of the time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -19,20 +19,11 @@ from wakugumi.app.work.target import Place, open_grid
 from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, Refused, hint_for
 from wakugumi.roles.client.files.downloads import no_news
 from wakugumi.roles.client.files.inputs import Cached, Content
+from wakugumi.roles.client.job_spec import MapOptions
 from wakugumi.roles.client.result import Result
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes
-
-
-class Asked(NamedTuple):
-    """What a job may ask for besides being run, as `submit` calls it."""
-
-    retries: int = 0
-    key: str | None = None
-    priority: int = 0
-    slots: int = 1
-    env: Mapping[str, str] = {}
 
 
 class Taken(NamedTuple):
@@ -43,27 +34,16 @@ class Taken(NamedTuple):
     dot_files: bool = False
 
 
-NOTHING: Final = Asked()
 NO_FILES: Final = Taken()
 
 
-def run_one(
-    place: Place,
-    args: Sequence[str],
-    files: Mapping[str, Content],
-    subject: str,
-    timeout_s: float,
-    taken: Taken = NO_FILES,
-    asked: Asked = NOTHING,
-) -> int:
+def run_one(place: Place, options: MapOptions, taken: Taken = NO_FILES) -> int:
     """Run it, show it, and return the exit code."""
 
     async def job() -> Result:
         async with open_grid(place) as grid:
-            async with shown(grid, files):
-                result = await grid.run(
-                    place.program, args=args, files=files, subject=subject, timeout_s=timeout_s, **asked._asdict()
-                )
+            async with shown(grid, options.get("files") or {}):
+                result = await grid.run(place.program, **options)
             if not result.is_here:  # The rest must be fetched while the grid is there.
                 from wakugumi.app.show.downloads import Transfer, in_thread
 

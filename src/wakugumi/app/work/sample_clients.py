@@ -9,14 +9,14 @@ from cyclopts import Parameter
 
 from wakugumi.adapters.net.link import Address, parse_addresses
 from wakugumi.app import logs, settings
-from wakugumi.app.options import LOGGING, Files, Logging, OldLeader, Output, ProgramArgs, Subject, Timeout
+from wakugumi.app.options import LOGGING, Logging, OldLeader, Output, ProgramArgs
 from wakugumi.app.show.results import show_results
 from wakugumi.app.stoppable import run
-from wakugumi.app.work.one_job import named_files
+from wakugumi.app.work.job_flags import SAMPLE, SampleFlags
 from wakugumi.app.work.target import connected
 from wakugumi.core.subject import submit_subject
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
-from wakugumi.roles.client.request import Task
+from wakugumi.roles.client.job_spec import MapOptions, Task
 from wakugumi.roles.client.result import Result
 
 PROGRAM: Final = "calcA"
@@ -34,18 +34,16 @@ def client(
     /,
     *,
     program: Program = PROGRAM,
-    file: Files = (),
+    job: SampleFlags = SAMPLE,
     count: Count = COUNT,
-    subject: Subject = "",
-    timeout: Timeout = None,
     old_leader: OldLeader = None,
     output: Output = None,
     logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
     logs.start(logged.log_level, logged.log_json, quiet=True)
-    tasks = _tasks(count, file, program_args)
-    return _run([Address(host, port)], client_id, desired, program, tasks, subject, timeout, output, old_leader)
+    tasks = _tasks(count, program_args)
+    return _run([Address(host, port)], client_id, desired, program, tasks, job.options(), output, old_leader)
 
 
 def clientx(
@@ -53,10 +51,8 @@ def clientx(
     /,
     *words: str,
     program: Program = PROGRAM,
-    file: Files = (),
+    job: SampleFlags = SAMPLE,
     count: Count = COUNT,
-    subject: Subject = "",
-    timeout: Timeout = None,
     old_leader: OldLeader = None,
     output: Output = None,
     logged: Logging = LOGGING,
@@ -70,10 +66,9 @@ def clientx(
         raise ConfigError(
             "clientx needs a leader's address", "write: waku clientx CLIENT_ID HOST:PORT… [DESIRED_TOTAL]"
         )
-    tasks = _tasks(count, file, program_args)
-    return _run(
-        parse_addresses(",".join(leaders)), client_id, total, program, tasks, subject, timeout, output, old_leader
-    )
+    tasks = _tasks(count, program_args)
+    addresses = parse_addresses(",".join(leaders))
+    return _run(addresses, client_id, total, program, tasks, job.options(), output, old_leader)
 
 
 def _run(
@@ -82,20 +77,18 @@ def _run(
     desired: int | None,
     program: str,
     tasks: Sequence[Task],
-    subject: str,
-    timeout: float | None,
+    options: MapOptions,
     output: str | None,
     old_leader: bool | None,
 ) -> int:
     cap = settings.DESIRED.value(desired)
     how = settings.OUTPUT.value(output)
-    timeout_s = settings.TIMEOUT_S.value(timeout)
-    subject = subject or submit_subject(program)  # An old leader reads an empty one as `default`.
+    options["subject"] = options["subject"] or submit_subject(program)  # An old leader reads an empty one as `default`.
     turn = {id(task): number for number, task in enumerate(tasks)}
 
     async def work() -> list[Result]:
         async with connected(",".join(map(str, leaders)), client_id=client_id, cap=cap, old_leader=old_leader) as grid:
-            done = [result async for result in grid.map(program, tasks, subject=subject, timeout_s=timeout_s)]
+            done = [result async for result in grid.map(program, tasks, **options)]
         return sorted(done, key=lambda result: turn[id(result.item)])
 
     results = run(work())
@@ -103,9 +96,8 @@ def _run(
     return 0 if all(result.ok for result in results) else EXIT_JOB_FAILED
 
 
-def _tasks(count: int, words: Sequence[str], args: Sequence[str]) -> list[Task]:
+def _tasks(count: int, args: Sequence[str]) -> list[Task]:
     """Told apart by their last argument, 1 to the number of them, unless the arguments were given."""
     if count < 1:
         raise ConfigError(f"--count is {count}, and must be 1 or more")
-    files = named_files(words)
-    return [Task(args=args or (str(number),), files=files) for number in range(1, count + 1)]
+    return [Task(args=args or (str(number),)) for number in range(1, count + 1)]

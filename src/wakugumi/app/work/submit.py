@@ -9,29 +9,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from wakugumi.app import logs, settings
-from wakugumi.app.options import (
-    LOGGING,
-    CachedFiles,
-    ClientId,
-    Env,
-    Files,
-    JobSlots,
-    Key,
-    Leader,
-    Logging,
-    OldLeader,
-    Output,
-    Priority,
-    ProgramArgs,
-    Retries,
-    Subject,
-    Timeout,
-    variables,
-)
+from wakugumi.app.options import LOGGING, ClientId, Leader, Logging, OldLeader, Output, ProgramArgs
 from wakugumi.app.show.output import json_out, lines_out
 from wakugumi.app.show.transfers import shown
 from wakugumi.app.stoppable import run
-from wakugumi.app.work.one_job import named_files
+from wakugumi.app.work.job_flags import JOB, JobFlags
 from wakugumi.app.work.target import connected
 from wakugumi.errors import ConfigError
 from wakugumi.limits.client import UNFINISHED_PER_CLIENT_MAX
@@ -42,17 +24,9 @@ def submit(
     program: str,
     /,
     *,
-    file: Files = (),
-    cached: CachedFiles = (),
     job_id: Annotated[str | None, Parameter(name="--id", help="The job's id: a UUID, or a name of your own.")] = None,
     count: Annotated[int, Parameter(help="How many jobs like this.")] = 1,
-    subject: Subject = "",
-    env: Env = (),
-    timeout: Timeout = None,
-    retries: Retries = 0,
-    key: Key = None,
-    priority: Priority = 0,
-    job_slots: JobSlots = 1,
+    job: JobFlags = JOB,
     leader: Leader = None,
     old_leader: OldLeader = None,
     client_id: ClientId = None,
@@ -64,33 +38,17 @@ def submit(
     if count < 1 or (job_id is not None and count > 1):
         raise ConfigError(f"--count is {count}: it is 1 or more, and an --id names one job alone")
     how = settings.OUTPUT.value(output)
-    files = named_files(file, cached)
-    timeout_s, own = settings.TIMEOUT_S.value(timeout), variables(env)
+    options = job.options(program_args)
 
     async def hand_in() -> list[str]:
         most = max(count, UNFINISHED_PER_CLIENT_MAX)
         async with (
             connected(leader, client_id=client_id, unfinished_max=most, old_leader=old_leader) as grid,
-            shown(grid, files),
+            shown(grid, options["files"] or {}),
         ):
             taken: list[str] = []
             for first in range(0, count, 1000):
-                jobs = [
-                    await grid.submit(
-                        program,
-                        args=program_args,
-                        files=files,
-                        job_id=job_id,
-                        subject=subject,
-                        timeout_s=timeout_s,
-                        retries=retries,
-                        key=key,
-                        priority=priority,
-                        slots=job_slots,
-                        env=own,
-                    )
-                    for _ in range(min(1000, count - first))
-                ]
+                jobs = [await grid.submit(program, job_id=job_id, **options) for _ in range(min(1000, count - first))]
                 await asyncio.gather(*(job.accepted() for job in jobs))
                 taken += _told(jobs, how)
             return taken

@@ -9,32 +9,37 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import wraps
+from inspect import signature
 from itertools import islice
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
 from wakugumi.adapters.loop.event_loop import new_loop
-from wakugumi.core.client.leaders import Choice
-from wakugumi.core.leader.admin.questions import Answer, CacheAnswer, CacheRow, CancelAnswer, Question
 from wakugumi.errors import Refused
-from wakugumi.limits.client import ADOPT_GRACE_S, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
-from wakugumi.limits.files import PUT_DEADLINE_S
-from wakugumi.limits.leader import BROADCAST_DEADLINE_S, CLIENT_CAP_DEFAULT, LIST_ROWS_DEFAULT
+from wakugumi.limits.leader import BROADCAST_DEADLINE_S
 from wakugumi.roles.client.broadcast import Summary
-from wakugumi.roles.client.files.inputs import NO_FILES, Content
+from wakugumi.roles.client.files.inputs import NO_FILES
 from wakugumi.roles.client.files.uploads import Transfer
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.roles.client.job import Job
+from wakugumi.roles.client.job_spec import (
+    BroadcastOptions,
+    JobName,
+    JobSpec,
+    MapOptions,
+    SubmitOptions,
+    takes,
+)
 from wakugumi.roles.client.leader_status import Status
 from wakugumi.roles.client.map_window import FILL_S, Entry, Window, entry_for
-from wakugumi.roles.client.put_cache import ALL_WORKERS, CacheFiles, CacheSummary
-from wakugumi.roles.client.request import Arg, JobName, Plan, Requests
+from wakugumi.roles.client.request import Plan, Requests
 from wakugumi.roles.client.result import Result
-from wakugumi.wire.message import JobLimits
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger("wakugumi.client")
@@ -72,6 +77,30 @@ class Handle:
         return repr(self._job)
 
 
+def _awaited(method: Callable[Concatenate[Grid, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Client, P], T]:
+    """The same for a Client: begun in the loop, and waited for. Signature and docstring are those of the Grid's."""
+
+    @wraps(method)
+    def call(self: Client, /, *args: P.args, **options: P.kwargs) -> T:
+        return self.call(method(self.grid, *args, **options))
+
+    return call
+
+
+def _takes_those_of(
+    other: Callable[P, object],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Client, P], None]]:
+    """Has the parameters of `other`, also for `help`."""
+
+    def mark(init: Callable[..., None]) -> Callable[Concatenate[Client, P], None]:
+        mine, theirs = signature(init), signature(other)
+        parameters = [mine.parameters["self"], *theirs.parameters.values()]
+        init.__signature__ = mine.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return init
+
+    return mark
+
+
 class Client:
     """A Grid without async. Close it, or use it in a `with`."""
 
@@ -82,32 +111,10 @@ class Client:
     _leave: asyncio.Event
     _closing: bool
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        client_id: str | None = None,
-        cap: int = CLIENT_CAP_DEFAULT,
-        choice: Choice = "least",
-        grace_s: float = ADOPT_GRACE_S,
-        connect_timeout_s: float = CONNECT_DEADLINE_S,
-        patience_s: float | None = None,
-        unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
-        old_leader: bool = False,
-    ) -> None:
-        self._open(
-            lambda: connect(
-                url,
-                client_id=client_id,
-                cap=cap,
-                choice=choice,
-                grace_s=grace_s,
-                connect_timeout_s=connect_timeout_s,
-                patience_s=patience_s,
-                unfinished_max=unfinished_max,
-                old_leader=old_leader,
-            )
-        )
+    @_takes_those_of(connect)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Connect, as `connect` does."""
+        self._open(lambda: connect(*args, **options))
 
     @classmethod
     def over(cls, make_grid: Callable[[], AbstractAsyncContextManager[Grid]]) -> Client:
@@ -116,198 +123,52 @@ class Client:
         client._open(make_grid)
         return client
 
-    def submit(
-        self,
-        program: str,
-        *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        job_id: JobName | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        env: Mapping[str, str] | None = None,
-    ) -> Handle:
+    @takes(SubmitOptions)
+    def submit(self, program: str, **options: Unpack[SubmitOptions]) -> Handle:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job."""
-        submitting = self.grid.submit(
-            program,
-            args=args,
-            files=files,
-            job_id=job_id,
-            subject=subject,
-            timeout_s=timeout_s,
-            limits=limits,
-            retries=retries,
-            key=key,
-            priority=priority,
-            slots=slots,
-            env=env,
-        )
-        return Handle(self, self.call(submitting))
+        return Handle(self, self.call(self.grid.submit(program, **options)))
 
-    def run(
-        self,
-        program: str,
-        *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        job_id: JobName | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
-        """`submit`, and its result. Interrupted while it waits, it cancels the job."""
-        return self.call(
-            self.grid.run(
-                program,
-                args=args,
-                files=files,
-                job_id=job_id,
-                subject=subject,
-                timeout_s=timeout_s,
-                limits=limits,
-                retries=retries,
-                key=key,
-                priority=priority,
-                slots=slots,
-                env=env,
-            )
-        )
-
+    @takes(MapOptions)
     def map(
-        self,
-        program: str,
-        items: Iterable[object],
-        *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        env: Mapping[str, str] | None = None,
-        window: int | None = None,
+        self, program: str, items: Iterable[object], *, window: int | None = None, **options: Unpack[MapOptions]
     ) -> Iterator[Result]:
         """One job per item, results as they finish: see `Grid.map`. Items are taken in the caller's own thread."""
-        contents = self.grid.contents
-        common = contents.load(files) if files else NO_FILES
-        requests = Requests(self.grid.client_id)
-        plan = Plan(
-            requests, program, args, common, subject, timeout_s, limits, retries, key, priority, slots, contents, env
-        )
-        return self._map(plan, iter(items), window)
+        common, contents = JobSpec.of(program, options, MapOptions), self.grid.contents
+        files = contents.load(common.files) if common.files else NO_FILES
+        return self._map(Plan(Requests(self.grid.client_id), common, files, contents), iter(items), window)
 
+    @takes(BroadcastOptions)
     def broadcast(
-        self,
-        program: str,
-        *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        job_id: JobName | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: JobLimits | None = None,
-        retries: int = 0,
-        env: Mapping[str, str] | None = None,
-        within_s: float = BROADCAST_DEADLINE_S,
+        self, program: str, *, within_s: float = BROADCAST_DEADLINE_S, **options: Unpack[BroadcastOptions]
     ) -> tuple[list[Result], Summary]:
         """Have every worker that matches run the program once; all their results, in the order in which they came, and
         how many there were of each kind: see `Grid.broadcast`."""
-        return self.call(
-            self.grid.broadcast(
-                program,
-                args=args,
-                files=files,
-                job_id=job_id,
-                subject=subject,
-                timeout_s=timeout_s,
-                limits=limits,
-                retries=retries,
-                env=env,
-                within_s=within_s,
-            ).gather()
-        )
-
-    def put_cache(
-        self,
-        cache: str,
-        files: CacheFiles,
-        *,
-        target: str = ALL_WORKERS,
-        within_s: float = PUT_DEADLINE_S,
-        share: float = 1.0,
-        pinned: bool = False,
-        on_progress: Callable[[CacheSummary], None] | None = None,
-    ) -> CacheSummary:
-        """Have workers keep these files beforehand: see `Grid.put_cache`. `on_progress` is called in another thread."""
-        return self.call(
-            self.grid.put_cache(
-                cache,
-                files,
-                target=target,
-                within_s=within_s,
-                share=share,
-                pinned=pinned,
-                on_progress=on_progress,
-            )
-        )
-
-    def caches(self, limit: int = LIST_ROWS_DEFAULT) -> list[CacheRow]:
-        """What all leaders keep for their workers."""
-        return self.call(self.grid.caches(limit))
-
-    def cache(self, cache: str) -> CacheAnswer:
-        """What is in it, and which workers have it. Raises Refused("no-cache")."""
-        return self.call(self.grid.cache(cache))
-
-    def pin_cache(self, cache: str, *, pinned: bool = True) -> list[CacheRow]:
-        """Keep it for ever, or no longer than others. Raises Refused("no-cache")."""
-        return self.call(self.grid.pin_cache(cache, pinned=pinned))
-
-    def drop_cache(self, cache: str) -> list[CacheRow]:
-        """Forget it, everywhere. Raises Refused("no-cache")."""
-        return self.call(self.grid.drop_cache(cache))
-
-    def transfers(self) -> list[Transfer]:
-        """The files that are just being read, or sent to a leader."""
-        return self.call(_transfers(self.grid))
+        return self.call(self.grid.broadcast(program, within_s=within_s, **options).gather())
 
     def wait(self, job_id: JobName, timeout_s: float | None = None) -> Result:
         """The result of a job that someone submitted before. Raises Refused: "unknown-job", "timed-out"."""
         return self.call(_within(lambda: self.grid.wait(job_id), timeout_s))
 
-    def cancel(self, *job_ids: JobName) -> CancelAnswer:
-        """Cancel jobs, whoever submitted them, and tell what became of them."""
-        return self.call(self.grid.cancel(*job_ids))
+    run = _awaited(Grid.run)
+    put_cache = _awaited(Grid.put_cache)
+    caches = _awaited(Grid.caches)
+    cache = _awaited(Grid.cache)
+    pin_cache = _awaited(Grid.pin_cache)
+    drop_cache = _awaited(Grid.drop_cache)
+    cancel = _awaited(Grid.cancel)
+    ask = _awaited(Grid.ask)
+    ask_each = _awaited(Grid.ask_each)
+    remove_leader = _awaited(Grid.remove_leader)
 
-    def ask(self, question: Question, leader: str | None = None) -> Answer:
-        """Ask this leader something, or else whoever serves. Waits if it is away. Raises Refused."""
-        return self.call(self.grid.ask(question, leader))
-
-    def ask_each(self, question: Question) -> dict[str, Answer | Refused]:
-        """Ask every leader that serves, by its address."""
-        return self.call(self.grid.ask_each(question))
-
+    @wraps(Grid.add_leader)
     def add_leader(self, url: str) -> None:
-        """One more leader: it gets its share as soon as it serves. Raises ConfigError if it is one of them already."""
-        self.call(_add_leader(self.grid, url))
+        self.call(_soon(lambda: self.grid.add_leader(url)))
 
-    def remove_leader(self, url: str) -> None:
-        """Give a leader no further jobs, wait for those that it has, and leave it. Raises ConfigError."""
-        self.call(self.grid.remove_leader(url))
+    @wraps(Grid.transfers)
+    def transfers(self) -> list[Transfer]:
+        return self.call(_soon(self.grid.transfers))
 
+    @wraps(Grid.status)
     def status(self) -> Status:
         return self.grid.status()
 
@@ -396,7 +257,7 @@ class Client:
             task.cancel()
 
     def _map(self, plan: Plan, items: Iterator[object], size: int | None) -> Iterator[Result]:
-        window = self.call(_new_window(self.grid, size))
+        window = self.call(_soon(lambda: self.grid.new_window(size)))
         share = max(1, window.size // _SHARES)
         more, ahead = True, 0
         try:
@@ -440,16 +301,9 @@ class Client:
                 self._loop.call_soon_threadsafe(push)
 
 
-async def _add_leader(grid: Grid, url: str) -> None:
-    grid.add_leader(url)
-
-
-async def _transfers(grid: Grid) -> list[Transfer]:
-    return grid.transfers()
-
-
-async def _new_window(grid: Grid, size: int | None) -> Window:
-    return grid.new_window(size)
+async def _soon(call: Callable[[], T]) -> T:
+    """In the loop, what waits for nothing."""
+    return call()
 
 
 async def _within(result: Callable[[], Awaitable[Result]], timeout_s: float | None) -> Result:

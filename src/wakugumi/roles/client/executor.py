@@ -15,13 +15,15 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor as BaseExecutor
 from concurrent.futures import Future, wait
 from time import monotonic
-from typing import Any
+from typing import Any, Unpack
 
 from wakugumi.errors import Refused
 from wakugumi.limits.client import UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.client.blocking import Client
+from wakugumi.roles.client.job_spec import FutureOptions, JobSpec, takes
 from wakugumi.roles.client.put_cache import CacheFiles, CacheSummary
 from wakugumi.roles.client.result import Result
+from wakugumi.wire.job_options import JobOptions
 
 
 class Executor(BaseExecutor):
@@ -37,8 +39,9 @@ class Executor(BaseExecutor):
         self._shut_down = False
         self._room = threading.BoundedSemaphore(UNFINISHED_PER_CLIENT_MAX)
 
-    def submit(self, program: str, /, *args: Any, **options: Any) -> Future[Result]:  # type: ignore[override]
-        """Run a program with these arguments. `options` are those of `Client.submit`: files, job_id, retries …
+    @takes(FutureOptions)
+    def submit(self, program: str, /, *args: Any, **options: Unpack[FutureOptions]) -> Future[Result]:  # type: ignore[override]
+        """Run a program with these arguments.
 
         Waits while too many futures are unfinished: back pressure for the caller.
         """
@@ -67,15 +70,17 @@ class Executor(BaseExecutor):
         future.add_done_callback(ended)
         return future
 
+    @takes(JobOptions)
     def map(  # type: ignore[override]
         self,
         program: str,
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,  # noqa: ARG002 - part of the base class's signature; jobs are sent together anyway
-        retries: int = 0,
+        **options: Unpack[JobOptions],
     ) -> Iterator[Result]:
         """The results in the order of the arguments. Jobs are handed in as the results are taken, some way ahead."""
+        JobSpec.of(program, options, JobOptions)  # Others are refused at once.
         until = None if timeout is None else monotonic() + timeout
         rows = zip(*iterables)
         ahead: deque[Future[Result]] = deque()
@@ -83,7 +88,7 @@ class Executor(BaseExecutor):
 
         def fill() -> None:
             while len(ahead) < size and (row := next(rows, None)) is not None:
-                ahead.append(self.submit(program, *row, retries=retries))
+                ahead.append(self.submit(program, *row, **options))
 
         def results() -> Iterator[Result]:
             try:

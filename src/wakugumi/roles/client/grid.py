@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Unpack
 from uuid import UUID, uuid4, uuid5
 
 import msgspec
@@ -34,13 +34,21 @@ from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import CLIENT_ID_CHARS_MAX
 from wakugumi.roles.client.broadcast import Asked, Broadcast
-from wakugumi.roles.client.files.inputs import NO_FILES, Content, Contents, Loaded, must_wait_for_disk
+from wakugumi.roles.client.files.inputs import NO_FILES, Contents, Loaded, must_wait_for_disk
 from wakugumi.roles.client.files.uploads import Transfer
 from wakugumi.roles.client.job import Job
+from wakugumi.roles.client.job_spec import (
+    BroadcastOptions,
+    JobName,
+    JobSpec,
+    MapOptions,
+    SubmitOptions,
+    takes,
+)
 from wakugumi.roles.client.leader_status import Endpoint, Status
 from wakugumi.roles.client.map_window import Results, Window
 from wakugumi.roles.client.put_cache import ALL_WORKERS, CacheFiles, CachePut, CacheSummary, rows_of
-from wakugumi.roles.client.request import Arg, JobName, Plan, Requests, given_id
+from wakugumi.roles.client.request import Plan, Requests, given_id
 from wakugumi.roles.client.result import Result
 from wakugumi.roles.client.session import Session
 from wakugumi.wire import frame as fr
@@ -167,37 +175,15 @@ class Grid:
         )
         self._bytes_in_a_row = 0
 
-    async def submit(
-        self,
-        program: str,
-        *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        job_id: JobName | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: ms.JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        env: Mapping[str, str] | None = None,
-    ) -> Job:
+    @takes(SubmitOptions)
+    async def submit(self, program: str, **options: Unpack[SubmitOptions]) -> Job:
         """Hand in a job; waits while the leader can take none. Raises Refused for what can be no job.
 
-        The program runs with `files` in its directory (bytes, text, or the Path of a file to send along) and `args` as
-        its arguments. An id of your own (a UUID or a name) makes it idempotent: handed in again with the same request,
-        it is the same job. A program that ends with a non-zero exit or takes longer than `timeout_s` has given its
-        answer, with the reason `exit` or `timeout`, unless `retries` says how often it is run again first. Jobs with
-        the same `key` go to the same worker if the leader's policy for them is sticky; a higher `priority` (-100 to
-        100) goes before your other jobs for the same subject; `slots` is how many of one worker's slots it takes. `env`
-        has variables for the program, which go before those of its worker.
-        `await` the Job for its Result.
+        A program that ends with a non-zero exit or takes longer than `timeout_s` has given its answer, with the reason
+        `exit` or `timeout`, unless `retries` says how often it is run again first. `await` the Job for its Result.
         """
-        loaded = await self._load(files) if files else NO_FILES
-        request = self._requests.make(
-            program, args, loaded, job_id, subject, timeout_s, limits, retries, key, priority, slots, env=env
-        )
+        spec = JobSpec.of(program, options)
+        request = self._requests.make(spec, await self._load(spec))
         self._bytes_in_a_row += len(request.frame) + _BYTES_BESIDE
         if self._bytes_in_a_row >= _TURN_AFTER_BYTES:
             self._bytes_in_a_row = 0
@@ -206,59 +192,24 @@ class Grid:
             await self._session.admission()
         return self._session.start(request, None)[0]
 
-    async def run(
-        self,
-        program: str,
-        *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        job_id: JobName | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: ms.JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        env: Mapping[str, str] | None = None,
-    ) -> Result:
-        """`submit`, and its result. Cancelled while it waits, it cancels the job."""
-        job = await self.submit(
-            program,
-            args=args,
-            files=files,
-            job_id=job_id,
-            subject=subject,
-            timeout_s=timeout_s,
-            limits=limits,
-            retries=retries,
-            key=key,
-            priority=priority,
-            slots=slots,
-            env=env,
-        )
+    @takes(SubmitOptions)
+    async def run(self, program: str, **options: Unpack[SubmitOptions]) -> Result:
+        """`submit`, and its result. Cancelled or interrupted while it waits, it cancels the job."""
+        job = await self.submit(program, **options)
         try:
             return await job
         except asyncio.CancelledError:
             await job.cancel()
             raise
 
+    @takes(MapOptions)
     def map(
         self,
         program: str,
         items: Iterable[object] | AsyncIterable[object],
         *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: ms.JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        env: Mapping[str, str] | None = None,
         window: int | None = None,
+        **options: Unpack[MapOptions],
     ) -> Results:
         """One job per item, results as they finish, for any number of items in fixed memory.
 
@@ -268,42 +219,17 @@ class Grid:
         result that is not `ok`; an exception of the items themselves ends the loop. `window` bounds how many are
         under way, twice the cap unless told otherwise. Leaving the loop cancels them.
         """
-
+        common = JobSpec.of(program, options, MapOptions)
         source = items if isinstance(items, AsyncIterable) else iter(items)
 
         async def plan() -> Plan:
-            common = await self._load(files) if files else NO_FILES
-            return Plan(
-                self._requests,
-                program,
-                args,
-                common,
-                subject,
-                timeout_s,
-                limits,
-                retries,
-                key,
-                priority,
-                slots,
-                self.contents,
-                env,
-            )
+            return Plan(self._requests, common, await self._load(common), self.contents)
 
         return Results(self.new_window(window), plan, source, self._session.tasks)
 
+    @takes(BroadcastOptions)
     def broadcast(
-        self,
-        program: str,
-        *,
-        args: Sequence[Arg] = (),
-        files: Mapping[str, Content] | None = None,
-        job_id: JobName | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: ms.JobLimits | None = None,
-        retries: int = 0,
-        env: Mapping[str, str] | None = None,
-        within_s: float = BROADCAST_DEADLINE_S,
+        self, program: str, *, within_s: float = BROADCAST_DEADLINE_S, **options: Unpack[BroadcastOptions]
     ) -> Broadcast:
         """Have every worker that matches run the program once, and loop over what each of them answers.
 
@@ -313,21 +239,21 @@ class Grid:
         if not 0 < within_s <= JOB_TIMEOUT_MAX_S:
             raise Refused("bad-request", f"within_s is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s", hint="")
 
+        spec = JobSpec.of(program, options, BroadcastOptions)
+
         async def begin() -> tuple[list[Asked], list[str]]:
-            loaded = await self._load(files) if files else NO_FILES
+            loaded = await self._load(spec)
             if self._session.must_wait:
                 await self._session.admission()
             await self.all_tried(_ALL_TRIED_WITHIN_S)
             leaders = self._session.serving()
             if not leaders:
                 raise Refused("not-supported", "the leader is an old one and knows no broadcast")
-            base = given_id(job_id)[1] if job_id is not None else str(uuid4())
+            base = str(uuid4()) if spec.job_id is None else given_id(spec.job_id)[1]
             asked = []
             for name, number in leaders:
                 one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
-                request = self._requests.make(
-                    program, args, loaded, one, subject, timeout_s, limits, retries, broadcast_s=within_s, env=env
-                )
+                request = self._requests.make(JobSpec(job_id=one).over(spec), loaded, within_s)
                 asked.append(Asked(name, number, self._session.start(request, None, number)[0]))
             there = {name for name, _ in leaders}
             return asked, [name for name in self.leaders if name not in there]
@@ -504,7 +430,10 @@ class Grid:
         self.contents.close()
         await self._session.close()
 
-    async def _load(self, files: Mapping[str, Content]) -> Loaded:
+    async def _load(self, spec: JobSpec) -> Loaded:
+        files = spec.given.get("files")
+        if not files:
+            return NO_FILES
         if not must_wait_for_disk(files):
             return self.contents.load(files)
         async with self._reading:

@@ -21,7 +21,8 @@ from wakugumi.adapters.loop.threads import beside
 from wakugumi.errors import Refused, WakugumiError
 from wakugumi.roles.client.files.inputs import Loaded, must_wait_for_disk
 from wakugumi.roles.client.job import Job
-from wakugumi.roles.client.request import Plan, Request, Task, task_for
+from wakugumi.roles.client.job_spec import JobSpec
+from wakugumi.roles.client.request import Plan, Request, task_for
 from wakugumi.roles.client.result import Result, refused_result
 
 FILL_S: Final = 0.005
@@ -338,7 +339,7 @@ async def _take(items: AsyncIterator[object]) -> _Taken:
         return _Taken(error=error)
 
 
-def _entry(plan: Plan, item: object, task: Task, loaded: Loaded | None = None) -> Entry:
+def _entry(plan: Plan, item: object, task: JobSpec, loaded: Loaded | None = None) -> Entry:
     try:
         return Entry(item, plan.request(task, loaded))
     except Refused as no:

@@ -9,55 +9,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 
-from wakugumi.core.environment import check_env
 from wakugumi.core.ids import JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import check_exec_name
-from wakugumi.core.requirements import check_wants
-from wakugumi.core.subject import SubjectError, route
 from wakugumi.errors import Refused
-from wakugumi.limits.leader import RETRIES_MAX
-from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
-from wakugumi.limits.scheduling import KEY_CHARS_MAX
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Brings, Content, Contents, Loaded
+from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Brings, Contents, Loaded
+from wakugumi.roles.client.job_spec import Arg, JobSpec, Task
 from wakugumi.wire import frame
-from wakugumi.wire.message import JobLimits, JobRequest, encode
+from wakugumi.wire.job_options import checked
+from wakugumi.wire.message import JobRequest, encode
 from wakugumi.wire.request_digest import request_digest
-
-Arg: TypeAlias = str | int | float | os.PathLike[str]
-"""One argument of a program; a number or a path stands for its text."""
-
-JobName: TypeAlias = str | UUID
-"""A job's id as users give it: a UUID, its text, or another name (SPEC section 1)."""
-
-_ASKS_NOTHING: Final = (None, 0, 1)
-
-
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """One job to be, as `map` takes it: what is not given comes from `map`'s own arguments."""
-
-    program: str = ""
-    args: Sequence[Arg] = ()
-    """Added to the arguments that `map` was given."""
-    files: Mapping[str, Content] | None = None
-    """Added to the files that `map` was given."""
-    job_id: JobName | None = None
-    subject: str = ""
-    timeout_s: float | None = None
-    limits: JobLimits | None = None
-    retries: int | None = None
-    key: str | None = None
-    priority: int | None = None
-    slots: int | None = None
-    env: Mapping[str, str] | None = None
-    """Added to the variables that `map` was given."""
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -89,107 +57,46 @@ class Requests:
         self.next_id = _Ids().next
         self._checked_program = ""
 
-    def make(
-        self,
-        program: str,
-        args: Sequence[Arg] = (),
-        files: Loaded = NO_FILES,
-        job_id: JobName | None = None,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        broadcast_s: float | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Request:
-        """Raises Refused if this can be no job."""
-        self.check(program, subject, timeout_s, limits, retries)
-        if (key, priority, slots) != _ASKS_NOTHING or type(priority) is not int or type(slots) is not int:
-            check_asked(key, priority, slots)
-        _check_args(args)
-        own = checked_env(env) if env else {}
-        if job_id is None:
+    def make(self, spec: JobSpec, files: Loaded = NO_FILES, broadcast_s: float | None = None) -> Request:
+        """`files` are those of the spec, as they were read. Raises Refused if this can be no job."""
+        subject, fields = self.checked(spec)
+        texts = _texts(_args_of(spec))
+        if len(texts) > ARGS_PER_JOB_MAX:
+            raise _too_many(texts)
+        given = spec.given.get("job_id")
+        if given is None:
             job, name = self.next_id()
             text = name
         else:
-            job, name = given_id(job_id)
+            job, name = given_id(given)
             text = show_job_id(job)
-        texts = _texts(args)
-        if len(texts) > ARGS_PER_JOB_MAX:
-            raise _too_many(texts)
-        record = JobRequest(
-            text,
-            self.client_id,
-            program,
-            texts,
-            files.entries,  # type: ignore[arg-type]
-            timeout_s,
-            limits,
-            retries,
-            key or "",
-            priority,
-            slots,
-            broadcast_s=broadcast_s,
-            env=own,
-        )
-        return _request(job, name, subject, record, files, job_id is not None)
+        if broadcast_s is not None:
+            fields["broadcast_s"] = broadcast_s
+        record = JobRequest(text, self.client_id, spec.program, texts, files.entries, **fields)  # type: ignore[arg-type]
+        return _request(job, name, subject, record, files, given is not None)
 
-    def check(self, program: str, subject: str, timeout_s: float | None, limits: object, retries: object) -> None:
-        """What many jobs have in common. Raises Refused."""
-        if program != self._checked_program:
-            check_exec_name(program)
-            self._checked_program = program
-        if subject:
-            try:
-                route(subject, program)
-            except SubjectError as error:
-                raise Refused("bad-subject", str(error)) from None
-        if timeout_s is not None and not 0 < timeout_s <= JOB_TIMEOUT_MAX_S:
-            raise _bad(f"a timeout of {timeout_s} s: it is more than 0 and at most {JOB_TIMEOUT_MAX_S:.0f} s")
-        if limits is not None and not isinstance(limits, JobLimits):
-            raise TypeError(f"limits are given as JobLimits, not {type(limits).__name__}")
-        if type(retries) is not int or not 0 <= retries <= RETRIES_MAX:
-            raise _bad(f"retries are a whole number from 0 to {RETRIES_MAX}, not {retries!r}"[:300])
+    def checked(self, spec: JobSpec) -> tuple[str, dict[str, Any]]:
+        """Its subject, and the fields of its request. Raises Refused."""
+        if spec.program != self._checked_program:
+            check_exec_name(spec.program)
+            self._checked_program = spec.program
+        return checked(spec.program, spec.given)
 
 
 class Plan:
     """What all jobs of one `map` have in common, and how an item becomes one of them."""
 
     def __init__(
-        self,
-        requests: Requests,
-        program: str,
-        args: Sequence[Arg] = (),
-        files: Loaded = NO_FILES,
-        subject: str = "",
-        timeout_s: float | None = None,
-        limits: JobLimits | None = None,
-        retries: int = 0,
-        key: str | None = None,
-        priority: int = 0,
-        slots: int = 1,
-        contents: Contents | None = None,
-        env: Mapping[str, str] | None = None,
+        self, requests: Requests, common: JobSpec, files: Loaded = NO_FILES, contents: Contents | None = None
     ) -> None:
-        requests.check(program, subject, timeout_s, limits, retries)
-        check_asked(key, priority, slots)
-        self.contents = contents or Contents()
+        """`files` are those of `common`, as they were read. Raises Refused."""
         self._requests = requests
-        self.program = program
-        _check_args(args)
-        self._args = [_arg_text(arg) for arg in args]
+        self.program = common.program
+        self._common = common
+        self._subject, self._fields = requests.checked(common)
+        self._args = [_arg_text(arg) for arg in _args_of(common)]
         self._files = files
-        self._subject = subject
-        self._timeout_s = timeout_s
-        self._limits = limits
-        self._retries = retries
-        self._key = key
-        self._priority = priority
-        self._slots = slots
-        self._env = checked_env(env) if env else {}
+        self.contents = contents or Contents()
 
     def text_request(self, text: str) -> Request:
         """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
@@ -205,58 +112,18 @@ class Plan:
         return self._plain(texts)
 
     def _plain(self, texts: list[str]) -> Request:
-        job, name = self._requests.next_id()
-        record = JobRequest(
-            name,
-            self._requests.client_id,
-            self.program,
-            texts,
-            self._files.entries,  # type: ignore[arg-type]
-            self._timeout_s,
-            self._limits,
-            self._retries,
-            self._key or "",
-            self._priority,
-            self._slots,
-            env=self._env,
-        )
-        return _request(job, name, self._subject, record, self._files)
+        requests, files = self._requests, self._files
+        job, name = requests.next_id()
+        record = JobRequest(name, requests.client_id, self.program, texts, files.entries, **self._fields)  # type: ignore[arg-type]
+        return _request(job, name, self._subject, record, files)
 
-    def request(self, task: Task, loaded: Loaded | None = None) -> Request:
+    def request(self, task: JobSpec, loaded: Loaded | None = None) -> Request:
         """Its files are read here, unless they are `loaded` already. Raises Refused."""
-        _check_args(task.args)
+        _args_of(task)
         files = self._files
-        if task.files:
-            files = files.with_these(self.contents.load(task.files) if loaded is None else loaded)
-        return self._requests.make(
-            task.program or self.program,
-            (*self._args, *task.args),
-            files,
-            task.job_id,
-            task.subject or self._subject,
-            self._timeout_s if task.timeout_s is None else task.timeout_s,
-            task.limits or self._limits,
-            self._retries if task.retries is None else task.retries,
-            self._key if task.key is None else task.key,
-            self._priority if task.priority is None else task.priority,
-            self._slots if task.slots is None else task.slots,
-            env={**self._env, **task.env} if task.env else self._env,
-        )
-
-
-def check_asked(key: object, priority: object, slots: object) -> None:
-    """What a job asks for besides being run. Raises Refused."""
-    if key is not None and (not isinstance(key, str) or not key):
-        raise _bad(f"a key is 1 to {KEY_CHARS_MAX} printable characters, not {key!r}"[:300])
-    check_wants(key or "", priority, slots)
-
-
-def checked_env(env: object) -> dict[str, str]:
-    """Variables for a program, in the order of their names. Raises Refused, and TypeError for what is no mapping."""
-    if not isinstance(env, Mapping):
-        raise TypeError(f'env is a mapping, as {{"NAME": "VALUE"}}, not {type(env).__name__}')
-    check_env(env)
-    return {name: env[name] for name in sorted(env)}
+        if own := task.given.get("files"):
+            files = files.with_these(self.contents.load(own) if loaded is None else loaded)
+        return self._requests.make(task.over(self._common), files)
 
 
 def given_id(name: object) -> tuple[JobId, str]:
@@ -278,7 +145,7 @@ def too_big(size: int) -> Refused:
     )
 
 
-def task_for(item: object) -> Task:
+def task_for(item: object) -> JobSpec:
     """What an item of `map` asks for. Raises TypeError for what it cannot be.
 
     str, int, float     one argument
@@ -288,7 +155,7 @@ def task_for(item: object) -> Task:
     Task                as it stands
     """
     match item:
-        case Task():
+        case JobSpec():
             return item
         case str() | int() | float():
             return Task(args=(item,))
@@ -352,9 +219,11 @@ def _encoded(record: JobRequest) -> bytes:
         raise _bad(f"an argument or a name is not text that UTF-8 can hold: {error.object!r}"[:300]) from None
 
 
-def _check_args(args: object) -> None:
+def _args_of(spec: JobSpec) -> Sequence[Arg]:
+    args = spec.given.get("args", ())
     if isinstance(args, str):  # It is a sequence too: of letters.
         raise TypeError(f"args is a list of arguments: [{args!r}], not {args!r}")
+    return args
 
 
 def _texts(args: Sequence[Arg]) -> list[str]:

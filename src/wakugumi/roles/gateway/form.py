@@ -106,7 +106,7 @@ class Seen:
         self._waiting = []
         form, name = self._form, self._file_name
         file = InputFile(name, sha256=self._sha256.hexdigest(), size=0)
-        request = JobRequest("", exec_name=form.program, args=args_of(form, name), files=[file], env=dict(form.env))
+        request = JobRequest("", exec_name=form.program, args=args_of(form, name), files=[file], **form.fields)
         self.digest = DIGEST_FORM + request_digest(request).hex()
 
 

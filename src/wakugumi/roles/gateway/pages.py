@@ -107,7 +107,7 @@ class GatewayPages:
             name=name,
             owner=self._gateway.owner,
             is_async=is_async,
-            key=form.key,
+            key=form.fields.get("key", ""),
             query=query_for_group(visit),
             headers=headers_for_group(visit),
         )

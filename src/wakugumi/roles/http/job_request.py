@@ -11,21 +11,17 @@ and another question under its id is a conflict.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from wakugumi.adapters.http.page import Visit
 from wakugumi.adapters.http.upload import Received
-from wakugumi.core.environment import check_env
 from wakugumi.core.ids import ClientId, JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import INPUT, check_exec_name
-from wakugumi.core.requirements import check_wants
-from wakugumi.core.subject import SubjectError, route
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
-from wakugumi.limits.leader import RETRIES_MAX
-from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, CLIENT_ID_CHARS_MAX
+from wakugumi.wire.job_options import OPTIONS, Option, checked
 from wakugumi.wire.message import InputFile, JobRequest, encode
 from wakugumi.wire.percent import percent_decoded
 
@@ -37,7 +33,9 @@ RUNS_AS: Final = "Waku-Runs-As"
 ROOT: Final = "root"
 """In which it says that programs have the rights of root there."""
 CLIENT_HEADER: Final = "Waku-Client"
-PARAMETERS: Final = ("program", "arg", "subject", "timeout", "client", "priority", "key", "retries", "env")
+_BY_FORM: Final = {option.form: option for option in OPTIONS.values() if option.form}
+PARAMETERS: Final = ("program", "arg", "client", *_BY_FORM)
+_HINT: Final = "docs/GROUPS.md has all parameters of a job"
 
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,9}")
@@ -64,13 +62,10 @@ class JobForm(NamedTuple):
     program: str = ""
     """Empty: that of whoever runs it."""
     args: tuple[str, ...] = ()
-    subject: str = ""
-    timeout_s: float | None = None
     client: ClientId = ClientId(CLIENT)
-    priority: int = 0
-    key: str = ""
-    retries: int = 0
-    env: tuple[tuple[str, str], ...] = ()
+    subject: str = ""
+    fields: Mapping[str, Any] = {}
+    """Of a JobRequest: the options that were given."""
 
     @classmethod
     def of(cls, visit: Visit, also: Collection[str] = ()) -> JobForm:
@@ -83,36 +78,21 @@ class JobForm(NamedTuple):
             if name not in PARAMETERS and name not in also:
                 known = ", ".join([*PARAMETERS, *also])
                 raise _bad(f"there is no parameter {name[:80]!r}: {known}")
-        form = cls(
-            program=_one(visit, "program"),
-            args=tuple(visit.query("arg")),
-            subject=_one(visit, "subject"),
-            timeout_s=_timeout_s(_one(visit, "timeout")),
-            client=_client(_one(visit, "client") or visit.header(CLIENT_HEADER) or CLIENT),
-            priority=_number("priority", _one(visit, "priority")),
-            key=_one(visit, "key"),
-            retries=_number("retries", _one(visit, "retries")),
-            env=_env(visit.query("env")),
-        )
-        form._check()
-        return form
-
-    def _check(self) -> None:
-        if self.program:
-            check_exec_name(self.program)
-        if self.subject:
-            try:
-                route(self.subject, self.program)
-            except SubjectError as error:
-                raise Refused("bad-subject", str(error)) from None
-        if len(self.args) > ARGS_PER_JOB_MAX:
-            raise _bad(f"{len(self.args)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
-        if any("\0" in arg for arg in self.args):
+        program = _one(visit, "program")
+        if program:
+            check_exec_name(program)
+        args = tuple(visit.query("arg"))
+        if len(args) > ARGS_PER_JOB_MAX:
+            raise _bad(f"{len(args)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
+        if any("\0" in arg for arg in args):
             raise _bad("an argument holds a NUL, which no program can be given")
-        if not 0 <= self.retries <= RETRIES_MAX:
-            raise _bad(f"retries are a whole number from 0 to {RETRIES_MAX}, not {self.retries}")
-        check_wants(self.key, self.priority, 1)
-        check_env(dict(self.env))
+        client = _client(_one(visit, "client") or visit.header(CLIENT_HEADER) or CLIENT)
+        given = {option.name: _given(visit, option) for name, option in _BY_FORM.items() if name in names}
+        try:
+            subject, fields = checked(program, {name: value for name, value in given.items() if value is not None})
+        except Refused as no:
+            raise Refused(no.code, no.message, no.hint or _HINT) from None
+        return cls(program, args, client, subject, fields)
 
 
 _PLAIN: Final = JobForm()
@@ -125,20 +105,7 @@ def request_of(form: JobForm, job: JobId, received: Received) -> bytes:
     file = InputFile(name, content=received.content)
     if received.content is None:
         file = InputFile(name, sha256=received.sha256, size=received.size)
-    return encode(
-        JobRequest(
-            show_job_id(job),
-            form.client,
-            form.program,
-            args_of(form, name),
-            [file],
-            form.timeout_s,
-            retries=form.retries,
-            key=form.key,
-            priority=form.priority,
-            env=dict(form.env),
-        )
-    )
+    return encode(JobRequest(show_job_id(job), form.client, form.program, args_of(form, name), [file], **form.fields))
 
 
 def args_of(form: JobForm, file_name: str) -> list[str]:
@@ -169,16 +136,18 @@ def seconds_in(text: str | None) -> float | None:
     return float(text) if text is not None and _SECONDS.fullmatch(text) else None
 
 
-def _timeout_s(text: str) -> float | None:
-    if not text:
-        return None
-    seconds = seconds_in(text) or 0.0
-    if not 0 < seconds <= JOB_TIMEOUT_MAX_S:
-        raise _bad(f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:.0f} seconds, not {text[:80]!r}")
-    return seconds
+def _given(visit: Visit, option: Option) -> object:
+    """None if nothing is said. What is no number stays text: its check refuses it."""
+    if option.kind is Mapping:
+        return _variables(visit.query(option.form))
+    text = _one(visit, option.form)
+    if option.kind is int and _WHOLE.fullmatch(text):
+        return int(text)
+    seconds = seconds_in(text) if option.kind is float else None
+    return (text or None) if seconds is None else seconds
 
 
-def _env(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _variables(words: Sequence[str]) -> dict[str, str]:
     env: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -187,16 +156,8 @@ def _env(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
         if name in env:
             raise _bad(f"the variable {name[:80]!r} is given twice")
         env[name] = value
-    return tuple(env.items())
-
-
-def _number(name: str, text: str) -> int:
-    if not text:
-        return 0
-    if not _WHOLE.fullmatch(text):
-        raise _bad(f"{name} is a whole number, not {text[:80]!r}")
-    return int(text)
+    return env
 
 
 def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint="docs/GROUPS.md has all parameters of a job")
+    return Refused("bad-request", text, hint=_HINT)

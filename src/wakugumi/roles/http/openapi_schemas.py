@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from wakugumi.errors import CODES
-from wakugumi.limits.leader import RETRIES_MAX
-from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
-from wakugumi.limits.scheduling import KEY_CHARS_MAX, PRIORITY_MAX
 from wakugumi.limits.wire import (
     ARGS_PER_JOB_MAX,
     CLIENT_ID_CHARS_MAX,
@@ -15,6 +13,7 @@ from wakugumi.limits.wire import (
     EXEC_NAME_CHARS_MAX,
     JOB_NAME_CHARS_MAX,
 )
+from wakugumi.wire.job_options import OPTIONS, Option
 
 Json = dict[str, Any]
 
@@ -62,6 +61,21 @@ JOB: Final[Json] = {
         "examples": ["night-7"],
     },
 }
+
+
+def _schema(option: Option) -> Json:
+    if option.name == "subject":
+        return {"type": "string", "pattern": rf"^{_PLAIN}(\.{_PLAIN})*$", "maxLength": 250}
+    if option.kind is Mapping:
+        pair = {"type": "string", "pattern": r"^(?![Ww][Aa][Kk][Uu]_)[A-Za-z_][A-Za-z0-9_]*=[^\x00]*$"}
+        return {"type": "array", "items": pair, "maxItems": ENV_VARIABLES_MAX}
+    if option.kind is int:
+        return {"type": "integer", "minimum": option.least, "maximum": option.most}
+    if option.kind is float:
+        return {"type": "number", "exclusiveMinimum": option.least, "maximum": option.most}
+    return {"type": "string", "maxLength": option.most, "pattern": _PRINTABLE}
+
+
 JOB_PARAMETERS: Final = (
     _query(
         "program",
@@ -74,42 +88,11 @@ JOB_PARAMETERS: Final = (
         {"type": "array", "items": {"type": "string", "pattern": r"^[^\x00]*$"}, "maxItems": ARGS_PER_JOB_MAX},
     ),
     _query(
-        "subject", "Where the job goes.", {"type": "string", "pattern": rf"^{_PLAIN}(\.{_PLAIN})*$", "maxLength": 250}
-    ),
-    _query(
-        "timeout",
-        "Seconds that an attempt may take.",
-        {"type": "number", "exclusiveMinimum": 0, "maximum": JOB_TIMEOUT_MAX_S},
-    ),
-    _query(
         "client",
         "Whose job it is.",
         {"type": "string", "minLength": 1, "maxLength": CLIENT_ID_CHARS_MAX, "pattern": _PRINTABLE},
     ),
-    _query(
-        "priority",
-        "Its place among those of its client and subject.",
-        {"type": "integer", "minimum": -PRIORITY_MAX, "maximum": PRIORITY_MAX},
-    ),
-    _query(
-        "key",
-        "Jobs of one key like the same worker.",
-        {"type": "string", "maxLength": KEY_CHARS_MAX, "pattern": _PRINTABLE},
-    ),
-    _query(
-        "retries",
-        "How often it is run again when its program fails or takes too long.",
-        {"type": "integer", "minimum": 0, "maximum": RETRIES_MAX},
-    ),
-    _query(
-        "env",
-        "Variables for the program, each NAME=VALUE. Not WAKU_*.",
-        {
-            "type": "array",
-            "items": {"type": "string", "pattern": r"^(?![Ww][Aa][Kk][Uu]_)[A-Za-z_][A-Za-z0-9_]*=[^\x00]*$"},
-            "maxItems": ENV_VARIABLES_MAX,
-        },
-    ),
+    *(_query(option.form, option.help, _schema(option)) for option in OPTIONS.values() if option.form),
     _header("Waku-Client", "Whose job it is, if the query does not say.", {"type": "string", "pattern": "^[ -~]+$"}),
 )
 REQUEST: Final = _header(

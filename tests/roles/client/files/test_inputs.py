@@ -18,7 +18,8 @@ from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files import inputs as module
 from wakugumi.roles.client.files.inputs import Content, Contents, LocalFile
-from wakugumi.roles.client.request import Arg, Plan, Request, Requests, Task
+from wakugumi.roles.client.job_spec import Arg, JobSpec, Task
+from wakugumi.roles.client.request import Plan, Request, Requests
 from wakugumi.wire.frame import Decoder
 
 LARGE = b"L" * (INLINE_FILE_BYTES_MAX + 1)
@@ -59,7 +60,7 @@ def sha(content: bytes) -> str:
 
 
 def made(files: Mapping[str, Content], *args: str) -> Request:
-    return Requests("me").make("p", args, Contents().load(files), "one")
+    return Requests("me").make(JobSpec("p", args=args, job_id="one"), Contents().load(files))
 
 
 def files_of(request: Request) -> list[dict[str, object]]:
@@ -110,7 +111,7 @@ def test_what_map_adds_up_is_what_submit_would_send() -> None:
     common: dict[str, Content] = {f"c{number:02}": bytes([number]) * 200_000 for number in range(20)}
     own: dict[str, Content] = {f"o{number:02}": bytes([number]) * 250_000 for number in range(4)}
     contents = Contents()
-    plan = Plan(Requests("me"), "p", (), contents.load(common))
+    plan = Plan(Requests("me"), JobSpec("p"), contents.load(common))
     mapped = plan.request(Task(files=own, job_id="one"))
     assert mapped.frame == made({**common, **own}).frame
     assert mapped.brings.keys() == made({**common, **own}).brings.keys()
@@ -121,7 +122,8 @@ def test_what_map_adds_up_is_what_submit_would_send() -> None:
 
 
 def test_an_item_that_is_its_arguments_is_sent_as_a_task_would_be() -> None:
-    plan = Plan(Requests("me"), "p", ["first"], Contents().load({"f": b"x"}), timeout_s=5.0, retries=2)
+    spec = JobSpec("p", args=["first"], timeout_s=5.0, retries=2)
+    plan = Plan(Requests("me"), spec, Contents().load({"f": b"x"}))
     lists: list[list[Arg]] = [[], ["a", "b"], ["x", 7, 1.5, Path("p")]]
     for args in lists:
         quick, task = plan.args_request(args), plan.request(Task(args=args))

@@ -114,12 +114,8 @@ class GroupPages:
             payload = request_of(form, job, received)
             head = SubmitHead(
                 exec_name=form.program,
-                timeout_s=form.timeout_s,
-                retries=form.retries,
-                key=form.key,
-                priority=form.priority,
-                env=dict(form.env),
                 files=None if received.content is not None else (FileHead(sha256=received.sha256, size=received.size),),
+                **{name: form.fields[name] for name in SubmitHead.__struct_fields__ if name in form.fields},
             )
             event, blobs = self._leader.ingress.event_of(
                 ConnId(0), True, job, form.subject, head, payload, len(payload), payload_digest(payload)

@@ -1,0 +1,218 @@
+"""What may be asked of a job? Each option once: its name, type, help, bounds, flag and form parameter.
+
+    Python    submit(…, priority=7)    `JobOptions`, for type checkers and `help` (`roles/client/job_spec.py`)
+    shell     --priority 7             flags made from the rows (`app/work/job_flags.py`)
+    HTTP      ?priority=7              a query read by the rows (`roles/http/job_request.py`), and OpenAPI
+    wire      "Priority":7             the field of the same name in `JobRequest`
+
+A new option is one row here, and its field in `JobRequest`, whose bytes are a contract of their own. An option that is
+None is not given.
+"""
+
+# No `from __future__ import annotations`: the rows are read from the annotations as they stand, without an `eval`.
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, TypedDict, get_args, get_origin
+
+import msgspec
+
+from wakugumi.core.environment import check_env
+from wakugumi.core.subject import SUBJECT_BYTES_MAX, SubjectError, route
+from wakugumi.core.visible_text import is_plain_name
+from wakugumi.errors import Refused
+from wakugumi.limits.leader import RETRIES_MAX
+from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
+from wakugumi.limits.scheduling import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
+from wakugumi.wire.message import JobLimits
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option. Its name and kind are those of the annotation it stands in."""
+
+    help: str
+    least: float = 0
+    most: float = 0
+    """Of a number, or of the characters of a text. A number that is not whole is above the least."""
+    flag: str = ""
+    """On the command line; none if empty."""
+    form: str = ""
+    """The parameter of a query; none if empty."""
+    noun: str = ""
+    """How an error begins, such as "a key is"."""
+    check: Callable[[Any], object] | None = None
+    """In place of the bounds: from the given value to the one on the wire. Raises Refused or TypeError."""
+    name: str = ""
+    kind: type = str
+    """int, float, str or Mapping; another one only Python can give."""
+
+    def refused(self, bounds: str, value: object) -> Refused:
+        text = f"{self.noun or f'{self.name} is'} {bounds}, not {value!r}"
+        return Refused("bad-request", text[:300], hint="")
+
+
+_NUMBERS: Final = (int, float)
+
+
+def _checks(option: Option) -> Callable[[Any], object]:
+    """From the given value to the one on the wire. Raises Refused, or TypeError for what only a program gets wrong."""
+    if option.check is not None:
+        return option.check
+    least, most = option.least, option.most
+
+    def whole(value: object) -> object:
+        if type(value) is int and least <= value <= most:
+            return value
+        raise option.refused(f"a whole number from {least} to {most}", value)
+
+    def seconds(value: object) -> object:
+        if isinstance(value, _NUMBERS) and least < value <= most:
+            return value
+        raise option.refused(f"above {least} and at most {most:.0f} seconds", value)
+
+    def text(value: object) -> object:
+        if isinstance(value, str) and least <= len(value) <= most and is_plain_name(value):
+            return value
+        raise option.refused(f"{least} to {most} printable characters", value)
+
+    return {int: whole, float: seconds, str: text}[option.kind]
+
+
+def _subject(subject: object) -> object:
+    """The program it is for decides too: `checked`."""
+    if not isinstance(subject, str):
+        raise TypeError(f"a subject is text, not {type(subject).__name__}")
+    return subject
+
+
+def _limits(limits: object) -> object:
+    if not isinstance(limits, JobLimits):
+        raise TypeError(f"limits are given as JobLimits, not {type(limits).__name__}")
+    return limits
+
+
+def _env(env: object) -> dict[str, str]:
+    """In the order of the names: the same variables are the same bytes."""
+    if not isinstance(env, Mapping):
+        raise TypeError(f'env is a mapping, as {{"NAME": "VALUE"}}, not {type(env).__name__}')
+    check_env(env)
+    return {name: env[name] for name in sorted(env)}
+
+
+class EachOptions(TypedDict, total=False):
+    """Options of every job, also of the parts of a broadcast."""
+
+    subject: Annotated[
+        str | None,
+        Option(
+            "Where the job goes; to the workers for its program if nothing is said.",
+            most=SUBJECT_BYTES_MAX,
+            flag="--subject",
+            form="subject",
+            check=_subject,
+        ),
+    ]
+    env: Annotated[
+        Mapping[str, str] | None,
+        Option(
+            "a variable for the program, which goes before the worker's own. Part of the job, as its arguments are.",
+            flag="--env",
+            form="env",
+            check=_env,
+        ),
+    ]
+    timeout_s: Annotated[
+        float | None,
+        Option(
+            "Seconds a job may run; 15 minutes if nothing is said. A job that takes longer has failed, by the reason "
+            "timeout.",
+            most=JOB_TIMEOUT_MAX_S,
+            flag="--timeout",
+            form="timeout",
+            noun="a timeout is",
+        ),
+    ]
+    retries: Annotated[
+        int | None,
+        Option(
+            "How often a program that ends with a non-zero exit or takes too long is run again; never if nothing is "
+            "said.",
+            most=RETRIES_MAX,
+            flag="--retries",
+            form="retries",
+            noun="retries are",
+        ),
+    ]
+    limits: Annotated[JobLimits | None, Option("What its program may use of a machine.", check=_limits)]
+
+
+class JobOptions(EachOptions, total=False):
+    """Options of a job that runs once."""
+
+    key: Annotated[
+        str | None,
+        Option(
+            "Jobs with the same key go to the same worker, if the leader's policy is sticky.",
+            least=1,
+            most=KEY_CHARS_MAX,
+            flag="--key",
+            form="key",
+            noun="a key is",
+        ),
+    ]
+    priority: Annotated[
+        int | None,
+        Option(
+            "-100 to 100: before or after your other jobs for the same subject; 0 if nothing is said.",
+            least=-PRIORITY_MAX,
+            most=PRIORITY_MAX,
+            flag="--priority",
+            form="priority",
+            noun="a priority is",
+        ),
+    ]
+    slots: Annotated[
+        int | None,
+        Option(
+            "How many of one worker's slots a job takes; one if nothing is said.",
+            least=1,
+            most=CREDIT_MAX,
+            flag="--job-slots",
+            noun="slots are",
+        ),
+    ]
+
+
+def rows(options: type) -> dict[str, Option]:
+    """The options of a TypedDict, by name."""
+    return {
+        name: msgspec.structs.replace(hint.__metadata__[0], name=name, kind=_kind(hint.__origin__))
+        for name, hint in options.__annotations__.items()
+    }
+
+
+def _kind(hint: Any) -> type:
+    """Without `| None`, and without what stands in brackets."""
+    if type(None) in get_args(hint):
+        hint = get_args(hint)[0]
+    kind: type = get_origin(hint) or hint
+    return kind
+
+
+OPTIONS: Final = rows(JobOptions)
+CHECKS: Final = {name: _checks(option) for name, option in OPTIONS.items()}
+
+
+def checked(program: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The subject of a frame, and the fields of a JobRequest. What is no option of this table is left out. Raises
+    Refused."""
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        check = CHECKS.get(name)
+        if check is not None:
+            fields[name] = check(value)
+    subject: str = fields.pop("subject", "")
+    if subject:
+        try:
+            route(subject, program)
+        except SubjectError as error:
+            raise Refused("bad-subject", str(error)) from None
+    return subject, fields
