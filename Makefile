@@ -28,8 +28,8 @@ tools: ## programs that are no Python packages, for tests and benchmarks: promto
 demo: setup ## price 240 options with the shipped example, on this machine, with no set-up
 	$(BIN)/waku demo
 
-# Two tests at a time: about a third of a run is waiting, and what is left of a slow half is taken over by the other.
-TESTS := $(BIN)/python -m pytest --numprocesses $(or $(PROCESSES),2) --dist worksteal
+# Three tests at a time keep two CPUs busy: about a third of a run is waiting. What is left of a slow part others take over.
+TESTS := $(BIN)/python -m pytest --numprocesses $(or $(PROCESSES),3) --dist worksteal
 
 test: setup ## all tests, PROCESSES=N at a time
 	$(TESTS)
