@@ -8,7 +8,7 @@ from pathlib import Path
 
 SCRIPT = """
 import logging, os, sys
-from wakugumi.adapters import linux
+from wakugumi.adapters.programs import linux
 logging.basicConfig(level="INFO", format="%(message)s")
 before = linux.open_files_max()
 now = linux.raise_open_files()
@@ -53,7 +53,7 @@ def test_where_nobody_can_limit_another_process_programs_start_all_the_same(tmp_
     script = """
 import os, resource
 del resource.prlimit
-from wakugumi.adapters import linux
+from wakugumi.adapters.programs import linux
 linux.raise_open_files()
 pid = linux.Spawner(dict(os.environb)).start([b"/bin/sh", b"-c", b"ulimit -Sn"], b"/", 1, 2, "job")
 assert os.waitpid(pid, 0)[1] == 0
