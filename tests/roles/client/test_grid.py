@@ -36,6 +36,7 @@ from wakugumi.core.leader.admin.questions import (
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
+from wakugumi.roles.client import map_window
 from wakugumi.roles.client.files import uploads
 from wakugumi.roles.client.files.inputs import Contents
 from wakugumi.roles.client.grid import Grid, connect, default_client_id
@@ -915,6 +916,17 @@ async def test_an_exception_of_the_items_comes_out_after_what_is_under_way_was_c
                 pass
         keys = await peer.submits(3)
         assert list(ms.unpack_ids((await peer.next(fr.CANCEL)).payload)) == keys
+
+
+async def test_items_that_take_their_time_do_not_wait_for_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(map_window, "FILL_S", -1.0)  # Each item takes longer than a turn may.
+    async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
+        results = grid.map("p", "abc")
+        first = group.create_task(anext(results))  # type: ignore[arg-type]
+        keys = await peer.submits(3)
+        peer.result(keys[0], stdout="42")
+        assert (await first).stdout == "42"
+        await results.aclose()
 
 
 async def test_an_item_that_can_be_no_job_is_a_mistake_of_the_caller() -> None:

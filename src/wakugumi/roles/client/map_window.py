@@ -227,13 +227,13 @@ class Results:
             if self._plan is None:
                 self._plan = await self._make_plan()
             while True:
-                if source.more and window.ahead < window.size:
-                    await source.fill(self._plan)
+                go_on = source.more and window.ahead < window.size and await source.fill(self._plan)
                 if window.done:
                     break
                 if not source.more and window.is_idle:
                     raise StopAsyncIteration
-                await window.news()
+                if not go_on:
+                    await window.news()
         except BaseException:
             await self.aclose()
             raise
@@ -267,8 +267,8 @@ class _Source:
         self._window = window
         self._items = iter(items)
 
-    async def fill(self, plan: Plan) -> None:
-        """Take items while there is room, but not for long."""
+    async def fill(self, plan: Plan) -> bool:
+        """Take items while there is room, but not for long. True if it was too long, and there may be more."""
         window = self._window
         until = monotonic() + FILL_S
         while window.ahead < window.size:
@@ -276,13 +276,14 @@ class _Source:
                 item = next(self._items)
             except StopIteration:
                 self.more = False
-                return
+                return False
             window.ahead += 1
             entry = entry_for(plan, item) if type(item) in _WITHOUT_FILES else await entry_beside(plan, item)
             window.push(entry)
             if monotonic() > until:
                 await asyncio.sleep(0)
-                return
+                return True
+        return False
 
     def drop(self) -> None:
         self.more = False
@@ -299,22 +300,24 @@ class _AsyncSource:
         self._next: asyncio.Task[_Taken] | None = None
         self._loop = asyncio.get_running_loop()
 
-    async def fill(self, plan: Plan) -> None:
+    async def fill(self, plan: Plan) -> bool:
+        """Take those that have come. False: the next one wakes the window."""
         window = self._window
         while window.ahead < window.size:
             if self._next is None:
                 self._next = self._tasks.start(_take(self._items), name="the next item of a map")
                 self._next.add_done_callback(lambda _task: window.wake())
             if not self._next.done():
-                return
+                return False
             taken, self._next = self._next.result(), None
             if taken.error is not None:
                 raise taken.error
             if taken.at_end:
                 self.more = False
-                return
+                return False
             window.ahead += 1
             window.push(await entry_beside(plan, taken.item))
+        return False
 
     def drop(self) -> None:
         self.more = False
