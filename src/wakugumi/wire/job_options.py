@@ -36,6 +36,9 @@ class Option(msgspec.Struct, frozen=True):
     """On the command line; none if empty."""
     form: str = ""
     """The parameter of a query; none if empty."""
+    for_leader: bool = False
+    """A node need not know it, which the leader tells of no more than `wire/node_request.py` names. A job with another
+    option is for workers alone."""
     noun: str = ""
     """How an error begins, such as "a key is"."""
     check: Callable[[Any], object] | None = None
@@ -107,6 +110,7 @@ class EachOptions(TypedDict, total=False):
             most=SUBJECT_BYTES_MAX,
             flag="--subject",
             form="subject",
+            for_leader=True,
             check=_subject,
         ),
     ]
@@ -138,6 +142,7 @@ class EachOptions(TypedDict, total=False):
             most=RETRIES_MAX,
             flag="--retries",
             form="retries",
+            for_leader=True,
             noun="retries are",
         ),
     ]
@@ -155,6 +160,7 @@ class JobOptions(EachOptions, total=False):
             most=KEY_CHARS_MAX,
             flag="--key",
             form="key",
+            for_leader=True,
             noun="a key is",
         ),
     ]
@@ -166,6 +172,7 @@ class JobOptions(EachOptions, total=False):
             most=PRIORITY_MAX,
             flag="--priority",
             form="priority",
+            for_leader=True,
             noun="a priority is",
         ),
     ]

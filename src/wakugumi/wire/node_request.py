@@ -20,13 +20,14 @@ import msgspec
 from wakugumi.core.names import INPUT
 from wakugumi.core.requirements import Wants
 from wakugumi.limits.node import RUN_QUERY_BYTES_MAX
+from wakugumi.wire.job_options import OPTIONS
 from wakugumi.wire.message import JobRequest
 from wakugumi.wire.percent import percent_encoded
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable
 
 _NOTHING: Final = Wants()
 _SIMPLE: Final = Wants(simple=True)
-_NULL: Final = (b"", b"null")
+_NOTHING_SAID: Final = (b"", b"null", b'""', b"0", b"false")
 
 
 class _File(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -40,13 +41,26 @@ class _Told(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     exec_name: str = ""
     args: list[str] = []
     files: tuple[_File, ...] | None = None
-    limits: msgspec.Raw = msgspec.Raw()
     slots: int = 1
     broadcast_s: float | None = None
     env: dict[str, str] | None = None
 
 
-_told: Final = JsonReader(_Told)
+_OTHERS: Final = [
+    name
+    for name, option in OPTIONS.items()
+    if not (option.for_leader or name == "timeout_s" or name in _Told.__struct_fields__)
+]
+"""Options that a node is not told, and has to know."""
+_AllTold: Final[type[_Told]] = msgspec.defstruct(  # type: ignore[assignment]
+    "_AllTold",
+    [(name, msgspec.Raw, msgspec.Raw()) for name in _OTHERS],
+    bases=(_Told,),
+    frozen=True,
+    gc=False,
+    rename="pascal",
+)
+_told: Final = JsonReader(_AllTold)
 
 
 def marked(wants: Wants | None, payload: bytes, *, by_http: bool = False) -> Wants | None:
@@ -99,8 +113,9 @@ def _why_not(told: _Told) -> str:
         return f"it needs {told.slots} slots"
     if told.broadcast_s:
         return "it is a broadcast"
-    if bytes(told.limits) not in _NULL:
-        return "it has limits"
+    for name in _OTHERS:
+        if bytes(getattr(told, name)) not in _NOTHING_SAID:
+            return f"it has {name}"
     args: list[str] = told.args
     if told.exec_name:
         if not args:

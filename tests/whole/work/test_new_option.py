@@ -63,6 +63,10 @@ with wakugumi.Client(sys.argv[1], client_id="b") as grid:
         grid.run("colour", colour="x" * 21)
     except wakugumi.Refused as no:
         print(no.code, no.message)
+from wakugumi.wire.message import InputFile, JobRequest, encode
+from wakugumi.wire.node_request import why_not_simple
+job = JobRequest("id", exec_name="colour", args=["in"], files=[InputFile("in", content=b"1")], colour="red")
+print("node:", why_not_simple(encode(job)))
 help(wakugumi.Client.run)
 """
 
@@ -123,6 +127,7 @@ class TestNewOption:
             "broadcast ['red']",
             "future ['red']",
             f"bad-request colour is 1 to 20 printable characters, not '{'x' * 21}'",
+            "node: it has colour",
         ], done.stderr
         assert "colour: str | None = None" in page
         assert "colour: Which colour." in page
