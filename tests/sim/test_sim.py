@@ -26,7 +26,7 @@ def fresh_seed() -> int:
     """Another one whenever the machines or their worlds change, so that what passes here passes in CI."""
     digest = hashlib.sha256()
     for folder in (ROOT / "src" / "wakugumi" / "core", ROOT / "tests" / "sim"):
-        for file in sorted(folder.glob("*.py")):
+        for file in sorted(folder.rglob("*.py")):
             digest.update(file.read_bytes())
     return 10**6 + int.from_bytes(digest.digest()[:8], "big") % 10**9
 
