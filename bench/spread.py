@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from wakugumi.core.files import events as se
-from wakugumi.core.files.machine import Spreading
+from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.ids import ConnId, WorkerId
 from wakugumi.core.leader.events import Step
 from wakugumi.core.subject import Pattern
@@ -68,7 +68,7 @@ class World:
         self.random = random.Random(seed)
         self.size = size
         self.now = 0.0
-        self.machine = Spreading(lambda: self.random.randbytes(16), now=0.0, uploads_max=uploads_max)
+        self.machine = FileDistribution(lambda: self.random.randbytes(16), now=0.0, uploads_max=uploads_max)
         self.bytes_of = [0.0] * workers
         """How much each worker has; it goes on from there when a source dies."""
         self.has = [False] * workers
@@ -142,7 +142,7 @@ class World:
 
     def _want(self, at: int, why: str = "") -> None:
         if not self.has[at]:
-            self._tell(se.Wanted(ConnId(at), at.to_bytes(16, "big"), SHA, self.size, "", "", why, True))
+            self._tell(se.BlobWanted(ConnId(at), at.to_bytes(16, "big"), SHA, self.size, "", "", why, True))
 
     def _begin(self, at: int, source: int) -> None:
         if source != LEADER and not self.alive[source]:

@@ -10,8 +10,17 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, Content, GatewayStore, Row, Totals
-from wakugumi.adapters.gateway_store.sqlite import SqliteStore
+from wakugumi.adapters.gateway_store.interface import (
+    DONE,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    Content,
+    GatewayJob,
+    GatewayStore,
+    Totals,
+)
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.core.ids import JobId
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G5")]
@@ -31,7 +40,7 @@ Opens = Callable[[], Awaitable[GatewayStore]]
 
 
 async def sqlite(folder: Path, clock: Clock) -> GatewayStore:
-    return SqliteStore(folder, clock, uptime=clock)
+    return SqliteGatewayStore(folder, clock, uptime=clock)
 
 
 STORES: dict[str, Callable[[Path, Clock], Awaitable[GatewayStore]]] = {"sqlite": sqlite}
@@ -55,11 +64,11 @@ async def opens(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
         await store.close()
 
 
-def a_row(owner: str = "g1", **more: object) -> Row:
-    return Row(job=JobId(uuid4().bytes), name="monday", owner=owner, **more)  # type: ignore[arg-type]
+def a_row(owner: str = "g1", **more: object) -> GatewayJob:
+    return GatewayJob(job=JobId(uuid4().bytes), name="monday", owner=owner, **more)  # type: ignore[arg-type]
 
 
-def changed(row: Row, **more: object) -> Row:
+def changed(row: GatewayJob, **more: object) -> GatewayJob:
     return msgspec.structs.replace(row, **more)
 
 

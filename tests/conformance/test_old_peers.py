@@ -225,19 +225,19 @@ async def test_a_result_waits_for_an_old_client_that_connects_again(back_first: 
             job_id = await client.submit()
             job = await worker.assigned()
             client.die()
-        await leader.until(lambda machine: not machine.callers.doors)
+        await leader.until(lambda machine: not machine.clients.connections)
         if not back_first:
             await worker.ack(job, Stdout="kept")
-            await leader.until(lambda machine: machine.callers.delivery.undelivered)
+            await leader.until(lambda machine: machine.clients.results.undelivered)
         async with OldClient(leader.port) as stranger, OldClient(leader.port) as client:
             await stranger.hello("desk-2")
             await client.hello("desk-1")
             if back_first:
-                await leader.until(lambda machine: len(machine.callers.doors) == 2)
+                await leader.until(lambda machine: len(machine.clients.connections) == 2)
                 await worker.ack(job, Stdout="kept")
             found, result = await client.result()
             assert (found, result["Stdout"]) == (job_id, "kept")
-            assert not leader.machine.callers.delivery.undelivered
+            assert not leader.machine.clients.results.undelivered
 
 
 @pytest.mark.spec("L6")

@@ -140,7 +140,7 @@ async def test_an_old_client_gets_an_archive_that_fits_a_frame_in_the_frame(
         assert (found, result["Status"], result["Stdout"], result["Stderr"]) == (job, "OK", "all", "")
         assert base64.b64decode(result["OutputArchive"]) == SMALL
         assert not [name for name in result if name.endswith("Blob")]
-        await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: not machine.clients.results.undelivered)
 
 
 @pytest.mark.spec("F10", "F11")
@@ -228,7 +228,7 @@ async def test_an_old_client_that_leaves_while_its_archive_is_read_gets_it_when_
             job = await client.submit()
             await worker.expect(fr.ASSIGN_JOB)
             client.die()
-            await leader.until(lambda machine: not machine.callers.doors)
+            await leader.until(lambda machine: not machine.clients.connections)
         await worker.ack(job, ArchiveBlob=put(place, SMALL))
         await worker.expect(fr.CONFIRM)
         async with OldClient(leader.port) as client, asyncio.timeout(DEADLINE_S):

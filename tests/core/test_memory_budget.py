@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.memory_budget import Budget, budget_of
 from wakugumi.limits.leader import QUEUED_JOB_BYTES
 from wakugumi.limits.units import MIB
@@ -26,14 +26,14 @@ def test_with_plenty_of_room_nothing_changes() -> None:
 
 
 def test_results_and_letters_are_bounded_by_it() -> None:
-    leader = Dispatch(lambda: 0.5)
+    leader = LeaderMachine(lambda: 0.5)
     leader.bound_by(Budget(undelivered_bytes=10, kept_bytes=20, dead_bytes=30))
-    leader.callers.delivery.undelivered_bytes = 9
-    assert not leader.callers.is_swamped()
-    leader.callers.delivery.undelivered_bytes = 10
-    assert leader.callers.is_swamped()
-    leader.callers.delivery.kept_bytes = 20
-    assert not leader.callers.delivery.too_much()
-    leader.callers.delivery.kept_bytes = 21
-    assert leader.callers.delivery.too_much()
-    assert leader.callers.dead.bytes_max == 30
+    leader.clients.results.undelivered_bytes = 9
+    assert not leader.clients.is_swamped()
+    leader.clients.results.undelivered_bytes = 10
+    assert leader.clients.is_swamped()
+    leader.clients.results.kept_bytes = 20
+    assert not leader.clients.results.too_much()
+    leader.clients.results.kept_bytes = 21
+    assert leader.clients.results.too_much()
+    assert leader.clients.dead.bytes_max == 30

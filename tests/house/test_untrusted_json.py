@@ -11,7 +11,7 @@ import pytest
 SRC = Path(__file__).parents[2] / "src" / "wakugumi"
 FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py"))
 READER = "wire/untrusted_json.py"
-OWN = {"core/leader/broadcast.py": "the leader reads the list that it wrote itself; core stands below wire"}
+OWN = {"core/leader/jobs/broadcast.py": "the leader reads the list that it wrote itself; core stands below wire"}
 """Files that decode JSON of their own, and why that is no stranger's."""
 
 DECODERS = {"decode", "Decoder", "loads", "load", "JSONDecoder"}

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from tests.kit.old_peers import DEADLINE_S, SUBMIT_JOB, Message, OldClient, OldPeer, OldWorker, pack
 
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.limits.wire import FRAME_BYTES_MAX
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr
@@ -99,12 +99,12 @@ class Running:
         self.port = port
 
     @property
-    def machine(self) -> Dispatch:
+    def machine(self) -> LeaderMachine:
         machine = self.leader.drive._machine
-        assert isinstance(machine, Dispatch)
+        assert isinstance(machine, LeaderMachine)
         return machine
 
-    async def until(self, holds: Callable[[Dispatch], object]) -> None:
+    async def until(self, holds: Callable[[LeaderMachine], object]) -> None:
         """Wait for something that can only be seen in the state machine."""
         async with asyncio.timeout(DEADLINE_S):
             while not holds(self.machine):  # noqa: ASYNC110 - a state machine rings no bell

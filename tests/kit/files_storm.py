@@ -1,5 +1,5 @@
-"""A leader's `spread` among workers that join, leave, lie, are slow or silent, fill their disks and evict; clients that
-put, pin and drop; and a leader that is killed and starts anew from what it kept.
+"""A leader's the files machine among workers that join, leave, lie, are slow or silent, fill their disks and evict;
+clients that put, pin and drop; and a leader that is killed and starts anew from what it kept.
 
 The storm is also the judge. It knows what is really on whose disk, and holds what it was told against the machine:
 nobody is sent to a source that does not have the content or was seen lying, no source serves more than it should, each
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from wakugumi.core.files import events as se
-from wakugumi.core.files.machine import Spreading
+from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.ids import ConnId, WorkerId
 from wakugumi.core.leader.admin.questions import AskCache, AskDropCache, AskPin
-from wakugumi.core.leader.events import Asked, Complain, SendAnswer, SendNo, Step
+from wakugumi.core.leader.events import Complain, QuestionAsked, SendAnswer, SendNo, Step
 from wakugumi.core.subject import Pattern, overlaps
 from wakugumi.limits.files import (
     ACCUSERS_MIN,
@@ -78,7 +78,7 @@ class WorkerDouble:
 
 
 class Storm:
-    def __init__(self, seed: int, machine_of: Callable[..., Any] = Spreading) -> None:
+    def __init__(self, seed: int, machine_of: Callable[..., Any] = FileDistribution) -> None:
         self.rng = random.Random(seed)
         self.now = 100.0
         self.machine_of = machine_of
@@ -363,7 +363,7 @@ class Storm:
         want = self.rng.randbytes(16)
         worker.wants[want] = sha256, ""
         here = sha256 in self.at_leader()
-        self.tell(se.Wanted(worker.conn, want, sha256, size, "", "", "", here))
+        self.tell(se.BlobWanted(worker.conn, want, sha256, size, "", "", "", here))
 
     # What happens.
 
@@ -449,7 +449,7 @@ class Storm:
     def _ask(self, question: AskDropCache | AskPin | AskCache) -> None:
         ask_id = self.rng.randbytes(16)
         self.asks.add(ask_id)
-        self.tell(Asked(self.client, ask_id, question))
+        self.tell(QuestionAsked(self.client, ask_id, question))
         must(ask_id not in self.asks, "a question without an answer")
 
     def fetch_ends(self) -> bool:
@@ -478,7 +478,7 @@ class Storm:
             why = "dead"
         if not self.calm and self.rng.random() < 0.05:
             del worker.wants[want]
-            self.tell(se.Wanted(worker.conn, want, sha256, 100 * KIB, "", "", se.GIVEN_UP, False))
+            self.tell(se.BlobWanted(worker.conn, want, sha256, 100 * KIB, "", "", se.GIVEN_UP, False))
             self.give_up(worker, sha256)
             return True
         if not why:
@@ -491,7 +491,7 @@ class Storm:
             self.accuse(worker, holder, sha256)
         worker.wants[want] = sha256, ""
         here = sha256 in self.at_leader()
-        self.tell(se.Wanted(worker.conn, want, sha256, 100 * KIB, "", "", why, here))
+        self.tell(se.BlobWanted(worker.conn, want, sha256, 100 * KIB, "", "", why, here))
         return True
 
     def accuse(self, worker: WorkerDouble, holder: WorkerDouble, sha256: str) -> None:
@@ -579,12 +579,12 @@ class Storm:
         if file is None:
             want = self.rng.randbytes(16)
             worker.wants[want] = "", ""
-            self.tell(se.Wanted(worker.conn, want, "", 0, cache_id, name, "", False))
+            self.tell(se.BlobWanted(worker.conn, want, "", 0, cache_id, name, "", False))
             must(want not in worker.wants, "a file of no cache is waited for")
         elif file.sha256 not in worker.disk:
             want = self.rng.randbytes(16)
             worker.wants[want] = file.sha256, ""
-            self.tell(se.Wanted(worker.conn, want, "", 0, cache_id, name, "", True))
+            self.tell(se.BlobWanted(worker.conn, want, "", 0, cache_id, name, "", True))
 
     def time_passes(self) -> None:
         # Never as long as a transfer may take: the judge does not know of transfers that are no longer waited for.

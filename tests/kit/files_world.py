@@ -1,4 +1,5 @@
-"""A `spread` machine, the words it hears, and a script's way to say what must follow: these effects and no others."""
+"""A the files machine machine, the words it hears, and a script's way to say what must follow: these effects and no
+others."""
 
 from __future__ import annotations
 
@@ -6,10 +7,10 @@ import itertools
 from collections.abc import Sequence
 
 from wakugumi.core.files import events as se
-from wakugumi.core.files.machine import Spreading
+from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.ids import ConnId, WorkerId
 from wakugumi.core.leader.admin.questions import CacheQuestion
-from wakugumi.core.leader.events import Asked
+from wakugumi.core.leader.events import QuestionAsked
 from wakugumi.core.subject import Pattern
 
 EVERYONE = Pattern("job.assign.>")
@@ -31,7 +32,7 @@ class World:
     def __init__(self, **options: object) -> None:
         ids = itertools.count(1)
         self.now = 1_000.0
-        self.machine = Spreading(lambda: next(ids).to_bytes(16, "big"), now=self.now, **options)  # type: ignore[arg-type]
+        self.machine = FileDistribution(lambda: next(ids).to_bytes(16, "big"), now=self.now, **options)  # type: ignore[arg-type]
         self.kept: list[se.SpreadKeep] = []
         self._said: list[se.SpreadDo] = []
 
@@ -90,7 +91,7 @@ class World:
 
     def want(self, number: int, letter: str = "a", *, why: str = "", here: bool = True, want: int = 0) -> None:
         want_id = (want or number).to_bytes(16, "big")
-        self.hear(se.Wanted(ConnId(number), want_id, sha(letter), 100 * KIB, "", "", why, here, is_sure=here))
+        self.hear(se.BlobWanted(ConnId(number), want_id, sha(letter), 100 * KIB, "", "", why, here, is_sure=here))
 
     def put(
         self,
@@ -114,7 +115,7 @@ class World:
         self.hear(se.PutAnswered(put.conn, put.put, put.cache_id, status, message))
 
     def ask(self, question: CacheQuestion) -> None:
-        self.hear(Asked(CLIENT, b"q", question))
+        self.hear(QuestionAsked(CLIENT, b"q", question))
 
     def _take(self, step: object) -> None:
         self.kept += step.keep  # type: ignore[attr-defined]

@@ -33,13 +33,14 @@ from wakugumi.core.leader.admin.questions import (
     AskTop,
     Question,
 )
-from wakugumi.core.leader.broadcast import owner_of, part_id
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep, Step
-from wakugumi.core.leader.machine import Dispatch
-from wakugumi.core.leader.not_started import without_shuns
-from wakugumi.core.leader.scheduling.lanes import Job, is_simple
+from wakugumi.core.leader.jobs.broadcast import owner_of, part_id
+from wakugumi.core.leader.jobs.not_started import without_shuns
+from wakugumi.core.leader.machine import LeaderMachine
+from wakugumi.core.leader.records import JobRecord
+from wakugumi.core.leader.scheduling.lanes import is_simple
 from wakugumi.core.leader.scheduling.picking import slots_of
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, matches, parse_pattern
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, RESTING_PATIENCE_S, SWEEP_S, UNDELIVERED_TTL_S
 from wakugumi.limits.scheduling import CREDIT_MAX
@@ -50,16 +51,20 @@ PARTS = [part_id(job, worker_id(name)) for job in BROADCASTS for name in ("w0", 
 EVERY_JOB = [*JOBS, *BROADCASTS, *PARTS]
 BLOBS = [digit * 64 for digit in "0123"]
 HOLDERS = {BLOBS[0]: [worker_id("w1")], BLOBS[1]: [worker_id("w0"), worker_id("w2")], "cache:c": [worker_id("w3")]}
-WANTS = [None, Wants(files=(BLOBS[0],)), Wants("k1", files=(BLOBS[1],)), Wants("k2", simple=True)]
+WANTS = [None, Requirements(files=(BLOBS[0],)), Requirements("k1", files=(BLOBS[1],)), Requirements("k2", simple=True)]
 WANTS += [
-    Wants("k1", 3, unnamed=True),
-    Wants(priority=-5, files=("cache:c",)),
-    Wants(simple=True),
-    Wants(slots=2),
-    Wants("k3", slots=3, files=(BLOBS[0], BLOBS[1])),
+    Requirements("k1", 3, unnamed=True),
+    Requirements(priority=-5, files=("cache:c",)),
+    Requirements(simple=True),
+    Requirements(slots=2),
+    Requirements("k3", slots=3, files=(BLOBS[0], BLOBS[1])),
 ]
-WANTS += [Wants(priority=100, slots=2), Wants(files=(BLOBS[1], BLOBS[2], "cache:c")), Wants("k2", 1, 2)]
-WANTS += [Wants(unnamed=True, simple=True), Wants(files=(BLOBS[3],), simple=True)]
+WANTS += [
+    Requirements(priority=100, slots=2),
+    Requirements(files=(BLOBS[1], BLOBS[2], "cache:c")),
+    Requirements("k2", 1, 2),
+]
+WANTS += [Requirements(unnamed=True, simple=True), Requirements(files=(BLOBS[3],), simple=True)]
 WANTS[8] = msgspec.structs.replace(WANTS[8], env=True)
 WANTS[12] = msgspec.structs.replace(WANTS[12], env=True)
 """What each of the jobs asks for, always the same."""
@@ -121,7 +126,7 @@ class Storm:
         self.workers: dict[ConnId, WorkerConn] = {}
         self.gone: list[ConnId] = []
         """Connections that one side gave up, and whose end the leader has not heard of."""
-        self.doors: dict[ConnId, ClientConn] = {}
+        self.connections: dict[ConnId, ClientConn] = {}
         """As the leader knows them."""
         self.caps: dict[ClientId, int] = {}
         self.runs: dict[WorkerId, dict[JobId, None]] = defaultdict(dict)
@@ -139,7 +144,7 @@ class Storm:
         """In this step."""
         self.stopping = False
         self.stopped = 0
-        self.states: dict[JobId, tuple[Job, JobState]] = {}
+        self.states: dict[JobId, tuple[JobRecord, JobState]] = {}
         self.seen: set[tuple[JobState, JobState]] = set()
         self._conns = 0
         self._outputs = 0
@@ -248,7 +253,7 @@ class Storm:
         jobs = list(runs)
         cut = y % (len(jobs) + 1)
         known.settled = True
-        self.say(ev.Held(conn, tuple(jobs[cut:]), tuple(jobs[:cut])))
+        self.say(ev.WorkerHolds(conn, tuple(jobs[cut:]), tuple(jobs[:cut])))
 
     def credits(self, x: int, y: int) -> None:
         conn = _pick(self.workers, x)
@@ -256,7 +261,7 @@ class Storm:
             amount = AMOUNTS[y % len(AMOUNTS)]
             if self.loads:  # What is on its way there is taken off its credit already.
                 self.flush()
-            loading = self.leader.course.loading.items()
+            loading = self.leader.lifecycle.loading.items()
             used = sum(slots_of(self.leader.jobs[job]) for job, to in loading if to == conn)
             if 0 < amount <= CREDIT_MAX - self.workers[conn].credit + used:
                 self.workers[conn].credit += amount
@@ -324,13 +329,13 @@ class Storm:
         conn = _pick({**self.clients, **self.workers}, x)
         if conn is not None:
             (self.clients.get(conn) or self.workers[conn]).blocked = True
-            self.say(ev.Blocked(conn))
+            self.say(ev.PeerBlocked(conn))
 
     def unblocks(self, x: int, y: int) -> None:
         conn = _pick({**self.clients, **self.workers}, x)
         if conn is not None:
             (self.clients.get(conn) or self.workers[conn]).blocked = False
-            self.say(ev.Unblocked(conn))
+            self.say(ev.PeerUnblocked(conn))
 
     def drains(self, x: int, y: int) -> None:
         worker = worker_id(f"w{x % 4}")
@@ -367,7 +372,7 @@ class Storm:
         for conn in [*self.clients, *self.workers]:
             self._give_up(conn)
         self.gone.clear()
-        self.doors.clear()
+        self.connections.clear()
         self.draining.clear()
         self.now += [0.0, 3.0, 500.0][y % 3]
         before = self.leader
@@ -376,11 +381,11 @@ class Storm:
         self.leader.check()
         _same_jobs(before, self.leader)
         self.states = {job_id_: (job, job.state) for job_id_, job in self.leader.jobs.items()}
-        self.caps = {client.id: client.cap for client in self.leader.callers.clients.values()}
+        self.caps = {client.id: client.cap for client in self.leader.clients.by_id.values()}
 
     def beats(self, x: int, y: int) -> None:
         for conn in [*self.clients, *self.workers]:
-            self.say(ev.Heard(conn, 0.5))
+            self.say(ev.PeerHeard(conn, 0.5))
 
     def ticks(self, x: int, y: int) -> None:
         self.flush()
@@ -420,7 +425,7 @@ class Storm:
             self._judge_keep(record)
         self.asked = {(event.conn, event.job) for event in batch if isinstance(event, ev.Submitted)}
         self.asked |= {(event.conn, job) for event in batch if isinstance(event, ev.Claimed) for job in event.jobs}
-        self.blocked = {event.conn for event in batch if isinstance(event, ev.Blocked)}
+        self.blocked = {event.conn for event in batch if isinstance(event, ev.PeerBlocked)}
         for conn, job in self.asked:
             if conn in self.clients and self.clients[conn].old:
                 self.clients[conn].waits.add(job)
@@ -430,7 +435,7 @@ class Storm:
         self.journal.write(step.keep, self.now)
         assert not step.keep or self.leader.leaves.number == self.journal.next_leaf
         for effect in step.at_once:
-            is_free = isinstance(effect, ev.SendHeartbeat | ev.SendWelcome | ev.SendAnswer | ev.SendNo)
+            is_free = isinstance(effect, ev.SendPeerHeartbeat | ev.SendWelcome | ev.SendAnswer | ev.SendNo)
             assert is_free, "all else waits for the disk"
         for effect in (*step.at_once, *step.do):
             self._judge_do(effect, assigned)
@@ -455,7 +460,7 @@ class Storm:
 
     def needed(self) -> set[str]:
         """By jobs that are to be done or may be requeued, and by results that somebody may ask for."""
-        letters = self.leader.callers.dead.letters.keys()
+        letters = self.leader.clients.dead.letters.keys()
         wants = [self.leader.jobs[job].wants for job in self.open | letters]
         files = {file for asked in wants if asked is not None for file in asked.files}
         return files | {blob for record in self.result.values() for blob in record.blobs}
@@ -489,7 +494,7 @@ class Storm:
                 self.forgotten[record.job] = result
 
     def _judge_do(self, effect: LeaderDo, assigned: Counter[ClientId]) -> None:
-        if isinstance(effect, ev.Stopped):
+        if isinstance(effect, ev.LeaderStopped):
             self.stopped += 1
             assert not any(job.worker for job in self.leader.jobs.values())
         elif isinstance(effect, ev.LoadPayloads):
@@ -511,7 +516,7 @@ class Storm:
             assert not self.clients[effect.conn].old
             if effect.code == "expired":
                 self.clients[effect.conn].waits.discard(effect.job)
-        elif isinstance(effect, ev.SendConfirms):
+        elif isinstance(effect, ev.SendWorkerConfirms):
             assert self.workers[effect.conn].own
             assert set(effect.jobs) <= self.workers[effect.conn].acked
         elif isinstance(effect, ev.SendCancel):
@@ -556,8 +561,8 @@ class Storm:
         if effect.job not in self.loaded:
             assigned[job.client.id] += 1
 
-    def _judge_shunned(self, worker: WorkerId, job: Job, slots: int) -> None:
-        tried = self.leader.course.tried.get(job.id, Tried())
+    def _judge_shunned(self, worker: WorkerId, job: JobRecord, slots: int) -> None:
+        tried = self.leader.lifecycle.tried.get(job.id, Tried())
         others = self.leader.roster.audience(job.subject, without_shuns(job.wants))
         others = [it for it in others if it.slots >= slots or slots == 1]
         others = [it for it in others if it.blobs or job.wants is None or not job.wants.blobs]
@@ -613,7 +618,7 @@ class Storm:
         self._read_all()
         for conn in list(self.clients):
             self.clients[conn].blocked = False
-            self.say(ev.Unblocked(conn))
+            self.say(ev.PeerUnblocked(conn))
         for seconds in (100.0, 5.0):  # After the first it has to find out that it slept.
             self.now += seconds
             self.beats(0, 0)
@@ -662,16 +667,16 @@ class Storm:
 
     def _leaves_nothing_behind(self) -> None:
         self.flush()
-        before = len(self.leader.callers.delivery.undelivered)
+        before = len(self.leader.clients.results.undelivered)
         watcher = self._join(ClientConn(ClientId("watcher"), old=False, cap=1), heartbeats=False)
-        self.say(ev.Claimed(watcher, sorted(self.leader.callers.delivery.undelivered)))
+        self.say(ev.Claimed(watcher, sorted(self.leader.clients.results.undelivered)))
         self.say(ev.Confirmed(watcher, EVERY_JOB))
-        assert len(self.leader.callers.delivery.undelivered) == before, "only its own client can settle a job"
+        assert len(self.leader.clients.results.undelivered) == before, "only its own client can settle a job"
         for client in "kmn":
             owner = self._join(ClientConn(ClientId(client), old=False, cap=1), heartbeats=False)
-            self.say(ev.Claimed(owner, sorted(self.leader.callers.delivery.undelivered)))
+            self.say(ev.Claimed(owner, sorted(self.leader.clients.results.undelivered)))
             self.say(ev.Confirmed(owner, EVERY_JOB))
-        assert not self.leader.callers.delivery.undelivered
+        assert not self.leader.clients.results.undelivered
         self._ask(AskDrop())
         for conn in [*self.clients, *self.workers]:
             self._give_up(conn)
@@ -681,11 +686,11 @@ class Storm:
             self.tick()
         leader = self.leader
         assert not any(
-            (leader.jobs, leader.callers.clients, leader.callers.doors, leader.roster.by_id, leader.claims.by_job)
+            (leader.jobs, leader.clients.by_id, leader.clients.connections, leader.roster.by_id, leader.orphans.by_job)
         )
-        assert not any((leader.lanes.queued, leader.course.backing_off, leader.course.open_bytes, leader.full))
+        assert not any((leader.lanes.queued, leader.lifecycle.backing_off, leader.lifecycle.open_bytes, leader.full))
         assert not len(leader.roster._tree)
-        assert not leader._holds._counts, "something is held for nobody"
+        assert not leader.file_references._counts, "something is held for nobody"
         self.restarts(0, 0)
         assert not self.leader.jobs, "what was forgotten came back"
 
@@ -700,8 +705,8 @@ class Storm:
         self.say(self.journal.load(load.leaf, load.jobs))
         self.flush()
 
-    def _new_leader(self) -> Dispatch:
-        return Dispatch(
+    def _new_leader(self) -> LeaderMachine:
+        return LeaderMachine(
             Random(5).random,
             now=self.now,
             policies=self._policies,
@@ -714,7 +719,7 @@ class Storm:
     def _ask(self, question: Question) -> None:
         self.flush()
         conn = self._new_conn()
-        step = self.leader.handle([ev.Asked(conn, b"ask", question)], self.now)
+        step = self.leader.handle([ev.QuestionAsked(conn, b"ask", question)], self.now)
         step.do = [effect for effect in step.do if not isinstance(effect, ev.SendAnswer | ev.SendNo)]
         self._judge(step, [])
 
@@ -726,7 +731,7 @@ class Storm:
 
     def _join(self, known: ClientConn, *, heartbeats: bool) -> ConnId:
         conn = self._new_conn()
-        self.clients[conn] = self.doors[conn] = known
+        self.clients[conn] = self.connections[conn] = known
         self._update_cap(known.client)
         self.say(ev.ClientJoined(conn, known.client, known.cap, not known.old, heartbeats))
         return conn
@@ -739,7 +744,7 @@ class Storm:
         """The leader hears of those that are gone."""
         while self.gone:
             conn = self.gone.pop()
-            known = self.doors.pop(conn, None)
+            known = self.connections.pop(conn, None)
             if known is not None:
                 self._update_cap(known.client)
             self.say(ev.Left(conn))
@@ -747,7 +752,7 @@ class Storm:
 
     def _update_cap(self, client: ClientId) -> None:
         """The largest of its connections; that of the last one outlives it."""
-        caps = [known.cap for known in self.doors.values() if known.client == client]
+        caps = [known.cap for known in self.connections.values() if known.client == client]
         if caps:
             self.caps[client] = max(caps)
 
@@ -770,15 +775,15 @@ def _pick(among: Mapping[ConnId, object], number: int) -> ConnId | None:
     return list(among)[number % len(among)] if among else None
 
 
-def _claimed(leader: Dispatch) -> dict[tuple[JobId, WorkerId], tuple[object, ...]]:
-    answers = [answer for claim in leader.claims.by_job.values() for answer in claim.answers]
+def _claimed(leader: LeaderMachine) -> dict[tuple[JobId, WorkerId], tuple[object, ...]]:
+    answers = [answer for claim in leader.orphans.by_job.values() for answer in claim.answers]
     return {
         (it.job, by.worker): (by.patterns, it.ok, it.reason, it.payload, it.blobs, it.begun, it.request)
         for by, it in ((answer.by, answer.said) for answer in answers)
     }
 
 
-def _same_jobs(before: Dispatch, after: Dispatch) -> None:
+def _same_jobs(before: LeaderMachine, after: LeaderMachine) -> None:
     """What a leader knew and what its successor read from its journal are the same, as far as they must be."""
     assert before.jobs.keys() == after.jobs.keys()
     for job_id_, was in before.jobs.items():
@@ -800,10 +805,10 @@ def _same_jobs(before: Dispatch, after: Dispatch) -> None:
         assert job.state == was.state or {job.state, was.state} == {JobState.QUEUED, JobState.BACKOFF}
         assert (job.worker.id if job.worker else None) == (was.worker.id if was.worker else None)
         assert [attempt.outcome for attempt in job.history] == [attempt.outcome for attempt in was.history]
-    assert before.course.tried == after.course.tried
-    assert before.callers.delivery.undelivered.keys() == after.callers.delivery.undelivered.keys()
-    assert before.callers.dead.letters.keys() == after.callers.dead.letters.keys()
-    assert before._holds.results == after._holds.results
+    assert before.lifecycle.tried == after.lifecycle.tried
+    assert before.clients.results.undelivered.keys() == after.clients.results.undelivered.keys()
+    assert before.clients.dead.letters.keys() == after.clients.dead.letters.keys()
+    assert before.file_references.results == after.file_references.results
     assert _claimed(before) == _claimed(after), "a claim without an answer is forgotten, and no other"
-    assert before.course.open_bytes == after.course.open_bytes
+    assert before.lifecycle.open_bytes == after.lifecycle.open_bytes
     assert after.leaves.number == before.leaves.number or not len(after.jobs)

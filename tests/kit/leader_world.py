@@ -27,9 +27,9 @@ from wakugumi.core.leader.admin.questions import (
     StoryAnswer,
 )
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.scheduling.locality import Holders
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Subject, parse_pattern, parse_subject
 
 E = TypeVar("E")
@@ -73,7 +73,7 @@ class World:
         self.now = 1_000.0
         self.chance = 0.5
         self._options = options
-        self.leader = Dispatch(lambda: self.chance, now=self.now, **options)
+        self.leader = LeaderMachine(lambda: self.chance, now=self.now, **options)
         self.journal = Journal()
         self.reads_journal = True
         """False: what is to be loaded from it waits in `loads`."""
@@ -166,7 +166,7 @@ class World:
         until = self.now + seconds
         while (at := self.leader.wake_at()) is not None and at <= until:
             self.now = max(self.now, at)
-            self.hear(*(ev.Heard(end.conn, 0.25) for end in self.ends.values() if end.heartbeats and end.alive))
+            self.hear(*(ev.PeerHeard(end.conn, 0.25) for end in self.ends.values() if end.heartbeats and end.alive))
             self._heed(self.leader.tick(self.now))
             wake_at = self.leader.wake_at()
             assert wake_at is not None
@@ -176,7 +176,7 @@ class World:
     def restart(self, after_s: float = 1.0) -> None:
         """The leader is killed and starts again from its journal. All connections are gone, nobody's inbox counts."""
         self.now += after_s
-        self.leader = Dispatch(lambda: self.chance, now=self.now, **self._options)
+        self.leader = LeaderMachine(lambda: self.chance, now=self.now, **self._options)
         self.leader.recover(self.journal.leaves(self.now), self.now)
         self.leader.check()
         self.ends.clear()
@@ -230,7 +230,7 @@ class World:
 
     def _ask(self, question: Question) -> LeaderDo:
         conn = self._new_conn()
-        step = self.leader.handle([ev.Asked(conn, b"ask", question)], self.now)
+        step = self.leader.handle([ev.QuestionAsked(conn, b"ask", question)], self.now)
         mine = [effect for effect in (*step.at_once, *step.do) if getattr(effect, "conn", None) == conn]
         step.at_once = [effect for effect in step.at_once if getattr(effect, "conn", None) != conn]
         step.do = [effect for effect in step.do if getattr(effect, "conn", None) != conn]
@@ -250,7 +250,7 @@ class World:
         said = [*step.at_once, *step.do]
         self.said += said
         for effect in said:
-            if isinstance(effect, ev.Stopped):
+            if isinstance(effect, ev.LeaderStopped):
                 self.stopped += 1
             elif isinstance(effect, ev.BlobsFreed):
                 assert not any(map(self.leader.holds, effect.blobs))
@@ -262,9 +262,9 @@ class World:
                     self.hear(self.journal.load(effect.leaf, effect.jobs))
                 else:
                     self.loads.append(effect)
-            elif isinstance(effect, ev.TellWhenWritten):
+            elif isinstance(effect, ev.TellWhenPeerWritten):
                 self.ends[effect.conn].is_told_when_written()
-            elif not isinstance(effect, ev.SendHeartbeat):
+            elif not isinstance(effect, ev.SendPeerHeartbeat):
                 end = self.ends[effect.conn]
                 end.inbox.append(effect)
                 if (
@@ -309,10 +309,10 @@ class _End:
         self.takes(ev.Close)
 
     def blocks(self) -> None:
-        self.world.hear(ev.Blocked(self.conn))
+        self.world.hear(ev.PeerBlocked(self.conn))
 
     def unblocks(self) -> None:
-        self.world.hear(ev.Unblocked(self.conn))
+        self.world.hear(ev.PeerUnblocked(self.conn))
 
     def is_told_when_written(self) -> None:
         self.unwritten += 1
@@ -323,7 +323,7 @@ class _End:
         """What the leader asked about has left."""
         assert self.unwritten, f"nobody asks when {self} is written"
         self.unwritten -= 1
-        self.world.hear(ev.Written(self.conn))
+        self.world.hear(ev.PeerWritten(self.conn))
 
 
 class ClientEnd(_End):
@@ -345,7 +345,7 @@ class ClientEnd(_End):
         job: JobId | None = None,
         payload: bytes = b"request",
         retries: int = 0,
-        wants: Wants | None = None,
+        wants: Requirements | None = None,
         request: bytes = b"",
     ) -> JobId:
         """Submit a job, by default a new one. What comes of it is to be taken."""
@@ -355,7 +355,7 @@ class ClientEnd(_End):
         self.world.hear(ev.Submitted(self.conn, job, *asked, request=request))
         return job
 
-    def submits(self, count: int, word: str = "calc", wants: Wants | None = None) -> list[JobId]:
+    def submits(self, count: int, word: str = "calc", wants: Requirements | None = None) -> list[JobId]:
         """Submit new jobs, and take their receipts."""
         jobs = [self.submit(word, wants=wants) for _ in range(count)]
         if not self.old:
@@ -414,7 +414,7 @@ class WorkerEnd(_End):
         return f"worker {self.id!r}/{self.conn}"
 
     def holds(self, running: Sequence[JobId] = (), finished: Sequence[JobId] = (), kept: Sequence[JobId] = ()) -> None:
-        self.world.hear(ev.Held(self.conn, tuple(running), tuple(finished), tuple(kept)))
+        self.world.hear(ev.WorkerHolds(self.conn, tuple(running), tuple(finished), tuple(kept)))
 
     def gets_fetch(self, *jobs: JobId) -> None:
         assert list(self.takes(ev.SendFetch).jobs) == list(jobs)
@@ -449,7 +449,7 @@ class WorkerEnd(_End):
         assert self.takes(ev.SendCancel).job == job
 
     def gets_confirm(self, *jobs: JobId) -> None:
-        assert list(self.takes(ev.SendConfirms).jobs) == list(jobs)
+        assert list(self.takes(ev.SendWorkerConfirms).jobs) == list(jobs)
 
     def declines(self, job: JobId) -> None:
         self.world.hear(ev.Declined(self.conn, job))

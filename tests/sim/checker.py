@@ -30,9 +30,9 @@ from tests.sim.worker import Worker, read_result
 
 from wakugumi.core.ids import DONE, ConnId, JobId, WorkerId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.broadcast import owner_of
 from wakugumi.core.leader.events import LeaderKeep
-from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.roster import members_of
 from wakugumi.core.subject import matches
 from wakugumi.errors import CODES
@@ -336,7 +336,7 @@ class Checker:
             if owner_of(job.subject) is None:
                 self._nobody_comes_back_with(leader, job)
 
-    def _nobody_comes_back_with(self, leader: Leader, job: Job) -> None:
+    def _nobody_comes_back_with(self, leader: Leader, job: JobRecord) -> None:
         """The job's program is said to be unknown."""
         now, slots = self._world.clock.now, 1 if job.wants is None else job.wants.slots
         left_at = {it.label: it.spent_at for it in leader.machine.roster.gone.values()}
@@ -604,7 +604,7 @@ class Checker:
                 self.broken(request.job, f"it is dead, and its program had ended by {execution.outcome}")
 
 
-def _needs(leader: Leader, job: Job) -> set[str]:
-    is_open = job.state is not DONE or job in leader.machine.callers.dead
+def _needs(leader: Leader, job: JobRecord) -> set[str]:
+    is_open = job.state is not DONE or job in leader.machine.clients.dead
     inputs = set() if job.wants is None or not is_open else set(job.wants.files)
     return inputs.union(leader.world.blobs_of(job.result)) if type(job.result) is bytes else inputs

@@ -178,7 +178,7 @@ class Client(Process):
         if self.alive and job not in self.wants and job not in self._watching and self._has_room():
             self._watching[job] = self.clock.now if accepted else None
             self._unfinished += 1
-            self.post(ev.Claim(job))
+            self.post(ev.ClaimJob(job))
 
     def remove_leader(self, no: LeaderNo) -> None:
         del self.present[no]
@@ -224,7 +224,7 @@ class Client(Process):
         want.asked_at = self.clock.now
         want.claimed = True
         self._unfinished += 1
-        self.post(ev.Claim(want.request.job))
+        self.post(ev.ClaimJob(want.request.job))
         if want.cancelled:
             self.post(ev.Cancel([want.request.job]))
 
@@ -258,7 +258,7 @@ class Client(Process):
                     if line.lost_at is not None:
                         self.wants[JobId(frame[:16])].submitted_by = -1  # It goes nowhere.
                     self._send(conn, self._submitted(frame))
-            case ev.TellWhenWritten(conn):
+            case ev.TellWhenLeaderWritten(conn):
                 if (line := self.lines.get(conn)) is not None and line.link is not None:
                     line.link.up.when_written(line.is_written)
             case ev.Deliver(results):
@@ -281,13 +281,13 @@ class Client(Process):
                 for job in jobs:
                     self.places.called_off(job, line.leader.name)
                 self._send(conn, lambda to: lev.CancelWanted(to, tuple(jobs)))
-            case ev.SendHeartbeat(conn):
-                self._send(conn, lambda to: lev.Heard(to, 0.0))
+            case ev.SendClientHeartbeat(conn):
+                self._send(conn, lambda to: lev.PeerHeard(to, 0.0))
             case ev.Accepted(jobs):
                 self._accepted(jobs)
             case ev.GiveUp(job, code):
                 self._given_up(job, code)
-            case ev.Gate(is_open):
+            case ev.SubmitGate(is_open):
                 self._gate = is_open
                 self._hand_in()
             case ev.Dial(conn, no, cap):
@@ -490,11 +490,11 @@ class Line:
 
     def is_written(self) -> None:
         if self._lives():
-            self.client.post(ev.Written(self.conn))
+            self.client.post(ev.LeaderWritten(self.conn))
 
     def on_blocked(self, blocked: bool) -> None:
         if self._lives():
-            self.client.post(ev.Blocked(self.conn, blocked))
+            self.client.post(ev.LeaderBlocked(self.conn, blocked))
 
     def on_lost(self, why: str, *, lose: bool = True) -> None:
         if self._lives():
@@ -516,11 +516,11 @@ class Line:
         """For the judge."""
         client = self.client
         self.heard_at = client.clock.now
-        if isinstance(message, ev.Result) and message.job in client.wants:
+        if isinstance(message, ev.ResultCame) and message.job in client.wants:
             client.places.answered(message.job, self)
-        elif isinstance(message, ev.Refusal):
+        elif isinstance(message, ev.JobRefused):
             client.places.refused(message.job, self, message.code)
-        elif isinstance(message, ev.Found):
+        elif isinstance(message, ev.JobsFound):
             for job in message.jobs:
                 client.places.found(job, self, message.fate)
         elif isinstance(message, ev.Receipts):

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.core.ids import JobId
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Subject
 
 FIRST_STRANGER: Final = 1_000_000
@@ -39,7 +39,7 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     """A program of this job takes about this long."""
     endless: bool
     """It would run for ever, and its user will cancel it."""
-    wants: Wants | None = None
+    wants: Requirements | None = None
     hangs: bool = False
     """It does nothing until its timeout ends it."""
     poison: bool = False

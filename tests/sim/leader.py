@@ -21,7 +21,7 @@ from wakugumi.core.connections.read_ahead import Intake
 from wakugumi.core.ids import DONE, ConnId, JobId, Verdict
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.runner import events as sev
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Leader(Process):
     """One leader with its disk, over all its lives."""
 
     kind = "leader"
-    machine: Dispatch
+    machine: LeaderMachine
 
     def __init__(self, world: World, number: int, settings: LeaderSettings) -> None:
         super().__init__(world, f"leader{number}")
@@ -70,11 +70,11 @@ class Leader(Process):
             ev.SendAssign: _send_assign,
             ev.SendResult: _send_result,
             ev.SendFetch: _send_fetch,
-            ev.SendConfirms: _send_confirms,
+            ev.SendWorkerConfirms: _send_confirms,
             ev.SendCancel: _send_cancel,
             ev.SendRested: _send_rested,
-            ev.SendHeartbeat: _send_heartbeat,
-            ev.TellWhenWritten: _tell_when_written,
+            ev.SendPeerHeartbeat: _send_heartbeat,
+            ev.TellWhenPeerWritten: _tell_when_written,
             ev.PauseReading: _pause_reading,
             ev.ResumeReading: _resume_reading,
             ev.Complain: _complain,
@@ -100,9 +100,9 @@ class Leader(Process):
             return job in self.machine.jobs
         return job in self.twin().jobs
 
-    def twin(self) -> Dispatch:
+    def twin(self) -> LeaderMachine:
         """What its disk would bring back."""
-        twin = Dispatch(lambda: 0.5, now=self.clock.now, keeps=True)
+        twin = LeaderMachine(lambda: 0.5, now=self.clock.now, keeps=True)
         twin.recover(self.disk.read_all(), self.clock.now)
         return twin
 
@@ -113,7 +113,7 @@ class Leader(Process):
         self.steps = self.safe_step = 0
         settings = self.settings
         self.disk.reopen()
-        self.machine = Dispatch(
+        self.machine = LeaderMachine(
             self.random.random,
             now=self.clock.now,
             policies=parse_policies(settings.policies),
@@ -177,7 +177,7 @@ class Leader(Process):
             life = self.life
             longest_s = LOAD_SLOW_S if self.random.random() < LOAD_SLOW_SHARE else LOAD_S
             self.clock.after(longest_s * self.random.random(), lambda: self._load(effect, life))
-        elif isinstance(effect, ev.Stopped):
+        elif isinstance(effect, ev.LeaderStopped):
             self.die(power=False, why="it was asked to stop, and nothing ran any more")
         elif isinstance(effect, ev.BlobsFreed):
             self.world.checker.freed(self, effect.blobs)
@@ -246,10 +246,10 @@ class Peer:
             self._read(message)
 
     def on_alive(self) -> None:
-        self._post(ev.Heard(self.conn))
+        self._post(ev.PeerHeard(self.conn))
 
     def on_blocked(self, blocked: bool) -> None:
-        self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
+        self._post(ev.PeerBlocked(self.conn) if blocked else ev.PeerUnblocked(self.conn))
 
     def on_lost(self, why: str) -> None:
         if self.leader.life == self.life and self.leader.alive:
@@ -320,7 +320,7 @@ def show_result(result: bytes | Verdict) -> bytes:
 
 def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
     client = fev.Welcomed(peer.their_conn, takes_cap=True, finds=peer.leader.world.finds)
-    peer.send(sev.Welcomed(rests=True) if peer.is_worker else client)
+    peer.send(sev.LeaderWelcomed(rests=True) if peer.is_worker else client)
 
 
 def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
@@ -329,11 +329,11 @@ def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
 
 
 def _send_found(peer: Peer, effect: ev.SendFound) -> None:
-    peer.send(fev.Found(peer.their_conn, effect.fate, tuple(effect.jobs)))
+    peer.send(fev.JobsFound(peer.their_conn, effect.fate, tuple(effect.jobs)))
 
 
 def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
-    peer.send(fev.Refusal(peer.their_conn, effect.job, effect.code, effect.text))
+    peer.send(fev.JobRefused(peer.their_conn, effect.job, effect.code, effect.text))
 
 
 def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
@@ -347,7 +347,7 @@ def _send_result(peer: Peer, effect: ev.SendResult) -> None:
     result = show_result(effect.result)
     if not effect.is_refusal:
         peer.leader.world.checker.result_sent(peer.leader, effect.job, result)
-    peer.send(fev.Result(peer.their_conn, effect.job, result))
+    peer.send(fev.ResultCame(peer.their_conn, effect.job, result))
     if not peer.receipts and not effect.is_refusal:
         # Old clients say nothing: written is delivered (SPEC F9).
         peer.leader.post(ev.Confirmed(peer.conn, (effect.job,)))
@@ -357,8 +357,8 @@ def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:
     peer.send(sev.Fetched(tuple(effect.jobs)))
 
 
-def _send_confirms(peer: Peer, effect: ev.SendConfirms) -> None:
-    peer.send(sev.Confirmed(tuple(effect.jobs)))
+def _send_confirms(peer: Peer, effect: ev.SendWorkerConfirms) -> None:
+    peer.send(sev.ResultsConfirmed(tuple(effect.jobs)))
 
 
 def _send_cancel(peer: Peer, effect: ev.SendCancel) -> None:
@@ -369,12 +369,12 @@ def _send_rested(peer: Peer, _effect: ev.SendRested) -> None:
     peer.send(sev.RestKnown())
 
 
-def _send_heartbeat(peer: Peer, _effect: ev.SendHeartbeat) -> None:
-    peer.send(sev.Heard() if peer.is_worker else fev.Heard(peer.their_conn))
+def _send_heartbeat(peer: Peer, _effect: ev.SendPeerHeartbeat) -> None:
+    peer.send(sev.LeaderHeard() if peer.is_worker else fev.Heard(peer.their_conn))
 
 
-def _tell_when_written(peer: Peer, _effect: ev.TellWhenWritten) -> None:
-    peer.link.down.when_written(lambda: peer._post(ev.Written(peer.conn)))
+def _tell_when_written(peer: Peer, _effect: ev.TellWhenPeerWritten) -> None:
+    peer.link.down.when_written(lambda: peer._post(ev.PeerWritten(peer.conn)))
 
 
 def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:

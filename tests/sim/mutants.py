@@ -118,14 +118,14 @@ class _Loader(SourceFileLoader):
 MUTANTS: Final = (
     Mutant(
         "receipt-without-keep",
-        "leader/lifecycle",
+        "leader/jobs/lifecycle",
         "            self._out.keep.append(\n                ev.KeepJob(",
         "            (self._out.keep.append if client.open_jobs > 1 else repr)(\n                ev.KeepJob(",
         "a client's only job gets its receipt and is on no disk: it dies with the leader",
     ),
     Mutant(
         "lost-attempt-not-queued",
-        "leader/lifecycle",
+        "leader/jobs/lifecycle",
         "            job.since = now\n            self._lanes.push(job, first=True)",
         "            job.since = now\n            first = job.attempts > 1\n            if first:\n"
         "                self._lanes.push(job, first=True)",
@@ -133,14 +133,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "failure-not-kept",
-        "leader/lifecycle",
+        "leader/jobs/lifecycle",
         "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))",
         "            if ok:\n                out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
         "a FAILED result is told and confirmed, and the disk does not have it",
     ),
     Mutant(
         "others-not-called-off",
-        "leader/lifecycle",
+        "leader/jobs/lifecycle",
         "        if job.also or job.worker is not by:\n            self._call_off(job)",
         "        if job.also:\n            self._call_off(job)",
         "a program whose job was cancelled is not told to stop",
@@ -157,7 +157,7 @@ MUTANTS: Final = (
         "leader/workers",
         "            if job is not None and job_id not in worker.jobs and not may_claim(job, worker):",
         "            if False:",
-        "a worker claims a job outside its patterns that it was never given, and its answer counts",
+        "a worker orphans a job outside its patterns that it was never given, and its answer counts",
     ),
     Mutant(
         "any-claim-is-taken",
@@ -178,13 +178,13 @@ MUTANTS: Final = (
         "leader/clients",
         "            if job is None or (job.delivered and _is_cancelled(job)):",
         "            if job is None or job.state is DONE:",
-        "who claims a job that finished meanwhile hears that it is unknown",
+        "who orphans a job that finished meanwhile hears that it is unknown",
     ),
     Mutant(
         "sent-is-delivered",
         "leader/clients",
-        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, result))",
-        "        self._out.do.append(ev.SendResult(door.conn, job.id, job.program, result))\n"
+        "        self._out.do.append(ev.SendResult(connection.conn, job.id, job.program, result))",
+        "        self._out.do.append(ev.SendResult(connection.conn, job.id, job.program, result))\n"
         "        if not job.delivered:\n            self._delivered(job, job.since)",
         "a result counts as delivered when it is written: a client that is away for longer than its time loses it",
     ),
@@ -198,13 +198,13 @@ MUTANTS: Final = (
     Mutant(
         "pending-dropped",
         "leader/clients",
-        "            elif job.state is DONE:\n                self.send_result(job, door)\n            else:",
+        "            elif job.state is DONE:\n                self.send_result(job, connection)\n            else:",
         "            elif job.state is DONE:\n                pass\n            else:",
         "results that came while a client did not read are never sent",
     ),
     Mutant(
         "undelivered-forgotten",
-        "leader/results",
+        "leader/jobs/results",
         "            if job.since + UNDELIVERED_TTL_S > now:",
         "            if job.since + 20.0 > now:",
         "a result that nobody has fetched yet is forgotten after 20 s",
@@ -219,8 +219,8 @@ MUTANTS: Final = (
     Mutant(
         "timeout-is-a-retry",
         "leader/machine",
-        "        elif _is_final(event):\n            self.course.finish",
-        '        elif _is_final(event) and event.reason != "timeout":\n            self.course.finish',
+        "        elif _is_final(event):\n            self.lifecycle.finish",
+        '        elif _is_final(event) and event.reason != "timeout":\n            self.lifecycle.finish',
         "a program that hangs is run again and again, and its job is dead in the end",
     ),
     Mutant(
@@ -240,8 +240,8 @@ MUTANTS: Final = (
     Mutant(
         "digest-not-kept",
         "leader/journal/recovery",
-        "            course.tried.get(job.id),\n            job.request,\n",
-        "            course.tried.get(job.id),\n",
+        "            lifecycle.tried.get(job.id),\n            job.request,\n",
+        "            lifecycle.tried.get(job.id),\n",
         "a job that was moved in the journal no longer knows which request it is",
     ),
     Mutant(
@@ -261,8 +261,8 @@ MUTANTS: Final = (
     Mutant(
         "no-grace-on-recovery",
         "leader/journal/recovery",
-        "        leader.crew.expect(worker, now + RECOVERY_GRACE_S)",
-        "        leader.crew.expect(worker, now + 0.5)",
+        "        leader.workers.expect(worker, now + RECOVERY_GRACE_S)",
+        "        leader.workers.expect(worker, now + 0.5)",
         "workers that need more than half a second to find the new leader lose what they run",
     ),
     Mutant(
@@ -349,8 +349,8 @@ MUTANTS: Final = (
     Mutant(
         "kept-free-for-ever",
         "leader/scheduling/picking",
-        "            if asks.large is job:\n                self.let_go(turn)",
-        "            if asks.large is job and job.worker is not None:\n                self.let_go(turn)",
+        "            if needs.large is job:\n                self.let_go(turn)",
+        "            if needs.large is job and job.worker is not None:\n                self.let_go(turn)",
         "a worker that was kept free for a large job stays so when that job is cancelled or goes elsewhere",
     ),
     Mutant(
@@ -363,7 +363,7 @@ MUTANTS: Final = (
     Mutant(
         "home-without-end",
         "leader/scheduling/picking",
-        "                    if asks.first_at + STICKY_PATIENCE_S <= now:\n                        return job, to\n",
+        "                    if needs.first_at + STICKY_PATIENCE_S <= now:\n                        return job, to\n",
         "",
         "the first job that waits for its home waits for as long as others of its client have theirs free",
     ),
@@ -372,7 +372,7 @@ MUTANTS: Final = (
         "leader/journal/recovery",
         "            job.requeued,\n            without_shuns(job.wants),\n",
         "            job.requeued,\n            None,\n",
-        "a job that was moved in the journal has forgotten what it asks for",
+        "a job that was moved in the journal has forgotten what it needs for",
     ),
     Mutant(
         "slots-of-a-late-end",
@@ -429,14 +429,14 @@ MUTANTS: Final = (
     ),
     Mutant(
         "inputs-held-after-cancel",
-        "leader/lifecycle",
+        "leader/jobs/lifecycle",
         "        if job.wants is not None and not dead:\n            self.holds.end(job)\n",
         "        if job.wants is not None and not dead and by is not None:\n            self.holds.end(job)\n",
         "what a cancelled job named is held for ever",
     ),
     Mutant(
         "requeued-inputs-not-held",
-        "leader/lifecycle",
+        "leader/jobs/lifecycle",
         "        self.jobs.add(job)\n        self.holds.begin(job)\n",
         "        self.jobs.add(job)\n",
         "a dead job is requeued, and its inputs may be removed",
@@ -450,7 +450,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "released-too-early",
-        "leader/file_references",
+        "leader/jobs/file_references",
         "            left = self._counts[file] - 1\n            if left:\n",
         "            left = self._counts.get(file, 1) - 1\n            if left > 1:\n",
         "a blob that two jobs name is freed when one of them is done",
@@ -527,19 +527,19 @@ MUTANTS: Final = (
         "leader/machine",
         "        elif never_began(event):\n",
         "        elif event.reason == 'disk' and event.begun and job.worker is worker:\n"
-        "            self.course.give_back(job, now)\n        elif never_began(event):\n",
+        "            self.lifecycle.give_back(job, now)\n        elif never_began(event):\n",
         "a program that breaks its machine is given back as if it had not begun, again and again",
     ),
     Mutant(
         "not-begun-without-end",
-        "leader/not_started",
+        "leader/jobs/not_started",
         "        if lacks or tried != before:\n",
         "        if True:\n",
         "a job that can be started nowhere goes from worker to worker for ever",
     ),
     Mutant(
         "not-begun-is-an-attempt",
-        "leader/not_started",
+        "leader/jobs/not_started",
         "        if lacks or tried != before:\n",
         "        if lacks or before is None:\n",
         "a job that the second worker could not start either has used up an attempt",
@@ -547,20 +547,20 @@ MUTANTS: Final = (
     Mutant(
         "tried-not-recovered",
         "leader/journal/recovery",
-        "    leader.course.tried.update(fold.tried)\n",
+        "    leader.lifecycle.tried.update(fold.tried)\n",
         "",
         "a leader that is started anew does not know who could not start a job, and sends it there again",
     ),
     Mutant(
         "unknown-although-another-has-it",
-        "leader/not_started",
+        "leader/jobs/not_started",
         "        if lacks and not self._able(job, tried) and",
         "        if lacks and not [it for it in self._able(job, tried) if it.usable_credit] and",
         "a program is said to be unknown while the worker that has it is busy",
     ),
     Mutant(
         "unknown-although-one-comes-back",
-        "leader/not_started",
+        "leader/jobs/not_started",
         " and self._expected_until(job, tried, now) <= now:\n",
         ":\n",
         "a program is said to be unknown while the worker that has it connects anew",
@@ -603,8 +603,8 @@ MUTANTS: Final = (
     Mutant(
         "unbounded-bytes-to-a-client",
         "leader/clients",
-        "        door.unwritten_bytes += size\n",
-        "        door.unwritten_bytes += 0 * size\n",
+        "        connection.unwritten_bytes += size\n",
+        "        connection.unwritten_bytes += 0 * size\n",
         "a client is given all its results at once, however large they are",
     ),
     Mutant(

@@ -14,7 +14,7 @@ from tests.sim.leader import LeaderSettings
 from tests.sim.net import Buffers
 from tests.sim.worker import WorkerSettings
 
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Subject, parse_pattern, parse_subject
 from wakugumi.limits.journal import JOURNAL_SLACK_BYTES, PAYLOAD_MEMORY_BYTES
 from wakugumi.limits.leader import QUEUE_JOBS_MAX
@@ -93,11 +93,11 @@ class Plan(msgspec.Struct, frozen=True):
             at = int(4 * at) / 4
         return self.stretched(at * self.lasts_s)
 
-    def wants(self, random: Random) -> Wants | None:
+    def wants(self, random: Random) -> Requirements | None:
         """What a job asks for, if it asks for anything."""
         if random.random() >= self.asking_share:
             return None
-        return Wants(
+        return Requirements(
             random.choice(["", "a", "b", "c", "d"]),
             random.choice([0, 0, 0, 1, 5, -3]),
             random.choice([1, 1, 1, 2, self.slots_max]) if self.slots_max > 1 else 1,

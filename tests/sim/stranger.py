@@ -47,7 +47,7 @@ class Strangers:
     def end_all(self, leader: Leader) -> None:
         """What they left behind is nobody's business any more."""
         if self._visits and leader.alive:
-            leader.post(lev.Asked(ConnId(0), b"", AskCancel(client=STRANGER, forget=True)))
+            leader.post(lev.QuestionAsked(ConnId(0), b"", AskCancel(client=STRANGER, forget=True)))
 
     def _come(self) -> None:
         leader = self._random.choice(self._world.leaders)
@@ -93,14 +93,14 @@ class Stranger:
         leader.peers[self.conn] = self  # type: ignore[assignment]
         leader.post(lev.ClientJoined(self.conn, STRANGER, 4, True, False))
         if forget:
-            leader.post(lev.Asked(ConnId(0), b"", AskCancel(jobs=[show_job_id(job)], forget=True)))
+            leader.post(lev.QuestionAsked(ConnId(0), b"", AskCancel(jobs=[show_job_id(job)], forget=True)))
         digest = digest_of(self._payload)
         asked = (request.subject, request.program, request.timeout_s, self._payload)
         leader.post(lev.Submitted(self.conn, job, *asked, request=digest))
 
     def send(self, message: object) -> None:
         checker, job = self._world.checker, self._job
-        if isinstance(message, ev.Refusal):
+        if isinstance(message, ev.JobRefused):
             if message.code == "conflict":
                 checker.counts.conflicts += 1
             elif message.code not in _NOT_NOW:
@@ -110,7 +110,7 @@ class Stranger:
             # None: somebody had it forgotten in the same step.
             if checker.accepted_with.get((self.leader.name, job)) not in {None, self._payload}:
                 checker.broken(job, f"{self.leader.name} takes another request under its id for the same")
-        elif isinstance(message, ev.Result):
+        elif isinstance(message, ev.ResultCame):
             ok, _ = read_result(message.payload)
             number = message.payload.rsplit(b"|", 1)[1]
             if (ok or number != b"-") and checker.payload_of(job, number) != self._payload:

@@ -57,7 +57,7 @@ class Thieves:
         leader.peers[conn] = Thief(leader, conn)  # type: ignore[assignment]
         worker = WorkerId(self._count.to_bytes(16, "big"))
         leader.post(lev.WorkerJoined(conn, worker, "thief", _NOWHERE, True, False, True, True))
-        leader.post(lev.Held(conn, some if running else (), () if running else some, ()))
+        leader.post(lev.WorkerHolds(conn, some if running else (), () if running else some, ()))
         for job in some:
             leader.post(lev.Acked(conn, job, True, "", FORGED))
         self._world.clock.after(self._random.choice([0.0, 5.0]), lambda: self._leave(leader, conn))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wakugumi.core.ids import JobId
-    from wakugumi.core.leader.scheduling.lanes import Job, Lane, Lanes, Turn
-    from wakugumi.core.leader.scheduling.roster import Worker
+    from wakugumi.core.leader.records import JobRecord, Lane, Turn, WorkerRecord
+    from wakugumi.core.leader.scheduling.lanes import Lanes
     from wakugumi.core.subject import Subject
 
 
@@ -28,7 +28,7 @@ class Turns:
         """Of each subject that waits: how often others were served that could have let it go first."""
         vars(lanes)["assign"] = self.assign
 
-    def assign(self) -> list[Job]:
+    def assign(self) -> list[JobRecord]:
         before = self._waiting()
         jobs = self._assign()
         after = self._waiting()
@@ -43,7 +43,7 @@ class Turns:
                         self._pass(lane.subject, job)
         return jobs
 
-    def _pass(self, subject: Subject, job: Job) -> None:
+    def _pass(self, subject: Subject, job: JobRecord) -> None:
         passed = self._passed.setdefault(subject, Counter())
         passed[job.subject] += 1
         if passed[job.subject] > 1:
@@ -54,9 +54,9 @@ class Turns:
         return {
             lane.subject: turns
             for lane in self._lanes.busy_lanes()
-            if (turns := {turn for turn in lane.ring if turn.asks is None and turn.client.may_run})
+            if (turns := {turn for turn in lane.ring if turn.needs is None and turn.client.may_run})
         }
 
 
-def _hears(worker: Worker, lane: Lane) -> bool:
+def _hears(worker: WorkerRecord, lane: Lane) -> bool:
     return any(worker.number in pool.members for pool in lane.pools)

@@ -167,18 +167,18 @@ class Worker(Process):
             self.clock.after(0.05, lambda: self._probed(life))
         elif isinstance(effect, ev.HealthChanged):
             self.world.tell(self.name, f"is out of order: {effect.why}" if effect.why else "is in order", None)
-        elif isinstance(effect, ev.HangUp):
+        elif isinstance(effect, ev.HangUpOnLeader):
             if self.line is not None:
                 if effect.why.startswith("nothing heard") and self.line.link is not None:
                     self.world.checker.silent(self.line.link, self.name)
                 self.line.hang_up()
-        elif isinstance(effect, ev.Complain):
+        elif isinstance(effect, ev.ComplainAboutLeader):
             self.world.checker.complained(self.name, effect.text)
-        elif isinstance(effect, ev.Stopped):
+        elif isinstance(effect, ev.RunnerStopped):
             self.die(power=False, why="it was asked to stop")
         elif self.line is None or self.line.link is None:
             pass
-        elif isinstance(effect, ev.TellWhenWritten):
+        elif isinstance(effect, ev.TellWhenResultsWritten):
             self._tell_when_written(self.line, self.line.link)
         else:
             self._say(self.line.link, effect)
@@ -195,12 +195,12 @@ class Worker(Process):
             message = lev.Acked(conn, effect.job, ok, reason, effect.payload, output, blobs, begun, request)
         elif isinstance(effect, ev.SendCredit):
             message = lev.Credited(conn, effect.amount)
-        elif isinstance(effect, ev.SendHeartbeat):
-            message = lev.Heard(conn, 0.5, effect.held_by)
+        elif isinstance(effect, ev.SendRunnerHeartbeat):
+            message = lev.PeerHeard(conn, 0.5, effect.held_by)
         elif isinstance(effect, ev.SendResting):
             message = lev.Rested(conn, effect.why)
         elif isinstance(effect, ev.SendHolding):
-            message = lev.Held(conn, effect.running, effect.finished, effect.kept)
+            message = lev.WorkerHolds(conn, effect.running, effect.finished, effect.kept)
         elif isinstance(effect, ev.SendFailure):
             failed = b"FAILED|%s|-" % effect.code.encode()
             output = "" if effect.begun else "not begun"
@@ -215,7 +215,7 @@ class Worker(Process):
     def _tell_when_written(self, line: Line, link: Link) -> None:
         def tell() -> None:
             if line._lives():
-                self.post(ev.Written())
+                self.post(ev.ResultsWritten())
 
         link.up.when_written(tell)
 
@@ -261,7 +261,9 @@ class Worker(Process):
         if self.world.requests[job].poison and not execution.killed:
             fault = "a program broke it"
             self.fall_sick(POISON_S)
-        self.post(ev.Ended(job, not reason, reason, payload, self.clock.now - execution.started_at, fault, request))
+        self.post(
+            ev.ProgramEnded(job, not reason, reason, payload, self.clock.now - execution.started_at, fault, request)
+        )
 
     # Its health.
 
@@ -276,7 +278,7 @@ class Worker(Process):
             payload = b"FAILED|%s|%s" % (reason.encode(), NOT_BEGUN)
             if not fault:
                 self.folder[job] = Done(False, reason, payload, self.clock.now)
-            self.post(ev.Ended(job, False, reason, payload, 0.0, fault))
+            self.post(ev.ProgramEnded(job, False, reason, payload, 0.0, fault))
 
     def _probed(self, life: int) -> None:
         if life == self.life and self.alive:
@@ -329,7 +331,7 @@ class Line:
 
     def on_message(self, message: object) -> None:
         if self._lives() and not self.deaf:
-            if isinstance(message, ev.Assigned | ev.Welcomed):
+            if isinstance(message, ev.Assigned | ev.LeaderWelcomed):
                 self.worker._served = True
             if isinstance(message, ev.Assigned) and self.link is not None:
                 self.worker.world.checker.assignment_came(self.worker, ConnId(self.link.number), message.job)
@@ -337,7 +339,7 @@ class Line:
 
     def on_alive(self) -> None:
         if self._lives() and not self.deaf:
-            self.worker.post(ev.Heard())
+            self.worker.post(ev.LeaderHeard())
 
     def on_blocked(self, blocked: bool) -> None:
         """`slots` asks when what it said is written."""

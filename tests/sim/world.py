@@ -30,13 +30,14 @@ from tests.sim.worker import Worker
 
 from wakugumi.core.client import failover, leaders
 from wakugumi.core.ids import DONE, ConnId, JobId, show_job_id
-from wakugumi.core.leader import clients, results
+from wakugumi.core.leader import clients, records
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import AskCancel, AskDrain, AskRequeue, AskResume, Question
+from wakugumi.core.leader.jobs import results
+from wakugumi.core.leader.jobs.not_started import without_shuns
 from wakugumi.core.leader.journal import leaves
-from wakugumi.core.leader.not_started import without_shuns
+from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling import roster
-from wakugumi.core.leader.scheduling.lanes import Job
 from wakugumi.core.runner import resend
 from wakugumi.limits.wire import AHEAD_BYTES_MAX, GIVEN_BYTES_MAX
 
@@ -89,7 +90,7 @@ class World:
         """All of it."""
         vars(leaves)["JOURNAL_SLACK_BYTES"] = self.plan.journal_slack_bytes
         given_bytes_max = GIVEN_BYTES_MAX if self.wide is None else self.wide.given_bytes_max
-        for module in (roster, clients, results, resend, failover, leaders):
+        for module in (records, roster, clients, results, resend, failover, leaders):
             vars(module)["GIVEN_BYTES_MAX"] = given_bytes_max
         counts = self.checker.counts
         began_at = self.clock.now
@@ -259,7 +260,7 @@ class World:
         """An operator: takes a worker out for a while, or requeues what is dead; and an auditor: reads the disk."""
         self.compare_with_disk()
         leader = self.random.choice(self.leaders)
-        letters = leader.machine.callers.dead.letters if leader.alive else ()
+        letters = leader.machine.clients.dead.letters if leader.alive else ()
         dead = [show_job_id(job) for job in letters if not self.requests[job].endless]
         question: Question = AskRequeue(jobs=dead)
         if not dead or self.random.random() < 0.5:
@@ -276,14 +277,14 @@ class World:
         self._ask(leader, AskResume(worker.name))
 
         def look() -> None:
-            if leader.paused or worker.worker_id in leader.machine.crew._drained:
+            if leader.paused or worker.worker_id in leader.machine.workers._drained:
                 self._resume(worker)
 
         self.clock.after(5.0, look)
 
     def _ask(self, leader: Leader, question: Question) -> None:
         if leader.alive:
-            leader.post(ev.Asked(ConnId(0), b"", question))
+            leader.post(ev.QuestionAsked(ConnId(0), b"", question))
 
     # It heals, and drains.
 
@@ -401,7 +402,7 @@ class World:
                 raise Broken(None, f"{client.name} divides {client.settings.cap} into {shares}")
             for no, share in shares.items():
                 leader = client.leaders[no]
-                known = leader.machine.callers.clients[client.client_id].conns[ConnId(client.link_to(no).number)]
+                known = leader.machine.clients.by_id[client.client_id].conns[ConnId(client.link_to(no).number)]
                 if share and known != share:
                     raise Broken(None, f"{client.name} has a share of {share} at {leader.name}, which knows {known}")
 
@@ -412,7 +413,7 @@ class World:
                 continue
             twin = leader.twin()
             twin.check()
-            if twin.course.tried != leader.machine.course.tried:
+            if twin.lifecycle.tried != leader.machine.lifecycle.tried:
                 raise Broken(None, f"{leader.name} and its disk do not know the same of jobs that could not be started")
             for job_id in {**twin.jobs, **leader.machine.jobs}:
                 mine, its = leader.machine.jobs.get(job_id), twin.jobs.get(job_id)
@@ -420,7 +421,7 @@ class World:
                     raise Broken(job_id, f"its disk has {_gist(its)}, and {leader.name} {_gist(mine)}")
 
 
-def _gist(job: Job | None) -> tuple[object, ...] | None:
+def _gist(job: JobRecord | None) -> tuple[object, ...] | None:
     if job is None:
         return None
     return (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wakugumi.errors import Refused
 from wakugumi.limits.http import PART_HEAD_BYTES_MAX
-from wakugumi.wire.form import Data, Multipart, Part, boundary_of, encode_head, encode_tail
+from wakugumi.wire.form import Data, FormPart, Multipart, boundary_of, encode_head, encode_tail
 
 B = b"xYz"
 
@@ -20,14 +20,14 @@ def form(content: bytes, disposition: str = 'form-data; name="file"; filename="a
     return b"--xYz\r\nContent-Disposition: " + disposition.encode() + b"\r\n\r\n" + content + b"\r\n--xYz--\r\n"
 
 
-def read(pieces: Iterable[bytes]) -> list[tuple[Part, bytes]]:
+def read(pieces: Iterable[bytes]) -> list[tuple[FormPart, bytes]]:
     parser = Multipart(B)
-    found: list[tuple[Part, bytes]] = []
+    found: list[tuple[FormPart, bytes]] = []
     content: list[bytes] = []
-    part: Part | None = None
+    part: FormPart | None = None
     for piece in pieces:
         for event in parser.feed(piece):
-            if isinstance(event, Part):
+            if isinstance(event, FormPart):
                 assert part is None
                 part, content = event, []
             elif isinstance(event, Data):
@@ -54,7 +54,7 @@ tricky = st.lists(
 def test_any_split_of_a_form_gives_the_same_file(content: bytes, cuts: list[int]) -> None:
     if b"\r\n--xYz" in b"\r\n" + content:
         return
-    assert read(cut(form(content), cuts)) == [(Part("file", "a.txt"), content)]
+    assert read(cut(form(content), cuts)) == [(FormPart("file", "a.txt"), content)]
 
 
 @given(content=tricky)
@@ -62,7 +62,7 @@ def test_byte_by_byte_gives_the_same_file(content: bytes) -> None:
     if b"\r\n--xYz" in b"\r\n" + content:
         return
     data = form(content)
-    assert read(data[at : at + 1] for at in range(len(data))) == [(Part("file", "a.txt"), content)]
+    assert read(data[at : at + 1] for at in range(len(data))) == [(FormPart("file", "a.txt"), content)]
 
 
 @given(data=st.binary(max_size=300) | tricky, cuts=st.lists(st.integers(0, 300)))
@@ -78,7 +78,7 @@ def test_random_bytes_are_refused_and_nothing_else_happens(data: bytes, cuts: li
 
 def test_several_parts_are_told_one_after_the_other() -> None:
     body = form(b"one")[: -len(b"--\r\n")] + b"\r\n" + form(b"two", 'form-data; name="b"')[len(b"--xYz\r\n") :]
-    assert read([body]) == [(Part("file", "a.txt"), b"one"), (Part("b", None), b"two")]
+    assert read([body]) == [(FormPart("file", "a.txt"), b"one"), (FormPart("b", None), b"two")]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_several_parts_are_told_one_after_the_other() -> None:
     ],
 )
 def test_a_file_name_is_read_as_clients_write_it(disposition: str, name: str | None) -> None:
-    assert read([form(b"x", disposition)]) == [(Part("file", name), b"x")]
+    assert read([form(b"x", disposition)]) == [(FormPart("file", name), b"x")]
 
 
 def test_what_stands_before_and_behind_does_not_count() -> None:
-    assert read([b"hello\r\n" + form(b"x") + b"--xYz\r\nmore", b" and more"]) == [(Part("file", "a.txt"), b"x")]
+    assert read([b"hello\r\n" + form(b"x") + b"--xYz\r\nmore", b" and more"]) == [(FormPart("file", "a.txt"), b"x")]
 
 
 BROKEN = {
@@ -176,4 +176,4 @@ def test_a_body_that_is_no_form_is_refused(said: str | None) -> None:
 def test_our_own_forms_are_read_as_they_were_meant(name: str, content: bytes) -> None:
     body = encode_head(B, "file", name) + content + encode_tail(B)
     if b"\r\n--xYz" not in b"\r\n" + content:
-        assert read([body]) == [(Part("file", name), content)]
+        assert read([body]) == [(FormPart("file", name), content)]

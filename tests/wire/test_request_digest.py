@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from wakugumi.adapters.http.upload import Received
 from wakugumi.core.ids import job_id_from_name
 from wakugumi.errors import Refused
-from wakugumi.roles.client.files.inputs import Contents
+from wakugumi.roles.client.files.inputs import InputContents
 from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.http.job_request import JobForm, request_of
@@ -103,7 +103,7 @@ def test_a_request_that_cannot_be_read_has_the_digest_of_its_bytes_at_a_leader()
 
 
 def test_a_client_tells_it_in_the_frame_of_its_submit() -> None:
-    files = Contents().load({"in.txt": CONTENT})
+    files = InputContents().load({"in.txt": CONTENT})
     made = Requests("me").make(JobSpec("calcA", args=["-v"]), files)
     decoder = fr.Decoder()
     decoder.trust()

@@ -19,7 +19,7 @@ _NO_FOLDER_LOCKS: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, er
 _LOOK_S: Final = 0.1
 
 
-class Held(Exception):
+class FolderInUse(Exception):
     """Another process has it. `pid` is 0 if it is not known which."""
 
     def __init__(self, pid: int) -> None:
@@ -46,7 +46,7 @@ class FolderLock:
                 if patient:
                     time.sleep(_LOOK_S)
                 if not patient or not _took(self._files, fcntl.LOCK_EX):
-                    raise Held(_pid_in(file))
+                    raise FolderInUse(_pid_in(file))
         except BaseException:
             self.release()
             raise

@@ -3,8 +3,8 @@
 A ranking turns what is known of a worker into one integer, the smallest first, so that a heap of plain integers finds
 the best of any number of workers. The worker's number is its lowest bits: a rank names its worker.
 
-A policy is what people choose, by its name: a ranking, and whether keys have a home (`homes`). A leader has one for all
-subjects, and may have others for those that a pattern matches (`Policies`).
+A policy is what people choose, by its name: a ranking, and whether keys have a home (`sticky_keys`). A leader has one
+for all subjects, and may have others for those that a pattern matches (`Policies`).
 """
 
 from __future__ import annotations

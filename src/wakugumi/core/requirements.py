@@ -28,7 +28,7 @@ CACHE: Final = "cache:"
 """What a cache's name begins with, among the files of a job; a blob's is its SHA-256."""
 
 
-class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Requirements(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """All that a job asks for. What is not asked for has its default."""
 
     key: str = ""
@@ -50,6 +50,16 @@ class Wants(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def blobs(self) -> bool:
         """Some of its files are blobs: a worker that does not know them cannot run it."""
         return bool(self.files) and not self.files[0].startswith(CACHE)
+
+
+_NO_REQUIREMENTS: Final = Requirements()
+
+
+def without_shuns(wants: Requirements | None) -> Requirements | None:
+    """What its client asked for; None for nothing."""
+    if wants is not None and wants.shuns:
+        wants = msgspec.structs.replace(wants, shuns=())
+    return None if wants == _NO_REQUIREMENTS else wants
 
 
 def check_wants(key: str, priority: object, slots: object) -> None:

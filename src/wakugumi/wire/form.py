@@ -17,7 +17,7 @@ from wakugumi.limits.http import PART_HEAD_BYTES_MAX
 from wakugumi.wire.percent import percent_decoded, percent_encoded
 
 
-class Part(NamedTuple):
+class FormPart(NamedTuple):
     """A part begins."""
 
     name: str
@@ -36,7 +36,7 @@ class End(NamedTuple):
     """The part is whole."""
 
 
-Event: TypeAlias = Part | Data | End
+Event: TypeAlias = FormPart | Data | End
 
 END: Final = End()
 FORM_DATA: Final = "multipart/form-data"
@@ -173,7 +173,7 @@ def encode_tail(boundary: bytes) -> bytes:
     return b"\r\n--" + boundary + b"--\r\n"
 
 
-def _part(head: bytes) -> Part:
+def _part(head: bytes) -> FormPart:
     """Raises Refused."""
     try:
         text = head.decode()
@@ -200,7 +200,7 @@ def _part(head: bytes) -> Part:
         if charset.lower() != "utf-8":
             raise _bad("a file name with a star must be UTF-8")
         file_name = rest.partition("'")[2]
-    return Part(found["name"], None if file_name is None else percent_decoded(file_name))
+    return FormPart(found["name"], None if file_name is None else percent_decoded(file_name))
 
 
 def _parameters(text: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from wakugumi.core.ids import ClientId, JobId, parse_job_id, show_job_id
 from wakugumi.core.leader.admin.questions import Question
-from wakugumi.core.leader.broadcast import Part
+from wakugumi.core.leader.jobs.broadcast import BroadcastPart
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.leader import CLIENT_CAP_MAX, CLIENT_CAP_OLD, OUTPUT_TAIL_CHARS_MAX
@@ -287,7 +287,7 @@ class CacheAckHead(msgspec.Struct, frozen=True, rename="pascal"):
     message: str = ""
 
 
-class CacheFailure(msgspec.Struct, frozen=True, rename="pascal"):
+class FailedWorker(msgspec.Struct, frozen=True, rename="pascal"):
     worker: str
     message: str
 
@@ -305,7 +305,7 @@ class CachePutResult(msgspec.Struct, frozen=True, rename="pascal", omit_defaults
     silent: int = 0
     waiting: int = 0
     """Workers that have not answered yet: only while it is under way."""
-    failures: list[CacheFailure] = []
+    failures: list[FailedWorker] = []
     code: str = ""
     """Why a leader failed it, if that was not for its workers: one of `errors.CODES`."""
 
@@ -372,7 +372,7 @@ _printed: Final = JsonReader(Printed)
 _request: Final = JsonReader(JobRequest)
 _result: Final = JsonReader(JobResult)
 _question: Final[JsonReader[Question]] = JsonReader(Question)  # type: ignore[arg-type]
-_parts: Final = JsonReader(list[Part])
+_parts: Final = JsonReader(list[BroadcastPart])
 
 _ACK_OF_NOTHING: Final = AckHead(OK)
 
@@ -591,7 +591,7 @@ def read_question(payload: bytes) -> Question:
         raise Refused("unknown-question", f"the leader does not know this question: {error}") from None
 
 
-def read_parts(text: str) -> list[Part]:
+def read_parts(text: str) -> list[BroadcastPart]:
     """The parts of a broadcast, which are its result. Raises PeerError."""
     try:
         return _parts.read(text)

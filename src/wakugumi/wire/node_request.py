@@ -18,29 +18,29 @@ from typing import Final
 import msgspec
 
 from wakugumi.core.names import INPUT
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.limits.node import RUN_QUERY_BYTES_MAX
 from wakugumi.wire.job_options import OPTIONS
 from wakugumi.wire.message import JobRequest
 from wakugumi.wire.percent import percent_encoded
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable
 
-_NOTHING: Final = Wants()
-_SIMPLE: Final = Wants(simple=True)
+_NOTHING: Final = Requirements()
+_SIMPLE: Final = Requirements(simple=True)
 _NOTHING_SAID: Final = (b"", b"null", b'""', b"0", b"false")
 
 
-class _File(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+class _RequestFile(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     name: str = ""
     cache_id: str | None = None
 
 
-class _Told(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+class _NodeQuery(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """What decides whether it can be told to a node."""
 
     exec_name: str = ""
     args: list[str] = []
-    files: tuple[_File, ...] | None = None
+    files: tuple[_RequestFile, ...] | None = None
     slots: int = 1
     broadcast_s: float | None = None
     env: dict[str, str] | None = None
@@ -49,13 +49,13 @@ class _Told(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 _OTHERS: Final = [
     name
     for name, option in OPTIONS.items()
-    if not (option.for_leader or name == "timeout_s" or name in _Told.__struct_fields__)
+    if not (option.for_leader or name == "timeout_s" or name in _NodeQuery.__struct_fields__)
 ]
 """Options that a node is not told, and has to know."""
-_AllTold: Final[type[_Told]] = msgspec.defstruct(  # type: ignore[assignment]
+_AllTold: Final[type[_NodeQuery]] = msgspec.defstruct(  # type: ignore[assignment]
     "_AllTold",
     [(name, msgspec.Raw, msgspec.Raw()) for name in _OTHERS],
-    bases=(_Told,),
+    bases=(_NodeQuery,),
     frozen=True,
     gc=False,
     rename="pascal",
@@ -63,7 +63,7 @@ _AllTold: Final[type[_Told]] = msgspec.defstruct(  # type: ignore[assignment]
 _told: Final = JsonReader(_AllTold)
 
 
-def marked(wants: Wants | None, payload: bytes, *, by_http: bool = False) -> Wants | None:
+def marked(wants: Requirements | None, payload: bytes, *, by_http: bool = False) -> Requirements | None:
     """What a job asks for, and whether a node could be told all of it. One that came by HTTP and names no program is
     only for those that have one for it; by frames, it is an error that whoever gets it tells."""
     if by_http:
@@ -103,7 +103,7 @@ def run_query(request: JobRequest) -> str:
     return f"?{'&'.join(words)}" if words else ""
 
 
-def _why_not(told: _Told) -> str:
+def _why_not(told: _NodeQuery) -> str:
     files = told.files or ()
     if len(files) != 1:
         return f"it has {len(files)} files, and a node is sent one"

@@ -15,8 +15,8 @@ import pytest
 from tests.kit.own_files import written_anyway
 
 from wakugumi.adapters.blobs.store import ref_of_bytes
-from wakugumi.adapters.blobs.worker_cache import CacheFolder, Held
-from wakugumi.adapters.blobs.worker_cache_index import Cache, refs_of
+from wakugumi.adapters.blobs.worker_cache import CachedBlob, CacheFolder
+from wakugumi.adapters.blobs.worker_cache_index import CacheOnDisk, refs_of
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.files import PARTIAL_TTL_S
@@ -53,12 +53,12 @@ class World:
         refs = {name: self.bring(content) for name, content in files.items()}
         self.folder.link(cache_id, refs)
         old = self.folder.caches.get(cache_id)
-        cache = Cache(version, pinned, {**(old.files if old else {}), **refs})
+        cache = CacheOnDisk(version, pinned, {**(old.files if old else {}), **refs})
         self.folder.write_manifest(cache_id, cache)
         self.folder.keep(cache_id, cache)
         return refs
 
-    def use(self, ref: BlobRef) -> Held:
+    def use(self, ref: BlobRef) -> CachedBlob:
         held = self.folder.use(ref.sha256)
         assert held is not None
         return held
@@ -205,7 +205,7 @@ def test_all_is_there_after_a_restart_in_the_order_of_its_use(world: World) -> N
     refs = world.put("models", "v7", True, **{"日本/データ.bin": kib(30), "b": kib(30, 1)})
     loose = world.bring(kib(30, 2))
     world.again()
-    assert world.folder.caches == {"models": Cache("v7", True, refs)}
+    assert world.folder.caches == {"models": CacheOnDisk("v7", True, refs)}
     assert world.folder.plan("models", refs).absent == []
     world.bring(kib(30, 3))
     assert world.gone == [loose.sha256], "the pins are known again"
@@ -264,7 +264,7 @@ def test_a_manifest_that_was_half_written_is_removed(world: World) -> None:
     manifest = world.path / ".caches" / "models.json"
     (manifest.parent / "models.json.new").write_bytes(manifest.read_bytes())
     world.again()
-    assert world.folder.caches == {"models": Cache("1", False, refs)}
+    assert world.folder.caches == {"models": CacheOnDisk("1", False, refs)}
     assert os.listdir(manifest.parent) == ["models.json"]
 
 

@@ -17,8 +17,8 @@ from uuid import uuid4
 import pytest
 
 from wakugumi.adapters.gateway_store import sqlite
-from wakugumi.adapters.gateway_store.interface import Content, Row
-from wakugumi.adapters.gateway_store.sqlite import FILE_NAME, SqliteStore
+from wakugumi.adapters.gateway_store.interface import Content, GatewayJob
+from wakugumi.adapters.gateway_store.sqlite import FILE_NAME, SqliteGatewayStore
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.units import MIB
@@ -26,8 +26,10 @@ from wakugumi.limits.units import MIB
 pytestmark = pytest.mark.anyio
 
 
-def a_row(owner: str = "g1", size: int = 10) -> Row:
-    return Row(job=JobId(uuid4().bytes), name="monday", owner=owner, is_async=True, body=Content(size, bytes(size)))
+def a_row(owner: str = "g1", size: int = 10) -> GatewayJob:
+    return GatewayJob(
+        job=JobId(uuid4().bytes), name="monday", owner=owner, is_async=True, body=Content(size, bytes(size))
+    )
 
 
 def look_and_close(path: Path) -> None:
@@ -38,7 +40,7 @@ def look_and_close(path: Path) -> None:
 
 @pytest.mark.spec("G5")
 async def test_another_process_that_closes_the_file_leaves_the_write_ahead_log_of_who_lives(tmp_path: Path) -> None:
-    store, other = SqliteStore(tmp_path), SqliteStore(tmp_path)
+    store, other = SqliteGatewayStore(tmp_path), SqliteGatewayStore(tmp_path)
     await other.close()
     log = tmp_path / f"{FILE_NAME}-wal"
     kept, _ = await store.add(a_row())
@@ -46,7 +48,7 @@ async def test_another_process_that_closes_the_file_leaves_the_write_ahead_log_o
     look_and_close(tmp_path / FILE_NAME)
     assert log.stat().st_ino == before
     await store.flush()
-    after = SqliteStore(tmp_path)
+    after = SqliteGatewayStore(tmp_path)
     assert await after.get(kept.job) == kept
     for one in (store, after):
         await one.close()
@@ -61,12 +63,12 @@ async def test_what_is_no_file_is_left_alone(tmp_path: Path, is_link: bool) -> N
     else:
         path.mkdir()
     with pytest.raises(ConfigError, match="cannot be used"):
-        SqliteStore(path.parent)
+        SqliteGatewayStore(path.parent)
     assert not other.exists()
 
 
 async def test_the_file_is_for_its_user_alone(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path)
+    store = SqliteGatewayStore(tmp_path)
     modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in os.listdir(tmp_path)}
     assert modes == dict.fromkeys((FILE_NAME, f"{FILE_NAME}-shm", f"{FILE_NAME}-wal", "reserve"), 0o600)
     await store.close()
@@ -77,7 +79,7 @@ async def test_the_write_ahead_log_stays_bounded_while_others_never_leave_it_alo
 ) -> None:
     monkeypatch.setattr(sqlite, "_WAL_KEPT_BYTES", MIB // 2)
     monkeypatch.setattr(sqlite, "_WAL_MAX_BYTES", MIB)
-    store = SqliteStore(tmp_path)
+    store = SqliteGatewayStore(tmp_path)
     log = tmp_path / f"{FILE_NAME}-wal"
     readers: list[sqlite3.Connection] = []
     """One at least looks at an older state whenever something is moved; they leave when they are waited for."""
@@ -114,7 +116,7 @@ def _reading(folder: Path) -> sqlite3.Connection:
 async def test_a_flush_that_fails_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
 ) -> None:
-    store = SqliteStore(tmp_path)
+    store = SqliteGatewayStore(tmp_path)
     await store.add(a_row())
 
     def fail(_file: int) -> None:
@@ -130,7 +132,7 @@ async def test_a_flush_that_fails_says_why(
 
 
 async def test_the_oldest_of_an_owner_are_found_without_sorting_all_of_them(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path)
+    store = SqliteGatewayStore(tmp_path)
     asked: list[str] = []
     store._base.set_trace_callback(asked.append)
     kept = [(await store.add(a_row()))[0].job for _ in range(3)]
@@ -149,10 +151,10 @@ async def test_a_file_of_the_first_version_is_brought_up_to_this_one(
     with monkeypatch.context() as patch:
         patch.setattr(sqlite, "_MIGRATIONS", sqlite._MIGRATIONS[:1])
         patch.setattr(sqlite, "VERSION", 1)
-        old = SqliteStore(tmp_path)
+        old = SqliteGatewayStore(tmp_path)
         kept, _ = await old.add(a_row())
         await old.close()
-    new = SqliteStore(tmp_path)
+    new = SqliteGatewayStore(tmp_path)
     assert new._base.execute("PRAGMA user_version").fetchone() == (sqlite.VERSION,)
     assert await new.get(kept.job) == kept
     assert await new.orphans(10) == [kept.job]
@@ -162,7 +164,7 @@ async def test_a_file_of_the_first_version_is_brought_up_to_this_one(
 @pytest.mark.spec("G5")
 async def test_a_step_of_the_machines_clock_ends_no_lease_and_keeps_none(tmp_path: Path) -> None:
     clocks = {"now": 1_000_000.0, "up": 50.0}
-    store = SqliteStore(tmp_path, lambda: clocks["now"], uptime=lambda: clocks["up"])
+    store = SqliteGatewayStore(tmp_path, lambda: clocks["now"], uptime=lambda: clocks["up"])
     await store.hold("g1", 10.0)
     row, _ = await store.add(a_row())
     for step in (3_600.0, -7_200.0):
@@ -177,11 +179,11 @@ async def test_a_step_of_the_machines_clock_ends_no_lease_and_keeps_none(tmp_pat
 
 @pytest.mark.spec("G5")
 async def test_after_the_machine_was_started_anew_no_lease_of_before_holds(tmp_path: Path) -> None:
-    before = SqliteStore(tmp_path, uptime=lambda: 1_000.0, boot="monday")
+    before = SqliteGatewayStore(tmp_path, uptime=lambda: 1_000.0, boot="monday")
     await before.hold("g1", 1_000.0)
     row, _ = await before.add(a_row())
     await before.close()
-    after = SqliteStore(tmp_path, uptime=lambda: 5.0, boot="tuesday")
+    after = SqliteGatewayStore(tmp_path, uptime=lambda: 5.0, boot="tuesday")
     assert not await after.is_held("g1")
     assert await after.orphans(10) == [row.job]
     await after.hold("g2", 10.0)
@@ -190,11 +192,11 @@ async def test_after_the_machine_was_started_anew_no_lease_of_before_holds(tmp_p
 
 
 async def test_the_real_clock_is_the_same_in_another_process_and_is_not_the_walls(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path)
+    store = SqliteGatewayStore(tmp_path)
     await store.hold("g1", 60.0)
     code = (
-        "import asyncio, pathlib, sys\nfrom wakugumi.adapters.gateway_store.sqlite import SqliteStore\n"
-        "async def main():\n    store = SqliteStore(pathlib.Path(sys.argv[1]), lambda: 0.0)\n"
+        "import asyncio, pathlib, sys\nfrom wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore\n"
+        "async def main():\n    store = SqliteGatewayStore(pathlib.Path(sys.argv[1]), lambda: 0.0)\n"
         "    print(await store.is_held('g1'), await store.is_held('g2'))\n    await store.close()\nasyncio.run(main())"
     )
     ask = partial(subprocess.run, [sys.executable, "-c", code, tmp_path], check=True, timeout=60, capture_output=True)
@@ -206,7 +208,7 @@ async def test_the_real_clock_is_the_same_in_another_process_and_is_not_the_wall
 async def test_a_flush_that_fails_in_an_unforeseen_way_leaves_nobody_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Exception
 ) -> None:
-    store = SqliteStore(tmp_path)
+    store = SqliteGatewayStore(tmp_path)
     await store.add(a_row())
 
     def start(_thread: threading.Thread) -> None:
@@ -224,7 +226,7 @@ async def test_a_flush_that_fails_in_an_unforeseen_way_leaves_nobody_waiting(
 async def test_a_flush_that_is_cut_off_by_the_end_leaves_nobody_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqliteStore(tmp_path)
+    store = SqliteGatewayStore(tmp_path)
     begun, go_on = threading.Event(), threading.Event()
 
     def sync(_path: str) -> None:
@@ -244,7 +246,7 @@ async def test_a_flush_that_is_cut_off_by_the_end_leaves_nobody_waiting(
 async def test_who_ends_while_a_thread_counts_leaves_no_connection_open(tmp_path: Path) -> None:
     """The thread may use it, may be about to, or may have ended: it is closed once, and never under the thread."""
     for turn in range(20):
-        store = SqliteStore(tmp_path)
+        store = SqliteGatewayStore(tmp_path)
         begun, go_on = threading.Event(), threading.Event()
 
         def slow(begun: threading.Event = begun, go_on: threading.Event = go_on) -> None:
@@ -284,7 +286,7 @@ async def test_a_store_that_cannot_be_opened_leaves_no_connection_open(
     monkeypatch.setattr(sqlite3, "connect", noted)
     monkeypatch.setattr(sqlite, "sync_folder", fails)
     with pytest.raises(ConfigError):
-        SqliteStore(tmp_path)
+        SqliteGatewayStore(tmp_path)
     assert len(made) == 2
     assert all(_is_closed(one) for one in made)
 
@@ -301,8 +303,8 @@ FULL_DISK = """
 import asyncio, os, pathlib, sys
 from uuid import uuid4
 from msgspec.structs import replace
-from wakugumi.adapters.gateway_store.interface import DONE, Content, Row
-from wakugumi.adapters.gateway_store.sqlite import SqliteStore
+from wakugumi.adapters.gateway_store.interface import DONE, Content, GatewayJob
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.core.ids import JobId
 
 folder = pathlib.Path(sys.argv[1])
@@ -314,10 +316,10 @@ async def until_room(store, short):
             await asyncio.sleep(0.01)
 
 async def main():
-    store = SqliteStore(folder)
+    store = SqliteGatewayStore(folder)
     body = Content(10, bytes(10))
     rows = [
-        (await store.add(Row(job=JobId(uuid4().bytes), name="monday", owner="g1", is_async=True, body=body)))[0]
+        (await store.add(GatewayJob(job=JobId(uuid4().bytes), name="monday", owner="g1", is_async=True, body=body)))[0]
         for _ in range(20)
     ]
     print("before", store.is_short, (folder / "reserve").exists())

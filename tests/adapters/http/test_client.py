@@ -11,8 +11,8 @@ import pytest
 from tests.kit.http_peer import DEADLINE_S, a_door
 
 from wakugumi.adapters.http import client as adapter
-from wakugumi.adapters.http.client import Calls
-from wakugumi.adapters.http.page import PageAt, Reply, Stream, Visit
+from wakugumi.adapters.http.client import HttpClient
+from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
 from wakugumi.adapters.port.port import page_routes
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.units import MIB
@@ -23,8 +23,8 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @asynccontextmanager
-async def calling() -> AsyncIterator[Calls]:
-    calls = Calls(connect_s=5)
+async def calling() -> AsyncIterator[HttpClient]:
+    calls = HttpClient(connect_s=5)
     try:
         yield calls
     finally:
@@ -53,18 +53,18 @@ async def many(size: int) -> AsyncIterator[bytes]:
         yield bytes(MIB)
 
 
-def some_pages() -> Sequence[PageAt]:
-    async def echo(visit: Visit) -> Reply:
+def some_pages() -> Sequence[PageRoute]:
+    async def echo(visit: HttpRequest) -> Reply:
         body = b"".join([piece async for piece in visit.pieces()])
         return Reply(201, body, headers={"X-Said": visit.header("X-Say") or "", "X-Query": ",".join(visit.query("q"))})
 
-    async def refuse(_visit: Visit) -> Reply:
+    async def refuse(_visit: HttpRequest) -> Reply:
         raise Refused("busy", "all slots are taken")
 
-    async def large(_visit: Visit) -> Reply:
+    async def large(_visit: HttpRequest) -> Reply:
         return Reply(200, Stream(8 * MIB, many(8 * MIB)))
 
-    return [PageAt("POST", "/echo", echo), PageAt("POST", "/refuse", refuse), PageAt("GET", "/large", large)]
+    return [PageRoute("POST", "/echo", echo), PageRoute("POST", "/refuse", refuse), PageRoute("GET", "/large", large)]
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ async def test_a_machine_that_vanishes_is_found_out_about(monkeypatch: pytest.Mo
 
 
 async def lost(
-    calls: Calls, url: str, *, body: bytes | AsyncIterator[bytes] | None = None, silence_s: float = 5
+    calls: HttpClient, url: str, *, body: bytes | AsyncIterator[bytes] | None = None, silence_s: float = 5
 ) -> str:
     """How far it came, by the head or by the body."""
     with pytest.raises(Lost) as caught:

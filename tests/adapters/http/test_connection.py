@@ -14,7 +14,7 @@ from tests.adapters.port.test_port import until
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http import connection as web_connection
-from wakugumi.adapters.http.page import PageAt, Reply, Stream, Visit
+from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
 from wakugumi.adapters.port.port import HttpListener, page_routes
 from wakugumi.errors import Refused
 from wakugumi.limits.http import BODY_RECEIVED_MIN_BYTES, HTTP_HEADERS_MAX, HTTP_LINE_BYTES_MAX
@@ -44,33 +44,33 @@ class Streaming:
             self.closed += 1
 
 
-def some_pages(streaming: Streaming | None = None) -> Sequence[PageAt]:
-    async def hello(visit: Visit) -> Reply:
+def some_pages(streaming: Streaming | None = None) -> Sequence[PageRoute]:
+    async def hello(visit: HttpRequest) -> Reply:
         size = 0
         async for piece in visit.pieces():
             size += len(piece)
         return Reply(200, b"hello %d" % size)
 
-    async def refuse(_visit: Visit) -> Reply:
+    async def refuse(_visit: HttpRequest) -> Reply:
         raise Refused("busy", "all slots are taken")
 
-    async def large(_visit: Visit) -> Reply:
+    async def large(_visit: HttpRequest) -> Reply:
         return Reply(200, bytes(32 * MIB))
 
-    async def some(_visit: Visit) -> Reply:
+    async def some(_visit: HttpRequest) -> Reply:
         return Reply(200, bytes(32 * KIB))
 
-    async def stream(_visit: Visit) -> Reply:
+    async def stream(_visit: HttpRequest) -> Reply:
         assert streaming is not None
         return Reply(200, Stream(None, streaming.pieces()))
 
     return [
-        PageAt("GET", "/hello", hello),
-        PageAt("POST", "/hello", hello),
-        PageAt("POST", "/refuse", refuse),
-        PageAt("GET", "/large", large),
-        PageAt("GET", "/some", some),
-        PageAt("GET", "/stream", stream),
+        PageRoute("GET", "/hello", hello),
+        PageRoute("POST", "/hello", hello),
+        PageRoute("POST", "/refuse", refuse),
+        PageRoute("GET", "/large", large),
+        PageRoute("GET", "/some", some),
+        PageRoute("GET", "/stream", stream),
     ]
 
 
@@ -155,12 +155,12 @@ async def test_who_sends_all_before_it_reads_is_heard_out_and_then_reads_what_wa
 async def test_of_a_flood_of_requests_little_is_read_at_a_time() -> None:
     goes_on = asyncio.Event()
 
-    async def wait(_visit: Visit) -> Reply:
+    async def wait(_visit: HttpRequest) -> Reply:
         await goes_on.wait()
         return Reply(200)
 
     request = b"GET /wait HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 2000 + b"\r\n\r\n"
-    pages = page_routes(lambda: [PageAt("GET", "/wait", wait)])
+    pages = page_routes(lambda: [PageRoute("GET", "/wait", wait)])
     async with a_door(pages) as listener, HttpPeer(listener.port) as peer:
         peer.writer.write(request * 20_000)
         await until(lambda: connection_of(listener) is not None)
@@ -231,12 +231,12 @@ async def test_who_reads_slowly_but_reads_is_not_cut_off(monkeypatch: pytest.Mon
 async def test_a_connection_that_ends_does_not_wait_for_ever_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_connection, "BODY_RECEIVED_MIN_S", 0.05)
 
-    async def large(visit: Visit) -> Reply:
+    async def large(visit: HttpRequest) -> Reply:
         transport = visit._request.transport  # type: ignore[attr-defined]
         transport.set_write_buffer_limits(high=64 * MIB)  # so that nobody has to wait before the end
         return Reply(200, bytes(32 * MIB))
 
-    async with a_door(page_routes(lambda: [PageAt("GET", "/large", large)])) as listener:
+    async with a_door(page_routes(lambda: [PageRoute("GET", "/large", large)])) as listener:
         with unread(listener.port) as sock:
             sock.sendall(b"GET /large HTTP/1.0\r\nHost: localhost\r\n\r\n")
             await until(lambda: listener.door.connections == 1)

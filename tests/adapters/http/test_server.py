@@ -13,7 +13,7 @@ from tests.adapters.port.test_port import until
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http import server
-from wakugumi.adapters.http.page import PageAt, Refusal, Reply, Stream, Visit
+from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
 from wakugumi.adapters.port.port import HttpListener, page_routes
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.units import MIB
@@ -23,18 +23,18 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def page(
-    answer: Callable[[Visit], Awaitable[Reply]], *, method: str = "POST", quiet: bool = False
+    answer: Callable[[HttpRequest], Awaitable[Reply]], *, method: str = "POST", quiet: bool = False
 ) -> AsyncIterator[HttpListener]:
     """A door with this one page, at /page and below it."""
 
-    def pages() -> Sequence[PageAt]:
-        return [PageAt(method, "/page", answer, quiet), PageAt(method, "/page/", answer, quiet)]
+    def pages() -> Sequence[PageRoute]:
+        return [PageRoute(method, "/page", answer, quiet), PageRoute(method, "/page/", answer, quiet)]
 
     async with a_door(page_routes(pages)) as listener:
         yield listener
 
 
-async def size_of_body(visit: Visit) -> Reply:
+async def size_of_body(visit: HttpRequest) -> Reply:
     size = 0
     async for piece in visit.pieces():
         size += len(piece)
@@ -51,7 +51,7 @@ async def test_a_reply_is_sent_as_it_is() -> None:
 async def test_a_visit_tells_what_was_asked() -> None:
     seen: list[object] = []
 
-    async def look(visit: Visit) -> Reply:
+    async def look(visit: HttpRequest) -> Reply:
         seen[:] = [visit.method, visit.path, visit.rest, visit.query("a"), visit.query("b"), visit.query("c")]
         seen.extend([visit.header("x-some"), visit.header("X-None"), visit.content_length, visit.peer, visit.is_gone])
         return Reply()
@@ -65,7 +65,7 @@ async def test_a_visit_tells_what_was_asked() -> None:
 
 
 async def test_a_query_that_is_no_text_is_a_problem() -> None:
-    async def look(visit: Visit) -> Reply:
+    async def look(visit: HttpRequest) -> Reply:
         return Reply(200, str(visit.query("a")).encode())
 
     async with page(look) as listener:
@@ -77,14 +77,14 @@ async def test_a_query_that_is_no_text_is_a_problem() -> None:
     [
         (Refused("bad-name", "no"), 400, "bad-name"),
         (Refused("running", "wait"), 423, "running"),
-        (Refusal(418, "busy", "no coffee", {"X-Pot": "tea"}), 418, "busy"),
+        (HttpRefusal(418, "busy", "no coffee", {"X-Pot": "tea"}), 418, "busy"),
         (PeerError("it broke the protocol"), 400, "bad-request"),
         (Lost("who we asked is gone", "dead"), 502, "worker-lost"),
         (TimeoutError(), 500, "worker-error"),
     ],
 )
 async def test_what_a_page_raises_is_a_problem(error: Exception, status: int, code: str) -> None:
-    async def fail(_visit: Visit) -> Reply:
+    async def fail(_visit: HttpRequest) -> Reply:
         raise error
 
     async with page(fail) as listener:
@@ -100,7 +100,7 @@ async def test_what_a_page_raises_is_a_problem(error: Exception, status: int, co
 async def test_who_waits_for_its_turn_is_told_to_go_on_when_the_page_reads_and_not_before() -> None:
     reads, waits = asyncio.Event(), asyncio.Event()
 
-    async def late(visit: Visit) -> Reply:
+    async def late(visit: HttpRequest) -> Reply:
         waits.set()
         await reads.wait()
         return await size_of_body(visit)
@@ -118,7 +118,7 @@ async def test_who_waits_for_its_turn_is_told_to_go_on_when_the_page_reads_and_n
 
 
 async def test_who_waits_for_its_turn_and_is_refused_sends_nothing() -> None:
-    async def refuse(_visit: Visit) -> Reply:
+    async def refuse(_visit: HttpRequest) -> Reply:
         raise Refused("busy", "all slots are taken")
 
     async with page(refuse) as listener, HttpPeer(listener.port) as peer:
@@ -130,7 +130,7 @@ async def test_who_waits_for_its_turn_and_is_refused_sends_nothing() -> None:
 async def test_little_is_read_of_a_body_before_the_page_wants_it() -> None:
     reads = asyncio.Event()
 
-    async def late(visit: Visit) -> Reply:
+    async def late(visit: HttpRequest) -> Reply:
         await reads.wait()
         return await size_of_body(visit)
 
@@ -155,7 +155,7 @@ async def test_a_body_in_chunks_comes_as_one() -> None:
 async def test_broken_chunks_are_a_problem() -> None:
     begun = asyncio.Event()
 
-    async def count(visit: Visit) -> Reply:
+    async def count(visit: HttpRequest) -> Reply:
         begun.set()
         return await size_of_body(visit)
 
@@ -183,7 +183,7 @@ async def test_who_leaves_in_the_midst_of_its_body_is_lost_to_the_page() -> None
     ended: list[BaseException] = []
     begun = asyncio.Event()
 
-    async def count(visit: Visit) -> Reply:
+    async def count(visit: HttpRequest) -> Reply:
         begun.set()
         try:
             return await size_of_body(visit)
@@ -202,10 +202,10 @@ async def test_who_leaves_in_the_midst_of_its_body_is_lost_to_the_page() -> None
 
 
 async def test_a_page_that_only_waits_hears_that_its_visitor_is_gone() -> None:
-    visits: list[Visit] = []
+    visits: list[HttpRequest] = []
     gone = asyncio.Event()
 
-    async def wait(visit: Visit) -> Reply:
+    async def wait(visit: HttpRequest) -> Reply:
         visits.append(visit)
         await gone.wait()
         return Reply()
@@ -236,7 +236,7 @@ async def stream_of(*pieces: bytes, closed: list[bool], fails: Exception | None 
 async def test_a_stream_is_sent_piece_by_piece_and_closed(size: int | None) -> None:
     closed: list[bool] = []
 
-    async def some(_visit: Visit) -> Reply:
+    async def some(_visit: HttpRequest) -> Reply:
         return Reply(200, Stream(size, stream_of(b"abc", b"def", closed=closed)))
 
     async with page(some) as listener, HttpPeer(listener.port) as peer:
@@ -250,7 +250,7 @@ async def test_a_stream_is_sent_piece_by_piece_and_closed(size: int | None) -> N
 async def test_a_stream_that_ends_early_ends_without_the_rest(fails: Exception | None) -> None:
     closed: list[bool] = []
 
-    async def some(_visit: Visit) -> Reply:
+    async def some(_visit: HttpRequest) -> Reply:
         return Reply(200, Stream(9, stream_of(b"abc", closed=closed, fails=fails)))
 
     async with page(some) as listener, HttpPeer(listener.port) as peer:
@@ -265,7 +265,7 @@ async def test_a_stream_that_ends_early_ends_without_the_rest(fails: Exception |
 
 
 async def test_every_visit_is_a_line_of_the_access_log_with_its_job(caplog: pytest.LogCaptureFixture) -> None:
-    async def named(visit: Visit) -> Reply:
+    async def named(visit: HttpRequest) -> Reply:
         visit.job = visit.rest
         if visit.rest == "bad":
             raise Refused("bad-name", "no")
@@ -299,7 +299,7 @@ async def test_who_is_gone_before_the_answer_is_logged_as_499(caplog: pytest.Log
     caplog.set_level(logging.INFO, "wakugumi.access")
     begun = asyncio.Event()
 
-    async def count(visit: Visit) -> Reply:
+    async def count(visit: HttpRequest) -> Reply:
         begun.set()
         return await size_of_body(visit)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.adapters.http.page import Refusal
+from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.adapters.http.upload import Received, receive_file
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.http import FORM_BYTES_MAX
@@ -114,13 +114,13 @@ async def test_a_bad_form_is_refused_and_leaves_nothing(tmp_path: Path, code: st
 
 async def test_a_length_that_is_too_much_is_refused_before_anything_comes(tmp_path: Path) -> None:
     visit = AVisit([], length=4 * MIB + FORM_BYTES_MAX + 1)
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(HttpRefusal) as caught:
         await receive(visit, tmp_path)
     assert caught.value.status == 413
     assert not visit.began
 
 
-@pytest.mark.parametrize("error", [Lost("gone", "dead"), Refusal(408, "too-slow", "…")])
+@pytest.mark.parametrize("error", [Lost("gone", "dead"), HttpRefusal(408, "too-slow", "…")])
 async def test_who_is_gone_in_the_midst_leaves_nothing(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)):
         await receive(AVisit(cut(form(CONTENT)[: 2 * MIB]), error), tmp_path)

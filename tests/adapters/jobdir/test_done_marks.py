@@ -10,13 +10,13 @@ from uuid import uuid4
 import pytest
 
 from wakugumi.adapters.jobdir import done_marks as module
-from wakugumi.adapters.jobdir.done_marks import LINE_BYTES_MAX, PAGE_BYTES_MAX, Ledger, read_entry
+from wakugumi.adapters.jobdir.done_marks import LINE_BYTES_MAX, PAGE_BYTES_MAX, DoneMarks, read_entry
 
 
 class Jobs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ledger = Ledger(str(folder))
+        self.ledger = DoneMarks(str(folder))
 
     def put(self, content: bytes, job: str = "") -> str:
         job = job or str(uuid4())
@@ -79,7 +79,7 @@ def test_a_page_ends_after_its_time(jobs: Jobs, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_an_earlier_life_left_is_not_written_to(jobs: Jobs) -> None:
     old = jobs.put(b"{old}")
-    again = Ledger(str(jobs.folder))
+    again = DoneMarks(str(jobs.folder))
     jobs.ledger, before = again, jobs.ledger
     new = jobs.put(b"{new}")
     assert jobs.inode(new) != jobs.inode(old)

@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from wakugumi.adapters.folder_lock import FolderLock, Held
+from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.jobdir.folder import DONE, SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
 from wakugumi.adapters.jobdir.folder_claim import LOCK
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
@@ -603,7 +603,7 @@ def test_a_folder_of_root_that_its_group_may_write_to_is_not_trusted_by_others()
 def test_a_folder_that_vanished_is_claimed_again(jobs: JobsFolder, job: str) -> None:
     shutil.rmtree(jobs.path)
     assert listed(jobs.make(job)) == []
-    with pytest.raises(Held):
+    with pytest.raises(FolderInUse):
         FolderLock(jobs.path, LOCK)
 
 

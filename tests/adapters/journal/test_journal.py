@@ -562,7 +562,7 @@ async def test_a_disk_that_the_journal_itself_filled_is_not_short_when_its_leave
 async def test_room_inside_is_of_no_use_without_some_for_the_write_ahead_log(tmp_path: Path) -> None:
     use = journal_file.Use(1000 * MIB, 900 * MIB)
     free = [disk_reserve.BESIDE_MIN_BYTES]
-    there = disk_reserve.Room(tmp_path, lambda: free[0])
+    there = disk_reserve.DiskRoom(tmp_path, lambda: free[0])
     there.prepare(use)
     assert not there.low
     free[0] -= 1

@@ -71,7 +71,7 @@ def test_a_sound_journal_is_counted(tmp_path: Path) -> None:
         [ev.ForgetJob(job_id(7)), result(8, Verdict("cancelled", "why")), whole(20, b"x"), kept(8)],
     )
     report = maintenance.check(tmp_path)
-    assert report.jobs == maintenance.Jobs(queued=4, running=1, finished=4, undelivered=2, dead=2)
+    assert report.jobs == maintenance.JobCounts(queued=4, running=1, finished=4, undelivered=2, dead=2)
     assert (report.leaves, report.lost_leaves, report.lost_jobs, report.damage) == (4, [], [], "")
     assert report.leader == 0
     assert report.file_bytes == (tmp_path / FILE).stat().st_size

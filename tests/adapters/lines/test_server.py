@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from wakugumi.adapters.http.page import Page, PageAt, Reply, Stream, Visit
+from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply, Stream
 from wakugumi.adapters.lines import server as module
-from wakugumi.adapters.lines.server import LineCall, LineReply, Lines, listen_lines
+from wakugumi.adapters.lines.server import LineCall, LineReply, LineServer, listen_lines
 from wakugumi.adapters.port import port as web
 from wakugumi.adapters.port.port import listen_http, page_routes
 from wakugumi.errors import Refused
@@ -31,7 +31,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 class APort(NamedTuple):
     port: int
-    lines: Lines
+    lines: LineServer
 
 
 async def echo(call: LineCall) -> LineReply:
@@ -54,13 +54,13 @@ async def echo(call: LineCall) -> LineReply:
 
 @asynccontextmanager
 async def a_port(*, with_http: bool = False, connections_max: int = CONNECTIONS_MAX) -> AsyncIterator[APort]:
-    async def hello(_visit: Visit) -> Reply:
+    async def hello(_visit: HttpRequest) -> Reply:
         return Reply(body=b"hello")
 
     page: Page = hello
-    lines = Lines(echo, connections_max=connections_max)
+    lines = LineServer(echo, connections_max=connections_max)
     if with_http:
-        routes = [page_routes(lambda: [PageAt("GET", "/hello", page)])]
+        routes = [page_routes(lambda: [PageRoute("GET", "/hello", page)])]
         http = await listen_http("127.0.0.1", 0, routes, lines=lines)
         try:
             yield APort(http.port, lines)

@@ -13,10 +13,10 @@ from tests.adapters.net.test_link import Owner
 from tests.adapters.port.test_port import some_routes
 from tests.kit.http_peer import HttpPeer, ask
 
-from wakugumi.adapters.lines.server import Lines, listen_lines
+from wakugumi.adapters.lines.server import LineServer, listen_lines
 from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.link import Address, bound_port, dial, listen
-from wakugumi.adapters.port.port import Door, listen_http
+from wakugumi.adapters.port.port import HttpPort, listen_http
 from wakugumi.core.connections import unread_answers
 from wakugumi.limits.units import KIB, MIB
 from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, STRANGERS_TOLD_MAX
@@ -69,11 +69,11 @@ class Ports:
 @asynccontextmanager
 async def all_ports() -> AsyncIterator[Ports]:
     ports = Ports()
-    door = Door([some_routes])
+    door = HttpPort([some_routes])
     leader = await listen("127.0.0.1", 0, ports.new_owner, door.at)
-    node = await listen_http("127.0.0.1", 0, [some_routes], lines=Lines(echo))
+    node = await listen_http("127.0.0.1", 0, [some_routes], lines=LineServer(echo))
     http = await listen_http("127.0.0.1", 0, [some_routes])
-    lines = await listen_lines("127.0.0.1", 0, Lines(echo))
+    lines = await listen_lines("127.0.0.1", 0, LineServer(echo))
     ports.by_kind = {"leader": bound_port(leader), "node": node.port, "http": http.port, "lines": lines.port}
     try:
         yield ports
@@ -334,7 +334,7 @@ async def test_the_gate_forgets_a_half_head_when_the_idle_timer_has_cut_it_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     strangers = gate().strangers
-    door = Door([some_routes], idle_s=0.3)
+    door = HttpPort([some_routes], idle_s=0.3)
     leader = await listen("127.0.0.1", 0, Trusting, door.at)
     async with HttpPeer(bound_port(leader)) as peer:
         assert (await peer.ask("GET", "/hello")).status == 200

@@ -15,7 +15,7 @@ from tests.adapters.port.test_port import some_routes
 from tests.kit.certificates import Certificates, make_certificates
 from tests.kit.http_peer import HttpPeer
 
-from wakugumi.adapters.lines.server import Lines, listen_lines
+from wakugumi.adapters.lines.server import LineServer, listen_lines
 from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.tls import client_context, server_context
 from wakugumi.adapters.port.port import listen_http
@@ -47,8 +47,8 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 async def all_ports(certs: Certificates) -> AsyncIterator[dict[str, int]]:
     tls = server_context(certs.server_cert, certs.server_key)
     http = await listen_http("127.0.0.1", 0, [some_routes], tls=tls)
-    both = await listen_http("127.0.0.1", 0, [some_routes], tls=tls, lines=Lines(echo))
-    lines = await listen_lines("127.0.0.1", 0, Lines(echo), tls)
+    both = await listen_http("127.0.0.1", 0, [some_routes], tls=tls, lines=LineServer(echo))
+    lines = await listen_lines("127.0.0.1", 0, LineServer(echo), tls)
     try:
         yield {"http": http.port, "both": both.port, "lines": lines.port}
     finally:

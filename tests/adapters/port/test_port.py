@@ -17,7 +17,7 @@ from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.net.link import bound_port, listen
 from wakugumi.adapters.port import port as web_module
-from wakugumi.adapters.port.port import Door, Route
+from wakugumi.adapters.port.port import HttpPort, Route
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX
 from wakugumi.wire import frame as fr
@@ -55,10 +55,10 @@ def some_routes() -> Sequence[Route]:
 
 
 @asynccontextmanager
-async def both(**options: float) -> AsyncIterator[tuple[Owner, Door, int]]:
+async def both(**options: float) -> AsyncIterator[tuple[Owner, HttpPort, int]]:
     """A port that speaks frames and HTTP."""
     owner = Owner()
-    door = Door([some_routes], **options)  # type: ignore[arg-type]
+    door = HttpPort([some_routes], **options)  # type: ignore[arg-type]
     server = await listen("127.0.0.1", 0, lambda: owner, door.at)
     try:
         yield owner, door, bound_port(server)
@@ -227,7 +227,7 @@ async def test_a_door_that_closes_ends_what_it_serves() -> None:
         assert listener.door.connections == 0
 
 
-def kept_most(door: Door) -> int:
+def kept_most(door: HttpPort) -> int:
     return max((len(step._kept) for step in door._waiting), default=0)
 
 
@@ -302,7 +302,7 @@ async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_
 
 WITHOUT_FILES = """
 import asyncio, os, resource
-from wakugumi.adapters.http.page import PageAt, Reply
+from wakugumi.adapters.http.page import PageRoute, Reply
 from wakugumi.adapters.port.port import listen_http, page_routes
 
 async def hello(visit):
@@ -318,7 +318,7 @@ async def take_all(taken):
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-    listener = await listen_http("127.0.0.1", 0, [page_routes(lambda: [PageAt("GET", "/", hello)])])
+    listener = await listen_http("127.0.0.1", 0, [page_routes(lambda: [PageRoute("GET", "/", hello)])])
     for turn in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
         while not listener.door.connections:

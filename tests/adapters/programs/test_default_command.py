@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakugumi.adapters.programs.default_command import Command, parse_command
+from wakugumi.adapters.programs.default_command import DefaultCommand, parse_command
 from wakugumi.errors import ConfigError, Refused
 
 
@@ -12,16 +12,22 @@ from wakugumi.errors import ConfigError, Refused
 @pytest.mark.parametrize(
     ("text", "command", "arguments"),
     [
-        ("pricer", Command("pricer", ("{input}",)), ["own", "/j/in"]),
-        ("pricer --fast", Command("pricer", ("--fast", "{input}")), ["--fast", "own", "/j/in"]),
-        ("pricer {input}", Command("pricer", ("{input}",)), ["own", "/j/in"]),
-        ("pricer -i {input} -v", Command("pricer", ("-i", "{input}", "-v")), ["-i", "/j/in", "-v", "own"]),
-        ("pricer '--in={input}'", Command("pricer", ("--in={input}",)), ["--in=/j/in", "own"]),
-        ("pricer 'two words'", Command("pricer", ("two words", "{input}")), ["two words", "own", "/j/in"]),
-        ("pricer $HOME ; ls", Command("pricer", ("$HOME", ";", "ls", "{input}")), ["$HOME", ";", "ls", "own", "/j/in"]),
+        ("pricer", DefaultCommand("pricer", ("{input}",)), ["own", "/j/in"]),
+        ("pricer --fast", DefaultCommand("pricer", ("--fast", "{input}")), ["--fast", "own", "/j/in"]),
+        ("pricer {input}", DefaultCommand("pricer", ("{input}",)), ["own", "/j/in"]),
+        ("pricer -i {input} -v", DefaultCommand("pricer", ("-i", "{input}", "-v")), ["-i", "/j/in", "-v", "own"]),
+        ("pricer '--in={input}'", DefaultCommand("pricer", ("--in={input}",)), ["--in=/j/in", "own"]),
+        ("pricer 'two words'", DefaultCommand("pricer", ("two words", "{input}")), ["two words", "own", "/j/in"]),
+        (
+            "pricer $HOME ; ls",
+            DefaultCommand("pricer", ("$HOME", ";", "ls", "{input}")),
+            ["$HOME", ";", "ls", "own", "/j/in"],
+        ),
     ],
 )
-def test_a_command_is_a_program_and_where_its_input_stands(text: str, command: Command, arguments: list[str]) -> None:
+def test_a_command_is_a_program_and_where_its_input_stands(
+    text: str, command: DefaultCommand, arguments: list[str]
+) -> None:
     assert parse_command(text) == command
     assert command.arguments(["own"], ["/j/in"]) == arguments
 
@@ -45,5 +51,5 @@ def test_what_is_no_command_of_the_exec_directory_is_refused(text: str) -> None:
 @pytest.mark.parametrize("inputs", [[], ["/j/a", "/j/b"]])
 def test_a_job_that_names_no_program_has_one_input(inputs: list[str]) -> None:
     with pytest.raises(Refused) as refused:
-        Command("pricer").arguments([], inputs)
+        DefaultCommand("pricer").arguments([], inputs)
     assert refused.value.code == "bad-request"

@@ -64,7 +64,7 @@ assert os.waitpid(pid, 0)[1] == 0
 LIMITED = """
 import asyncio, os
 from pathlib import Path
-from wakugumi.adapters.programs.resource_limits import Bounds
+from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.adapters.programs.output_files import Captures
 from wakugumi.adapters.programs.processes import Processes
 from wakugumi.wire.message import JobLimits
@@ -80,7 +80,7 @@ async def main():
         ".",
         captures.take(),
         timeout_s=50,
-        bounds=Bounds(JobLimits(processes=1)),
+        bounds=JobBounds(JobLimits(processes=1)),
     )
     assert child.status_file > 1_024
     await ended.wait()

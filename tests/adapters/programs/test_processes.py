@@ -17,8 +17,8 @@ from wakugumi.adapters.programs import processes as process
 from wakugumi.adapters.programs import strays
 from wakugumi.adapters.programs.linux import OwnChildren, usage_of
 from wakugumi.adapters.programs.output_files import Capture, Captures
-from wakugumi.adapters.programs.processes import Child, Processes, Programs
-from wakugumi.adapters.programs.resource_limits import Bounds
+from wakugumi.adapters.programs.processes import Processes, Programs, RunningProgram
+from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.errors import Refused
 from wakugumi.limits.units import KIB, MIB
 from wakugumi.wire.message import JobLimits
@@ -44,7 +44,7 @@ class World:
         self.folder = folder
         self.processes = Processes(asyncio.get_running_loop(), self._on_end, **options)
         self.captures = Captures(str(folder))
-        self._ended: dict[str, asyncio.Future[Child]] = {}
+        self._ended: dict[str, asyncio.Future[RunningProgram]] = {}
         self._count = 0
 
     def start(
@@ -54,7 +54,7 @@ class World:
         timeout_s: float = DEADLINE_S,
         interpreter: str = "/bin/sh",
         limits: JobLimits | None = None,
-    ) -> Child:
+    ) -> RunningProgram:
         self._count += 1
         job = f"job-{self._count}"
         cwd = self.folder / job
@@ -64,28 +64,28 @@ class World:
         program.chmod(0o755)
         self._ended[job] = asyncio.get_running_loop().create_future()
         command = [os.fsencode(program), *map(os.fsencode, args)]
-        bounds = Bounds(limits) if limits else None
+        bounds = JobBounds(limits) if limits else None
         return self.processes.start(job, command, str(cwd), self.captures.take(), timeout_s=timeout_s, bounds=bounds)
 
-    def start_python(self, script: str, **options: Any) -> Child:
+    def start_python(self, script: str, **options: Any) -> RunningProgram:
         return self.start(script, interpreter=sys.executable, **options)
 
-    async def end(self, child: Child) -> Child:
+    async def end(self, child: RunningProgram) -> RunningProgram:
         async with asyncio.timeout(DEADLINE_S):
             return await self._ended[child.job]
 
-    async def run(self, script: str, *args: str, **options: Any) -> Child:
+    async def run(self, script: str, *args: str, **options: Any) -> RunningProgram:
         return await self.end(self.start(script, *args, **options))
 
-    def cwd(self, child: Child) -> Path:
+    def cwd(self, child: RunningProgram) -> Path:
         return self.folder / child.job
 
-    async def pid(self, child: Child, name: str = "stray.pid") -> int:
+    async def pid(self, child: RunningProgram, name: str = "stray.pid") -> int:
         file = self.cwd(child) / name
         await until(lambda: file.exists() and file.read_text().strip() != "")
         return int(file.read_text())
 
-    def _on_end(self, child: Child) -> None:
+    def _on_end(self, child: RunningProgram) -> None:
         self._ended[child.job].set_result(child)
 
 
@@ -100,7 +100,7 @@ def alive(pid: int) -> bool:
     return os.path.exists(f"/proc/{pid}")
 
 
-def texts(child: Child) -> tuple[str, str]:
+def texts(child: RunningProgram) -> tuple[str, str]:
     child.capture.measure()
     return child.capture.texts(MIB)
 
@@ -199,13 +199,13 @@ async def test_a_program_that_a_signal_ended_says_which(world: World, number: si
 async def test_what_cannot_be_executed_is_told_in_words(
     tmp_path: Path, content: bytes, mode: int, by_libc: bool, limits: JobLimits | None
 ) -> None:
-    ended: list[Child] = []
+    ended: list[RunningProgram] = []
     processes = Processes(asyncio.get_running_loop(), ended.append, by_libc=by_libc)
     program = tmp_path / "program"
     program.write_bytes(content)
     program.chmod(mode)
     capture = Captures(str(tmp_path)).take()
-    bounds = Bounds(limits) if limits else None
+    bounds = JobBounds(limits) if limits else None
     try:
         child = processes.start("job", [os.fsencode(program)], str(tmp_path), capture, timeout_s=9, bounds=bounds)
         await until(lambda: bool(ended))
@@ -427,7 +427,7 @@ def broken(*_: object, **__: object) -> Any:
         (strays.Strays, "give_up"),
         (strays, "kill_with_all_below"),
         (process, "send_to_group"),
-        (Bounds, "explain"),
+        (JobBounds, "explain"),
         (Capture, "measure"),
     ],
 )
@@ -588,7 +588,7 @@ async def test_too_much_cpu_time_fails_with_that_reason(world: World, shell: str
 
 @pytest.mark.spec("W8")
 async def test_the_kernel_ends_what_uses_its_cpu_time_up_between_two_looks() -> None:
-    bounds = Bounds(JobLimits(cpu_s=1.0))
+    bounds = JobBounds(JobLimits(cpu_s=1.0))
     for exit_code, cpu_s in ((128 + signal.SIGXCPU, 1.0), (128 + signal.SIGKILL, 1.2)):
         breach = bounds.explain(exit_code, cpu_s, lambda: b"")
         assert breach is not None
@@ -653,7 +653,7 @@ async def test_forking_without_end_fails_with_that_reason(world: World, start: s
 @pytest.mark.parametrize("limits", [JobLimits(cpu_s=0), JobLimits(memory_bytes=-1), JobLimits(processes=2**63)])
 async def test_limits_that_make_no_sense_are_refused(limits: JobLimits) -> None:
     with pytest.raises(Refused) as refused:
-        Bounds(limits)
+        JobBounds(limits)
     assert refused.value.code == "bad-request"
 
 

@@ -21,7 +21,7 @@ from wakugumi.adapters.zip.extract import Bound, unpack
 from wakugumi.adapters.zip.names import plain_name
 from wakugumi.adapters.zip.read import Archive
 from wakugumi.adapters.zip.write_file import FileZip
-from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, Found, TooBig, ZipWriter, walk
+from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, FoundFile, TooBig, ZipWriter, walk
 from wakugumi.limits.runner import ARCHIVE_DEFLATE_FROM_BYTES
 from wakugumi.limits.units import MIB
 
@@ -47,14 +47,14 @@ def pack(folder: int, inputs: frozenset[str] = frozenset(), bytes_max: int = ROO
     return archive
 
 
-def zip_of(folder: int, all_found: Iterable[Found]) -> bytes:
+def zip_of(folder: int, all_found: Iterable[FoundFile]) -> bytes:
     writer = ZipWriter(ROOM)
     for found in all_found:
         writer.add(folder, found)
     return writer.finish()
 
 
-def file_zip_of(folder: int, all_found: Iterable[Found]) -> bytes:
+def file_zip_of(folder: int, all_found: Iterable[FoundFile]) -> bytes:
     with tempfile.TemporaryFile() as file, contextlib.closing(FileZip(file.fileno(), "/tmp", ROOM)) as writer:
         for found in all_found:
             writer.add(folder, found)
@@ -76,7 +76,7 @@ SWAPS = {
 @pytest.mark.parametrize("when", ["after the list", "during the list", "before it"])
 @pytest.mark.parametrize(("mine", "theirs"), SWAPS.values(), ids=SWAPS)
 def test_no_link_that_comes_in_the_place_of_something_is_followed(
-    tmp_path: Path, mine: str, theirs: str, when: str, pack_all: Callable[[int, Iterable[Found]], bytes]
+    tmp_path: Path, mine: str, theirs: str, when: str, pack_all: Callable[[int, Iterable[FoundFile]], bytes]
 ) -> None:
     for top in ("job/sub", "theirs"):
         (tmp_path / top / "deep/er").mkdir(parents=True)
@@ -357,7 +357,7 @@ KEPT_NAMES = ("x:y", "2026-11-16T17:00:00.log", "sub/x:y", "sub/C:", "sub/C:/x",
 @pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
 @pytest.mark.parametrize("name", KEPT_NAMES)
 def test_a_name_that_is_only_odd_comes_back_as_it_was(
-    tmp_path: Path, name: str, pack_all: Callable[[int, Iterable[Found]], bytes]
+    tmp_path: Path, name: str, pack_all: Callable[[int, Iterable[FoundFile]], bytes]
 ) -> None:
     with made(tmp_path / "made", {name: "its content"}, {}) as folder:
         data = pack_all(folder, walk(folder, frozenset()))
@@ -388,7 +388,7 @@ LINKS = {
 @pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
 @pytest.mark.parametrize(("link", "target", "name"), LINKS.values(), ids=LINKS)
 def test_a_link_leads_to_its_file_whatever_that_is_called(
-    tmp_path: Path, link: str, target: str, name: str, pack_all: Callable[[int, Iterable[Found]], bytes]
+    tmp_path: Path, link: str, target: str, name: str, pack_all: Callable[[int, Iterable[FoundFile]], bytes]
 ) -> None:
     (tmp_path / "made/sub").mkdir(parents=True)
     with made(tmp_path / "made", {name: "its content"}, {link: target}) as folder:
@@ -398,7 +398,7 @@ def test_a_link_leads_to_its_file_whatever_that_is_called(
 
 @pytest.mark.parametrize("pack_all", [zip_of, file_zip_of])
 def test_a_link_whose_target_becomes_too_long_is_left_out_and_the_rest_is_not(
-    tmp_path: Path, pack_all: Callable[[int, Iterable[Found]], bytes]
+    tmp_path: Path, pack_all: Callable[[int, Iterable[FoundFile]], bytes]
 ) -> None:
     with made(tmp_path / "made", {"a": "its content"}, {"link": "./" * 1_500 + "\x1b/" * 200 + "x"}) as folder:
         (tmp_path / "made" / ("\x1b/" * 200)).mkdir(parents=True)

@@ -15,12 +15,12 @@ from wakugumi import Cached
 from wakugumi.app.admin.caches import named_contents
 from wakugumi.app.cli import call
 from wakugumi.app.show import transfers
-from wakugumi.app.show.transfers import Bars, Lines, in_brief
+from wakugumi.app.show.transfers import Bars, TransferLines, in_brief
 from wakugumi.app.work.one_job import named_files
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT
-from wakugumi.roles.client.files.uploads import Transfer
+from wakugumi.roles.client.files.uploads import FileTransfer
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -106,7 +106,7 @@ def test_files_and_folders_are_put_and_the_summary_shown_in_three_forms(
 def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_fault_it_was(
     leader: Keeps, said: Said, data: Path
 ) -> None:
-    failures = [ms.CacheFailure(f"w{number}", "no room") for number in range(12)]
+    failures = [ms.FailedWorker(f"w{number}", "no room") for number in range(12)]
     leader.result = ms.CachePutResult("data-1", "FAILED", "1 of 13", sent=13, ok=1, failed=12, failures=failures)
     code, out, err = said("put", "data-1", str(data))
     assert code == 1
@@ -318,22 +318,22 @@ def test_names_of_cached_files_are_checked(tmp_path: Path) -> None:
 
 def test_transfers_in_brief() -> None:
     assert in_brief([]) == ""
-    assert in_brief([Transfer("a", 25, 100, "sending")]) == "1 file on the way, 25%"
-    rows = [Transfer("a", 0, 0, "reading"), Transfer("b", 1, 2, "sending")]
+    assert in_brief([FileTransfer("a", 25, 100, "sending")]) == "1 file on the way, 25%"
+    rows = [FileTransfer("a", 0, 0, "reading"), FileTransfer("b", 1, 2, "sending")]
     assert in_brief(rows) == "2 files on the way, 50%"
 
 
 def test_a_bar_is_drawn_only_for_what_takes_longer_than_a_moment() -> None:
     bars = Bars()
     try:
-        rows = [Transfer(f"{number}", number, 100, "sending") for number in range(10)]
+        rows = [FileTransfer(f"{number}", number, 100, "sending") for number in range(10)]
         bars.show(rows, 0.0)
         bars.show(rows, 0.9)
         assert bars._progress is None, "nothing is even loaded for it"
         bars.show(rows, 1.1)
         assert bars._progress is not None
         assert len(bars._progress.tasks) == 8, "more would fill the terminal"
-        bars.show([Transfer("3", 50, 100, "sending"), Transfer("new", 0, 1, "reading")], 2.0)
+        bars.show([FileTransfer("3", 50, 100, "sending"), FileTransfer("new", 0, 1, "reading")], 2.0)
         (task,) = bars._progress.tasks
         assert (task.description, task.completed, task.total) == ("sending 3", 50, 100)
         bars.show([], 3.0)
@@ -344,11 +344,11 @@ def test_a_bar_is_drawn_only_for_what_takes_longer_than_a_moment() -> None:
 
 def test_without_a_terminal_a_line_comes_twice_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     more = ["3 workers: 1 ok, 2 waiting"]
-    lines = Lines(0.0, lambda: more[-1])
+    lines = TransferLines(0.0, lambda: more[-1])
     for second in range(125):
-        rows = [Transfer("big.bin", second << 20, 1 << 30, "sending")] if second < 70 else []
+        rows = [FileTransfer("big.bin", second << 20, 1 << 30, "sending")] if second < 70 else []
         if second < 40:
-            rows.append(Transfer("b", 0, 1 << 30, "reading"))
+            rows.append(FileTransfer("b", 0, 1 << 30, "reading"))
         if second >= 100:
             more.append("")
         lines.show(rows, float(second))

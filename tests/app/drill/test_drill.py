@@ -15,8 +15,8 @@ from wakugumi.app.cli import call
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import job_id
 from wakugumi.app.drill.fleet import leader_of, unfinished_in
-from wakugumi.app.drill.marks import Mark, Marks, write_program
-from wakugumi.app.drill.plan import Wanted, ahead, plan
+from wakugumi.app.drill.marks import DrillMark, Marks, write_program
+from wakugumi.app.drill.plan import DrillOptions, ahead, plan
 from wakugumi.app.drill.tally import Cause, Count, count, rows
 from wakugumi.app.serve.free_ports import free_port
 
@@ -298,7 +298,7 @@ def test_what_several_write_is_read_line_by_line(tmp_path: Path) -> None:
         torn.flush()
         assert one.new() == []
         torn.write("ker-2.1 0\n")
-    assert one.new() == [Mark(12.5, "kill", "worker-2.1")]
+    assert one.new() == [DrillMark(12.5, "kill", "worker-2.1")]
     assert one.new() == []
     one.close()
     other.close()
@@ -333,7 +333,7 @@ def test_the_leaders_port_is_none_that_a_connection_could_be_given_while_it_is_a
     assert all(1024 <= free_port() < given[0] for _ in range(20))
 
 
-WANTED = Wanted(
+WANTED = DrillOptions(
     jobs=1000,
     leaders=1,
     workers=3,

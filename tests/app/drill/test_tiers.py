@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.app.drill.marks import END, KILL, START, Mark
+from wakugumi.app.drill.marks import END, KILL, START, DrillMark
 from wakugumi.app.drill.tiers import FAULTS, TierCount, answer_number, count_runs, struck_by, tier_rows
 from wakugumi.app.serve.tiers import GATEWAY, GROUP, NODE, Tiers, parts_of
 
@@ -17,15 +17,15 @@ def tiers(groups: int = 2, nodes: int = 2) -> Tiers:
     return Tiers(groups, nodes, 4, Path("programs"), "mark", Path("state"))
 
 
-def start(at: float, job: int, pid: int) -> Mark:
-    return Mark(at, START, "node-1-1.1", job, str(pid))
+def start(at: float, job: int, pid: int) -> DrillMark:
+    return DrillMark(at, START, "node-1-1.1", job, str(pid))
 
 
-def end(at: float, job: int, pid: int) -> Mark:
-    return Mark(at, END, "node-1-1.1", job, str(pid))
+def end(at: float, job: int, pid: int) -> DrillMark:
+    return DrillMark(at, END, "node-1-1.1", job, str(pid))
 
 
-def counted(*marks: Mark) -> TierCount:
+def counted(*marks: DrillMark) -> TierCount:
     count = TierCount(1, faults=list(FAULTS))
     count_runs(count, marks)
     return count
@@ -50,25 +50,29 @@ def test_a_whole_group_is_its_leader_and_its_nodes() -> None:
 
 
 def test_a_run_that_was_cut_is_run_again_by_need() -> None:
-    count = counted(start(1, 7, 100), Mark(1.5, KILL, "node-1-1.1"), start(2, 7, 200), end(3, 7, 200))
+    count = counted(start(1, 7, 100), DrillMark(1.5, KILL, "node-1-1.1"), start(2, 7, 200), end(3, 7, 200))
     assert (count.runs, count.again_cut, count.again_needed, count.again_without_need) == (2, 1, 0, [])
 
 
 def test_a_run_whose_end_nobody_alive_knew_is_run_again_by_need() -> None:
-    count = counted(start(1, 7, 100), end(2, 7, 100), Mark(2.5, KILL, "group-1.1"), start(3, 7, 200), end(4, 7, 200))
+    count = counted(
+        start(1, 7, 100), end(2, 7, 100), DrillMark(2.5, KILL, "group-1.1"), start(3, 7, 200), end(4, 7, 200)
+    )
     assert (count.again_cut, count.again_needed, count.again_without_need) == (0, 1, [])
 
 
 def test_the_death_of_one_who_had_nothing_to_do_with_it_is_no_need() -> None:
     runs = (start(1, 7, 100), end(2, 7, 100), start(3, 7, 200), end(4, 7, 200))
     for stranger in ("group-2.1", "node-1-2.1", "node-2-1.1"):
-        assert counted(*runs, Mark(2.5, KILL, stranger)).again_without_need == [7]
+        assert counted(*runs, DrillMark(2.5, KILL, stranger)).again_without_need == [7]
     for witness in ("group-1.1", "node-1-1.1", "gateway.1"):
-        assert counted(*runs, Mark(2.5, KILL, witness)).again_without_need == []
+        assert counted(*runs, DrillMark(2.5, KILL, witness)).again_without_need == []
 
 
 def test_a_second_run_without_any_death_is_wrong() -> None:
-    count = counted(Mark(0.5, KILL, "group-1.1"), start(1, 7, 100), end(2, 7, 100), start(3, 7, 200), end(4, 7, 200))
+    count = counted(
+        DrillMark(0.5, KILL, "group-1.1"), start(1, 7, 100), end(2, 7, 100), start(3, 7, 200), end(4, 7, 200)
+    )
     assert count.again_without_need == [7]
     assert count.wrong == ["1 job run again without need: 7"]
 

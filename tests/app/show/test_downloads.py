@@ -24,7 +24,7 @@ from tests.app.conftest import ScriptedLeader
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.app import EXIT_INTERRUPTED
 from wakugumi.app.cli import call
-from wakugumi.app.show.downloads import Transfer
+from wakugumi.app.show.downloads import ShownTransfer
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.limits.units import MIB
 from wakugumi.wire import frame as fr
@@ -207,7 +207,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_without_a_terminal_a_line_comes_twice_a_minute(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    transfer = Transfer(100 * MIB)
+    transfer = ShownTransfer(100 * MIB)
     for _ in range(50):
         clock.now += 1
         transfer.on_bytes(2 * MIB)
@@ -222,7 +222,7 @@ def test_without_a_terminal_a_line_comes_twice_a_minute(clock: Clock, capsys: py
 
 
 def test_what_is_done_soon_is_not_told_of(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    transfer = Transfer(10 * MIB)
+    transfer = ShownTransfer(10 * MIB)
     for _ in range(10):
         clock.now += 1
         transfer.on_bytes(MIB)
@@ -232,7 +232,7 @@ def test_what_is_done_soon_is_not_told_of(clock: Clock, capsys: pytest.CaptureFi
 
 def test_whoever_draws_is_told_all_along_and_when_it_is_over(clock: Clock) -> None:
     told: list[str] = []
-    transfer = Transfer(2 * MIB, told.append)
+    transfer = ShownTransfer(2 * MIB, told.append)
     for count in (0, 0, MIB, MIB, 0):
         clock.now += 2
         transfer.on_bytes(count)

@@ -97,21 +97,21 @@ def script() -> Script:
 @pytest.fixture
 def connected() -> Script:
     script = Script()
-    assert script.connect() == [fo.Ready(HERE, ONE, old=False), fo.Gate(True)]
+    assert script.connect() == [fo.Ready(HERE, ONE, old=False), fo.SubmitGate(True)]
     return script
 
 
 def test_a_job_goes_from_submit_to_its_confirmed_result(connected: Script) -> None:
     assert connected.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A])]
-    result = fo.Result(ONE, A, b"done")
+    result = fo.ResultCame(ONE, A, b"done")
     assert connected.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A])]
     assert connected.machine.unfinished == 0
 
 
 def test_what_happens_in_one_turn_is_said_in_one_breath(connected: Script) -> None:
     assert connected.hear(submit(1), submit(2), submit(3)) == [fo.SendFrames(ONE, [frame(1), frame(2), frame(3)])]
-    results = [fo.Result(ONE, A, b"a"), fo.Result(ONE, B, b"b")]
+    results = [fo.ResultCame(ONE, A, b"a"), fo.ResultCame(ONE, B, b"b")]
     assert connected.hear(results[0], submit(4), results[1]) == [
         fo.SendFrames(ONE, [frame(4)]),
         fo.Deliver(results),
@@ -122,7 +122,7 @@ def test_what_happens_in_one_turn_is_said_in_one_breath(connected: Script) -> No
 @pytest.mark.spec("F9")
 def test_a_second_result_is_confirmed_and_dropped(connected: Script) -> None:
     connected.hear(submit(1))
-    result = fo.Result(ONE, A, b"done")
+    result = fo.ResultCame(ONE, A, b"done")
     assert connected.hear(result, result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A, A])]
     assert connected.hear(result) == [fo.SendConfirms(ONE, [A])]
 
@@ -133,7 +133,7 @@ def test_jobs_wait_for_the_first_connection(script: Script) -> None:
     assert script.hear(fo.Welcomed(ONE)) == [
         fo.Ready(HERE, ONE, old=False),
         fo.SendFrames(ONE, [frame(1)]),
-        fo.Gate(True),
+        fo.SubmitGate(True),
     ]
 
 
@@ -142,15 +142,18 @@ def test_what_was_sent_is_not_sent_again_while_its_connection_lives(connected: S
     assert connected.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
     for _ in range(5):
         connected.now += HEARTBEAT_S
-        assert connected.tick() == [fo.SendHeartbeat(ONE)]
+        assert connected.tick() == [fo.SendClientHeartbeat(ONE)]
         assert connected.hear(fo.Heard(ONE)) == []
 
 
 @pytest.mark.spec("K6")
 def test_after_a_loss_the_next_leader_is_asked_for_what_was_sent_before_it_is_sent_again(connected: Script) -> None:
     connected.hear(submit(1), submit(2), submit(3), fo.Receipts(ONE, [A]))
-    connected.hear(fo.Result(ONE, B, b"done"))
-    assert connected.hear(fo.Disconnected(ONE, "gone")) == [fo.Away(HERE, "gone", RECONNECT_FIRST_S), fo.Gate(False)]
+    connected.hear(fo.ResultCame(ONE, B, b"done"))
+    assert connected.hear(fo.Disconnected(ONE, "gone")) == [
+        fo.Away(HERE, "gone", RECONNECT_FIRST_S),
+        fo.SubmitGate(False),
+    ]
     assert connected.hear(submit(4)) == []
     assert connected.wait_until(fo.Dial, RECONNECT_FIRST_S) == [fo.Dial(TWO, HERE, CAP)]
     assert connected.connect(TWO) == [
@@ -158,11 +161,11 @@ def test_after_a_loss_the_next_leader_is_asked_for_what_was_sent_before_it_is_se
         fo.SendConfirms(TWO, [B]),
         fo.SendFrames(TWO, [frame(4)]),
         fo.SendClaims(TWO, [A, C]),
-        fo.Gate(True),
+        fo.SubmitGate(True),
     ]
     assert connected.hear(fo.Receipts(TWO, [A])) == [fo.Accepted([A])]
-    assert connected.hear(fo.Refusal(TWO, C, "unknown-job", "")) == [fo.SendFrames(TWO, [frame(3)])]
-    assert connected.hear(fo.Refusal(TWO, C, "unknown-job", "")) == [], "a submit is not refused like that"
+    assert connected.hear(fo.JobRefused(TWO, C, "unknown-job", "")) == [fo.SendFrames(TWO, [frame(3)])]
+    assert connected.hear(fo.JobRefused(TWO, C, "unknown-job", "")) == [], "a submit is not refused like that"
 
 
 def test_after_a_loss_an_old_leader_gets_everything_again_in_its_order(connected: Script) -> None:
@@ -176,7 +179,7 @@ def test_after_a_loss_an_old_leader_gets_everything_again_in_its_order(connected
 
 
 def test_confirms_that_may_have_been_lost_are_said_again_over_every_next_connection(connected: Script) -> None:
-    connected.hear(submit(1), fo.Result(ONE, A, b"done"))
+    connected.hear(submit(1), fo.ResultCame(ONE, A, b"done"))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
     assert fo.SendConfirms(TWO, [A]) in connected.connect(TWO)
@@ -186,11 +189,11 @@ def test_confirms_that_may_have_been_lost_are_said_again_over_every_next_connect
 
 
 def test_an_id_that_is_under_way_again_is_not_confirmed_for_what_it_was(connected: Script) -> None:
-    connected.hear(submit(1), fo.Result(ONE, A, b"failed"))
+    connected.hear(submit(1), fo.ResultCame(ONE, A, b"failed"))
     connected.hear(submit(1))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
-    assert connected.connect(TWO) == [fo.Ready(HERE, TWO, old=False), fo.SendClaims(TWO, [A]), fo.Gate(True)]
+    assert connected.connect(TWO) == [fo.Ready(HERE, TWO, old=False), fo.SendClaims(TWO, [A]), fo.SubmitGate(True)]
 
 
 def test_a_second_welcome_changes_nothing(connected: Script) -> None:
@@ -199,7 +202,7 @@ def test_a_second_welcome_changes_nothing(connected: Script) -> None:
 
 def test_the_first_heartbeat_has_its_time(connected: Script) -> None:
     start = connected.now
-    assert connected.wait_until(fo.SendHeartbeat, SILENCE_MAX_S) == [fo.SendHeartbeat(ONE)]
+    assert connected.wait_until(fo.SendClientHeartbeat, SILENCE_MAX_S) == [fo.SendClientHeartbeat(ONE)]
     assert connected.now == pytest.approx(start + HEARTBEAT_S)
 
 
@@ -236,8 +239,8 @@ def test_a_connection_that_ends_before_its_welcome_counts_as_a_failure(script: S
 
 def test_a_leader_that_never_says_welcome_gets_nothing_but_jobs(script: Script) -> None:
     script.hear(submit(1))
-    assert script.connect_old() == [fo.Ready(HERE, ONE, old=True), fo.SendFrames(ONE, [frame(1)]), fo.Gate(True)]
-    result = fo.Result(ONE, A, b"done")
+    assert script.connect_old() == [fo.Ready(HERE, ONE, old=True), fo.SendFrames(ONE, [frame(1)]), fo.SubmitGate(True)]
+    result = fo.ResultCame(ONE, A, b"done")
     assert script.hear(result) == [fo.Deliver([result])]
     assert script.machine.wake_at() is None, "no heartbeats, and no deadline for its silence"
 
@@ -250,8 +253,8 @@ def test_an_old_leader_cannot_be_asked_told_to_cancel_or_claimed_from(script: Sc
     (given_up,) = script.hear(fo.Cancel([A]))
     assert isinstance(given_up, fo.GiveUp)
     assert (given_up.job, given_up.code) == (A, "cancelled")
-    assert script.hear(fo.Result(ONE, A, b"done all the same")) == []
-    (given_up,) = script.hear(fo.Claim(B))
+    assert script.hear(fo.ResultCame(ONE, A, b"done all the same")) == []
+    (given_up,) = script.hear(fo.ClaimJob(B))
     assert isinstance(given_up, fo.GiveUp)
     assert (given_up.job, given_up.code) == (B, "not-supported")
 
@@ -287,7 +290,7 @@ def test_where_an_own_leader_was_a_silent_one_never_gets_a_job() -> None:
 def test_a_silent_leader_that_brought_a_result_before_is_believed_from_then_on() -> None:
     script = Script(old_leader=False)
     script.hear(fo.Connected(ONE))
-    script.hear(fo.Result(ONE, A, b"of an earlier life"))
+    script.hear(fo.ResultCame(ONE, A, b"of an earlier life"))
     script.hear(fo.Disconnected(ONE, "it went"))
     script.wait_until(fo.Dial, 60)
     script.connect_old(ConnId(2))
@@ -296,16 +299,16 @@ def test_a_silent_leader_that_brought_a_result_before_is_believed_from_then_on()
 def test_a_late_welcome_makes_an_old_leader_an_own_one(script: Script) -> None:
     script.connect_old()
     assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(HERE, ONE, old=False)]
-    assert script.hear(submit(1), fo.Result(ONE, A, b""))[-1] == fo.SendConfirms(ONE, [A])
+    assert script.hear(submit(1), fo.ResultCame(ONE, A, b""))[-1] == fo.SendConfirms(ONE, [A])
 
 
 def test_a_silent_leader_is_left_and_dialled_again(connected: Script) -> None:
     connected.hear(submit(1))
     do = connected.wait_until(fo.HangUp, SILENCE_MAX_S)
     why = f"the leader was silent for {SILENCE_MAX_S:.0f} s"
-    assert do == [fo.HangUp(ONE, why), fo.Away(HERE, why, RECONNECT_FIRST_S), fo.Gate(False)]
+    assert do == [fo.HangUp(ONE, why), fo.Away(HERE, why, RECONNECT_FIRST_S), fo.SubmitGate(False)]
     assert connected.hear(fo.Disconnected(ONE, "aborted")) == [], "we know"
-    assert connected.hear(fo.Result(ONE, A, b"too late")) == [], "what it says now may be said again by the next"
+    assert connected.hear(fo.ResultCame(ONE, A, b"too late")) == [], "what it says now may be said again by the next"
     connected.wait_until(fo.Dial, 1)
     assert fo.SendClaims(TWO, [A]) in connected.connect(TWO)
 
@@ -316,12 +319,12 @@ def test_an_embedded_leader_has_all_the_time_it_needs_and_need_show_no_sign_of_l
     assert script.machine.wake_at() is None
     script.now += 10 * WELCOME_WITHIN_S
     assert script.tick() == [], "it is not taken for an old one"
-    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(HERE, ONE, old=False), fo.Gate(True)]
+    assert script.hear(fo.Welcomed(ONE)) == [fo.Ready(HERE, ONE, old=False), fo.SubmitGate(True)]
     assert script.hear(submit(1)) == [fo.SendFrames(ONE, [frame(1)])]
     assert script.machine.wake_at() is None
     script.now += 10 * SILENCE_MAX_S
     assert script.tick() == []
-    assert script.hear(fo.Refusal(ONE, A, "full", "")) == [fo.Waiting(HERE, "full", ""), fo.Gate(False)]
+    assert script.hear(fo.JobRefused(ONE, A, "full", "")) == [fo.Waiting(HERE, "full", ""), fo.SubmitGate(False)]
     assert script.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
 
 
@@ -330,88 +333,96 @@ def test_any_word_of_the_leader_is_a_sign_of_life(connected: Script) -> None:
     signs: list[ClientEvent] = [
         fo.Heard(ONE),
         fo.Receipts(ONE, [A]),
-        fo.Result(ONE, A, b""),
-        fo.Refusal(ONE, B, "bad-name", "no"),
-        fo.Answered(ONE, b"q", False, b""),
+        fo.ResultCame(ONE, A, b""),
+        fo.JobRefused(ONE, B, "bad-name", "no"),
+        fo.QuestionAnswered(ONE, b"q", False, b""),
     ]
     for sign in signs:
         until = connected.now + SILENCE_MAX_S - 0.5
         while (wake_at := connected.machine.wake_at()) is not None and wake_at < until:
             connected.now = wake_at
-            assert connected.tick() == [fo.SendHeartbeat(ONE)]
+            assert connected.tick() == [fo.SendClientHeartbeat(ONE)]
         connected.now = until
         connected.hear(sign)
 
 
 def test_a_final_refusal_ends_the_job(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Refusal(ONE, A, "conflict", "another request")) == [
+    assert connected.hear(fo.JobRefused(ONE, A, "conflict", "another request")) == [
         fo.GiveUp(A, "conflict", "another request")
     ]
     assert connected.machine.unfinished == 0
-    assert connected.hear(fo.Refusal(ONE, A, "conflict", "another request")) == []
+    assert connected.hear(fo.JobRefused(ONE, A, "conflict", "another request")) == []
 
 
 @pytest.mark.spec("L9")
 def test_a_full_leader_is_offered_the_job_again_later(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Refusal(ONE, A, "full", "no room")) == [
+    assert connected.hear(fo.JobRefused(ONE, A, "full", "no room")) == [
         fo.Waiting(HERE, "full", "no room"),
-        fo.Gate(False),
+        fo.SubmitGate(False),
     ]
     start = connected.now
     assert connected.wait_until(fo.SendFrames, FULL_RETRY_FIRST_S) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.now == pytest.approx(start + FULL_RETRY_FIRST_S)
-    assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A]), fo.WaitingOver(HERE, taken=True), fo.Gate(True)]
+    assert connected.hear(fo.Receipts(ONE, [A])) == [
+        fo.Accepted([A]),
+        fo.WaitingOver(HERE, taken=True),
+        fo.SubmitGate(True),
+    ]
 
 
 def test_a_full_leader_that_asks_for_a_jobs_files_has_room_for_others_meanwhile(connected: Script) -> None:
     connected.hear(submit(1), submit(2))
-    connected.hear(fo.Refusal(ONE, A, "full", ""), fo.Refusal(ONE, B, "full", ""))
+    connected.hear(fo.JobRefused(ONE, A, "full", ""), fo.JobRefused(ONE, B, "full", ""))
     assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
-    assert connected.hear(fo.Wanted(ONE, A)) == [fo.SendFrames(ONE, [frame(2)])]
-    assert connected.hear(fo.Receipts(ONE, [B])) == [fo.Accepted([B]), fo.WaitingOver(HERE, taken=True), fo.Gate(True)]
+    assert connected.hear(fo.FilesWanted(ONE, A)) == [fo.SendFrames(ONE, [frame(2)])]
+    assert connected.hear(fo.Receipts(ONE, [B])) == [
+        fo.Accepted([B]),
+        fo.WaitingOver(HERE, taken=True),
+        fo.SubmitGate(True),
+    ]
     assert connected.hear(fo.Receipts(ONE, [A])) == [fo.Accepted([A])], "it was under way all the time"
 
 
 def test_a_job_whose_files_cannot_get_there_is_given_up_like_one_that_was_refused(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Wanted(ONE, A)) == []
-    assert connected.hear(fo.Refusal(ONE, A, "bad-request", "changed")) == [fo.GiveUp(A, "bad-request", "changed")]
-    assert connected.hear(fo.Wanted(ONE, A), fo.Wanted(TWO, B)) == [], "what nobody knows hurts nobody"
+    assert connected.hear(fo.FilesWanted(ONE, A)) == []
+    assert connected.hear(fo.JobRefused(ONE, A, "bad-request", "changed")) == [fo.GiveUp(A, "bad-request", "changed")]
+    assert connected.hear(fo.FilesWanted(ONE, A), fo.FilesWanted(TWO, B)) == [], "what nobody knows hurts nobody"
 
 
 def test_the_user_is_told_once_that_a_leader_takes_no_jobs_and_again_for_another_reason(connected: Script) -> None:
     connected.hear(submit(1), submit(2))
-    said = connected.hear(fo.Refusal(ONE, A, "disk-full", "no room"), fo.Refusal(ONE, B, "disk-full", "no room"))
-    assert said == [fo.Waiting(HERE, "disk-full", "no room"), fo.Gate(False)]
+    said = connected.hear(fo.JobRefused(ONE, A, "disk-full", "no room"), fo.JobRefused(ONE, B, "disk-full", "no room"))
+    assert said == [fo.Waiting(HERE, "disk-full", "no room"), fo.SubmitGate(False)]
     for _ in range(3):
         (probe,) = connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
         assert isinstance(probe, fo.SendFrames)
         refused = A if list(probe.frames) == [frame(1)] else B
-        assert connected.hear(fo.Refusal(ONE, refused, "disk-full", "no room")) == []
+        assert connected.hear(fo.JobRefused(ONE, refused, "disk-full", "no room")) == []
     connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
-    assert connected.hear(fo.Refusal(ONE, B, "stopping", "bye")) == [fo.Waiting(HERE, "stopping", "bye")]
+    assert connected.hear(fo.JobRefused(ONE, B, "stopping", "bye")) == [fo.Waiting(HERE, "stopping", "bye")]
 
 
 def test_a_leader_that_was_not_asked_again_is_not_said_to_take_jobs(connected: Script) -> None:
     connected.hear(submit(1))
-    connected.hear(fo.Refusal(ONE, A, "full", "no room"))
+    connected.hear(fo.JobRefused(ONE, A, "full", "no room"))
     connected.hear(fo.Cancel([A]))
     assert connected.wait_until(fo.WaitingOver, FULL_RETRY_FIRST_S) == [
         fo.WaitingOver(HERE, taken=False),
-        fo.Gate(True),
+        fo.SubmitGate(True),
     ]
     connected.hear(submit(2))
-    said = connected.hear(fo.Refusal(ONE, B, "full", "no room"))
-    assert said == [fo.Waiting(HERE, "full", "no room"), fo.Gate(False)], "that is news again"
+    said = connected.hear(fo.JobRefused(ONE, B, "full", "no room"))
+    assert said == [fo.Waiting(HERE, "full", "no room"), fo.SubmitGate(False)], "that is news again"
 
 
 def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script) -> None:
     connected.hear(submit(1))
     pauses = []
     for _ in range(9):
-        connected.hear(fo.Refusal(ONE, A, "full", ""), fo.Heard(ONE))
+        connected.hear(fo.JobRefused(ONE, A, "full", ""), fo.Heard(ONE))
         start = connected.now
         connected.wait_until(fo.SendFrames, FULL_RETRY_MAX_S)
         pauses.append(connected.now - start)
@@ -421,8 +432,8 @@ def test_a_leader_that_stays_full_is_asked_less_and_less_often(connected: Script
 
 def test_a_full_leader_is_tried_with_one_job_then_twice_as_many_each_time(connected: Script) -> None:
     connected.hear(*(submit(number) for number in range(1, 9)))
-    refused = [fo.Refusal(ONE, job(number), "full", "") for number in range(1, 9)]
-    assert connected.hear(*refused) == [fo.Waiting(HERE, "full", ""), fo.Gate(False)]
+    refused = [fo.JobRefused(ONE, job(number), "full", "") for number in range(1, 9)]
+    assert connected.hear(*refused) == [fo.Waiting(HERE, "full", ""), fo.SubmitGate(False)]
     assert connected.hear(submit(9)) == [], "newcomers queue up behind"
     assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(1)])]
     assert connected.hear(fo.Receipts(ONE, [job(1)])) == [
@@ -434,64 +445,71 @@ def test_a_full_leader_is_tried_with_one_job_then_twice_as_many_each_time(connec
         ONE, [frame(4), frame(5), frame(6), frame(7)]
     )
     # It is full again: from the beginning.
-    assert connected.hear(fo.Refusal(ONE, job(7), "full", "")) == []
+    assert connected.hear(fo.JobRefused(ONE, job(7), "full", "")) == []
     assert connected.hear(fo.Receipts(ONE, [job(4), job(5), job(6)])) == [fo.Accepted([job(4), job(5), job(6)])]
     assert connected.wait_until(fo.SendFrames, 1) == [fo.SendFrames(ONE, [frame(8)])]
     connected.hear(fo.Receipts(ONE, [job(8)]))
     assert connected.hear(fo.Receipts(ONE, [job(9), job(7)])) == [
         fo.Accepted([job(9), job(7)]),
         fo.WaitingOver(HERE, taken=True),
-        fo.Gate(True),
+        fo.SubmitGate(True),
     ]
 
 
 def test_a_leader_that_was_full_and_took_everything_is_trusted_anew(connected: Script) -> None:
     for _ in range(3):
         connected.hear(submit(1))
-        connected.hear(fo.Refusal(ONE, A, "full", ""))
+        connected.hear(fo.JobRefused(ONE, A, "full", ""))
         start = connected.now
         connected.wait_until(fo.SendFrames, 1)
         assert connected.now - start == pytest.approx(FULL_RETRY_FIRST_S)
-        assert fo.Gate(True) in connected.hear(fo.Result(ONE, A, b""))
+        assert fo.SubmitGate(True) in connected.hear(fo.ResultCame(ONE, A, b""))
 
 
 def test_a_refusal_of_what_is_not_with_that_leader_is_ignored(connected: Script) -> None:
     connected.hear(submit(1))
-    connected.hear(fo.Refusal(ONE, A, "full", ""))
-    assert connected.hear(fo.Refusal(ONE, A, "bad-name", "said twice")) == []
+    connected.hear(fo.JobRefused(ONE, A, "full", ""))
+    assert connected.hear(fo.JobRefused(ONE, A, "bad-name", "said twice")) == []
     assert connected.machine.unfinished == 1
 
 
 def test_a_leader_that_stops_is_no_reason_to_give_up(connected: Script) -> None:
     connected.hear(submit(1))
-    assert connected.hear(fo.Refusal(ONE, A, "stopping", "bye")) == [
+    assert connected.hear(fo.JobRefused(ONE, A, "stopping", "bye")) == [
         fo.Waiting(HERE, "stopping", "bye"),
-        fo.Gate(False),
+        fo.SubmitGate(False),
     ]
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 1)
-    assert connected.connect(TWO) == [fo.Ready(HERE, TWO, old=False), fo.SendFrames(TWO, [frame(1)]), fo.Gate(True)]
+    assert connected.connect(TWO) == [
+        fo.Ready(HERE, TWO, old=False),
+        fo.SendFrames(TWO, [frame(1)]),
+        fo.SubmitGate(True),
+    ]
 
 
 def test_a_probe_that_is_refused_for_good_lets_the_next_one_try(connected: Script) -> None:
     connected.hear(submit(1), submit(2))
-    connected.hear(fo.Refusal(ONE, A, "full", ""), fo.Refusal(ONE, B, "full", ""))
+    connected.hear(fo.JobRefused(ONE, A, "full", ""), fo.JobRefused(ONE, B, "full", ""))
     connected.wait_until(fo.SendFrames, 1)
-    assert connected.hear(fo.Refusal(ONE, A, "bad-name", "no")) == [
+    assert connected.hear(fo.JobRefused(ONE, A, "bad-name", "no")) == [
         fo.GiveUp(A, "bad-name", "no"),
         fo.SendFrames(ONE, [frame(2)]),
     ]
-    assert connected.hear(fo.Refusal(ONE, B, "bad-name", "no")) == [
+    assert connected.hear(fo.JobRefused(ONE, B, "bad-name", "no")) == [
         fo.GiveUp(B, "bad-name", "no"),
         fo.WaitingOver(HERE, taken=False),
-        fo.Gate(True),
+        fo.SubmitGate(True),
     ]
 
 
 def test_a_leader_that_does_not_read_is_not_written_to(connected: Script) -> None:
-    assert connected.hear(fo.Blocked(ONE, True)) == [fo.Gate(False)]
+    assert connected.hear(fo.LeaderBlocked(ONE, True)) == [fo.SubmitGate(False)]
     assert connected.hear(submit(1), submit(2)) == []
-    assert connected.hear(fo.Blocked(ONE, False)) == [fo.SendFrames(ONE, [frame(1), frame(2)]), fo.Gate(True)]
+    assert connected.hear(fo.LeaderBlocked(ONE, False)) == [
+        fo.SendFrames(ONE, [frame(1), frame(2)]),
+        fo.SubmitGate(True),
+    ]
 
 
 def test_a_job_that_was_not_sent_is_cancelled_here(script: Script) -> None:
@@ -503,7 +521,7 @@ def test_a_job_that_was_not_sent_is_cancelled_here(script: Script) -> None:
         fo.Ready(HERE, ONE, old=False),
         fo.SendCancels(ONE, [A]),  # a leader may have it from an earlier life of this client
         fo.SendFrames(ONE, [frame(2)]),
-        fo.Gate(True),
+        fo.SubmitGate(True),
     ]
 
 
@@ -514,7 +532,7 @@ def test_a_job_that_was_sent_is_cancelled_by_the_leader(connected: Script) -> No
         fo.SendCancels(ONE, [A, B]),
     ]
     assert connected.hear(fo.Cancel([A])) == [], "once is enough"
-    result = fo.Result(ONE, A, b"cancelled")
+    result = fo.ResultCame(ONE, A, b"cancelled")
     assert connected.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ONE, [A])]
 
 
@@ -528,7 +546,7 @@ def test_a_cancelled_job_is_not_sent_again_after_a_loss_but_the_next_connection_
         fo.Ready(HERE, TWO, old=False),
         fo.SendCancels(TWO, [A]),
         fo.SendClaims(TWO, [B]),
-        fo.Gate(True),
+        fo.SubmitGate(True),
     ]
 
 
@@ -540,7 +558,7 @@ def test_a_job_that_a_leader_has_is_called_off_there_though_this_connection_neve
         script.hear(submit(1), fo.Receipts(ONE, [A]))
     script.hear(fo.Disconnected(ONE, "gone"))
     if how == "claimed":
-        script.hear(fo.Claim(A))
+        script.hear(fo.ClaimJob(A))
     script.hear(fo.Cancel([A]))
     script.wait_until(fo.Dial, 60)
     assert fo.SendCancels(TWO, [A]) in script.connect(TWO)
@@ -557,7 +575,7 @@ def test_a_cancel_whose_connection_was_lost_is_said_over_every_next_one(connecte
         connected.hear(fo.Heard(conn))
 
 
-@pytest.mark.parametrize("again", [submit(1), fo.Claim(A)])
+@pytest.mark.parametrize("again", [submit(1), fo.ClaimJob(A)])
 def test_a_job_that_is_wanted_again_is_cancelled_no_more(connected: Script, again: fo.ClientEvent) -> None:
     connected.hear(submit(1), fo.Receipts(ONE, [A]), fo.Cancel([A]), fo.Disconnected(ONE, "gone"))
     connected.hear(again)
@@ -573,7 +591,7 @@ def test_a_job_cancelled_before_a_late_welcome_is_called_off_after_it(script: Sc
 
 
 def test_a_welcome_that_comes_late_finds_the_cancels_and_confirms_still_to_be_told(connected: Script) -> None:
-    connected.hear(submit(1), submit(2), fo.Receipts(ONE, [A]), fo.Result(ONE, B, b"done"), fo.Cancel([A]))
+    connected.hear(submit(1), submit(2), fo.Receipts(ONE, [A]), fo.ResultCame(ONE, B, b"done"), fo.Cancel([A]))
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 60)
     conn = connected.meet_silent_ones(TWO)
@@ -585,23 +603,23 @@ def test_a_welcome_that_comes_late_finds_the_cancels_and_confirms_still_to_be_to
 
 def test_a_cancelled_job_that_meets_a_full_leader_is_given_up(connected: Script) -> None:
     connected.hear(submit(1), fo.Cancel([A]))
-    assert connected.hear(fo.Refusal(ONE, A, "full", "")) == [
+    assert connected.hear(fo.JobRefused(ONE, A, "full", "")) == [
         fo.GiveUp(A, "cancelled", "it was cancelled before the leader took it")
     ]
 
 
 def test_a_claim_waits_for_someone_elses_job(connected: Script) -> None:
-    assert connected.hear(fo.Claim(A)) == [fo.SendClaims(ONE, [A])]
+    assert connected.hear(fo.ClaimJob(A)) == [fo.SendClaims(ONE, [A])]
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 1)
     assert fo.SendClaims(TWO, [A]) in connected.connect(TWO)
-    assert connected.hear(fo.Refusal(TWO, A, "unknown-job", "never heard")) == [
+    assert connected.hear(fo.JobRefused(TWO, A, "unknown-job", "never heard")) == [
         fo.GiveUp(A, "unknown-job", "never heard")
     ]
 
 
 def test_a_claim_that_nobody_waits_for_is_forgotten(connected: Script) -> None:
-    connected.hear(fo.Claim(A))
+    connected.hear(fo.ClaimJob(A))
     assert connected.hear(fo.Forget(A)) == []
     assert connected.machine.unfinished == 0
 
@@ -611,13 +629,13 @@ def test_a_question_is_asked_again_if_its_connection_is_lost_before_the_answer(c
     connected.hear(fo.Disconnected(ONE, "gone"))
     connected.wait_until(fo.Dial, 1)
     assert fo.SendFrames(TWO, [b"question"]) in connected.connect(TWO)
-    assert connected.hear(fo.Answered(TWO, b"q", False, b"yes")) == [fo.Answer(b"q", False, b"yes")]
-    assert connected.hear(fo.Answered(TWO, b"q", False, b"yes")) == []
+    assert connected.hear(fo.QuestionAnswered(TWO, b"q", False, b"yes")) == [fo.AnswerQuestion(b"q", False, b"yes")]
+    assert connected.hear(fo.QuestionAnswered(TWO, b"q", False, b"yes")) == []
 
 
 def test_a_question_that_nobody_waits_for_is_not_asked(script: Script) -> None:
     assert script.hear(fo.Ask(b"q", b"question"), fo.Forget(b"q")) == []
-    assert script.connect() == [fo.Ready(HERE, ONE, old=False), fo.Gate(True)]
+    assert script.connect() == [fo.Ready(HERE, ONE, old=False), fo.SubmitGate(True)]
 
 
 def test_a_connection_that_was_lost_says_nothing_any_more(connected: Script) -> None:
@@ -625,9 +643,9 @@ def test_a_connection_that_was_lost_says_nothing_any_more(connected: Script) -> 
     connected.hear(fo.Disconnected(ONE, "gone"))
     for event in (
         fo.Receipts(ONE, [A]),
-        fo.Refusal(ONE, A, "bad-name", "no"),
+        fo.JobRefused(ONE, A, "bad-name", "no"),
         fo.Welcomed(ONE),
-        fo.Blocked(ONE, True),
+        fo.LeaderBlocked(ONE, True),
         fo.Disconnected(ONE, "gone"),
     ):
         assert connected.hear(event) == []
@@ -687,7 +705,7 @@ class AnyLife(RuleBasedStateMachine):
                     self.waiting = ""
                 case fo.Away():
                     self.waiting = ""
-                case fo.Gate(is_open):
+                case fo.SubmitGate(is_open):
                     assert not (is_open and self.waiting)
                 case _:
                     pass
@@ -743,21 +761,21 @@ class AnyLife(RuleBasedStateMachine):
             self.hear(fo.Receipts(self.conn, [chosen]))
             return
         if answer == "wanted":
-            self.hear(fo.Wanted(self.conn, chosen))
+            self.hear(fo.FilesWanted(self.conn, chosen))
             return
         self.at_leader.remove(chosen)
         if answer == "unknown-job" and chosen not in self.asked_for:
             answer = "bad-name"
         if answer == "result":
-            self.hear(fo.Result(self.conn, chosen, b""))
+            self.hear(fo.ResultCame(self.conn, chosen, b""))
         else:
-            self.hear(fo.Refusal(self.conn, chosen, answer, ""))
+            self.hear(fo.JobRefused(self.conn, chosen, answer, ""))
 
     @precondition(lambda self: self.conn is not None)
     @rule(on=st.booleans())
     def block(self, on: bool) -> None:
         assert self.conn is not None
-        self.hear(fo.Blocked(self.conn, on))
+        self.hear(fo.LeaderBlocked(self.conn, on))
 
     @precondition(lambda self: self.wanted)
     @rule(data=st.data())
@@ -779,10 +797,10 @@ class AnyLife(RuleBasedStateMachine):
             if self.dialling is not None:
                 self.dialled(own=True, stands=True)
             elif self.conn is not None:
-                self.hear(fo.Blocked(self.conn, False))
+                self.hear(fo.LeaderBlocked(self.conn, False))
                 for chosen in sorted(self.at_leader):
                     self.at_leader.discard(chosen)
-                    self.hear(fo.Result(self.conn, chosen, b""))
+                    self.hear(fo.ResultCame(self.conn, chosen, b""))
             self.tick(6.0)
         raise AssertionError(f"{len(self.wanted)} jobs never ended")
 

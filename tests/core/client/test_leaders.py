@@ -92,7 +92,7 @@ class Script:
                     conn.heard_at = self.now
             said += self.tick()
         self.now = until
-        return [effect for effect in said if not isinstance(effect, fo.SendHeartbeat)]
+        return [effect for effect in said if not isinstance(effect, fo.SendClientHeartbeat)]
 
     def connect(self, *leaders: LeaderNo, takes_cap: bool = True) -> list[ClientDo]:
         """Own leaders answer; what was said to the last one."""
@@ -195,7 +195,7 @@ def test_a_job_goes_where_the_least_of_the_share_is_in_flight(three: Script) -> 
     three.hear(*(submit(number) for number in range(20)))
     assert three.in_flight() == [8, 6, 6]
     (done,) = (one for one, record in three.machine._jobs.items() if record.leader == SECOND and one < job(3))
-    three.hear(fo.Result(TWO, done, b""))
+    three.hear(fo.ResultCame(TWO, done, b""))
     assert three.hear(submit(50)) == [fo.SendFrames(TWO, [frame(50)])]
 
 
@@ -206,7 +206,7 @@ def test_in_turn_each_leader_gets_the_next_job_whatever_it_has() -> None:
     for number in range(6):
         (sent,) = of(fo.SendFrames, script.hear(submit(number)))
         assert sent.conn == ConnId(number % 3 + 1)
-        script.hear(fo.Result(sent.conn, job(number), b""))
+        script.hear(fo.ResultCame(sent.conn, job(number), b""))
     script.lose(SECOND)
     sent = [of(fo.SendFrames, script.hear(submit(number)))[0].conn for number in range(10, 14)]
     assert sent == [ONE, THREE, ONE, THREE]
@@ -223,7 +223,7 @@ def test_jobs_go_to_whoever_serves_while_others_cannot_be_reached() -> None:
 @pytest.mark.spec("K3")
 def test_what_one_leader_refuses_for_now_goes_to_another_at_once() -> None:
     script = three_with(1)
-    assert script.hear(fo.Refusal(ONE, A, "full", "no room")) == [
+    assert script.hear(fo.JobRefused(ONE, A, "full", "no room")) == [
         fo.Waiting(FIRST, "full", "no room"),
         fo.SendFrames(TWO, [frame(1)]),
     ]
@@ -235,17 +235,17 @@ def test_what_one_leader_refuses_for_now_goes_to_another_at_once() -> None:
 
 def test_a_leader_that_was_full_gets_jobs_again_after_a_while() -> None:
     script = three_with(1)
-    script.hear(fo.Refusal(ONE, A, "full", "no room"))
+    script.hear(fo.JobRefused(ONE, A, "full", "no room"))
     assert script.passes(FULL_RETRY_FIRST_S) == [fo.WaitingOver(FIRST, taken=False)]
     assert script.hear(submit(2)) == [fo.SendFrames(ONE, [frame(2)])]
 
 
 def test_when_all_are_full_the_gate_closes_and_each_is_tried_again() -> None:
     script = three_with(1)
-    script.hear(fo.Refusal(ONE, A, "full", ""))
-    script.hear(fo.Refusal(TWO, A, "full", ""))
-    said = script.hear(fo.Refusal(THREE, A, "disk-full", ""))
-    assert said == [fo.Waiting(THIRD, "disk-full", ""), fo.Gate(False)]
+    script.hear(fo.JobRefused(ONE, A, "full", ""))
+    script.hear(fo.JobRefused(TWO, A, "full", ""))
+    said = script.hear(fo.JobRefused(THREE, A, "disk-full", ""))
+    assert said == [fo.Waiting(THIRD, "disk-full", ""), fo.SubmitGate(False)]
     assert script.machine.unfinished == 1
     said = script.passes(FULL_RETRY_FIRST_S)
     assert of(fo.SendFrames, said) == [fo.SendFrames(ONE, [frame(1)])]
@@ -253,7 +253,7 @@ def test_when_all_are_full_the_gate_closes_and_each_is_tried_again() -> None:
 
 @pytest.mark.spec("K3")
 def test_a_leader_that_does_not_read_is_passed_over(three: Script) -> None:
-    assert three.hear(fo.Blocked(ONE, True)) == []
+    assert three.hear(fo.LeaderBlocked(ONE, True)) == []
     assert three.hear(submit(1)) == [fo.SendFrames(TWO, [frame(1)])]
 
 
@@ -275,7 +275,7 @@ def test_a_leader_that_is_back_within_the_grace_is_asked_for_what_it_has() -> No
     said = script.return_(FIRST)
     assert of(fo.SendClaims, said) == [fo.SendClaims(ConnId(4), [A])]
     assert not of(fo.SendFrames, script.passes(2 * GRACE_S))
-    result = fo.Result(ConnId(4), A, b"done")
+    result = fo.ResultCame(ConnId(4), A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(ConnId(4), [A])]
 
 
@@ -286,7 +286,7 @@ def test_after_the_grace_another_leader_adopts_the_job_as_the_same_bytes() -> No
     assert not of(fo.SendFrames, script.passes(GRACE_S - 0.01))
     assert of(fo.SendFrames, script.passes(0.02)) == [fo.SendFrames(TWO, [frame(1)])]
     assert [state.adopted for state in script.machine.states()] == [0, 1, 0]
-    result = fo.Result(TWO, A, b"done")
+    result = fo.ResultCame(TWO, A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(TWO, [A])]
 
 
@@ -336,7 +336,7 @@ def test_of_two_leaders_that_have_a_job_the_first_result_wins_and_the_other_is_t
     script = adopted()
     loser = SECOND if winner == FIRST else FIRST
     script.hear(fo.Receipts(script.dials[FIRST], [A]))
-    result = fo.Result(script.dials[winner], A, b"done")
+    result = fo.ResultCame(script.dials[winner], A, b"done")
     said = script.hear(result)
     assert of(fo.Deliver, said) == [fo.Deliver([result])]
     assert of(fo.SendCancels, said) == [fo.SendCancels(script.dials[loser], [A])]
@@ -347,7 +347,7 @@ def test_of_two_leaders_that_have_a_job_the_first_result_wins_and_the_other_is_t
     assert said.index(of(fo.SendCancels, said)[0]) < said.index(
         next(effect for effect in of(fo.SendConfirms, said) if effect.conn == script.dials[loser])
     ), "a confirm of what still runs would be lost"
-    again = fo.Result(script.dials[loser], A, b"done as well")
+    again = fo.ResultCame(script.dials[loser], A, b"done as well")
     assert script.hear(again) == [fo.SendConfirms(script.dials[loser], [A])], "and delivered once"
 
 
@@ -356,7 +356,7 @@ def test_a_leader_that_was_away_when_its_job_was_done_elsewhere_is_told_when_it_
     script = three_with(1, 2, 3)
     script.lose(FIRST)
     script.passes(GRACE_S + 0.1)
-    script.hear(fo.Result(TWO, A, b"done"))
+    script.hear(fo.ResultCame(TWO, A, b"done"))
     for _ in range(3):
         said = script.return_(FIRST)
         conn = script.dials[FIRST]
@@ -368,8 +368,8 @@ def test_a_leader_that_was_away_when_its_job_was_done_elsewhere_is_told_when_it_
 
 def test_a_leader_that_forgot_an_adopted_job_changes_nothing() -> None:
     script = adopted()
-    assert script.hear(fo.Refusal(script.dials[FIRST], A, "unknown-job", "")) == []
-    result = fo.Result(TWO, A, b"done")
+    assert script.hear(fo.JobRefused(script.dials[FIRST], A, "unknown-job", "")) == []
+    result = fo.ResultCame(TWO, A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(TWO, [A])]
 
 
@@ -380,7 +380,7 @@ def test_when_the_one_that_adopted_a_job_is_lost_too_the_first_one_still_has_it(
     assert script.in_flight() == [1, 0, 1], "B waits for the second"
     said = script.passes(GRACE_S + 0.1)
     assert script.frames(said) == [frame(2)]
-    result = fo.Result(script.dials[FIRST], A, b"done")
+    result = fo.ResultCame(script.dials[FIRST], A, b"done")
     assert of(fo.Deliver, script.hear(result)) == [fo.Deliver([result])]
 
 
@@ -403,14 +403,14 @@ def test_a_job_that_failed_elsewhere_and_is_submitted_again_is_still_called_off_
     script.hear(submit(1))
     script.lose(FIRST)
     script.passes(GRACE_S + 0.1)
-    script.hear(fo.Result(TWO, A, b"failed"), submit(1))
+    script.hear(fo.ResultCame(TWO, A, b"failed"), submit(1))
     said = script.return_(FIRST)
     assert fo.SendCancels(script.dials[FIRST], [A]) in said, "that was another run"
 
 
 def test_an_adopted_job_that_is_refused_for_good_is_called_off_where_it_was() -> None:
     script = adopted()
-    said = script.hear(fo.Refusal(TWO, A, "conflict", "another request"))
+    said = script.hear(fo.JobRefused(TWO, A, "conflict", "another request"))
     assert fo.GiveUp(A, "conflict", "another request") in said
     assert of(fo.SendCancels, said) == [fo.SendCancels(script.dials[FIRST], [A])]
 
@@ -445,38 +445,42 @@ def test_a_cancel_of_an_adopted_job_is_also_said_to_its_first_leader_when_it_ret
     script.lose(FIRST)
     script.passes(GRACE_S + 0.1)
     assert of(fo.SendCancels, script.hear(fo.Cancel([A]))) == [fo.SendCancels(TWO, [A])]
-    script.hear(fo.Result(TWO, A, b"cancelled"))
+    script.hear(fo.ResultCame(TWO, A, b"cancelled"))
     assert fo.SendCancels(ConnId(4), [A]) in script.return_(FIRST)
 
 
 def test_a_claim_is_asked_of_every_own_leader_and_given_up_when_all_do_not_know_it(three: Script) -> None:
-    assert three.hear(fo.Claim(A)) == [fo.SendClaims(conn, [A]) for conn in (ONE, TWO, THREE)]
-    assert three.hear(fo.Refusal(ONE, A, "unknown-job", "no")) == []
-    assert three.hear(fo.Refusal(THREE, A, "unknown-job", "no")) == []
-    assert three.hear(fo.Refusal(TWO, A, "unknown-job", "never heard")) == [fo.GiveUp(A, "unknown-job", "never heard")]
+    assert three.hear(fo.ClaimJob(A)) == [fo.SendClaims(conn, [A]) for conn in (ONE, TWO, THREE)]
+    assert three.hear(fo.JobRefused(ONE, A, "unknown-job", "no")) == []
+    assert three.hear(fo.JobRefused(THREE, A, "unknown-job", "no")) == []
+    assert three.hear(fo.JobRefused(TWO, A, "unknown-job", "never heard")) == [
+        fo.GiveUp(A, "unknown-job", "never heard")
+    ]
 
 
 def test_a_claim_is_not_given_up_while_a_leader_is_dialled_for_the_first_time() -> None:
     script = Script(2)
     script.connect(FIRST)
-    script.hear(fo.Claim(A))
-    assert script.hear(fo.Refusal(ONE, A, "unknown-job", "no")) == []
+    script.hear(fo.ClaimJob(A))
+    assert script.hear(fo.JobRefused(ONE, A, "unknown-job", "no")) == []
     assert fo.SendClaims(TWO, [A]) in script.connect(SECOND)
-    result = fo.Result(TWO, A, b"done")
+    result = fo.ResultCame(TWO, A, b"done")
     assert script.hear(result) == [fo.Deliver([result]), fo.SendConfirms(TWO, [A])]
 
 
 def test_a_claim_that_all_who_serve_do_not_know_is_given_up_when_the_others_cannot_be_reached() -> None:
     script = Script(2)
     script.connect(FIRST)
-    script.hear(fo.Claim(A), fo.Refusal(ONE, A, "unknown-job", "no"))
+    script.hear(fo.ClaimJob(A), fo.JobRefused(ONE, A, "unknown-job", "no"))
     assert fo.GiveUp(A, "unknown-job", "no") in script.hear(fo.Disconnected(TWO, "refused"))
 
 
 def test_a_claim_waits_out_the_grace_of_a_leader_that_is_lost(three: Script) -> None:
     """It may be the one that has the job: whoever hears "unknown" would submit it again, and run it twice."""
-    three.hear(fo.Claim(A))
-    three.hear(fo.Refusal(ONE, A, "unknown-job", ""), fo.Refusal(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A]))
+    three.hear(fo.ClaimJob(A))
+    three.hear(
+        fo.JobRefused(ONE, A, "unknown-job", ""), fo.JobRefused(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A])
+    )
     assert not of(fo.GiveUp, three.lose(THIRD))
     assert not of(fo.GiveUp, three.passes(GRACE_S - 1))
     assert of(fo.GiveUp, three.passes(2)) == [fo.GiveUp(A, "unknown-job", "")]
@@ -485,9 +489,9 @@ def test_a_claim_waits_out_the_grace_of_a_leader_that_is_lost(three: Script) -> 
 def test_a_claim_that_a_silent_leader_may_know_is_not_called_unknown() -> None:
     script = Script(leaders=2)
     script.connect(FIRST)
-    script.hear(fo.Connected(script.dials[SECOND]), fo.Claim(A))
+    script.hear(fo.Connected(script.dials[SECOND]), fo.ClaimJob(A))
     script.passes(WELCOME_WITHIN_S)
-    assert [give.code for give in of(fo.GiveUp, script.hear(fo.Refusal(ONE, A, "unknown-job", "")))] == [
+    assert [give.code for give in of(fo.GiveUp, script.hear(fo.JobRefused(ONE, A, "unknown-job", "")))] == [
         "not-supported"
     ]
 
@@ -495,19 +499,21 @@ def test_a_claim_that_a_silent_leader_may_know_is_not_called_unknown() -> None:
 def test_a_cancelled_claim_is_also_called_off_at_a_leader_that_is_away() -> None:
     script = Script(leaders=2)
     script.connect(FIRST, SECOND)
-    script.hear(fo.Claim(A), fo.Receipts(ONE, [A]), fo.Receipts(TWO, [A]))
+    script.hear(fo.ClaimJob(A), fo.Receipts(ONE, [A]), fo.Receipts(TWO, [A]))
     script.lose(SECOND)
     assert of(fo.SendCancels, script.hear(fo.Cancel([A]))) == [fo.SendCancels(ONE, [A])]
-    script.hear(fo.Result(ONE, A, b"cancelled"))
+    script.hear(fo.ResultCame(ONE, A, b"cancelled"))
     said = script.return_(SECOND)
     assert of(fo.SendCancels, said) == [fo.SendCancels(script.dials[SECOND], [A])]
 
 
 def test_a_removed_leader_that_has_a_job_of_someone_else_for_us_is_waited_for(three: Script) -> None:
-    three.hear(fo.Claim(A))
-    three.hear(fo.Refusal(ONE, A, "unknown-job", ""), fo.Refusal(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A]))
+    three.hear(fo.ClaimJob(A))
+    three.hear(
+        fo.JobRefused(ONE, A, "unknown-job", ""), fo.JobRefused(TWO, A, "unknown-job", ""), fo.Receipts(THREE, [A])
+    )
     assert not of(fo.Parted, three.hear(fo.LeaderRemoved(THIRD)))
-    result = fo.Result(THREE, A, b"done")
+    result = fo.ResultCame(THREE, A, b"done")
     said = three.hear(result)
     assert of(fo.Deliver, said) == [fo.Deliver([result])]
     assert of(fo.Parted, said) == [fo.Parted(THIRD, THREE)]
@@ -520,18 +526,18 @@ def test_a_result_of_an_earlier_run_is_no_answer_to_a_new_submit_and_its_leader_
     script.return_(FIRST)
     first = script.dials[FIRST]
     adopter = next(no for no in (SECOND, THIRD) if script.in_flight()[no - 1])
-    failed = fo.Result(script.dials[adopter], A, b"failed")
+    failed = fo.ResultCame(script.dials[adopter], A, b"failed")
     assert of(fo.Deliver, script.hear(failed)) == [fo.Deliver([failed])]
     said = script.hear(*(submit(number) for number in range(1, 5)))  # each of the others gets some, too
     given = next(effect.conn for effect in of(fo.SendFrames, said) if frame(1) in effect.frames)
     others = [conn for conn in script.dials.values() if conn != given]
     for conn in others:
-        assert not of(fo.Deliver, script.hear(fo.Result(conn, A, b"of another leader")))
+        assert not of(fo.Deliver, script.hear(fo.ResultCame(conn, A, b"of another leader")))
     if given == first:
-        said = script.hear(fo.Result(first, A, b"cancelled"))
+        said = script.hear(fo.ResultCame(first, A, b"cancelled"))
         assert not of(fo.Deliver, said)
         assert fo.SendClaims(first, [A]) in said
-    answer = fo.Result(given, A, b"done")
+    answer = fo.ResultCame(given, A, b"done")
     assert of(fo.Deliver, script.hear(fo.Receipts(given, [A]), answer)) == [fo.Deliver([answer])]
 
 
@@ -564,7 +570,7 @@ def test_what_is_meant_for_a_leader_that_takes_nothing_is_given_up(three: Script
         three.hear(fo.LeaderRemoved(SECOND))
     said = three.hear(fo.Submit(A, frame(1), LeaderNo(9) if how == "nobody" else SECOND))
     if how == "full":
-        said = three.hear(fo.Refusal(TWO, A, "full", ""))
+        said = three.hear(fo.JobRefused(TWO, A, "full", ""))
     assert [(give.job, give.code) for give in of(fo.GiveUp, said)] == [(A, "full" if how == "full" else "no-leader")]
 
 
@@ -573,68 +579,68 @@ def test_what_is_meant_for_a_leader_that_forgot_it_is_sent_there_again(three: Sc
     three.lose(SECOND)
     three.return_(SECOND)
     conn = three.dials[SECOND]
-    assert three.hear(fo.Refusal(conn, A, "unknown-job", "")) == [fo.SendFrames(conn, [frame(1)])]
+    assert three.hear(fo.JobRefused(conn, A, "unknown-job", "")) == [fo.SendFrames(conn, [frame(1)])]
 
 
 def test_a_job_that_its_leader_does_not_know_is_sent_there_again_because_the_first_submit_may_still_arrive() -> None:
     script = three_with(1, 2, 3)
-    script.hear(fo.Result(ONE, A, b"done"))  # Another leader has less to do.
+    script.hear(fo.ResultCame(ONE, A, b"done"))  # Another leader has less to do.
     script.lose(SECOND)
     script.return_(SECOND)
     conn = script.dials[SECOND]
-    assert script.hear(fo.Refusal(conn, B, "unknown-job", "")) == [fo.SendFrames(conn, [frame(2)])]
+    assert script.hear(fo.JobRefused(conn, B, "unknown-job", "")) == [fo.SendFrames(conn, [frame(2)])]
     assert script.in_flight() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("why", ["full", "removed"])
 def test_a_job_that_its_leader_does_not_know_and_does_not_take_goes_to_another_one(why: str) -> None:
     script = three_with(1, 2, 3, 4, 5)
-    script.hear(fo.Result(ONE, A, b"done"))
+    script.hear(fo.ResultCame(ONE, A, b"done"))
     script.lose(SECOND)
     script.return_(SECOND)
     conn = script.dials[SECOND]
-    script.hear(fo.Refusal(conn, job(5), "unknown-job", ""))
-    script.hear(fo.Refusal(conn, job(5), "full", "") if why == "full" else fo.LeaderRemoved(SECOND))
-    said = script.hear(fo.Refusal(conn, B, "unknown-job", ""))
+    script.hear(fo.JobRefused(conn, job(5), "unknown-job", ""))
+    script.hear(fo.JobRefused(conn, job(5), "full", "") if why == "full" else fo.LeaderRemoved(SECOND))
+    said = script.hear(fo.JobRefused(conn, B, "unknown-job", ""))
     assert [(send.conn in {ONE, THREE}, send.frames) for send in of(fo.SendFrames, said)] == [(True, [frame(2)])]
 
 
 def test_that_a_job_is_unknown_is_no_answer_to_its_submit(three: Script) -> None:
     """It is the late answer to a claim before: the submit's own follows."""
     three.hear(fo.Submit(A, frame(1), SECOND))
-    assert three.hear(fo.Refusal(TWO, A, "unknown-job", "")) == []
-    result = fo.Result(TWO, A, b"done")
+    assert three.hear(fo.JobRefused(TWO, A, "unknown-job", "")) == []
+    result = fo.ResultCame(TWO, A, b"done")
     assert of(fo.Deliver, three.hear(fo.Receipts(TWO, [A]), result)) == [fo.Deliver([result])]
 
 
 def test_a_claim_at_one_leader_waits_for_it_however_long_it_is_away(three: Script) -> None:
-    assert three.hear(fo.Claim(A, SECOND)) == [fo.SendClaims(TWO, [A])]
+    assert three.hear(fo.ClaimJob(A, SECOND)) == [fo.SendClaims(TWO, [A])]
     three.lose(SECOND)
     assert not of(fo.GiveUp, three.passes(10 * GRACE_S))
     said = three.return_(SECOND)
     conn = three.dials[SECOND]
     assert of(fo.SendClaims, said) == [fo.SendClaims(conn, [A])]
-    assert of(fo.GiveUp, three.hear(fo.Refusal(conn, A, "unknown-job", "?"))) == [fo.GiveUp(A, "unknown-job", "?")]
+    assert of(fo.GiveUp, three.hear(fo.JobRefused(conn, A, "unknown-job", "?"))) == [fo.GiveUp(A, "unknown-job", "?")]
 
 
 def test_a_claim_at_one_leader_ends_when_that_one_is_removed(three: Script) -> None:
-    three.hear(fo.Claim(A, SECOND))
+    three.hear(fo.ClaimJob(A, SECOND))
     three.lose(SECOND)
     assert [give.code for give in of(fo.GiveUp, three.hear(fo.LeaderRemoved(SECOND)))] == ["no-leader"]
     assert three.machine.unfinished == 0
 
 
 def test_someone_elses_job_that_is_done_is_not_called_off_elsewhere(three: Script) -> None:
-    three.hear(fo.Claim(A))
-    said = three.hear(fo.Result(TWO, A, b"done"))
+    three.hear(fo.ClaimJob(A))
+    said = three.hear(fo.ResultCame(TWO, A, b"done"))
     assert not of(fo.SendCancels, said)
     assert of(fo.SendConfirms, said) == [fo.SendConfirms(TWO, [A])]
 
 
 def test_a_cancelled_claim_is_told_to_all_and_ends_when_nobody_knows_it(three: Script) -> None:
-    three.hear(fo.Claim(A))
+    three.hear(fo.ClaimJob(A))
     assert {effect.conn for effect in of(fo.SendCancels, three.hear(fo.Cancel([A])))} == {ONE, TWO, THREE}
-    three.hear(fo.Refusal(ONE, A, "unknown-job", ""), fo.Refusal(TWO, A, "unknown-job", ""))
+    three.hear(fo.JobRefused(ONE, A, "unknown-job", ""), fo.JobRefused(TWO, A, "unknown-job", ""))
     three.lose(THIRD)
     assert three.machine.unfinished == 0
 
@@ -648,7 +654,9 @@ def test_a_question_whose_leader_is_lost_is_asked_of_another_unless_it_was_named
     three.hear(fo.Ask(b"q", b"any"), fo.Ask(b"r", b"named", FIRST))
     assert of(fo.SendFrames, three.lose(FIRST)) == [fo.SendFrames(TWO, [b"any"])]
     assert fo.SendFrames(ConnId(4), [b"named"]) in three.return_(FIRST)
-    assert three.hear(fo.Answered(three.dials[FIRST], b"r", False, b"yes")) == [fo.Answer(b"r", False, b"yes")]
+    assert three.hear(fo.QuestionAnswered(three.dials[FIRST], b"r", False, b"yes")) == [
+        fo.AnswerQuestion(b"r", False, b"yes")
+    ]
 
 
 def test_a_question_for_a_leader_that_was_removed_has_no_answer(three: Script) -> None:
@@ -690,7 +698,7 @@ def test_a_removed_leader_is_waited_for_and_then_left() -> None:
     assert not of(fo.Parted, said)
     script.hear(*(submit(number) for number in range(10, 14)))
     assert script.in_flight() == [1, 3, 3]
-    result = fo.Result(ONE, A, b"done")
+    result = fo.ResultCame(ONE, A, b"done")
     assert script.hear(result) == [
         fo.Deliver([result]),
         fo.SendConfirms(ONE, [A]),
@@ -730,7 +738,7 @@ def test_a_removed_leader_that_is_added_again_in_time_stays() -> None:
     script = three_with(1, 2, 3)
     script.hear(fo.LeaderRemoved(FIRST), fo.LeaderAdded(FIRST))
     assert script.shares() == [4, 3, 3]
-    assert not of(fo.Parted, script.hear(fo.Result(ONE, A, b"")))
+    assert not of(fo.Parted, script.hear(fo.ResultCame(ONE, A, b"")))
 
 
 # Old ones, and those that never say a word.
@@ -750,7 +758,7 @@ def test_a_leader_that_never_said_a_word_gets_one_job_at_a_time_until_its_first_
     script.hear(*(submit(number) for number in range(1, 9)))
     assert script.in_flight() == [7, 1]
     (sent,) = (number for number, record in enumerate(script.machine._jobs.values(), 1) if record.leader == SECOND)
-    script.hear(fo.Result(TWO, job(sent), b"done"))
+    script.hear(fo.ResultCame(TWO, job(sent), b"done"))
     script.hear(*(submit(number) for number in range(10, 16)))
     assert script.in_flight() == [7, 6], "it is a leader, if an old one"
 
@@ -802,7 +810,7 @@ def test_where_an_own_leader_was_a_silent_one_is_left_each_leader_by_itself() ->
 def test_an_old_leader_is_never_asked_told_or_claimed_from() -> None:
     script = with_a_mute_one()
     script.hear(submit(1), submit(2))
-    said = script.hear(fo.Claim(C), fo.Cancel([B, A]), fo.Ask(b"q", b"question"))
+    said = script.hear(fo.ClaimJob(C), fo.Cancel([B, A]), fo.Ask(b"q", b"question"))
     assert {effect.conn for effect in said if isinstance(effect, fo.SendClaims | fo.SendCancels | fo.SendFrames)} == {
         ONE
     }
@@ -843,11 +851,11 @@ def test_what_does_not_fit_one_leader_goes_to_one_that_takes_blobs() -> None:
     assert script.hear(unfit(ONE, 1)) == [fo.SendFrames(TWO, [frame(1)])]
     assert script.in_flight() == [0, 1]
     assert script.hear(unfit(ONE, 1)) == [], "it is not there any more"
-    script.hear(fo.Refusal(TWO, A, "full", "later"))
+    script.hear(fo.JobRefused(TWO, A, "full", "later"))
     assert script.in_flight() == [0, 0], "it is not offered to the first one again"
     assert script.hear(submit(2)) == [fo.SendFrames(ONE, [frame(2)])], "others do not wait behind it"
     assert fo.SendFrames(TWO, [frame(1)]) in script.passes(1.0)
-    assert of(fo.Deliver, script.hear(fo.Result(TWO, A, b"done")))
+    assert of(fo.Deliver, script.hear(fo.ResultCame(TWO, A, b"done")))
 
 
 def sets_variables(conn: ConnId, number: int) -> fo.Unfit:
@@ -865,7 +873,7 @@ def test_a_job_that_sets_variables_goes_to_a_leader_that_takes_them() -> None:
     assert script.in_flight() == [0, 1, 1]
     assert script.hear(unfit(THREE, 1)) == [fo.GiveUp(A, "too-big", "it takes frames only")], "no leader takes both"
     assert script.hear(sets_variables(TWO, 2)) == [fo.SendFrames(THREE, [frame(2)])]
-    assert of(fo.Deliver, script.hear(fo.Result(THREE, B, b"done")))
+    assert of(fo.Deliver, script.hear(fo.ResultCame(THREE, B, b"done")))
 
 
 @pytest.mark.spec("U8")
@@ -873,11 +881,11 @@ def test_jobs_that_need_different_things_do_not_wait_for_each_other() -> None:
     script = Script(3)
     script.hear(*(fo.Connected(conn) for conn in (ONE, TWO, THREE)))
     script.hear(fo.Welcomed(ONE, True), fo.Welcomed(TWO, True, takes_blobs=True))
-    script.hear(fo.Welcomed(THREE, True, takes_env=True), fo.Blocked(THREE, True))
+    script.hear(fo.Welcomed(THREE, True, takes_env=True), fo.LeaderBlocked(THREE, True))
     script.hear(submit(1), submit(2), submit(3))
     script.hear(sets_variables(ONE, 1))
     assert script.hear(unfit(ONE, 3)) == [fo.SendFrames(TWO, [frame(3)])]
-    assert fo.SendFrames(THREE, [frame(1)]) in script.hear(fo.Blocked(THREE, False))
+    assert fo.SendFrames(THREE, [frame(1)]) in script.hear(fo.LeaderBlocked(THREE, False))
 
 
 def test_what_fits_no_leader_is_given_up_with_what_the_last_one_said() -> None:
@@ -910,7 +918,7 @@ def test_what_does_not_fit_goes_to_a_leader_without_a_share_if_no_other_can_take
     script.hear(submit(1))
     script.hear(submit(2))
     assert script.hear(unfit(ONE, 1), unfit(ONE, 2)) == [fo.SendFrames(TWO, [frame(1)])]
-    assert fo.SendFrames(TWO, [frame(2)]) in script.hear(fo.Result(TWO, A, b"done"))
+    assert fo.SendFrames(TWO, [frame(2)]) in script.hear(fo.ResultCame(TWO, A, b"done"))
 
 
 def test_a_welcome_that_came_in_between_makes_it_fit() -> None:
@@ -948,12 +956,12 @@ def test_a_given_id_is_sought_at_every_leader_and_sent_to_the_one_that_knows_it(
     script = that_find()
     said = script.hear(asks(1), asks(2))
     assert said == [fo.SendFinds(conn, [A, B]) for conn in (ONE, TWO, THREE)], "all of a turn in one question"
-    assert script.hear(fo.Found(ONE, "unknown", [A, B])) == []
-    assert script.hear(fo.Found(TWO, "known", [A])) == [fo.SendFrames(TWO, [frame(1)])]
-    assert script.hear(fo.Found(TWO, "unknown", [B])) == []
-    assert script.hear(fo.Found(THREE, "unknown", [A])) == []
-    assert len(script.frames(script.hear(fo.Found(THREE, "unknown", [B])))) == 1, "nobody knows it"
-    result = fo.Result(TWO, A, b"done")
+    assert script.hear(fo.JobsFound(ONE, "unknown", [A, B])) == []
+    assert script.hear(fo.JobsFound(TWO, "known", [A])) == [fo.SendFrames(TWO, [frame(1)])]
+    assert script.hear(fo.JobsFound(TWO, "unknown", [B])) == []
+    assert script.hear(fo.JobsFound(THREE, "unknown", [A])) == []
+    assert len(script.frames(script.hear(fo.JobsFound(THREE, "unknown", [B])))) == 1, "nobody knows it"
+    result = fo.ResultCame(TWO, A, b"done")
     assert of(fo.Deliver, script.hear(result)) == [fo.Deliver([result])]
 
 
@@ -976,7 +984,9 @@ def test_a_job_that_failed_somewhere_and_is_known_nowhere_goes_there_again() -> 
     for conn in (ONE, TWO, THREE):
         script = that_find()
         script.hear(asks(1))
-        said = [script.hear(fo.Found(each, "failed" if each == conn else "unknown", [A])) for each in (ONE, TWO, THREE)]
+        said = [
+            script.hear(fo.JobsFound(each, "failed" if each == conn else "unknown", [A])) for each in (ONE, TWO, THREE)
+        ]
         assert said == [[], [], [fo.SendFrames(conn, [frame(1)])]]
 
 
@@ -993,7 +1003,7 @@ def test_the_hash_of_an_id_chooses_its_leader_in_every_life_while_the_load_is_ev
         said = list(machine.handle([asks(number) for number in numbers], 0.0).do)
         jobs = [job(number) for number in numbers]
         for conn in (ONE, TWO, THREE):
-            said += machine.handle([fo.Found(conn, "unknown", jobs)], 0.0).do
+            said += machine.handle([fo.JobsFound(conn, "unknown", jobs)], 0.0).do
         loads = [state.in_flight for state in machine.states()]
         assert max(loads) - min(loads) <= 0.25 * 1_000 + 1, "a quarter of a share"
         return {data: order[effect.conn - 1] for effect in of(fo.SendFrames, said) for data in effect.frames}
@@ -1006,7 +1016,7 @@ def test_the_hash_of_an_id_chooses_its_leader_in_every_life_while_the_load_is_ev
     narrow = that_find(3, cap=3)
     for number in range(3):
         for conn in (None, ONE, TWO, THREE):
-            narrow.hear(asks(number) if conn is None else fo.Found(conn, "unknown", [job(number)]))
+            narrow.hear(asks(number) if conn is None else fo.JobsFound(conn, "unknown", [job(number)]))
     assert narrow.in_flight() == [1, 1, 1], "no leader is left idle for the sake of a hash"
 
 
@@ -1014,17 +1024,17 @@ def test_the_hash_of_an_id_chooses_its_leader_in_every_life_while_the_load_is_ev
 def test_a_leader_that_does_not_answer_is_not_waited_for_and_its_late_word_counts() -> None:
     script = that_find(2)
     script.hear(asks(1))
-    assert script.hear(fo.Found(ONE, "unknown", [A])) == []
+    assert script.hear(fo.JobsFound(ONE, "unknown", [A])) == []
     assert script.frames(script.passes(FIND_WITHIN_S - 0.1)) == []
     assert len(script.frames(script.passes(0.2))) == 1
     assert of(fo.SendFinds, script.hear(asks(2))) == [fo.SendFinds(ONE, [B])], "it still owes an answer"
-    assert len(script.frames(script.hear(fo.Found(ONE, "unknown", [B])))) == 1
+    assert len(script.frames(script.hear(fo.JobsFound(ONE, "unknown", [B])))) == 1
     home = next(state.leader for state in script.machine.states() if state.in_flight)
     if home == SECOND:  # The hash chose the one that said nothing: there is no second leader then.
-        assert script.hear(fo.Found(TWO, "known", [A])) == []
+        assert script.hear(fo.JobsFound(TWO, "known", [A])) == []
         return
-    assert script.hear(fo.Found(TWO, "known", [A])) == [fo.SendClaims(TWO, [A])]
-    result = fo.Result(TWO, A, b"done")
+    assert script.hear(fo.JobsFound(TWO, "known", [A])) == [fo.SendClaims(TWO, [A])]
+    result = fo.ResultCame(TWO, A, b"done")
     said = script.hear(result)
     assert of(fo.Deliver, said) == [fo.Deliver([result])]
     assert fo.SendCancels(ONE, [A]) in said, "the loser is told"
@@ -1035,17 +1045,17 @@ def test_a_leader_that_does_not_answer_is_not_waited_for_and_its_late_word_count
 def test_a_leader_that_was_late_is_asked_for_what_nobody_was_sent_since(stage: Stage) -> None:
     script = that_find(2)
     script.hear(asks(1))
-    script.hear(fo.Found(ONE, "unknown", [A]))
+    script.hear(fo.JobsFound(ONE, "unknown", [A]))
     script.passes(FIND_WITHIN_S + 0.1)
     if stage is Stage.UNSENT:
-        script.hear(fo.Blocked(ONE, True), fo.Blocked(TWO, True))
+        script.hear(fo.LeaderBlocked(ONE, True), fo.LeaderBlocked(TWO, True))
     assert of(fo.SendFinds, script.hear(asks(2))) == [fo.SendFinds(ONE, [B])]
     if stage is Stage.UNSENT:
-        script.hear(fo.Found(ONE, "unknown", [B]))
+        script.hear(fo.JobsFound(ONE, "unknown", [B]))
     assert script.machine._jobs[B].stage is stage
-    assert script.hear(fo.Found(TWO, "unknown", [A])) == [fo.SendFinds(TWO, [B])]
-    script.hear(fo.Blocked(ONE, False) if stage is Stage.UNSENT else fo.Found(ONE, "unknown", [B]))
-    assert script.hear(fo.Found(TWO, "known", [B])) == [fo.SendFrames(TWO, [frame(2)])]
+    assert script.hear(fo.JobsFound(TWO, "unknown", [A])) == [fo.SendFinds(TWO, [B])]
+    script.hear(fo.LeaderBlocked(ONE, False) if stage is Stage.UNSENT else fo.JobsFound(ONE, "unknown", [B]))
+    assert script.hear(fo.JobsFound(TWO, "known", [B])) == [fo.SendFrames(TWO, [frame(2)])]
 
 
 HALF = bytes(GIVEN_BYTES_MAX // 2)
@@ -1057,8 +1067,8 @@ def known_and_large(count: int) -> tuple[Script, list[ClientDo]]:
     script = that_find(2)
     jobs = [job(number) for number in range(count)]
     script.hear(*(fo.Submit(one, HALF + one, given=True) for one in jobs))
-    script.hear(fo.Found(TWO, "unknown", jobs))
-    return script, script.hear(fo.Found(ONE, "known", jobs))
+    script.hear(fo.JobsFound(TWO, "unknown", jobs))
+    return script, script.hear(fo.JobsFound(ONE, "known", jobs))
 
 
 def numbers(script: Script, do: Sequence[ClientDo]) -> list[int]:
@@ -1069,14 +1079,14 @@ def numbers(script: Script, do: Sequence[ClientDo]) -> list[int]:
 def test_what_a_leader_knows_is_sent_a_few_at_a_time() -> None:
     script, said = known_and_large(5)
     assert numbers(script, said) == [0, 1]
-    assert of(fo.TellWhenWritten, said) == [fo.TellWhenWritten(ONE)]
+    assert of(fo.TellWhenLeaderWritten, said) == [fo.TellWhenLeaderWritten(ONE)]
     assert script.in_flight() == [5, 0], "they belong to it all the same"
-    said = script.hear(fo.Written(ONE))
+    said = script.hear(fo.LeaderWritten(ONE))
     assert numbers(script, said) == [2, 3]
-    assert of(fo.TellWhenWritten, said) == [fo.TellWhenWritten(ONE)]
-    assert numbers(script, script.hear(fo.Written(ONE))) == [4]
+    assert of(fo.TellWhenLeaderWritten, said) == [fo.TellWhenLeaderWritten(ONE)]
+    assert numbers(script, script.hear(fo.LeaderWritten(ONE))) == [4]
     for number in range(5):
-        assert of(fo.Deliver, script.hear(fo.Result(ONE, job(number), b"done")))
+        assert of(fo.Deliver, script.hear(fo.ResultCame(ONE, job(number), b"done")))
     assert script.machine.unfinished == 0
 
 
@@ -1086,16 +1096,16 @@ def test_a_job_that_is_cancelled_before_its_turn_is_not_sent() -> None:
     said = script.hear(fo.Cancel([C]))
     assert [give_up.job for give_up in of(fo.GiveUp, said)] == [C]
     assert fo.SendCancels(ONE, [C]) in said, "it has it from an earlier life"
-    assert numbers(script, script.hear(fo.Written(ONE))) == [2]
+    assert numbers(script, script.hear(fo.LeaderWritten(ONE))) == [2]
 
 
 @pytest.mark.spec("K8", "L6")
 def test_a_result_that_comes_before_the_request_was_sent_is_no_answer() -> None:
     script, _ = known_and_large(3)
-    assert of(fo.Deliver, script.hear(fo.Result(ONE, A, b"")))
-    assert not of(fo.Deliver, script.hear(fo.Result(ONE, B, b"of another request?")))
-    assert numbers(script, script.hear(fo.Written(ONE))) == [2]
-    assert of(fo.Deliver, script.hear(fo.Result(ONE, B, b"")))
+    assert of(fo.Deliver, script.hear(fo.ResultCame(ONE, A, b"")))
+    assert not of(fo.Deliver, script.hear(fo.ResultCame(ONE, B, b"of another request?")))
+    assert numbers(script, script.hear(fo.LeaderWritten(ONE))) == [2]
+    assert of(fo.Deliver, script.hear(fo.ResultCame(ONE, B, b"")))
 
 
 @pytest.mark.spec("K8", "K5")
@@ -1110,15 +1120,15 @@ def test_an_old_leader_is_not_sent_again_what_it_has_answered_meanwhile() -> Non
     script.hear(fo.Connected(ONE))
     script.passes(WELCOME_WITHIN_S + 0.1)
     for number in range(4):
-        script.hear(fo.Submit(job(number), HALF + job(number)), fo.Written(ONE))
+        script.hear(fo.Submit(job(number), HALF + job(number)), fo.LeaderWritten(ONE))
     script.lose(FIRST)
     while FIRST not in script.dials:
         script.passes(0.1)
     conn = script.dials[FIRST]
     script.hear(fo.Connected(conn))
     assert numbers(script, script.passes(WELCOME_WITHIN_S + 0.1)) == [0, 1]
-    assert of(fo.Deliver, script.hear(fo.Result(conn, job(2), b"")))
-    assert numbers(script, script.hear(fo.Written(conn))) == [3]
+    assert of(fo.Deliver, script.hear(fo.ResultCame(conn, job(2), b"")))
+    assert numbers(script, script.hear(fo.LeaderWritten(conn))) == [3]
 
 
 @pytest.mark.spec("K8")
@@ -1126,11 +1136,11 @@ def test_a_leader_that_is_being_connected_is_waited_for_and_asked() -> None:
     script = Script(2)
     script.hear(fo.Connected(ONE), fo.Welcomed(ONE, True, finds=True))
     assert of(fo.SendFinds, script.hear(asks(1))) == [fo.SendFinds(ONE, [A])]
-    assert script.hear(fo.Found(ONE, "unknown", [A])) == []
+    assert script.hear(fo.JobsFound(ONE, "unknown", [A])) == []
     script.hear(fo.Connected(TWO))
     said = script.hear(fo.Welcomed(TWO, True, finds=True))
     assert (of(fo.SendFinds, said), of(fo.SendFrames, said)) == ([fo.SendFinds(TWO, [A])], [])
-    assert of(fo.SendFrames, script.hear(fo.Found(TWO, "known", [A]))) == [fo.SendFrames(TWO, [frame(1)])]
+    assert of(fo.SendFrames, script.hear(fo.JobsFound(TWO, "known", [A]))) == [fo.SendFrames(TWO, [frame(1)])]
 
 
 @pytest.mark.spec("K8")
@@ -1139,7 +1149,7 @@ def test_a_leader_that_cannot_be_asked_holds_nothing_up_for_long(how: str) -> No
     script = Script(2)
     script.hear(fo.Connected(ONE), fo.Welcomed(ONE, True, finds=True))
     script.hear(asks(1))
-    assert script.hear(fo.Found(ONE, "unknown", [A])) == []
+    assert script.hear(fo.JobsFound(ONE, "unknown", [A])) == []
     said: list[ClientDo] = []
     if how == "refused":
         said = script.lose(SECOND)
@@ -1158,14 +1168,14 @@ def test_a_leader_that_comes_back_with_a_job_that_others_have_by_now_is_asked_fo
     script = that_find(2)
     script.lose(SECOND)
     script.hear(asks(1), submit(2))
-    assert script.frames(script.hear(fo.Found(ONE, "unknown", [A]))) == [frame(1)]
+    assert script.frames(script.hear(fo.JobsFound(ONE, "unknown", [A]))) == [frame(1)]
     while SECOND not in script.dials:
         script.passes(0.1)
     conn = script.dials[SECOND]
     said = script.hear(fo.Connected(conn), fo.Welcomed(conn, True, finds=True))
     assert of(fo.SendFinds, said) == [fo.SendFinds(conn, [A])]
-    assert script.hear(fo.Found(conn, "known", [A])) == [fo.SendClaims(conn, [A])]
-    said = script.hear(fo.Result(conn, A, b"done"))
+    assert script.hear(fo.JobsFound(conn, "known", [A])) == [fo.SendClaims(conn, [A])]
+    said = script.hear(fo.ResultCame(conn, A, b"done"))
     assert of(fo.Deliver, said)
     assert fo.SendCancels(ONE, [A]) in said
 
@@ -1176,7 +1186,7 @@ def test_a_given_job_that_its_leader_does_not_know_is_sent_there_again_once_othe
     script = that_find(2)
     script.lose(FIRST)
     script.hear(asks(number))
-    assert script.frames(script.hear(fo.Found(TWO, "unknown", [job(number)]))) == [frame(number)]
+    assert script.frames(script.hear(fo.JobsFound(TWO, "unknown", [job(number)]))) == [frame(number)]
     script.lose(SECOND)
     for leader in (FIRST, SECOND):
         while leader not in script.dials:
@@ -1184,8 +1194,8 @@ def test_a_given_job_that_its_leader_does_not_know_is_sent_there_again_once_othe
         conn = script.dials[leader]
         said = script.hear(fo.Connected(conn), fo.Welcomed(conn, True, finds=True))
     assert of(fo.SendClaims, said) == [fo.SendClaims(conn, [job(number)])]
-    assert script.hear(fo.Refusal(conn, job(number), "unknown-job", "")) == [], "the other one may know it"
-    said = script.hear(fo.Found(script.dials[FIRST], "unknown", [job(number)]))
+    assert script.hear(fo.JobRefused(conn, job(number), "unknown-job", "")) == [], "the other one may know it"
+    said = script.hear(fo.JobsFound(script.dials[FIRST], "unknown", [job(number)]))
     assert said == [fo.SendFrames(conn, [frame(number)])]
 
 
@@ -1194,9 +1204,9 @@ def test_when_a_second_leader_is_added_the_first_is_asked_for_the_jobs_that_wait
     """The only leader is sent everything, so it need not be asked; but it is full, and knows the job."""
     script = that_find(1)
     assert script.frames(script.hear(asks(1))) == [frame(1)]
-    script.hear(fo.Refusal(ONE, A, "full", ""))
+    script.hear(fo.JobRefused(ONE, A, "full", ""))
     assert of(fo.SendFinds, script.hear(fo.LeaderAdded(SECOND))) == [fo.SendFinds(ONE, [A])]
-    assert script.hear(fo.Found(ONE, "known", [A])) == [fo.SendFrames(ONE, [frame(1)])]
+    assert script.hear(fo.JobsFound(ONE, "known", [A])) == [fo.SendFrames(ONE, [frame(1)])]
 
 
 @pytest.mark.spec("K8", "L10")
@@ -1206,7 +1216,7 @@ def test_a_job_that_is_cancelled_while_it_is_sought_is_cancelled_wherever_it_may
     said = script.hear(fo.Cancel([A]))
     assert [cancel.conn for cancel in of(fo.SendCancels, said)] == [ONE, TWO]
     assert [given_up.code for given_up in of(fo.GiveUp, said)] == ["cancelled"]
-    assert script.hear(fo.Found(ONE, "known", [A]), fo.Found(TWO, "unknown", [A])) == []
+    assert script.hear(fo.JobsFound(ONE, "known", [A]), fo.JobsFound(TWO, "unknown", [A])) == []
 
 
 def test_a_job_that_is_lost_again_and_again_does_not_fill_the_queue_with_its_name() -> None:
@@ -1221,7 +1231,7 @@ def test_a_job_that_is_lost_again_and_again_does_not_fill_the_queue_with_its_nam
             script.passes(0.5)
         conn = script.dials[FIRST]
         script.hear(fo.Connected(conn))
-        script.hear(fo.Welcomed(conn), fo.Blocked(conn, True))
+        script.hear(fo.Welcomed(conn), fo.LeaderBlocked(conn, True))
         script.lose(FIRST)
     assert script.machine.unfinished == 2
     assert len(script.machine._unsent) < 100
@@ -1414,7 +1424,7 @@ class AnyLives(RuleBasedStateMachine):
         owed, self.owed = self.owed, []
         for conn, one in owed:  # A leader answers a cancel with a result.
             if any(place.conn == conn for place in self.places.values()):
-                self.hear(fo.Result(conn, one, b"cancelled"))
+                self.hear(fo.ResultCame(conn, one, b"cancelled"))
 
     @rule(seconds=st.sampled_from([0.05, 0.5, 3.0, 9.0, 31.0]))
     def tick(self, seconds: float) -> None:
@@ -1458,7 +1468,10 @@ class AnyLives(RuleBasedStateMachine):
         for one in jobs:
             del place.questions[one]
         known = [one for one in jobs if one in place.has]
-        events = [fo.Found(place.conn, "known", known), fo.Found(place.conn, else_, list(set(jobs) - set(known)))]
+        events = [
+            fo.JobsFound(place.conn, "known", known),
+            fo.JobsFound(place.conn, else_, list(set(jobs) - set(known))),
+        ]
         self.hear(*(event for event in events if event.jobs))
 
     @rule(data=st.data(), known=st.booleans())
@@ -1469,7 +1482,7 @@ class AnyLives(RuleBasedStateMachine):
         self.wanted.add(one)
         if known and self.places:
             self.places[data.draw(st.sampled_from(sorted(self.places)))].has.add(one)
-        self.hear(fo.Claim(one))
+        self.hear(fo.ClaimJob(one))
 
     @precondition(lambda self: any(place.dialling for place in self.places.values()))
     @rule(data=st.data(), how=st.sampled_from(["own", "blobs", "env", "finds", "finds", "old", "refused"]))
@@ -1519,13 +1532,13 @@ class AnyLives(RuleBasedStateMachine):
             place.on_line.discard(one)
             if not place.own or one in self.claims:
                 place.has.discard(one)
-            self.hear(fo.Result(conn, one, b""))
+            self.hear(fo.ResultCame(conn, one, b""))
         else:
             record = self.machine._jobs.get(one)
             if record is not None and not record.may:  # What it was asked for, it has.
                 place.on_line.discard(one)
                 place.has.discard(one)
-                self.hear(fo.Refusal(conn, one, answer, ""))
+                self.hear(fo.JobRefused(conn, one, answer, ""))
 
     @precondition(lambda self: any(p.on_line and not (p.blobs and p.env) for p in self.places.values()))
     @rule(data=st.data(), env=st.booleans())
@@ -1547,14 +1560,14 @@ class AnyLives(RuleBasedStateMachine):
     def say_unknown(self, data: st.DataObject) -> None:
         place = self.places[data.draw(st.sampled_from(sorted(no for no, p in self.places.items() if p.unknown)))]
         assert place.conn is not None
-        self.hear(fo.Refusal(place.conn, place.unknown.pop(0), "unknown-job", ""))
+        self.hear(fo.JobRefused(place.conn, place.unknown.pop(0), "unknown-job", ""))
 
     @precondition(lambda self: any(place.conn for place in self.places.values()))
     @rule(data=st.data(), on=st.booleans())
     def block(self, data: st.DataObject, on: bool) -> None:
         place = self.places[data.draw(st.sampled_from(sorted(no for no, place in self.places.items() if place.conn)))]
         assert place.conn is not None
-        self.hear(fo.Blocked(place.conn, on))
+        self.hear(fo.LeaderBlocked(place.conn, on))
 
     @precondition(lambda self: self.wanted)
     @rule(data=st.data())
@@ -1600,15 +1613,15 @@ class AnyLives(RuleBasedStateMachine):
                     self.ended(place)
                     self.hear(fo.Disconnected(conn, "gone"))
                     continue
-                self.hear(fo.Heard(place.conn), fo.Blocked(place.conn, False))
+                self.hear(fo.Heard(place.conn), fo.LeaderBlocked(place.conn, False))
                 while place.conn is not None and place.unknown:
-                    self.hear(fo.Refusal(place.conn, place.unknown.pop(0), "unknown-job", ""))
+                    self.hear(fo.JobRefused(place.conn, place.unknown.pop(0), "unknown-job", ""))
                 if place.conn is not None and place.questions:
                     self.tell_found(place, list(place.questions), "unknown")
                 for one in sorted(place.on_line):
                     if place.conn is not None and one in place.on_line:
                         place.on_line.discard(one)
-                        self.hear(fo.Result(place.conn, one, b""))
+                        self.hear(fo.ResultCame(place.conn, one, b""))
             self.machine.check()
             self.tick(3.0)
             there = [place for place in self.places.values() if place.conn is not None and place.own]

@@ -1,4 +1,4 @@
-"""Does `spread` weather everything, and would we notice if it did not? Planted bugs, each found by a seed."""
+"""Does the files machine weather everything, and would we notice if it did not? Planted bugs, each found by a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.kit.files_storm import Storm
 
 import wakugumi.core.files
-from wakugumi.core.files.machine import Spreading
+from wakugumi.core.files.machine import FileDistribution
 
 FILES = Path(wakugumi.core.files.__file__).parent
 PARTS = (
@@ -105,8 +105,8 @@ MUTANTS = (
     Mutant(
         "a-new-life-has-the-old-version",
         "catalogue",
-        "Cache(asked.cache_id, self._new_version(), now)",
-        "Cache(asked.cache_id, 'v1', now)",
+        "CacheRecord(asked.cache_id, self._new_version(), now)",
+        "CacheRecord(asked.cache_id, 'v1', now)",
     ),
 )
 
@@ -121,7 +121,7 @@ def machine_with(mutant: Mutant) -> type[Any]:
         module = ModuleType(f"wakugumi.core.files.{mutant.file}")
         sys.modules[module.__name__] = module
         exec(compile(text.replace(mutant.old, mutant.new), mutant.name, "exec"), module.__dict__)
-        found: type[Any] = importlib.import_module("wakugumi.core.files.machine").Spreading
+        found: type[Any] = importlib.import_module("wakugumi.core.files.machine").FileDistribution
     finally:
         for name in names:
             sys.modules.pop(name, None)
@@ -152,5 +152,5 @@ def test_a_planted_bug_is_found(mutant: Mutant) -> None:
 
 
 def test_the_real_machine_is_untouched_by_planted_bugs() -> None:
-    assert machine_with(MUTANTS[0]) is not Spreading
-    assert importlib.import_module("wakugumi.core.files.machine").Spreading is Spreading
+    assert machine_with(MUTANTS[0]) is not FileDistribution
+    assert importlib.import_module("wakugumi.core.files.machine").FileDistribution is FileDistribution

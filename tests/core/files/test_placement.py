@@ -6,7 +6,7 @@ import pytest
 from tests.kit.files_world import CLIENT, World, counts, file, sha, worker_id
 
 from wakugumi.core.files import events as se
-from wakugumi.core.files.catalogue import Cache
+from wakugumi.core.files.catalogue import CacheRecord
 from wakugumi.core.ids import ConnId
 from wakugumi.core.leader.admin.questions import (
     AskCache,
@@ -425,12 +425,12 @@ def test_a_want_by_name_is_for_what_the_cache_has_under_it(world: World) -> None
     world.join(1)
     world.put(file("a"))
     world.said()
-    world.hear(se.Wanted(ConnId(1), b"w", "", 0, "data", "a.bin", "", True))
+    world.hear(se.BlobWanted(ConnId(1), b"w", "", 0, "data", "a.bin", "", True))
     given = world.one()
     assert isinstance(given, se.SendSource)
     assert (given.sha256, given.size) == (file("a").sha256, file("a").size)
     for cache_id, name in (("data", "b.bin"), ("nope", "a.bin")):
-        world.hear(se.Wanted(ConnId(1), b"x", "", 0, cache_id, name, "", True))
+        world.hear(se.BlobWanted(ConnId(1), b"x", "", 0, cache_id, name, "", True))
         no = world.one()
         assert isinstance(no, se.SendNoSource)
         assert no.code == "no-cache"
@@ -536,7 +536,7 @@ def test_who_joins_is_not_compared_with_caches_of_others(world: World, monkeypat
         world.put(file("a"), cache_id=f"data-{at}", ask=b"%d" % at, target=f"job.assign.g{at}.>")
         world.said()
     compared: list[int] = []
-    monkeypatch.setattr(Cache, "is_for", lambda *_: compared.append(1))
+    monkeypatch.setattr(CacheRecord, "is_for", lambda *_: compared.append(1))
     came = se.WorkerCame(ConnId(1), worker_id(1), "w1", (Pattern("job.assign.g7.x"), Pattern("job.assign.h")), True)
     world.machine.handle([came], world.now)
     stock = se.Stocked(ConnId(1), True, "", "", (), (), {})

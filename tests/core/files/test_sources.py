@@ -315,7 +315,7 @@ def test_what_one_worker_says_of_a_blob_concerns_no_other(world: World) -> None:
         assert world.one() == source(number, None)
     world.want(3)
     world.silence()
-    world.hear(se.Wanted(ConnId(4), b"4" * 16, sha("a"), 1 << 40, "", "", "", here=False))
+    world.hear(se.BlobWanted(ConnId(4), b"4" * 16, sha("a"), 1 << 40, "", "", "", here=False))
     no = world.one()
     assert isinstance(no, se.SendNoSource)
     assert no.code == "no-blob"
@@ -323,7 +323,7 @@ def test_what_one_worker_says_of_a_blob_concerns_no_other(world: World) -> None:
     assert world.one() == source(3, None), "with its own size, and the leader has it as before"
     world.stock(1, "a")
     assert world.one() == source(2, 1)
-    world.hear(se.Wanted(ConnId(5), b"5" * 16, sha("a"), size + 1, "", "", "", here=False))
+    world.hear(se.BlobWanted(ConnId(5), b"5" * 16, sha("a"), size + 1, "", "", "", here=False))
     no = world.one()
     assert isinstance(no, se.SendNoSource)
     assert str(size) in no.text
@@ -334,9 +334,9 @@ def test_the_size_of_a_blob_is_known_of_the_cache_that_has_it(world: World) -> N
     world.put(file("a"))
     world.said()
     world.stock(2, "a")
-    world.hear(se.Wanted(ConnId(1), b"1" * 16, "", 0, "data", "a.bin", "", here=False))
+    world.hear(se.BlobWanted(ConnId(1), b"1" * 16, "", 0, "data", "a.bin", "", here=False))
     assert world.one() == se.SendSource(ConnId(1), b"1" * 16, sha("a"), 100 * KIB, "http://w2", "key2")
-    world.hear(se.Wanted(ConnId(1), b"2" * 16, sha("a"), 5, "", "", "", here=True))
+    world.hear(se.BlobWanted(ConnId(1), b"2" * 16, sha("a"), 5, "", "", "", here=True))
     assert isinstance(world.one(), se.SendNoSource)
 
 

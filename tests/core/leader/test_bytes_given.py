@@ -14,8 +14,8 @@ from wakugumi.core.client.failover import Failover
 from wakugumi.core.ids import ClientId, ConnId, JobId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import AskWorkers, WorkersAnswer
-from wakugumi.core.leader.machine import Dispatch
-from wakugumi.core.leader.results import size_of
+from wakugumi.core.leader.jobs.results import size_of
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.runner import events as sev
 from wakugumi.core.subject import parse_pattern
 from wakugumi.limits.leader import REATTACH_GRACE_S
@@ -88,7 +88,7 @@ def test_a_worker_that_comes_back_is_given_jobs_although_nothing_was_written_bef
     again.holds(running=jobs[:2])
     again.credit(1)
     again.gets(jobs[2])
-    world.hear(ev.Written(worker.conn))  # It was on its way when the connection ended.
+    world.hear(ev.PeerWritten(worker.conn))  # It was on its way when the connection ended.
 
 
 @pytest.mark.spec("L7", "L9")
@@ -165,7 +165,7 @@ def test_results_that_wait_for_an_old_connection_go_through_another_one_of_its_c
         worker.acks(jobs[4], HALF)
     for job in jobs[2:]:
         other.gets_result(job, HALF)
-    assert not world.leader.callers.delivery.undelivered
+    assert not world.leader.clients.results.undelivered
     own.gets_nothing()
 
 
@@ -218,10 +218,10 @@ def test_a_worker_tells_so_many_bytes_of_results_and_the_rest_with_its_credit_wh
     script = with_own_leader(3) if own else with_old_leader(3)
     script.slow = True
     script.hear(*assigned(A, B, C))
-    script.hear(*(sev.Ended(job, True, "", HALF) for job in (A, B)))
-    assert script.hear(sev.Ended(C, True, "", HALF)) == []
+    script.hear(*(sev.ProgramEnded(job, True, "", HALF) for job in (A, B)))
+    assert script.hear(sev.ProgramEnded(C, True, "", HALF)) == []
     assert script.slots.unconfirmed == (3 if own else 1)
-    assert script.hear(sev.Written()) == [sev.SendAck(C, HALF), sev.SendCredit(3)]
+    assert script.hear(sev.ResultsWritten()) == [sev.SendAck(C, HALF), sev.SendCredit(3)]
 
 
 @pytest.mark.spec("L9", "W7")
@@ -229,11 +229,11 @@ def test_a_result_that_waits_is_not_lost_with_the_connection() -> None:
     script = with_own_leader(2)
     script.slow = True
     script.hear(*assigned(A, B))
-    script.hear(sev.Ended(A, True, "", HALF + HALF))
-    assert script.hear(sev.Ended(B, True, "", HALF)) == []
+    script.hear(sev.ProgramEnded(A, True, "", HALF + HALF))
+    assert script.hear(sev.ProgramEnded(B, True, "", HALF)) == []
     script.hear(sev.LinkLost(), sev.Opened())
     script.slow = False
-    assert script.hear(sev.Welcomed()) == [
+    assert script.hear(sev.LeaderWelcomed()) == [
         sev.SendHolding((), (A, B)),
         sev.SendAck(A, HALF + HALF),
         sev.SendAck(B, HALF),
@@ -245,12 +245,12 @@ def test_a_result_that_waits_is_not_lost_with_the_connection() -> None:
 def test_a_job_that_is_assigned_again_is_answered_when_there_is_room() -> None:
     script = with_own_leader(2)
     script.hear(*assigned(A, B))
-    script.hear(sev.Ended(A, True, "", b"result"), sev.Confirmed((A,)))
+    script.hear(sev.ProgramEnded(A, True, "", b"result"), sev.ResultsConfirmed((A,)))
     script.slow = True
-    script.hear(sev.Ended(B, True, "", HALF + HALF))
+    script.hear(sev.ProgramEnded(B, True, "", HALF + HALF))
     assert script.hear(*assigned(A)) == [sev.LoadResult(A)]
     assert script.hear(sev.ResultLoaded(A, True, b"result")) == []
-    assert script.hear(sev.Written()) == [sev.LoadResult(A), sev.SendCredit(2)]
+    assert script.hear(sev.ResultsWritten()) == [sev.LoadResult(A), sev.SendCredit(2)]
     assert script.hear(sev.ResultLoaded(A, True, b"result")) == [sev.SendAck(A, b"result")]
 
 
@@ -269,10 +269,10 @@ def client_of_one() -> Failover:
 def test_a_client_submits_so_many_bytes_and_the_rest_when_they_are_written() -> None:
     machine, conn = client_of_one(), ConnId(1)
     do = machine.handle([fo.Submit(job_id(number), HALF) for number in range(1, 4)], 0.0).do
-    assert do == [fo.SendFrames(conn, [HALF, HALF]), fo.TellWhenWritten(conn), fo.Gate(False)]
+    assert do == [fo.SendFrames(conn, [HALF, HALF]), fo.TellWhenLeaderWritten(conn), fo.SubmitGate(False)]
     machine.check()
-    do = machine.handle([fo.Written(conn)], 0.0).do
-    assert do == [fo.SendFrames(conn, [HALF]), fo.Gate(True)]
+    do = machine.handle([fo.LeaderWritten(conn)], 0.0).do
+    assert do == [fo.SendFrames(conn, [HALF]), fo.SubmitGate(True)]
     machine.check()
 
 
@@ -287,9 +287,9 @@ def test_a_client_that_connects_again_submits_so_many_bytes_at_a_time() -> None:
     do = machine.handle([fo.Connected(conn), fo.Welcomed(conn)], 60.0).do
     assert fo.SendClaims(conn, [job_id(1), job_id(2)]) in do
     sent = [effect.frames for effect in do if isinstance(effect, fo.SendFrames)]
-    while fo.TellWhenWritten(conn) in do:
+    while fo.TellWhenLeaderWritten(conn) in do:
         assert len(sent[-1]) == 2
-        do = machine.handle([fo.Written(conn)], 60.0).do
+        do = machine.handle([fo.LeaderWritten(conn)], 60.0).do
         sent += [effect.frames for effect in do if isinstance(effect, fo.SendFrames)]
         machine.check()
     assert sum(map(len, sent)) == 3
@@ -305,7 +305,7 @@ def test_bytes_of_a_frame_that_takes_long_are_a_sign_of_life(world: World) -> No
         end.falls_silent()
     for _ in range(10):
         world.wait(SILENCE_MAX_S / 2)
-        world.hear(ev.Heard(worker.conn), ev.Heard(desk.conn))
+        world.hear(ev.PeerHeard(worker.conn), ev.PeerHeard(desk.conn))
     worker.gets_nothing()
     desk.gets_nothing()
     world.wait(2 * SILENCE_MAX_S)
@@ -324,17 +324,17 @@ def test_workers_that_are_away_while_the_disk_is_behind_have_one_timer_each(worl
         worker.leaves()
     world.hear(ev.ReadingStopped(True))
     world.wait(100 * REATTACH_GRACE_S)
-    assert len(world.leader.crew._timers) == 2
+    assert len(world.leader.workers._timers) == 2
     world.hear(ev.ReadingStopped(False))
     world.wait(REATTACH_GRACE_S + 1)
-    assert not world.leader.crew._timers
+    assert not world.leader.workers._timers
     assert not world.leader.roster.by_id
 
 
 @pytest.mark.spec("L9")
 def test_a_result_that_nobody_fetches_counts_for_what_it_costs() -> None:
     count, output, desk, worker = 2_000, b"{}", ConnId(1), ConnId(2)
-    machine = Dispatch(lambda: 0.5, keeps=False)
+    machine = LeaderMachine(lambda: 0.5, keeps=False)
     machine.handle([ev.ClientJoined(desk, ClientId("desk"), count, True, False)], 0.0)
     joined = ev.WorkerJoined(worker, worker_id("w"), "w", (parse_pattern(">"),), False, False, False, False)
     machine.handle([joined], 0.0)
@@ -348,7 +348,7 @@ def test_a_result_that_nobody_fetches_counts_for_what_it_costs() -> None:
         cost, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(machine.callers.delivery.undelivered) == count
+    assert len(machine.clients.results.undelivered) == count
     assert 0.75 * size_of(output) < cost / count < 1.5 * size_of(output)
 
 

@@ -16,7 +16,7 @@ from tests.kit.leader_world import OUTPUT, TIMEOUT_S, World, a_world, job_id, su
 from wakugumi.core.backoff import POLICIES, Policies
 from wakugumi.core.ids import ConnId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.limits.leader import ACK_MARGIN_S, ATTEMPTS_MAX, REATTACH_GRACE_S
 from wakugumi.limits.scheduling import CREDIT_BACK_S, CREDIT_MAX
 from wakugumi.limits.wire import HEARTBEAT_S, SILENCE_MAX_S
@@ -316,11 +316,11 @@ def test_what_a_stranger_says_changes_nothing(world: World) -> None:
     stranger = ConnId(999)
     for event in (
         ev.Credited(stranger, 4),
-        ev.Held(stranger, (job,), ()),
+        ev.WorkerHolds(stranger, (job,), ()),
         ev.Leaving(stranger),
-        ev.Heard(stranger, 0.5),
-        ev.Blocked(stranger),
-        ev.Unblocked(stranger),
+        ev.PeerHeard(stranger, 0.5),
+        ev.PeerBlocked(stranger),
+        ev.PeerUnblocked(stranger),
         ev.Claimed(stranger, [job]),
         ev.CancelWanted(stranger, [job]),
         ev.SubmitRefused(stranger, job, "bad-request", "what?"),
@@ -649,11 +649,11 @@ def test_those_who_want_heartbeats_get_them_and_nobody_else(world: World) -> Non
     world.worker("old", old=True)
     world.said.clear()
     world.wait(HEARTBEAT_S)
-    assert world.said == [ev.SendHeartbeat(desk.conn), ev.SendHeartbeat(worker.conn)]
+    assert world.said == [ev.SendPeerHeartbeat(desk.conn), ev.SendPeerHeartbeat(worker.conn)]
 
 
 def test_a_leader_without_peers_says_nothing() -> None:
-    leader = Dispatch(lambda: 0.5, now=5.0)
+    leader = LeaderMachine(lambda: 0.5, now=5.0)
     for now in (6.0, 10.0, 20.0):
         step = leader.tick(now)
         assert (list(step.keep), list(step.do)) == ([], [])
@@ -680,7 +680,7 @@ def test_what_a_lost_attempt_printed_is_forgotten_with_a_job_that_is_cancelled_b
     (job,) = desk.submits(1)
     worker.gets(job)
     worker.fails(job, "worker-error", printed="what went wrong")
-    assert world.leader.course.output_bytes
+    assert world.leader.lifecycle.output_bytes
     desk.cancels(job)
     desk.gets_failure(job, "cancelled")
-    assert not world.leader.course.output_bytes
+    assert not world.leader.lifecycle.output_bytes

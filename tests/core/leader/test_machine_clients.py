@@ -78,7 +78,7 @@ def test_the_largest_cap_of_a_clients_connections_holds_also_when_one_changes(wo
     a, b, _c = one.submits(3)
     worker.gets(a, b)
     world.hear(ev.CapChanged(one.conn, 1))
-    assert world.leader.callers.clients[one.id].cap == 2
+    assert world.leader.clients.by_id[one.id].cap == 2
 
 
 @pytest.mark.spec("F5", "L5")
@@ -118,7 +118,7 @@ def test_a_client_without_jobs_is_forgotten_when_it_leaves(world: World) -> None
     desk.gets_result(job)
     desk.confirms(job)
     desk.leaves()
-    assert not world.leader.callers.clients
+    assert not world.leader.clients.by_id
 
 
 def test_a_silent_client_that_wanted_heartbeats_is_hung_up_on_once(world: World) -> None:
@@ -452,7 +452,7 @@ def test_what_a_client_left_behind_that_will_not_come_back_is_removed_but_for_a_
     assert list(world.leader.jobs) == [running, other]
     world.wait(KEPT_RESULT_TTL_S + SWEEP_S + HEARTBEAT_S)
     assert list(world.leader.jobs) == [other]
-    assert list(world.leader.callers.clients) == ["stays"]
+    assert list(world.leader.clients.by_id) == ["stays"]
     world.restart()
     assert list(world.leader.jobs) == [other]
     assert world.ask_in_vain(AskCancel(pattern="a..b")) == "bad-subject"
@@ -468,7 +468,7 @@ def test_a_refusal_does_not_settle_the_job_whose_id_was_used_for_something_else(
     worker.acks(job)
     old.submit(job=job, payload=b"something else")
     old.gets_failure(job, "conflict")
-    assert job in world.leader.callers.delivery.undelivered
+    assert job in world.leader.clients.results.undelivered
     old.unblocks()
     old.gets_result(job)
-    assert job not in world.leader.callers.delivery.undelivered
+    assert job not in world.leader.clients.results.undelivered

@@ -10,12 +10,12 @@ from tests.kit.leader_world import World, a_world
 
 from wakugumi.core.backoff import POLICIES, Policies
 from wakugumi.core.leader import events as ev
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.limits.leader import SWEEP_S
 from wakugumi.limits.scheduling import LOOK_AHEAD_MAX
 
-SIMPLE = Wants(simple=True)
-UNNAMED = Wants(simple=True, unnamed=True)
+SIMPLE = Requirements(simple=True)
+UNNAMED = Requirements(simple=True, unnamed=True)
 
 
 @pytest.fixture
@@ -59,8 +59,10 @@ def test_a_simple_job_that_comes_later_passes_those_that_no_node_can_be_told(wor
 
 
 @pytest.mark.spec("G1")
-@pytest.mark.parametrize("many", [Wants(), Wants(priority=1), None])
-def test_any_number_of_jobs_that_no_node_can_be_told_lets_a_simple_one_pass(world: World, many: Wants | None) -> None:
+@pytest.mark.parametrize("many", [Requirements(), Requirements(priority=1), None])
+def test_any_number_of_jobs_that_no_node_can_be_told_lets_a_simple_one_pass(
+    world: World, many: Requirements | None
+) -> None:
     desk = world.client(cap=1000)
     waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=many)
     node = world.worker("node", credit=2, is_node=True)
@@ -77,7 +79,7 @@ def test_any_number_of_jobs_that_no_node_can_be_told_lets_a_simple_one_pass(worl
 @pytest.mark.spec("G1")
 def test_a_job_without_a_program_goes_only_where_there_is_one_for_it(world: World) -> None:
     desk, plain = world.client(), world.worker("plain", credit=9)
-    (job,) = desk.submits(1, wants=Wants(unnamed=True))
+    (job,) = desk.submits(1, wants=Requirements(unnamed=True))
     assert "names no program" in world.reasons(job)[0]
     (named,) = desk.submits(1)
     plain.gets(named)
@@ -89,8 +91,10 @@ def test_a_job_without_a_program_goes_only_where_there_is_one_for_it(world: Worl
 
 
 @pytest.mark.spec("U8", "F4")
-@pytest.mark.parametrize("wants", [Wants(env=True), Wants("k", 3, env=True), Wants(simple=True, env=True)])
-def test_a_job_that_sets_variables_waits_for_a_worker_that_knows_of_them(world: World, wants: Wants) -> None:
+@pytest.mark.parametrize(
+    "wants", [Requirements(env=True), Requirements("k", 3, env=True), Requirements(simple=True, env=True)]
+)
+def test_a_job_that_sets_variables_waits_for_a_worker_that_knows_of_them(world: World, wants: Requirements) -> None:
     desk = world.client()
     world.worker("old", old=True, credit=9)
     world.worker("earlier", credit=9)
@@ -106,7 +110,7 @@ def test_only_workers_that_do_not_know_variables_are_said_not_to(world: World) -
     world.hear(ev.Described(node.conn, True, True))
     for number in range(2):
         world.worker(f"earlier{number}", credit=9)
-    (job,) = desk.submits(1, wants=Wants(env=True))
+    (job,) = desk.submits(1, wants=Requirements(env=True))
     (reason,) = world.reasons(job)
     assert "1 matching node known by address cannot be told it" in reason
     assert reason.endswith("it sets variables (--env), which 2 matching workers cannot do")
@@ -115,7 +119,7 @@ def test_only_workers_that_do_not_know_variables_are_said_not_to(world: World) -
 @pytest.mark.spec("U8")
 def test_a_node_that_takes_variables_is_known_by_what_was_found_out(world: World) -> None:
     desk, node = world.client(), world.worker("node", is_node=True, credit=1)
-    (job,) = desk.submits(1, wants=Wants(simple=True, env=True))
+    (job,) = desk.submits(1, wants=Requirements(simple=True, env=True))
     world.hear(ev.Described(node.conn, True, True))
     node.gets(job)
 
@@ -123,7 +127,7 @@ def test_a_node_that_takes_variables_is_known_by_what_was_found_out(world: World
 @pytest.mark.spec("U8")
 def test_jobs_that_set_variables_do_not_hold_up_any_number_of_others(world: World) -> None:
     desk, plain = world.client(cap=1000), world.worker("plain")
-    waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=Wants(env=True))
+    waiting = desk.submits(3 * LOOK_AHEAD_MAX, wants=Requirements(env=True))
     others = desk.submits(2)
     plain.credit(2)
     plain.gets(*others)
@@ -132,7 +136,7 @@ def test_jobs_that_set_variables_do_not_hold_up_any_number_of_others(world: Worl
 
 def test_large_jobs_and_broadcasts_are_not_for_nodes(world: World) -> None:
     desk, node = world.client(), world.worker("node", credit=9, is_node=True)
-    (large,) = desk.submits(1, wants=Wants(slots=2))
+    (large,) = desk.submits(1, wants=Requirements(slots=2))
     assert "known by address cannot be told it" in world.reasons(large)[0]
     assert world.leader.roster.audience(world.leader.jobs[large].subject) == []
     node.gets_nothing()
@@ -224,7 +228,7 @@ def test_a_declined_job_is_no_attempt_keeps_its_place_and_its_credit_is_spent(wo
     other.gets(first)
     node.credit(1)
     node.gets(second)
-    assert world.leader.course.counts.redelivered == 0
+    assert world.leader.lifecycle.counts.redelivered == 0
     assert world.story(first)[1:] == ["attempt 1 began on worker other, still running"]
 
 
@@ -320,7 +324,7 @@ def test_a_declined_job_has_its_place_among_priorities_too(world: World) -> None
     (first,) = desk.submits(1, wants=SIMPLE)
     node.gets(first)
     world.wait(15.0)
-    (higher,) = desk.submits(1, wants=Wants(priority=1, simple=True))
+    (higher,) = desk.submits(1, wants=Requirements(priority=1, simple=True))
     world.wait(15.0)
     node.declines(first)
     node.credit(1)
@@ -340,7 +344,7 @@ def test_credit_alone_ends_a_rest(world: World) -> None:
 
 def test_whoever_waits_for_one_that_is_able_is_looked_at_when_that_has_room(world: World) -> None:
     desk, plain, able = world.client(), world.worker("plain", credit=1), world.worker("able", runs_unnamed=True)
-    (job,) = desk.submits(1, wants=Wants(unnamed=True))
+    (job,) = desk.submits(1, wants=Requirements(unnamed=True))
     plain.gets_nothing()
     able.credit(1)
     able.gets(job)

@@ -15,7 +15,7 @@ from tests.kit.leader_world import job_id, subject, worker_id
 
 from wakugumi.core.ids import TRANSITIONS, ClientId, ConnId, JobId, JobState
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.subject import Pattern
 
 POLICIES = ["most-credit", "round-robin", "sticky", "score", "sticky,b=score,b.*=round-robin"]
@@ -73,7 +73,7 @@ def test_every_change_of_state_is_one_of_the_table_and_each_of_them_happens() ->
 def test_clients_and_subjects_with_enough_jobs_are_never_two_apart(
     clients: int, subjects: int, portions: list[tuple[int, int]]
 ) -> None:
-    leader = Dispatch(Random(5).random)
+    leader = LeaderMachine(Random(5).random)
     for worker in range(3):
         leader.handle([_join_worker(100 + worker)], 0.0)
     jobs: dict[JobId, tuple[int, int]] = {}

@@ -25,7 +25,7 @@ from wakugumi.core.leader.admin.questions import (
     SubjectRow,
     TopAnswer,
 )
-from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.stats import (
     BOUNDS_S,
     BROADCASTS,
@@ -454,7 +454,9 @@ class Oracle:
         jobs = self.leader.jobs
         opened = set(self._storm.open)
         # A node is sent once more what it says it holds: that is no further assignment.
-        again = {job for event in batch if isinstance(event, ev.Held) for job in (*event.running, *event.finished)}
+        again = {
+            job for event in batch if isinstance(event, ev.WorkerHolds) for job in (*event.running, *event.finished)
+        }
         for effect in step.do:
             if isinstance(effect, ev.LoadPayloads):
                 loads = [jobs[job] for job in effect.jobs if job not in again]
@@ -478,10 +480,10 @@ class Oracle:
         self.compare()
 
     def compare(self) -> None:
-        course = self.leader.course
-        self._with_nodes = set(course.delays)
-        with_nodes = Counter(_told_as(course.jobs[job].subject) for job in course.delays)
-        for name, cells in course.stats.by_subject().items():
+        lifecycle = self.leader.lifecycle
+        self._with_nodes = set(lifecycle.delays)
+        with_nodes = Counter(_told_as(lifecycle.jobs[job].subject) for job in lifecycle.delays)
+        for name, cells in lifecycle.stats.by_subject().items():
             told = {
                 "came": sum(cell.came for cell in cells),
                 "assigned": sum(cell.assigned for cell in cells) + with_nodes[name],
@@ -492,7 +494,7 @@ class Oracle:
             assert told == {what: self.of_subject[name, what] for what in told}
             running = sum(job.worker is not None for job in self.leader.jobs.values() if _told_as(job.subject) == name)
             assert sum(cell.running for cell in cells) == running
-        for name, cells in self.leader.course.stats.by_group().items():
+        for name, cells in self.leader.lifecycle.stats.by_group().items():
             for cell in cells:
                 assert name in {group_of(Subject(cell.subject)), "*"}  # type: ignore[arg-type]
 

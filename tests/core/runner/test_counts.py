@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from wakugumi.core.leader.stats import BOUNDS_S
-from wakugumi.core.runner.counts import Runs
+from wakugumi.core.runner.counts import RunCounts
 
 
 @pytest.mark.spec("O2")
 def test_each_end_is_counted_by_reason_exit_code_and_run_time() -> None:
-    runs = Runs()
+    runs = RunCounts()
     runs.ended("", 0, 0.0)
     runs.ended("exit", 3, BOUNDS_S[1])
     runs.ended("timeout", 143, 2 * BOUNDS_S[-1])
@@ -23,6 +23,6 @@ def test_each_end_is_counted_by_reason_exit_code_and_run_time() -> None:
 
 @pytest.mark.spec("O2")
 def test_a_job_whose_program_never_ran_has_neither_exit_code_nor_run_time() -> None:
-    runs = Runs()
+    runs = RunCounts()
     runs.ended("unknown-program", None, 0.0)
     assert (runs.failed, runs.exit_codes, sum(runs.ran)) == (1, {}, 0)

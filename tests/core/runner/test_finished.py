@@ -11,7 +11,7 @@ from wakugumi.core.runner.finished import (
     FOUND_MAX,
     OWED_BYTES_MAX,
     OWED_MAX,
-    Kept,
+    FinishedJobs,
     age_found_s,
 )
 from wakugumi.limits.runner import DONE_TTL_S
@@ -29,7 +29,7 @@ RESULT = b"result"
 @pytest.mark.spec("W4", "L6")
 @pytest.mark.parametrize("reason", ["", "exit", CANCELLED])
 def test_an_unconfirmed_result_is_at_hand(reason: str) -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.finish(A, reason, RESULT, NOW)
     assert kept.owed_here(A) == (RESULT, b"")
     assert kept.failure_stands(A, old_leader=False)
@@ -41,7 +41,7 @@ def test_an_unconfirmed_result_is_at_hand(reason: str) -> None:
 @pytest.mark.spec("W4", "L6")
 @pytest.mark.parametrize(("reason", "may_be_on_disk"), [("", True), ("exit", False), (CANCELLED, False)])
 def test_of_confirmed_results_only_those_that_are_ok_are_looked_for(reason: str, may_be_on_disk: bool) -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.finish(A, reason, RESULT, NOW)
     assert kept.confirm(A) is not may_be_on_disk
     assert not kept.confirm(A)
@@ -53,7 +53,7 @@ def test_of_confirmed_results_only_those_that_are_ok_are_looked_for(reason: str,
 
 @pytest.mark.spec("W4")
 def test_a_failure_that_was_delivered_stands_for_old_leaders_alone() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.finish(A, "exit", RESULT, NOW)
     kept.deliver(A)
     kept.check()
@@ -64,7 +64,7 @@ def test_a_failure_that_was_delivered_stands_for_old_leaders_alone() -> None:
 
 @pytest.mark.spec("W4")
 def test_what_was_found_on_the_disk_may_be_on_disk_but_its_failures_do_not_stand() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.find([(A, 10.0), (B, 2 * DONE_TTL_S)], NOW)
     assert kept.may_be_on_disk(A, NOW)
     assert not kept.failure_stands(A, old_leader=False)
@@ -73,7 +73,7 @@ def test_what_was_found_on_the_disk_may_be_on_disk_but_its_failures_do_not_stand
 
 @pytest.mark.spec("W4", "W7")
 def test_what_was_found_is_offered_the_newest_first_and_its_time_begins_anew() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.find([(A, 10.0), (B, 2 * DONE_TTL_S)], NOW)
     kept.check()
     assert list(kept.earlier) == [A, B]
@@ -88,7 +88,7 @@ def test_what_was_found_is_offered_the_newest_first_and_its_time_begins_anew() -
 @pytest.mark.spec("W7")
 @pytest.mark.parametrize("ok", [True, False])
 def test_what_was_fetched_is_owed_and_no_longer_offered(ok: bool) -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.find([(A, 10.0), (B, 5.0)], NOW)
     kept.fetched(A, ok=ok)
     kept.check()
@@ -100,7 +100,7 @@ def test_what_was_fetched_is_owed_and_no_longer_offered(ok: bool) -> None:
 
 @pytest.mark.spec("W7")
 def test_what_an_old_leader_was_told_is_offered_to_the_next_one_that_can_fetch() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.finish(A, "", RESULT, NOW)
     kept.deliver(A)
     kept.deliver(B)
@@ -113,7 +113,7 @@ def test_what_an_old_leader_was_told_is_offered_to_the_next_one_that_can_fetch()
 
 
 def test_what_ran_again_or_is_gone_is_no_longer_offered() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.find([(A, 10.0), (B, 5.0)], NOW)
     kept.forget(A)
     assert list(kept.earlier) == [B]
@@ -124,7 +124,7 @@ def test_what_ran_again_or_is_gone_is_no_longer_offered() -> None:
 
 
 def test_more_than_can_be_offered_keeps_its_age() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     found = [(job(number), 100.0 - number / FOUND_MAX) for number in range(FOUND_MAX + 2)]
     kept.find(found, NOW)
     kept.check()
@@ -137,7 +137,7 @@ def test_more_than_can_be_offered_keeps_its_age() -> None:
 
 @pytest.mark.spec("W7")
 def test_what_is_owed_outlives_its_time() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.finish(A, "", RESULT, NOW)
     kept.expire(NOW + DONE_TTL_S)
     assert list(kept.owed) == [A]
@@ -146,7 +146,7 @@ def test_what_is_owed_outlives_its_time() -> None:
 
 
 def test_a_leader_that_never_confirms_cannot_fill_the_memory() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     for number in range(OWED_MAX + 1):
         kept.finish(job(number), "", RESULT, NOW)
     kept.check()
@@ -156,7 +156,7 @@ def test_a_leader_that_never_confirms_cannot_fill_the_memory() -> None:
 
 
 def test_results_that_would_fill_the_memory_are_left_to_the_disk() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     half = bytes(OWED_BYTES_MAX // 2)
     for number in range(3):
         kept.finish(job(number), "", half, NOW)
@@ -172,7 +172,7 @@ def test_results_that_would_fill_the_memory_are_left_to_the_disk() -> None:
 
 @pytest.mark.spec("W4")
 def test_what_memory_had_to_let_go_is_looked_for_on_the_disk_until_its_time_is_over() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.find([(job(number), 100.0) for number in range(DONE_IDS_MAX)], NOW)
     assert not kept.may_be_on_disk(job(DONE_IDS_MAX), NOW)
     kept.finish(job(DONE_IDS_MAX), "", RESULT, NOW)
@@ -182,7 +182,7 @@ def test_what_memory_had_to_let_go_is_looked_for_on_the_disk_until_its_time_is_o
 
 
 def test_a_job_that_finishes_again_is_remembered_from_its_last_end() -> None:
-    kept = Kept()
+    kept = FinishedJobs()
     kept.finish(A, "", RESULT, NOW)
     kept.finish(B, "", RESULT, NOW + 1)
     kept.forget(A)
@@ -196,7 +196,7 @@ def test_a_job_that_finishes_again_is_remembered_from_its_last_end() -> None:
 
 @pytest.mark.spec("N4")
 def test_what_callers_had_made_is_known_for_its_time_and_owed_to_nobody() -> None:
-    kept = Kept(3 * DONE_TTL_S)
+    kept = FinishedJobs(3 * DONE_TTL_S)
     kept.find([(A, 1.0)], NOW)
     kept.forget(A)
     kept.remember(A, NOW)

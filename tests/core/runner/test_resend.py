@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakugumi.core.ids import JobId
-from wakugumi.core.runner.finished import FOUND_MAX, Kept
+from wakugumi.core.runner.finished import FOUND_MAX, FinishedJobs
 from wakugumi.core.runner.resend import RESENT_AT_ONCE, Resending
 
 NOW = 1_000.0
@@ -19,8 +19,8 @@ def nothing_is(_: JobId) -> bool:
     return False
 
 
-def owing(count: int) -> tuple[Kept, Resending]:
-    kept = Kept()
+def owing(count: int) -> tuple[FinishedJobs, Resending]:
+    kept = FinishedJobs()
     for number in range(count):
         kept.finish(job(number), "", b"result", NOW)
     again = Resending(kept)

@@ -13,40 +13,40 @@ from wakugumi.core.ids import JobId
 from wakugumi.core.runner.events import (
     Assigned,
     Cancelled,
-    Complain,
-    Confirmed,
+    ComplainAboutLeader,
     CpuMeasured,
-    Ended,
     Fetched,
     ForgetResult,
-    HangUp,
+    HangUpOnLeader,
     HealthChanged,
-    Heard,
     KillProgram,
+    LeaderHeard,
+    LeaderWelcomed,
     LinkLost,
     LoadResult,
     MeasureCpu,
     Opened,
     Probe,
     Probed,
+    ProgramEnded,
     Recovered,
     RestKnown,
     ResultLoaded,
+    ResultsConfirmed,
+    ResultsWritten,
+    RunnerStopped,
     SendAck,
     SendCredit,
     SendFailure,
-    SendHeartbeat,
     SendHolding,
     SendLeaving,
     SendResting,
+    SendRunnerHeartbeat,
     SlotsDo,
     SlotsEvent,
     StartProgram,
     StopAsked,
-    Stopped,
-    TellWhenWritten,
-    Welcomed,
-    Written,
+    TellWhenResultsWritten,
 )
 from wakugumi.core.runner.finished import DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX
 from wakugumi.core.runner.resend import RESENT_AT_ONCE
@@ -56,7 +56,7 @@ from wakugumi.core.runner.slots import (
     SILENT_LEFT,
     WELCOME_AGAIN_WAIT_S,
     WELCOME_WAIT_S,
-    Line,
+    LeaderKind,
     Slots,
 )
 from wakugumi.limits.runner import CREDIT_HELD_MAX_S, DONE_TTL_S, PROBE_FIRST_S, PROBE_MAX_S
@@ -80,16 +80,16 @@ def assigned(*jobs: JobId) -> list[Assigned]:
     return [Assigned(each, REQUEST) for each in jobs]
 
 
-def ended(which: JobId) -> Ended:
-    return Ended(which, True, "", RESULT, ran_s=60.0)
+def ended(which: JobId) -> ProgramEnded:
+    return ProgramEnded(which, True, "", RESULT, ran_s=60.0)
 
 
-def ended_huge(which: JobId) -> Ended:
-    return Ended(which, True, "", HUGE)
+def ended_huge(which: JobId) -> ProgramEnded:
+    return ProgramEnded(which, True, "", HUGE)
 
 
-def failed(which: JobId, reason: str = "exit") -> Ended:
-    return Ended(which, False, reason, FAILURE, ran_s=60.0)
+def failed(which: JobId, reason: str = "exit") -> ProgramEnded:
+    return ProgramEnded(which, False, reason, FAILURE, ran_s=60.0)
 
 
 class Script:
@@ -118,17 +118,17 @@ class Script:
     def _heed(self, do: Sequence[SlotsDo]) -> list[SlotsDo]:
         self.slots.check()
         self.looks += [each for each in do if isinstance(each, MeasureCpu)]
-        self.told += [each for each in do if isinstance(each, SendHeartbeat) and each.held_by]
-        unsaid = MeasureCpu | HealthChanged | TellWhenWritten
+        self.told += [each for each in do if isinstance(each, SendRunnerHeartbeat) and each.held_by]
+        unsaid = MeasureCpu | HealthChanged | TellWhenResultsWritten
         said = [each for each in do if not isinstance(each, unsaid) and each not in self.told]
-        if any(isinstance(each, TellWhenWritten) for each in do) and not self.slow:
-            said += self.hear(Written())
+        if any(isinstance(each, TellWhenResultsWritten) for each in do) and not self.slow:
+            said += self.hear(ResultsWritten())
         return said
 
 
 def with_own_leader(slots: int = 2) -> Script:
     script = Script(slots)
-    script.hear(Opened(), Welcomed())
+    script.hear(Opened(), LeaderWelcomed())
     return script
 
 
@@ -173,8 +173,8 @@ def test_what_a_large_job_takes_is_not_offered_to_the_next_leader() -> None:
     script = with_own_leader(slots=4)
     script.hear(Assigned(A, REQUEST, 3))
     script.hear(LinkLost())
-    assert script.hear(Opened(), Welcomed()) == [SendHolding((A,), ()), SendCredit(1)]
-    assert script.hear(Confirmed(()), ended(A)) == [SendAck(A, RESULT), SendCredit(3)]
+    assert script.hear(Opened(), LeaderWelcomed()) == [SendHolding((A,), ()), SendCredit(1)]
+    assert script.hear(ResultsConfirmed(()), ended(A)) == [SendAck(A, RESULT), SendCredit(3)]
 
 
 def test_a_large_job_that_is_cancelled_and_wanted_after_all_keeps_its_slots() -> None:
@@ -195,7 +195,7 @@ def test_an_old_leader_takes_one_credit_for_each_job_whatever_it_asks_for() -> N
 def test_a_large_job_without_enough_credit_is_sent_back() -> None:
     script = with_own_leader(slots=2)
     complaint, failure = script.hear(Assigned(A, REQUEST, 3))
-    assert isinstance(complaint, Complain)
+    assert isinstance(complaint, ComplainAboutLeader)
     assert isinstance(failure, SendFailure)
     assert (failure.job, failure.code) == (A, "worker-error")
 
@@ -207,7 +207,7 @@ def test_a_large_job_without_enough_credit_is_sent_back() -> None:
 def test_an_own_leader_hears_what_is_held_and_then_all_slots_as_credit() -> None:
     script = Script(slots=4)
     assert script.hear(Opened()) == []
-    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(4)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), ()), SendCredit(4)]
 
 
 @pytest.mark.spec("F4", "F7")
@@ -217,7 +217,7 @@ def test_a_leader_that_gives_no_welcome_in_time_is_an_old_one_and_gets_credit_al
     assert script.slots.wake_at() == script.now + WELCOME_WAIT_S
     assert script.tick(WELCOME_WAIT_S / 2) == []
     assert script.tick(WELCOME_WAIT_S / 2) == [SendCredit(4)]
-    assert script.slots.line is Line.OLD
+    assert script.slots.line is LeaderKind.OLD
 
 
 @pytest.mark.spec("L4", "W7")
@@ -227,7 +227,7 @@ def test_where_an_own_leader_was_a_silent_one_is_dead_rather_than_old_and_no_res
     script.hear(LinkLost(), ended(A))
     for _ in range(SILENT_LEFT):
         script.hear(Opened())
-        assert script.tick(WELCOME_AGAIN_WAIT_S) == [HangUp("the leader did not greet within 5 s")]
+        assert script.tick(WELCOME_AGAIN_WAIT_S) == [HangUpOnLeader("the leader did not greet within 5 s")]
         script.hear(LinkLost())
     script.hear(Opened())
     assert SendAck(A, RESULT) in script.tick(WELCOME_WAIT_S), "it is not at home any more, it seems"
@@ -237,15 +237,15 @@ def test_where_an_own_leader_was_a_silent_one_is_dead_rather_than_old_and_no_res
 def test_a_late_welcome_is_still_answered_with_what_is_held_but_offers_no_credit_twice() -> None:
     script = with_old_leader()
     script.hear(*assigned(A))
-    assert script.hear(Welcomed()) == [SendHolding((A,), ())]
-    assert script.hear(Welcomed()) == []
+    assert script.hear(LeaderWelcomed()) == [SendHolding((A,), ())]
+    assert script.hear(LeaderWelcomed()) == []
 
 
 @pytest.mark.spec("O6", "W7")
 def test_who_listens_and_says_nothing_gets_credit_but_no_result_before_it_has_assigned_a_job() -> None:
     script = Script(old_leader=False)
     script.hear(Opened())
-    script.hear(Welcomed())
+    script.hear(LeaderWelcomed())
     script.hear(*assigned(A))
     script.hear(LinkLost())
     script.hear(ended(A))
@@ -260,20 +260,24 @@ def test_who_listens_and_says_nothing_gets_credit_but_no_result_before_it_has_as
 
 def test_a_late_welcome_of_one_that_was_not_believed_gets_the_results_too() -> None:
     script = Script(old_leader=False)
-    script.hear(Opened(), Welcomed(), *assigned(A), LinkLost(), ended(A))
+    script.hear(Opened(), LeaderWelcomed(), *assigned(A), LinkLost(), ended(A))
     for _ in range(SILENT_LEFT):
         script.hear(Opened())
         script.tick(WELCOME_AGAIN_WAIT_S)
     script.hear(Opened())
     assert script.tick(WELCOME_WAIT_S) == [SendCredit(2)]
-    assert script.hear(Welcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT)]
 
 
 @pytest.mark.spec("F4", "F7")
 def test_a_job_before_any_welcome_shows_an_old_leader_and_takes_a_slot_out_of_the_credit() -> None:
     script = Script(slots=4)
     said = script.hear(Opened(), *assigned(A))
-    assert said == [Complain("the leader assigned a job without credit"), StartProgram(A, REQUEST), SendCredit(3)]
+    assert said == [
+        ComplainAboutLeader("the leader assigned a job without credit"),
+        StartProgram(A, REQUEST),
+        SendCredit(3),
+    ]
 
 
 # Jobs run.
@@ -284,7 +288,7 @@ def test_the_ack_and_its_credit_leave_together() -> None:
     script = with_own_leader()
     assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
     assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
-    assert script.hear(Confirmed((A,))) == []
+    assert script.hear(ResultsConfirmed((A,))) == []
 
 
 @pytest.mark.spec("W2")
@@ -354,9 +358,9 @@ def test_the_cpu_is_looked_at_from_time_to_time_while_a_job_runs_or_credit_is_he
 def test_credit_that_is_held_when_the_leader_goes_is_offered_to_the_next_and_only_once() -> None:
     script = with_own_leader()
     script.hear(*assigned(A), BUSY)
-    script.hear(ended(A), Confirmed((A,)))
+    script.hear(ended(A), ResultsConfirmed((A,)))
     script.hear(LinkLost(), Opened())
-    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), ()), SendCredit(2)]
     assert script.hear(QUIET) == []
 
 
@@ -376,7 +380,7 @@ def test_a_running_job_assigned_again_gives_its_credit_back_and_is_answered_when
 def test_a_finished_job_assigned_again_is_answered_from_the_disk_and_not_run(leader: Callable[..., Script]) -> None:
     script = leader()
     script.hear(*assigned(A))
-    script.hear(ended(A), Confirmed((A,)))
+    script.hear(ended(A), ResultsConfirmed((A,)))
     assert script.hear(*assigned(A)) == [LoadResult(A)]
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
 
@@ -385,7 +389,7 @@ def test_a_finished_job_assigned_again_is_answered_from_the_disk_and_not_run(lea
 def test_a_job_that_is_being_looked_for_and_assigned_once_more_is_looked_for_once() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
-    script.hear(ended(A), Confirmed((A,)))
+    script.hear(ended(A), ResultsConfirmed((A,)))
     assert script.hear(*assigned(A, A)) == [LoadResult(A), SendCredit(1)]
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
 
@@ -396,7 +400,7 @@ def test_credit_of_a_job_that_did_not_run_is_not_held() -> None:
     script.hear(*assigned(A))
     script.hear(ended(A), BUSY)
     assert script.hear(*assigned(A)) == [SendAck(A, RESULT), SendCredit(1)]
-    script.hear(Confirmed((A,)), *assigned(A))
+    script.hear(ResultsConfirmed((A,)), *assigned(A))
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
 
 
@@ -404,7 +408,7 @@ def test_credit_of_a_job_that_did_not_run_is_not_held() -> None:
 def test_a_result_that_is_gone_from_the_disk_is_made_again() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
-    script.hear(ended(A), Confirmed((A,)))
+    script.hear(ended(A), ResultsConfirmed((A,)))
     script.hear(*assigned(A))
     assert script.hear(ResultLoaded(A, False, None)) == [StartProgram(A, REQUEST)]
 
@@ -424,15 +428,15 @@ def test_a_failure_that_is_not_confirmed_yet_answers_an_assignment_that_crossed_
     script = with_own_leader()
     script.hear(*assigned(A))
     script.hear(failed(A))
-    assert script.hear(*assigned(A), Confirmed((A,))) == [SendAck(A, FAILURE), ForgetResult(A), SendCredit(1)]
+    assert script.hear(*assigned(A), ResultsConfirmed((A,))) == [SendAck(A, FAILURE), ForgetResult(A), SendCredit(1)]
 
 
 @pytest.mark.spec("W4")
 def test_a_confirmation_that_comes_after_the_assignment_does_not_make_it_a_retry() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
-    script.hear(Ended(A, False, "exit", HUGE))
-    assert script.hear(*assigned(A), Confirmed((A,))) == [LoadResult(A), ForgetResult(A)]
+    script.hear(ProgramEnded(A, False, "exit", HUGE))
+    assert script.hear(*assigned(A), ResultsConfirmed((A,))) == [LoadResult(A), ForgetResult(A)]
     assert script.hear(ResultLoaded(A, False, HUGE)) == [SendAck(A, HUGE), SendCredit(1)]
 
 
@@ -441,7 +445,7 @@ def test_a_confirmed_failure_assigned_again_is_a_retry_and_runs() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
     script.hear(failed(A, "timeout"))
-    assert script.hear(Confirmed((A,)), *assigned(A)) == [ForgetResult(A), StartProgram(A, REQUEST)]
+    assert script.hear(ResultsConfirmed((A,)), *assigned(A)) == [ForgetResult(A), StartProgram(A, REQUEST)]
 
 
 @pytest.mark.spec("W4")
@@ -457,7 +461,7 @@ def test_a_failure_told_to_an_old_leader_is_answered_again_for_it_never_confirms
 def test_a_result_of_an_earlier_life_answers_if_it_is_ok_and_runs_again_if_it_failed() -> None:
     script = Script()
     script.hear(Recovered([(A, 5.0), (B, 5.0)]))
-    assert script.hear(Opened(), Welcomed()) == [SendHolding((), (), (B, A)), SendCredit(2)]
+    assert script.hear(Opened(), LeaderWelcomed()) == [SendHolding((), (), (B, A)), SendCredit(2)]
     assert script.hear(*assigned(A, B)) == [LoadResult(A), LoadResult(B)]
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT), SendCredit(1)]
     assert script.hear(ResultLoaded(B, False, FAILURE)) == [StartProgram(B, REQUEST)]
@@ -467,13 +471,13 @@ def test_a_result_of_an_earlier_life_answers_if_it_is_ok_and_runs_again_if_it_fa
 def test_a_finished_job_is_known_for_its_time_and_then_forgotten() -> None:
     script = with_own_leader()
     script.hear(*assigned(A, B))
-    script.hear(ended(A), Confirmed((A,)))
+    script.hear(ended(A), ResultsConfirmed((A,)))
     script.tick(DONE_TTL_S - CLEAN_UP_S)
-    script.hear(Heard(), LinkLost(), Opened(), Welcomed())
+    script.hear(LeaderHeard(), LinkLost(), Opened(), LeaderWelcomed())
     assert script.hear(*assigned(A)) == [LoadResult(A)]
     script.hear(ResultLoaded(A, True, RESULT), LinkLost(), ended(B))
     script.tick(CLEAN_UP_S)
-    script.hear(Opened(), Welcomed(), Confirmed((B,)))
+    script.hear(Opened(), LeaderWelcomed(), ResultsConfirmed((B,)))
     assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
     assert script.hear(*assigned(B)) == [LoadResult(B)]
 
@@ -500,7 +504,7 @@ def test_without_a_leader_jobs_go_on_and_their_results_wait_for_the_next_connect
     assert script.hear(LinkLost()) == []
     assert script.hear(ended(A)) == []
     script.hear(Opened())
-    assert script.hear(Welcomed()) == [SendHolding((B,), (A,)), SendAck(A, RESULT), SendCredit(1)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((B,), (A,)), SendAck(A, RESULT), SendCredit(1)]
 
 
 @pytest.mark.spec("W7")
@@ -513,9 +517,9 @@ def test_a_result_is_sent_over_every_new_connection_until_it_is_confirmed() -> N
         script.hear(LinkLost())
         script.tick(DONE_TTL_S)  # It is kept for as long as it takes, whatever the disk does.
         script.hear(Opened())
-        assert script.hear(Welcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT), SendCredit(2)]
-    script.hear(Confirmed((A,)), LinkLost(), Opened())
-    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+        assert script.hear(LeaderWelcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT), SendCredit(2)]
+    script.hear(ResultsConfirmed((A,)), LinkLost(), Opened())
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), ()), SendCredit(2)]
     assert not script.slots.owes(A)
 
 
@@ -539,12 +543,12 @@ def test_many_waiting_results_are_sent_a_few_at_a_time() -> None:
     script = with_own_leader(slots=count)
     script.hear(*assigned(*jobs))
     script.hear(LinkLost(), *(ended(each) for each in jobs), Opened())
-    said = script.hear(Welcomed())
+    said = script.hear(LeaderWelcomed())
     assert said == [SendHolding((), tuple(jobs)), *acks[:RESENT_AT_ONCE], SendCredit(count)]
-    assert script.hear(Confirmed((jobs[0],))) == acks[-2:-1]
+    assert script.hear(ResultsConfirmed((jobs[0],))) == acks[-2:-1]
     script.hear(LinkLost(), Opened())
-    assert script.hear(Welcomed())[1:-1] == acks[1 : RESENT_AT_ONCE + 1]
-    assert script.hear(Confirmed((jobs[1], jobs[2]))) == acks[-1:]
+    assert script.hear(LeaderWelcomed())[1:-1] == acks[1 : RESENT_AT_ONCE + 1]
+    assert script.hear(ResultsConfirmed((jobs[1], jobs[2]))) == acks[-1:]
 
 
 @pytest.mark.spec("W7", "F9")
@@ -563,15 +567,15 @@ def test_waiting_results_that_are_too_large_for_memory_are_read_from_the_disk(le
     count = RESENT_AT_ONCE + 1
     jobs = [job(number) for number in range(count)]
     script = leader(slots=count)
-    own = script.slots.line is Line.OWN
+    own = script.slots.line is LeaderKind.OWN
     script.hear(*assigned(*jobs))
     script.hear(LinkLost(), *(ended_huge(each) for each in jobs), Opened())
-    said = script.hear(Welcomed())[1:] if own else script.tick(WELCOME_WAIT_S)
+    said = script.hear(LeaderWelcomed())[1:] if own else script.tick(WELCOME_WAIT_S)
     assert said == [*map(LoadResult, jobs[:-1]), SendCredit(count)]
     said = script.hear(ResultLoaded(jobs[0], True, HUGE))
     if own:
         assert said == [SendAck(jobs[0], HUGE)]
-        said = script.hear(Confirmed((jobs[0],)))
+        said = script.hear(ResultsConfirmed((jobs[0],)))
         assert said == [LoadResult(jobs[-1])]
     else:
         assert said == [SendAck(jobs[0], HUGE), LoadResult(jobs[-1])]
@@ -583,7 +587,7 @@ def test_a_waiting_result_that_is_gone_from_the_disk_is_told_as_a_failure_that_m
     jobs = [job(number) for number in range(count)]
     script = with_own_leader(slots=count)
     script.hear(*assigned(*jobs))
-    script.hear(LinkLost(), *(ended_huge(each) for each in jobs), Opened(), Welcomed())
+    script.hear(LinkLost(), *(ended_huge(each) for each in jobs), Opened(), LeaderWelcomed())
     gone = SendFailure(jobs[0], "worker-error", "its result is no longer on the worker's disk")
     assert script.hear(ResultLoaded(jobs[0], False, None)) == [gone, LoadResult(jobs[-1])]
     assert script.slots.unconfirmed == count - 1
@@ -593,12 +597,12 @@ def test_a_waiting_result_that_is_gone_from_the_disk_is_told_as_a_failure_that_m
 def test_what_was_not_started_when_the_leader_went_is_forgotten() -> None:
     script = with_own_leader(slots=1)
     script.hear(*assigned(A))
-    script.hear(ended(A), Confirmed((A,)))
+    script.hear(ended(A), ResultsConfirmed((A,)))
     assert script.hear(*assigned(A)) == [LoadResult(A)]
     script.hear(*assigned(B))
     script.hear(LinkLost())
     assert script.hear(ResultLoaded(A, True, RESULT), Opened()) == []
-    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(1)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), ()), SendCredit(1)]
 
 
 # The worker was started anew.
@@ -608,7 +612,7 @@ def with_earlier_life(*jobs: JobId, slots: int = 2) -> Script:
     """It has finished these before, the oldest first, and an own leader has heard so."""
     script = Script(slots)
     script.hear(Recovered([(each, 1_000.0 - at) for at, each in enumerate(jobs)]))
-    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), jobs[::-1])
+    assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), jobs[::-1])
     return script
 
 
@@ -623,11 +627,11 @@ def test_a_fetched_result_of_an_earlier_life_is_sent_and_owed_until_it_is_confir
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT)]
     assert script.slots.owes(A)
     script.hear(LinkLost(), Opened())
-    assert script.hear(Welcomed()) == [SendHolding((), (A,), (B,)), LoadResult(A), SendCredit(2)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), (A,), (B,)), LoadResult(A), SendCredit(2)]
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT)]
-    assert script.hear(Confirmed((A,))) == []
+    assert script.hear(ResultsConfirmed((A,))) == []
     script.hear(LinkLost(), Opened())
-    assert script.hear(Welcomed()) == [SendHolding((), (), (B,)), SendCredit(2)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), (), (B,)), SendCredit(2)]
 
 
 @pytest.mark.spec("W6", "W7")
@@ -635,7 +639,7 @@ def test_a_fetched_failure_is_an_answer_and_once_confirmed_never_again() -> None
     script = with_earlier_life(A)
     script.hear(Fetched((A,)))
     assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == [SendAck(A, FAILURE)]
-    assert script.hear(Confirmed((A,)), *assigned(A)) == [ForgetResult(A), StartProgram(A, REQUEST)]
+    assert script.hear(ResultsConfirmed((A,)), *assigned(A)) == [ForgetResult(A), StartProgram(A, REQUEST)]
 
 
 @pytest.mark.spec("W7")
@@ -645,7 +649,7 @@ def test_a_fetched_result_that_is_gone_is_told_as_a_failure_that_may_be_tried_ag
     assert script.hear(ResultLoaded(A, False, None)) == [SendFailure(A, "worker-error", GONE)]
     assert script.hear(ResultLoaded(B, False, None)) == [SendFailure(B, "worker-error", GONE)]
     script.hear(LinkLost(), Opened())
-    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), ()), SendCredit(2)]
 
 
 @pytest.mark.spec("L10")
@@ -681,15 +685,15 @@ def test_fetched_results_are_sent_a_few_at_a_time_together_with_those_that_wait(
     count = RESENT_AT_ONCE + 2
     jobs = [job(number) for number in range(10, 10 + count)]
     script = Script(slots=1)
-    script.hear(Recovered([(each, 1.0) for each in jobs]), Opened(), Welcomed(), *assigned(A))
+    script.hear(Recovered([(each, 1.0) for each in jobs]), Opened(), LeaderWelcomed(), *assigned(A))
     script.hear(LinkLost(), ended(A), Opened())
-    assert SendAck(A, RESULT) in script.hear(Welcomed())
+    assert SendAck(A, RESULT) in script.hear(LeaderWelcomed())
     assert script.hear(Fetched(jobs)) == [LoadResult(each) for each in jobs[: RESENT_AT_ONCE - 1]]
     for each in jobs[: RESENT_AT_ONCE - 1]:
         assert script.hear(ResultLoaded(each, True, RESULT)) == [SendAck(each, RESULT)]
     assert script.hear(Fetched(jobs[:1])) == []
-    assert script.hear(Confirmed((A,))) == [LoadResult(jobs[-3])]
-    assert script.hear(Confirmed((jobs[0], jobs[1]))) == [LoadResult(jobs[-2]), LoadResult(jobs[-1])]
+    assert script.hear(ResultsConfirmed((A,))) == [LoadResult(jobs[-3])]
+    assert script.hear(ResultsConfirmed((jobs[0], jobs[1]))) == [LoadResult(jobs[-2]), LoadResult(jobs[-1])]
 
 
 @pytest.mark.spec("W7")
@@ -697,7 +701,7 @@ def test_what_was_fetched_and_not_sent_when_the_leader_went_is_offered_again() -
     script = with_earlier_life(A)
     script.hear(Fetched((A,)), LinkLost())
     assert script.hear(ResultLoaded(A, True, RESULT), Opened()) == []
-    assert script.hear(Welcomed()) == [SendHolding((), (), (A,)), SendCredit(2)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), (), (A,)), SendCredit(2)]
 
 
 @pytest.mark.spec("W4")
@@ -705,17 +709,17 @@ def test_the_age_of_what_an_earlier_life_left_counts_from_the_start() -> None:
     script = Script()
     script.hear(Recovered([(A, 100 * DONE_TTL_S)]))
     script.tick(DONE_TTL_S - CLEAN_UP_S)
-    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), (A,))
+    assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), (A,))
     script.hear(LinkLost())
     script.tick(CLEAN_UP_S)
-    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), ())
+    assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), ())
 
 
 def test_only_as_many_are_offered_as_fit_a_frame_and_no_more_are_fetched_at_once() -> None:
     jobs = [job(number) for number in range(FOUND_MAX + 1)]
     script = Script(slots=1)
     script.hear(Recovered([(each, 60.0 - at / FOUND_MAX) for at, each in enumerate(jobs)]))
-    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), tuple(jobs[:0:-1]))
+    assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), tuple(jobs[:0:-1]))
     assert len(script.hear(Fetched(jobs))) == RESENT_AT_ONCE + 1
     assert script.hear(Fetched(jobs[-RESENT_AT_ONCE - 1 :]))[-1] == SendFailure(
         jobs[-1], "worker-error", "more was fetched than this worker offered"
@@ -734,7 +738,7 @@ def test_a_worker_that_leaves_first_sends_what_was_fetched() -> None:
     script.hear(Fetched((A,)))
     assert script.hear(StopAsked()) == [SendLeaving()]
     assert script.hear(ResultLoaded(A, True, RESULT)) == [SendAck(A, RESULT)]
-    assert script.hear(Confirmed((A,))) == [Stopped()]
+    assert script.hear(ResultsConfirmed((A,))) == [RunnerStopped()]
 
 
 # Cancel.
@@ -776,7 +780,7 @@ def test_a_cancelled_job_wanted_after_all_is_not_run_again_for_a_leader_that_is_
     script.hear(*assigned(A))
     script.hear(LinkLost())
     assert script.hear(failed(A, "cancelled")) == []
-    assert script.hear(Opened(), Welcomed()) == [SendHolding((), (A,)), SendAck(A, FAILURE), SendCredit(2)]
+    assert script.hear(Opened(), LeaderWelcomed()) == [SendHolding((), (A,)), SendAck(A, FAILURE), SendCredit(2)]
 
 
 @pytest.mark.spec("L10")
@@ -791,13 +795,13 @@ def test_a_program_that_finishes_before_its_cancel_reaches_it_is_ok() -> None:
 def test_a_job_that_was_not_started_yet_is_cancelled_without_a_program() -> None:
     script = with_own_leader(slots=1)
     script.hear(*assigned(A))
-    script.hear(ended(A), Confirmed((A,)))
+    script.hear(ended(A), ResultsConfirmed((A,)))
     script.hear(*assigned(A))
     script.hear(*assigned(B))
     cancelled = "cancelled before it was started"
     assert script.hear(Cancelled((B,))) == [SendFailure(B, "cancelled", cancelled)]
     assert script.hear(Cancelled((A,))) == [SendFailure(A, "cancelled", cancelled), SendCredit(1)]
-    assert script.hear(Confirmed((A, B)), ResultLoaded(A, True, RESULT)) == []
+    assert script.hear(ResultsConfirmed((A, B)), ResultLoaded(A, True, RESULT)) == []
 
 
 # A leader that assigns without credit.
@@ -807,7 +811,7 @@ def test_a_job_that_was_not_started_yet_is_cancelled_without_a_program() -> None
 def test_jobs_without_credit_wait_for_a_slot_one_for_each_and_the_rest_is_sent_back() -> None:
     script = with_own_leader(slots=1)
     script.hear(*assigned(A))
-    assert script.hear(*assigned(B)) == [Complain("the leader assigned a job without credit")]
+    assert script.hear(*assigned(B)) == [ComplainAboutLeader("the leader assigned a job without credit")]
     full = "assigned without credit, and the worker is full"
     assert script.hear(*assigned(B, C)) == [SendFailure(C, "worker-error", full)]
     assert script.hear(ended(A)) == [SendAck(A, RESULT), StartProgram(B, REQUEST)]
@@ -818,9 +822,9 @@ def test_jobs_without_credit_wait_for_a_slot_one_for_each_and_the_rest_is_sent_b
 def test_each_connection_is_told_of_once_that_it_assigns_without_credit() -> None:
     script = with_own_leader(slots=2)
     script.hear(*assigned(A, B))
-    complaint = Complain("the leader assigned a job without credit")
+    complaint = ComplainAboutLeader("the leader assigned a job without credit")
     assert script.hear(*assigned(C, D)) == [complaint]
-    script.hear(LinkLost(), Opened(), Welcomed())
+    script.hear(LinkLost(), Opened(), LeaderWelcomed())
     assert script.hear(*assigned(C, D)) == [complaint]
 
 
@@ -861,7 +865,7 @@ def test_asked_to_stop_it_says_so_finishes_what_runs_and_goes_when_all_is_confir
     script.hear(*assigned(A))
     assert script.hear(StopAsked()) == [SendLeaving()]
     assert script.hear(ended(A)) == [SendAck(A, RESULT)]
-    assert script.hear(Confirmed((A,))) == [Stopped()]
+    assert script.hear(ResultsConfirmed((A,))) == [RunnerStopped()]
     assert script.hear(*assigned(B)) == []
     assert script.tick(1_000.0) == []
     assert script.slots.wake_at() is None
@@ -869,9 +873,9 @@ def test_asked_to_stop_it_says_so_finishes_what_runs_and_goes_when_all_is_confir
 
 @pytest.mark.spec("L10")
 def test_an_idle_worker_stops_at_once_with_or_without_a_leader() -> None:
-    assert with_own_leader().hear(StopAsked()) == [SendLeaving(), Stopped()]
-    assert with_old_leader().hear(StopAsked()) == [Stopped()]
-    assert Script().hear(StopAsked()) == [Stopped()]
+    assert with_own_leader().hear(StopAsked()) == [SendLeaving(), RunnerStopped()]
+    assert with_old_leader().hear(StopAsked()) == [RunnerStopped()]
+    assert Script().hear(StopAsked()) == [RunnerStopped()]
 
 
 @pytest.mark.spec("L10")
@@ -903,8 +907,8 @@ def test_a_leaving_worker_that_lost_its_leader_comes_back_to_deliver_and_offers_
     script.hear(StopAsked(), LinkLost())
     assert script.hear(ended(A)) == []
     script.hear(Opened())
-    assert script.hear(Welcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT), SendLeaving()]
-    assert script.hear(Confirmed((A,))) == [Stopped()]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT), SendLeaving()]
+    assert script.hear(ResultsConfirmed((A,))) == [RunnerStopped()]
 
 
 @pytest.mark.spec("L10")
@@ -912,7 +916,7 @@ def test_asked_twice_it_stops_now() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
     script.hear(StopAsked())
-    assert script.hear(StopAsked(), ended(A)) == [Stopped()]
+    assert script.hear(StopAsked(), ended(A)) == [RunnerStopped()]
 
 
 @pytest.mark.spec("L10")
@@ -921,7 +925,7 @@ def test_what_runs_too_long_after_the_first_word_is_not_waited_for() -> None:
     script.hear(*assigned(A))
     script.hear(StopAsked())
     assert script.tick(DRAIN_DEADLINE_S / 2) == []
-    assert script.tick(DRAIN_DEADLINE_S / 2) == [Stopped()]
+    assert script.tick(DRAIN_DEADLINE_S / 2) == [RunnerStopped()]
 
 
 # Signs of life.
@@ -930,24 +934,26 @@ def test_what_runs_too_long_after_the_first_word_is_not_waited_for() -> None:
 @pytest.mark.spec("L3")
 def test_an_own_leader_gets_heartbeats_and_an_old_one_none() -> None:
     script = with_own_leader()
-    assert script.tick(HEARTBEAT_S) == [SendHeartbeat()]
-    assert script.tick(HEARTBEAT_S) == [SendHeartbeat()]
+    assert script.tick(HEARTBEAT_S) == [SendRunnerHeartbeat()]
+    assert script.tick(HEARTBEAT_S) == [SendRunnerHeartbeat()]
     script = with_old_leader()
     assert script.tick(HEARTBEAT_S) == []
 
 
 @pytest.mark.spec("L3")
-@pytest.mark.parametrize("sign", [Heard(), Confirmed((A,)), Fetched(()), Cancelled((A,)), Assigned(A, REQUEST)])
+@pytest.mark.parametrize(
+    "sign", [LeaderHeard(), ResultsConfirmed((A,)), Fetched(()), Cancelled((A,)), Assigned(A, REQUEST)]
+)
 def test_silence_ends_the_connection_and_any_word_is_a_sign_of_life(sign: SlotsEvent) -> None:
     script = with_own_leader()
     script.tick(SILENCE_MAX_S - 1)
     script.hear(sign)
     heard_at = script.now
-    assert script.tick(SILENCE_MAX_S - 1) == [SendHeartbeat()]
+    assert script.tick(SILENCE_MAX_S - 1) == [SendRunnerHeartbeat()]
     assert script.slots.wake_at() <= heard_at + SILENCE_MAX_S  # type: ignore[operator]
-    assert script.tick(1) == [HangUp("nothing heard from the leader for 30 s")]
+    assert script.tick(1) == [HangUpOnLeader("nothing heard from the leader for 30 s")]
     assert script.hear(LinkLost()) == []
-    assert script.slots.line is Line.DOWN
+    assert script.slots.line is LeaderKind.DOWN
     assert script.hear(*assigned(B)) == []
 
 
@@ -963,7 +969,7 @@ def with_resting_leader(slots: int = 2) -> Script:
     """One that takes it that a worker is out of order."""
     script = Script(slots)
     script.hear(Opened())
-    script.hear(Welcomed(rests=True))
+    script.hear(LeaderWelcomed(rests=True))
     return script
 
 
@@ -972,7 +978,7 @@ def not_begun(which: JobId) -> SendFailure:
 
 
 SICK = "no room"
-FAULT = Ended(A, False, "disk", FAILURE, fault=SICK)
+FAULT = ProgramEnded(A, False, "disk", FAILURE, fault=SICK)
 
 
 @pytest.mark.spec("W9")
@@ -1000,7 +1006,7 @@ def test_what_was_assigned_before_the_leader_knew_is_given_back_and_the_rest_of_
 def test_how_a_program_ended_that_broke_its_machine_is_not_said_of_jobs_that_were_not_begun() -> None:
     script = with_resting_leader(slots=3)
     script.hear(*assigned(A))
-    script.hear(Ended(A, False, "timeout", FAILURE, fault=SICK))
+    script.hear(ProgramEnded(A, False, "timeout", FAILURE, fault=SICK))
     said = SendFailure(B, "worker-error", "this machine is out of order: no room", begun=False)
     assert script.hear(*assigned(B)) == [said], "a timeout would be this job's answer"
 
@@ -1015,7 +1021,7 @@ def test_a_sick_machine_probes_by_itself_less_and_less_often() -> None:
         said: list[SlotsDo] = []
         for _ in range(4):
             assert Probe() not in said
-            script.hear(Heard())
+            script.hear(LeaderHeard())
             said = script.tick(pause_s / 4)
         assert Probe() in said
         assert script.hear(Probed(SICK)) == []
@@ -1029,7 +1035,7 @@ def test_a_new_leader_is_told_before_it_could_assign_anything() -> None:
     script = with_resting_leader()
     script.hear(*assigned(A))
     script.hear(FAULT, LinkLost(), Opened())
-    assert script.hear(Welcomed(rests=True)) == [SendHolding((), (A,)), SendResting(SICK), SendAck(A, FAILURE)]
+    assert script.hear(LeaderWelcomed(rests=True)) == [SendHolding((), (A,)), SendResting(SICK), SendAck(A, FAILURE)]
     assert script.hear(RestKnown(), Probed("")) == [SendResting(""), SendCredit(2)]
 
 
@@ -1048,14 +1054,14 @@ def test_a_leader_that_does_not_know_of_rests_gets_no_credit_back() -> None:
 def test_a_program_that_began_and_broke_its_machine_is_answered_for_as_ever() -> None:
     script = with_resting_leader()
     script.hear(*assigned(A, B))
-    assert script.hear(Ended(B, False, "disk", FAILURE, 9.0, SICK)) == [SendResting(SICK), SendAck(B, FAILURE)]
+    assert script.hear(ProgramEnded(B, False, "disk", FAILURE, 9.0, SICK)) == [SendResting(SICK), SendAck(B, FAILURE)]
     assert script.hear(ended(A)) == [SendAck(A, RESULT)]
 
 
 @pytest.mark.spec("W9")
 def test_a_machine_that_never_rests_goes_on() -> None:
     machine = Slots(1, CAP, rests=False)
-    machine.handle([Opened(), Welcomed(rests=True), *assigned(A)], 0.0)
+    machine.handle([Opened(), LeaderWelcomed(rests=True), *assigned(A)], 0.0)
     assert list(machine.handle([FAULT], 0.1).do) == [SendAck(A, FAILURE), SendCredit(1)]
     machine.check()
 
@@ -1071,7 +1077,7 @@ def test_credit_is_held_back_for_as_long_as_the_job_ran_and_never_longer_than_tw
     script = with_own_leader(slots=4)
     script.hear(BUSY, Assigned(A, REQUEST, slots))
     began_at = script.now
-    said = script.hear(Ended(A, True, "", RESULT, ran_s))
+    said = script.hear(ProgramEnded(A, True, "", RESULT, ran_s))
     while SendCredit(slots) not in said:
         wake_at = script.slots.wake_at()
         assert wake_at is not None
@@ -1085,13 +1091,13 @@ def test_the_leader_is_told_at_once_that_credit_is_held_back_and_by_how_much_use
     script = with_own_leader(slots=2)
     script.hear(*assigned(A, B), BUSY)
     script.hear(ended(A))
-    assert script.told == [SendHeartbeat(0.9)]
+    assert script.told == [SendRunnerHeartbeat(0.9)]
     script.hear(ended(B))
-    assert script.told == [SendHeartbeat(0.9)], "it knows"
+    assert script.told == [SendRunnerHeartbeat(0.9)], "it knows"
     script.tick(CREDIT_HELD_MAX_S)
     script.tick(HEARTBEAT_S)
-    assert script.told == [SendHeartbeat(0.9)] * 2
-    assert script.tick(HEARTBEAT_S) == [SendHeartbeat()]
+    assert script.told == [SendRunnerHeartbeat(0.9)] * 2
+    assert script.tick(HEARTBEAT_S) == [SendRunnerHeartbeat()]
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -1131,7 +1137,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.up)
     @rule(rests=st.booleans())
     def welcome(self, rests: bool = True) -> None:
-        self.hear(Welcomed(rests))
+        self.hear(LeaderWelcomed(rests))
 
     @precondition(lambda self: self.up and self.rests_told)
     @rule()
@@ -1152,7 +1158,7 @@ class AnyOrder(RuleBasedStateMachine):
     def assign(self, number: int, slots: int) -> None:
         """An old leader knows nothing of several slots: it takes one credit, whatever the request says."""
         slots = min(slots, self.credit)
-        self.credit -= slots if self.machine.line is Line.OWN else 1
+        self.credit -= slots if self.machine.line is LeaderKind.OWN else 1
         self.unanswered[job(number)] = None
         self.hear(Assigned(job(number), REQUEST, slots))
 
@@ -1172,13 +1178,13 @@ class AnyOrder(RuleBasedStateMachine):
             for each in jobs:
                 if not self.machine.has(each):
                     self.unanswered.pop(each, None)
-        self.hear(Confirmed(jobs))
+        self.hear(ResultsConfirmed(jobs))
 
     @precondition(lambda self: self.is_full)
     @rule()
     def write(self) -> None:
         self.is_full = False
-        self.hear(Written())
+        self.hear(ResultsWritten())
 
     @precondition(lambda self: self.up and self.offered)
     @rule(which=st.integers(0, 10))
@@ -1205,7 +1211,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.killing.pop(which_job, None)
         self.disk[which_job] = reason
         self.confirmed_failures.discard(which_job)
-        self.hear(Ended(which_job, ok, reason, HUGE if huge else RESULT, ran_s, fault))
+        self.hear(ProgramEnded(which_job, ok, reason, HUGE if huge else RESULT, ran_s, fault))
 
     @precondition(lambda self: self.running)
     @rule(which=st.integers(0, 10), fault=st.sampled_from(["no room", "no descriptors"]))
@@ -1290,7 +1296,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.unanswered.pop(effect.job, None)
                 self.acked.append(effect.job)
                 assert not self.is_full or isinstance(effect, SendFailure), "more is said than is written"
-            elif isinstance(effect, TellWhenWritten):
+            elif isinstance(effect, TellWhenResultsWritten):
                 self.is_full = True
             elif isinstance(effect, SendCredit):
                 assert self.up
@@ -1303,9 +1309,9 @@ class AnyOrder(RuleBasedStateMachine):
                 assert self.machine._health.is_sick
                 self.probes += 1
                 assert self.probes == 1
-            elif isinstance(effect, HangUp):
+            elif isinstance(effect, HangUpOnLeader):
                 self.down()
-            elif isinstance(effect, Stopped):
+            elif isinstance(effect, RunnerStopped):
                 self.stopped = True
 
     @invariant()
@@ -1343,7 +1349,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert not self.machine._health.is_sick
         assert not self.unanswered
         self.hear(CpuMeasured(0.0))
-        if self.machine.line >= Line.OLD and not self.machine.leaving and not self.overdrawn:
+        if self.machine.line >= LeaderKind.OLD and not self.machine.leaving and not self.overdrawn:
             assert self.credit == self.machine.slots
 
 
@@ -1356,8 +1362,8 @@ TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadl
 MONDAY, TUESDAY = b"monday".ljust(16, b"."), b"tuesday".ljust(16, b".")
 
 
-def ran(which: JobId, request: bytes, *, ok: bool = True) -> Ended:
-    return Ended(which, ok, "" if ok else "exit", RESULT if ok else FAILURE, request=request)
+def ran(which: JobId, request: bytes, *, ok: bool = True) -> ProgramEnded:
+    return ProgramEnded(which, ok, "" if ok else "exit", RESULT if ok else FAILURE, request=request)
 
 
 @pytest.mark.spec("L6", "W4")
@@ -1375,7 +1381,7 @@ def test_a_result_that_is_owed_answers_only_its_own_request(ok: bool) -> None:
 def test_a_result_on_the_disk_answers_only_its_own_request() -> None:
     script = with_own_leader()
     script.hear(Assigned(A, b"monday"))
-    script.hear(ran(A, MONDAY), Confirmed([A]))
+    script.hear(ran(A, MONDAY), ResultsConfirmed([A]))
     assert script.hear(Assigned(A, b"monday")) == [LoadResult(A)]
     assert script.hear(ResultLoaded(A, True, RESULT, "", MONDAY)) == [SendAck(A, RESULT, MONDAY), SendCredit(1)]
     assert script.hear(Assigned(A, b"tuesday")) == [LoadResult(A)]
@@ -1414,7 +1420,9 @@ def test_what_another_leader_had_assigned_meanwhile_is_forgotten_with_its_connec
     script.hear(Assigned(A, b"monday"), Assigned(A, b"tuesday"))
     script.hear(LinkLost())
     script.hear(ran(A, MONDAY))
-    assert SendAck(A, RESULT, MONDAY) in script.hear(Opened(), Welcomed()), "its digest tells of which request it is"
+    assert SendAck(A, RESULT, MONDAY) in script.hear(Opened(), LeaderWelcomed()), (
+        "its digest tells of which request it is"
+    )
 
 
 @pytest.mark.spec("L6")

@@ -30,17 +30,20 @@ from wakugumi.core.ids import JobId
 from wakugumi.core.runner.events import (
     AnswerCaller,
     Assigned,
+    CallerCancels,
+    CallerWants,
     Cancelled,
-    CancelWanted,
-    Confirmed,
     Fetched,
     KillProgram,
+    LeaderWelcomed,
     LinkLost,
     LoadResult,
     Opened,
     Recovered,
     RefuseCaller,
     ResultLoaded,
+    ResultsConfirmed,
+    RunnerStopped,
     SendAck,
     SendCredit,
     SendFailure,
@@ -49,9 +52,6 @@ from wakugumi.core.runner.events import (
     SlotsDo,
     StartProgram,
     StopAsked,
-    Stopped,
-    Wanted,
-    Welcomed,
 )
 from wakugumi.core.runner.slots import CLEAN_UP_S, Slots
 from wakugumi.limits.runner import DONE_TTL_S
@@ -66,7 +66,7 @@ def wanted(script: Script, *jobs: JobId, slots: int = 1) -> list[SlotsDo]:
     """They are wanted, and the disk has nothing of them. Returns what follows from that."""
     said = []
     for each in jobs:
-        assert script.hear(Wanted(each, MINE, slots)) == [LoadResult(each)]
+        assert script.hear(CallerWants(each, MINE, slots)) == [LoadResult(each)]
         said += script.hear(ResultLoaded(each, False, None))
     return said
 
@@ -91,7 +91,7 @@ def test_without_a_leader_a_caller_s_job_runs_and_is_answered() -> None:
 def test_what_is_ok_on_the_disk_answers_at_once_however_busy_the_machine_is() -> None:
     script = Script(slots=1)
     wanted(script, A)
-    assert script.hear(Wanted(B, MINE)) == [LoadResult(B)]
+    assert script.hear(CallerWants(B, MINE)) == [LoadResult(B)]
     assert script.hear(ResultLoaded(B, True, RESULT)) == [AnswerCaller(B, RESULT, kept=True)]
 
 
@@ -100,7 +100,7 @@ def test_a_failure_on_the_disk_is_run_again() -> None:
     script = Script()
     wanted(script, A)
     assert script.hear(failed(A)) == [AnswerCaller(A, FAILURE)]
-    script.hear(Wanted(A, MINE))
+    script.hear(CallerWants(A, MINE))
     assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == started(A)
 
 
@@ -116,11 +116,11 @@ def test_beyond_its_slots_a_machine_is_busy() -> None:
 
 def test_a_caller_of_a_job_that_runs_or_is_looked_for_waits_for_the_same_run() -> None:
     script = Script()
-    script.hear(Wanted(A, MINE))
-    assert script.hear(Wanted(A, b"another")) == []
+    script.hear(CallerWants(A, MINE))
+    assert script.hear(CallerWants(A, b"another")) == []
     assert script.slots.has(A)
     assert script.hear(ResultLoaded(A, False, None)) == started(A)
-    assert script.hear(Wanted(A, MINE)) == []
+    assert script.hear(CallerWants(A, MINE)) == []
     assert script.hear(ended(A)) == [AnswerCaller(A, RESULT)]
     assert not script.slots.has(A)
 
@@ -130,7 +130,7 @@ def test_a_caller_s_job_may_take_several_slots_but_not_more_than_there_are() -> 
     assert wanted(script, A, slots=2) == started(A)
     assert wanted(script, B, slots=2) == [RefuseCaller(B, "busy", FULL)]
     text = "it needs 4 slots, and there are 3"
-    assert script.hear(Wanted(C, MINE, 4)) == [RefuseCaller(C, "bad-request", text)]
+    assert script.hear(CallerWants(C, MINE, 4)) == [RefuseCaller(C, "bad-request", text)]
     script.hear(ended(A))
     assert script.slots.free == 3
 
@@ -138,17 +138,17 @@ def test_a_caller_s_job_may_take_several_slots_but_not_more_than_there_are() -> 
 def test_a_caller_cancels_what_runs_and_what_is_only_looked_for() -> None:
     script = Script()
     wanted(script, A)
-    script.hear(Wanted(B, MINE))
-    assert script.hear(CancelWanted(B)) == [RefuseCaller(B, "cancelled", NOT_STARTED)]
+    script.hear(CallerWants(B, MINE))
+    assert script.hear(CallerCancels(B)) == [RefuseCaller(B, "cancelled", NOT_STARTED)]
     assert script.hear(ResultLoaded(B, False, None)) == []
-    assert script.hear(CancelWanted(A)) == [KillProgram(A, "cancelled")]
-    assert script.hear(CancelWanted(A), CancelWanted(C)) == []
+    assert script.hear(CallerCancels(A)) == [KillProgram(A, "cancelled")]
+    assert script.hear(CallerCancels(A), CallerCancels(C)) == []
 
 
 def test_those_who_wait_for_a_cancelled_job_get_its_failure() -> None:
     script = Script()
     wanted(script, A)
-    assert script.hear(CancelWanted(A), Wanted(A, MINE)) == [KillProgram(A, "cancelled")]
+    assert script.hear(CallerCancels(A), CallerWants(A, MINE)) == [KillProgram(A, "cancelled")]
     assert script.hear(failed(A, "cancelled")) == [AnswerCaller(A, FAILURE)]
 
 
@@ -199,7 +199,7 @@ def test_a_due_job_that_has_an_answer_needs_no_slot_in_the_end() -> None:
     script.hear(*assigned(A))
     script.hear(ended(A))
     wanted(script, B)
-    assert script.hear(*assigned(A), Wanted(A, MINE)) == []
+    assert script.hear(*assigned(A), CallerWants(A, MINE)) == []
     answers = [AnswerCaller(B, RESULT), SendAck(A, RESULT), AnswerCaller(A, RESULT, kept=True)]
     assert script.hear(ended(B)) == [*answers, SendCredit(1)]
 
@@ -229,7 +229,7 @@ def test_a_new_leader_is_offered_what_callers_left_and_does_not_hear_of_their_jo
     wanted(script, A)
     script.hear(*assigned(B), LinkLost())
     assert wanted(script, C) == started(C)
-    assert script.hear(Opened(), Welcomed()) == [SendHolding((B,), ())]
+    assert script.hear(Opened(), LeaderWelcomed()) == [SendHolding((B,), ())]
     assert script.hear(ended(A)) == [AnswerCaller(A, RESULT), SendCredit(1)]
 
 
@@ -250,7 +250,7 @@ def test_a_caller_s_result_is_not_owed_to_the_leader() -> None:
     script.hear(ended(A))
     assert script.slots.unconfirmed == 0
     script.hear(LinkLost(), Opened())
-    assert script.hear(Welcomed()) == [SendHolding((), ()), SendCredit(2)]
+    assert script.hear(LeaderWelcomed()) == [SendHolding((), ()), SendCredit(2)]
 
 
 @pytest.mark.spec("W4", "F7")
@@ -266,7 +266,7 @@ def test_a_caller_s_job_that_the_leader_assigns_runs_once_and_answers_both() -> 
 def test_a_caller_of_the_leader_s_job_waits_for_it() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
-    assert script.hear(Wanted(A, MINE)) == []
+    assert script.hear(CallerWants(A, MINE)) == []
     assert script.hear(ended(A)) == [SendAck(A, RESULT), AnswerCaller(A, RESULT), SendCredit(1)]
 
 
@@ -282,7 +282,7 @@ def test_what_callers_had_made_answers_the_leader_too() -> None:
 @pytest.mark.spec("W4")
 def test_a_job_assigned_while_it_is_looked_for_is_started_once() -> None:
     script = with_own_leader()
-    script.hear(Wanted(A, MINE))
+    script.hear(CallerWants(A, MINE))
     assert script.hear(*assigned(A)) == [StartProgram(A, REQUEST)]
     assert script.hear(ResultLoaded(A, False, None)) == []
     assert script.hear(ended(A)) == [SendAck(A, RESULT), AnswerCaller(A, RESULT), SendCredit(1)]
@@ -292,8 +292,8 @@ def test_a_job_assigned_while_it_is_looked_for_is_started_once() -> None:
 def test_a_look_for_the_leader_answers_a_caller_as_well() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
-    script.hear(ended(A), Confirmed((A,)))
-    assert script.hear(*assigned(A), Wanted(A, MINE)) == [LoadResult(A)]
+    script.hear(ended(A), ResultsConfirmed((A,)))
+    assert script.hear(*assigned(A), CallerWants(A, MINE)) == [LoadResult(A)]
     said = script.hear(ResultLoaded(A, True, RESULT))
     assert said == [SendAck(A, RESULT), AnswerCaller(A, RESULT, kept=True), SendCredit(1)]
 
@@ -303,9 +303,9 @@ def test_a_failure_that_the_leader_has_not_confirmed_is_run_again_for_both() -> 
     script = with_own_leader()
     script.hear(*assigned(A))
     script.hear(failed(A))
-    script.hear(Wanted(A, MINE))
+    script.hear(CallerWants(A, MINE))
     assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == started(A)
-    assert script.hear(Confirmed((A,))) == [], "what it confirms is no longer the result"
+    assert script.hear(ResultsConfirmed((A,))) == [], "what it confirms is no longer the result"
     assert script.hear(ended(A)) == [SendAck(A, RESULT), AnswerCaller(A, RESULT)]
     assert script.slots.owes(A)
 
@@ -313,7 +313,7 @@ def test_a_failure_that_the_leader_has_not_confirmed_is_run_again_for_both() -> 
 @pytest.mark.spec("W7")
 def test_a_result_of_an_earlier_life_that_the_leader_fetches_while_it_is_made_anew_is_owed() -> None:
     script = with_earlier_life(A)
-    script.hear(Wanted(A, MINE))
+    script.hear(CallerWants(A, MINE))
     assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == started(A)
     assert script.hear(Fetched((A,))) == []
     assert script.hear(ended(A)) == [SendAck(A, RESULT), AnswerCaller(A, RESULT)]
@@ -322,7 +322,7 @@ def test_a_result_of_an_earlier_life_that_the_leader_fetches_while_it_is_made_an
 @pytest.mark.spec("W7")
 def test_a_fetch_whose_look_is_overtaken_by_a_caller_is_answered_by_the_new_run() -> None:
     script = with_earlier_life(A)
-    assert script.hear(Fetched((A,)), Wanted(A, MINE)) == [LoadResult(A), LoadResult(A)]
+    assert script.hear(Fetched((A,)), CallerWants(A, MINE)) == [LoadResult(A), LoadResult(A)]
     assert script.hear(ResultLoaded(A, False, FAILURE, "exit")) == started(A)
     assert script.hear(ResultLoaded(A, False, None)) == []
     assert script.hear(ended(A)) == [SendAck(A, RESULT), AnswerCaller(A, RESULT)]
@@ -338,12 +338,12 @@ def test_the_leader_cannot_cancel_what_callers_alone_want() -> None:
 @pytest.mark.spec("L10")
 def test_what_the_leader_cancels_is_cancelled_for_callers_too() -> None:
     script = with_own_leader(slots=1)
-    script.hear(*assigned(A), Wanted(A, MINE))
+    script.hear(*assigned(A), CallerWants(A, MINE))
     assert script.hear(Cancelled((A,))) == [KillProgram(A, "cancelled")]
     assert script.hear(failed(A, "cancelled")) == [SendAck(A, FAILURE), AnswerCaller(A, FAILURE), SendCredit(1)]
     wanted(script, B)
     script.hear(*assigned(C))
-    script.hear(Wanted(C, MINE))
+    script.hear(CallerWants(C, MINE))
     failure = SendFailure(C, "cancelled", NOT_STARTED)
     assert script.hear(Cancelled((C,))) == [failure, RefuseCaller(C, "cancelled", NOT_STARTED)]
 
@@ -352,14 +352,14 @@ def test_what_the_leader_cancels_is_cancelled_for_callers_too() -> None:
 def test_a_caller_may_cancel_the_leader_s_job_and_the_leader_hears_it() -> None:
     script = with_own_leader()
     script.hear(*assigned(A))
-    assert script.hear(CancelWanted(A)) == [KillProgram(A, "cancelled")]
+    assert script.hear(CallerCancels(A)) == [KillProgram(A, "cancelled")]
     assert script.hear(failed(A, "cancelled")) == [SendAck(A, FAILURE), SendCredit(1)]
 
 
 def test_a_job_cancelled_here_and_assigned_by_the_leader_runs_anew_for_both() -> None:
     script = with_own_leader()
     wanted(script, A)
-    script.hear(CancelWanted(A))
+    script.hear(CallerCancels(A))
     assert script.hear(*assigned(A)) == []
     assert script.hear(failed(A, "cancelled")) == [StartProgram(A, REQUEST)]
     assert script.hear(ended(A)) == [SendAck(A, RESULT), AnswerCaller(A, RESULT), SendCredit(1)]
@@ -369,7 +369,7 @@ def test_callers_of_a_job_that_was_due_when_the_leader_went_are_told_to_come_aga
     script = with_own_leader(slots=1)
     wanted(script, A)
     script.hear(*assigned(B))
-    script.hear(Wanted(B, MINE))
+    script.hear(CallerWants(B, MINE))
     assert script.hear(LinkLost()) == [RefuseCaller(B, "busy", "its leader went away before it was started")]
     assert script.hear(ended(A)) == [AnswerCaller(A, RESULT)]
 
@@ -390,12 +390,12 @@ def test_a_machine_that_keeps_results_for_days_knows_them_for_days() -> None:
     script = Script()
     script.slots = Slots(2, CAP, done_ttl_s=10 * DONE_TTL_S)
     script.tick()
-    script.hear(Recovered([(A, 9.5 * DONE_TTL_S), (B, 1.0)]), Opened(), Welcomed(), LinkLost())
+    script.hear(Recovered([(A, 9.5 * DONE_TTL_S), (B, 1.0)]), Opened(), LeaderWelcomed(), LinkLost())
     script.tick(DONE_TTL_S - CLEAN_UP_S)
-    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), (B, A)), "as long as a leader may need"
+    assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), (B, A)), "as long as a leader may need"
     script.hear(LinkLost())
     script.tick(CLEAN_UP_S)
-    assert script.hear(Opened(), Welcomed())[0] == SendHolding((), (), (B,))
+    assert script.hear(Opened(), LeaderWelcomed())[0] == SendHolding((), (), (B,))
 
 
 # The end.
@@ -405,13 +405,13 @@ def test_a_machine_that_keeps_results_for_days_knows_them_for_days() -> None:
 def test_a_machine_that_stops_takes_no_more_and_finishes_what_callers_wait_for() -> None:
     script = Script()
     wanted(script, A)
-    script.hear(Wanted(B, MINE), Wanted(C, MINE))
+    script.hear(CallerWants(B, MINE), CallerWants(C, MINE))
     assert script.hear(StopAsked()) == []
     stopping = "this machine takes no more jobs"
-    assert script.hear(Wanted(D, MINE)) == [RefuseCaller(D, "stopping", stopping)]
+    assert script.hear(CallerWants(D, MINE)) == [RefuseCaller(D, "stopping", stopping)]
     assert script.hear(ResultLoaded(B, False, None)) == [RefuseCaller(B, "stopping", stopping)]
     assert script.hear(ended(A)) == [AnswerCaller(A, RESULT)]
-    assert script.hear(ResultLoaded(C, True, RESULT)) == [AnswerCaller(C, RESULT, kept=True), Stopped()]
+    assert script.hear(ResultLoaded(C, True, RESULT)) == [AnswerCaller(C, RESULT, kept=True), RunnerStopped()]
 
 
 @pytest.mark.spec("L10")
@@ -421,7 +421,7 @@ def test_a_machine_that_stops_still_does_what_was_due() -> None:
     script.hear(*assigned(B))
     assert script.hear(StopAsked()) == [SendLeaving()]
     assert script.hear(ended(A)) == [AnswerCaller(A, RESULT), StartProgram(B, REQUEST)]
-    assert script.hear(ended(B), Confirmed((B,))) == [SendAck(B, RESULT), Stopped()]
+    assert script.hear(ended(B), ResultsConfirmed((B,))) == [SendAck(B, RESULT), RunnerStopped()]
 
 
 class AnyOrderWithCallers(AnyOrder):
@@ -446,7 +446,7 @@ class AnyOrderWithCallers(AnyOrder):
         self.callers.add(which_job)
         if not self.machine.has(which_job):
             self.wishes[which_job] = slots
-        self.hear(Wanted(which_job, MINE, slots))
+        self.hear(CallerWants(which_job, MINE, slots))
 
     @rule(number=st.integers(1, 6), slots=st.sampled_from([1, 1, 2]))
     def want_and_look(self, number: int, slots: int) -> None:
@@ -470,7 +470,7 @@ class AnyOrderWithCallers(AnyOrder):
 
     @rule(number=st.integers(1, 6))
     def cancel_here(self, number: int) -> None:
-        self.hear(CancelWanted(job(number)))
+        self.hear(CallerCancels(job(number)))
 
     @precondition(lambda self: self.disk)
     @rule(slots=st.integers(1, 3))
@@ -494,7 +494,7 @@ class AnyOrderWithCallers(AnyOrder):
                 effect = SendHolding(tuple(self.running), effect.finished, effect.kept)  # noqa: PLW2901
             elif isinstance(effect, SendAck):
                 assert effect.job in self.leaders
-            elif isinstance(effect, Stopped):
+            elif isinstance(effect, RunnerStopped):
                 self.callers.clear()
             super().heed([effect])
 

@@ -38,7 +38,7 @@ from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client import map_window
 from wakugumi.roles.client.files import uploads
-from wakugumi.roles.client.files.inputs import Contents
+from wakugumi.roles.client.files.inputs import InputContents
 from wakugumi.roles.client.grid import Grid, connect, default_client_id
 from wakugumi.roles.client.job_spec import JobSpec, Task
 from wakugumi.roles.client.request import Requests
@@ -223,8 +223,8 @@ async def test_a_job_goes_out_as_the_contract_says_and_its_result_comes_back() -
 async def test_the_same_request_is_the_same_bytes_in_every_run(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"two")
     spec = JobSpec("p", args=["x"], job_id="name-1", subject="s", timeout_s=5.0)
-    one = Requests("me").make(spec, Contents().load({"a": "one", "b": b"two"}))
-    two = Requests("me").make(spec, Contents().load({"b": tmp_path / "b", "a": b"one"}))
+    one = Requests("me").make(spec, InputContents().load({"a": "one", "b": b"two"}))
+    two = Requests("me").make(spec, InputContents().load({"b": tmp_path / "b", "a": b"one"}))
     assert one == two
     assert one.job == job_id_from_name("name-1")
     assert one.id == "name-1"

@@ -22,7 +22,7 @@ from wakugumi.core.leader.admin import questions as qu
 from wakugumi.errors import JobFailed, Refused
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX
 from wakugumi.roles.client import put_cache
-from wakugumi.roles.client.files.inputs import Content, Contents
+from wakugumi.roles.client.files.inputs import Content, InputContents
 from wakugumi.roles.client.grid import connect
 from wakugumi.roles.client.put_cache import CacheFailure, CacheFiles, CachePut, CacheSummary, summed
 from wakugumi.roles.client.session import Session
@@ -37,7 +37,7 @@ def sha(content: bytes) -> str:
 
 
 def put(files: CacheFiles, **options: object) -> CachePut:
-    return CachePut(Contents(), "c", files, **{"within_s": 5.0, **options})  # type: ignore[arg-type]
+    return CachePut(InputContents(), "c", files, **{"within_s": 5.0, **options})  # type: ignore[arg-type]
 
 
 def names(files: CacheFiles) -> list[str]:
@@ -96,7 +96,7 @@ async def test_a_put_goes_by_manifest_brings_what_is_missing_and_ends_with_a_sum
         told(peer, first, "PROGRESS", "on its way", sent=3, ok=1, waiting=2)
         await soon(lambda: bool(seen))
         assert (seen[0].status, seen[0].sent, seen[0].ok, seen[0].waiting) == ("PROGRESS", 3, 1, 2)
-        failure = ms.CacheFailure("w3", "no room")
+        failure = ms.FailedWorker("w3", "no room")
         told(peer, first, "OK", "2 of 3", sent=3, ok=1, skipped=1, failed=1, failures=[failure])
         summary = await putting
         assert summary == CacheSummary("data-1", "OK", "2 of 3", 3, 1, 1, 1, 0, 0, [CacheFailure("w3", "no room")], [])
@@ -346,7 +346,7 @@ def test_what_can_be_no_cache_is_refused_with_a_reason(tmp_path: Path) -> None:
         with pytest.raises(Refused):
             put({"a": b""}, **options)  # type: ignore[arg-type]
     with pytest.raises(Refused, match="a cache id is"):
-        CachePut(Contents(), "../c", {"a": b""}, within_s=1)
+        CachePut(InputContents(), "../c", {"a": b""}, within_s=1)
 
 
 def test_a_leader_without_matching_workers_spoils_nothing_and_a_conflict_does() -> None:

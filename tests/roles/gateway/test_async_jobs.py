@@ -33,9 +33,9 @@ from tests.kit.fake_group import (
     until_state,
 )
 
-from wakugumi.adapters.gateway_store.sqlite import SqliteStore
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.core.ids import job_id_from_name
-from wakugumi.roles.gateway.housekeeping import Keeper
+from wakugumi.roles.gateway.housekeeping import Housekeeper
 
 pytestmark = pytest.mark.anyio
 
@@ -70,15 +70,15 @@ async def test_what_is_accepted_is_on_the_disk_before_the_client_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
-    flushed = SqliteStore.flush
+    flushed = SqliteGatewayStore.flush
 
-    async def flush(store: SqliteStore) -> None:
+    async def flush(store: SqliteGatewayStore) -> None:
         found = await store.get(job_id_from_name("monday"))
         assert found is not None
         synced.append(found.state)
         await flushed(store)
 
-    monkeypatch.setattr(SqliteStore, "flush", flush)
+    monkeypatch.setattr(SqliteGatewayStore, "flush", flush)
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
         group.behave = group.hold
         assert (await submit(gate.port, "monday", query="?async=1")).status == 202
@@ -230,7 +230,7 @@ async def a_dying_gateway(
         gate.server.gateway.is_stopping = True
         with monkeypatch.context() as patch:
             patch.setattr(type(gate.server.gateway), "_abandon", nothing)
-            patch.setattr(Keeper, "close", lambda keeper: keeper._tasks.close())
+            patch.setattr(Housekeeper, "close", lambda keeper: keeper._tasks.close())
             for flight in list(gate.server.gateway.flights.values()):
                 await gate.server.gateway.give_up(flight)
             await gate.server.gateway.close()
@@ -294,7 +294,7 @@ async def test_answers_are_kept_for_their_time_and_their_bytes(tmp_path: Path) -
         assert len(left_on_disk(tmp_path)) == 2
         states = [(await call(gate.port, "GET", f"/status/job{number}")).status for number in range(4)]
         assert states == [404, 404, 200, 200]
-        await Keeper(gate.server.gateway, kept_s=0.0).sweep()
+        await Housekeeper(gate.server.gateway, kept_s=0.0).sweep()
         assert left_on_disk(tmp_path) == []
 
 

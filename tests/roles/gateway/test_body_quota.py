@@ -24,7 +24,7 @@ from tests.kit.fake_group import (
     until_state,
 )
 
-from wakugumi.adapters.http.page import Refusal
+from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.errors import Refused
 from wakugumi.limits.gateway import SPOOL_MEMORY_BYTES
 from wakugumi.roles.gateway import housekeeping
@@ -55,7 +55,7 @@ def test_a_gateway_never_takes_more_than_it_may_and_in_the_end_all_is_given_back
                 one.take(number)
                 coming.append((one, stack))
                 continue
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(HttpRefusal) as caught:
                 one.take(number)
             assert caught.value.status == (413 if number > BYTES_MAX else 503)
             stack.close()

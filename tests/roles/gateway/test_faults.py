@@ -26,7 +26,7 @@ from tests.kit.fake_group import (
     until_state,
 )
 
-from wakugumi.adapters.gateway_store.sqlite import SqliteStore
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.errors import Refused
 from wakugumi.limits.gateway import GATEWAY_RETRY_AFTER_MAX_S
 from wakugumi.limits.runner import JOB_TIMEOUT_S
@@ -63,11 +63,11 @@ async def test_a_job_whose_row_could_not_be_flushed_is_forwarded_all_the_same(
 ) -> None:
     async with groups_of("a") as [group], a_gateway(tmp_path, [group]) as gate:
 
-        async def fails(_store: SqliteStore) -> None:
+        async def fails(_store: SqliteGatewayStore) -> None:
             raise Refused("disk", "the disk says no")
 
         with monkeypatch.context() as patch:
-            patch.setattr(SqliteStore, "flush", fails)
+            patch.setattr(SqliteGatewayStore, "flush", fails)
             assert (await submit(gate.port, "monday", query="?async=1")).code == "disk"
         assert (await submit(gate.port, "monday", query="?async=1")).status == 202
         await until_state(gate.port, "monday", "done")

@@ -15,20 +15,20 @@ import pytest
 from msgspec.structs import replace
 from tests.kit.fake_group import until
 
-from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, Content, Row, Totals
-from wakugumi.adapters.gateway_store.sqlite import SqliteStore
+from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, Content, GatewayJob, Totals
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.adapters.http.spool import Spools
 from wakugumi.core.gateway.groups import GroupAt, Groups
 from wakugumi.core.ids import JobId
 from wakugumi.roles.gateway import housekeeping
 from wakugumi.roles.gateway.gateway import Flight, Gateway
 from wakugumi.roles.gateway.group_calls import GroupCalls
-from wakugumi.roles.gateway.housekeeping import Keeper
+from wakugumi.roles.gateway.housekeeping import Housekeeper
 
 pytestmark = pytest.mark.anyio
 
 
-class Store(SqliteStore):
+class Store(SqliteGatewayStore):
     """With a clock that a test sets, and counts of what it was asked."""
 
     def __init__(self, folder: Path) -> None:
@@ -38,7 +38,7 @@ class Store(SqliteStore):
         """What passes with each look for orphans."""
         super().__init__(folder, lambda: self.now, uptime=lambda: self.now)
 
-    async def get(self, job: JobId, *, contents: bool = True) -> Row | None:
+    async def get(self, job: JobId, *, contents: bool = True) -> GatewayJob | None:
         self.got += 1
         return await super().get(job, contents=contents)
 
@@ -77,9 +77,9 @@ async def a_gateway(folder: Path) -> AsyncIterator[tuple[Gateway, Store]]:
         await store.close()
 
 
-async def add(store: Store, count: int, **more: object) -> list[Row]:
+async def add(store: Store, count: int, **more: object) -> list[GatewayJob]:
     more = {"owner": "dead"} | more
-    rows = [Row(job=JobId(uuid4().bytes), name="monday", **more) for _ in range(count)]  # type: ignore[arg-type]
+    rows = [GatewayJob(job=JobId(uuid4().bytes), name="monday", **more) for _ in range(count)]  # type: ignore[arg-type]
     return [(await store.add(row))[0] for row in rows]
 
 
@@ -91,7 +91,7 @@ async def test_a_gateway_serves_before_it_has_taken_over_what_the_dead_left(
     async with a_gateway(tmp_path) as (gateway, store):
         await add(store, 500, is_async=True, body=Content(1, b"x"))
         await add(store, 3)
-        keeper = Keeper(gateway)
+        keeper = Housekeeper(gateway)
         await keeper.start()
         assert (keeper.taken_over, await store.is_held("me")) == (0, True)
         turns = 0
@@ -112,7 +112,7 @@ async def test_a_gateway_never_takes_over_from_itself_however_late_it_renews_its
     async with a_gateway(tmp_path) as (gateway, store):
         store.step_s = 60.0
         await add(store, 120, is_async=True, body=Content(1, b"x"))
-        keeper = Keeper(gateway, lease_s=10.0)
+        keeper = Housekeeper(gateway, lease_s=10.0)
         await keeper.start()
         await until(lambda: store.looked == 3)
         assert keeper.taken_over == 120
@@ -131,7 +131,7 @@ async def test_the_lease_is_renewed_whatever_else_takes_its_time(
 
     async with a_gateway(tmp_path) as (gateway, store):
         monkeypatch.setattr(store, what, hang)
-        keeper = Keeper(gateway, lease_s=0.06)
+        keeper = Housekeeper(gateway, lease_s=0.06)
         await keeper.start()
         await hangs.wait()
         before = store.held
@@ -152,7 +152,7 @@ async def test_an_open_job_that_nobody_sees_to_is_queued_again(
         assert await store.replace(ended, replace(ended, state=DONE)) is not None
         assert await store.replace(others, replace(others, owner="other")) is not None
         (waited_for,) = await add(store, 1, owner="me", state=RUNNING)
-        keeper = Keeper(gateway, stranded_s=10.0)
+        keeper = Housekeeper(gateway, stranded_s=10.0)
         await keeper.find_stranded(100.0)
         await keeper.find_stranded(109.9)
         assert (keeper.stranded, len(gateway.queue)) == (0, 1)
@@ -166,7 +166,7 @@ async def test_an_open_job_that_nobody_sees_to_is_queued_again(
 async def test_a_job_that_somebody_sees_to_again_is_not_stranded(tmp_path: Path) -> None:
     async with a_gateway(tmp_path) as (gateway, store):
         (row,) = await add(store, 1, owner="me", is_async=True, body=Content(1, b"x"))
-        keeper = Keeper(gateway, stranded_s=10.0)
+        keeper = Housekeeper(gateway, stranded_s=10.0)
         await keeper.find_stranded(100.0)
         gateway.queue.append(row.job)
         await keeper.find_stranded(106.0)
@@ -194,7 +194,7 @@ async def test_the_keeper_goes_on_after_a_failure_that_nobody_foresaw(
 
         monkeypatch.setattr(store, what, fails)
         monkeypatch.setattr(housekeeping, "_SWEEP_S", 0.02)
-        keeper = Keeper(gateway, lease_s=0.06, stranded_s=0.04)
+        keeper = Housekeeper(gateway, lease_s=0.06, stranded_s=0.04)
         await keeper.start()
         await until(lambda: calls > 4)
         await keeper.close()
@@ -208,12 +208,12 @@ async def test_room_is_made_also_after_the_clock_was_set_back(tmp_path: Path) ->
             store.now += 1
         store.now -= 3600
         async with asyncio.timeout(20):
-            await Keeper(gateway, kept_bytes=20).sweep()
+            await Housekeeper(gateway, kept_bytes=20).sweep()
         assert [await store.get(row.job) is not None for row in rows] == [False, False, False, True, True]
 
 
 async def test_a_sweep_ends_when_others_drop_what_it_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def remove(_row: Row) -> bool:
+    async def remove(_row: GatewayJob) -> bool:
         await asyncio.sleep(0)
         return False
 
@@ -221,13 +221,13 @@ async def test_a_sweep_ends_when_others_drop_what_it_would(tmp_path: Path, monke
         await add(store, 3, state=DONE, answer=Content(10, bytes(10)))
         monkeypatch.setattr(store, "remove", remove)
         async with asyncio.timeout(20):
-            await Keeper(gateway, kept_max=1, kept_s=0.0).sweep()
+            await Housekeeper(gateway, kept_max=1, kept_s=0.0).sweep()
 
 
 async def test_many_rows_are_dropped_with_few_counts_and_the_newest_stay(tmp_path: Path) -> None:
     async with a_gateway(tmp_path) as (gateway, store):
         await add(store, 200, state=DONE, answer=Content(10, bytes(10)))
-        keeper = Keeper(gateway, kept_bytes=305, kept_max=40)
+        keeper = Housekeeper(gateway, kept_bytes=305, kept_max=40)
         await keeper.sweep()
         assert keeper.totals == Totals(0, 0, 30, 300)
         assert store.counted <= 2
@@ -258,8 +258,8 @@ async def test_a_large_folder_is_read_in_a_thread_and_others_have_their_turns(
             if number != 7:
                 kept.append(name)
                 answer = Content(9, None, name)
-                await store.add(Row(job=job, name="monday", owner="me", state=DONE, answer=answer))
-        sweep = asyncio.get_running_loop().create_task(Keeper(gateway).sweep())
+                await store.add(GatewayJob(job=job, name="monday", owner="me", state=DONE, answer=answer))
+        sweep = asyncio.get_running_loop().create_task(Housekeeper(gateway).sweep())
         most = 0
         async with asyncio.timeout(20):
             while not sweep.done():

@@ -11,7 +11,7 @@ from wakugumi.adapters.http.upload import Received
 from wakugumi.core.ids import ClientId, job_id_from_name
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX
-from wakugumi.roles.client.files.inputs import Contents
+from wakugumi.roles.client.files.inputs import InputContents
 from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.http.job_request import JobForm, job_of, request_of
@@ -47,7 +47,7 @@ class AVisit:
 
 def payload_by_frames(name: str, client: str, program: str, *args: str, **more: object) -> bytes:
     """What a client of frames submits for the same job."""
-    files = Contents().load({INPUT.file_name: INPUT.content or b""})
+    files = InputContents().load({INPUT.file_name: INPUT.content or b""})
     request = Requests(client).make(JobSpec(program, args=args, job_id=name, **more), files)  # type: ignore[arg-type]
     return next(iter(Decoder(1 << 20).feed(request.frame))).payload
 

@@ -18,7 +18,7 @@ from tests.kit.promtool import promtool_says
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.metrics import Family
-from wakugumi.core.runner.counts import Runs
+from wakugumi.core.runner.counts import RunCounts
 from wakugumi.core.runner.metrics import run_families
 from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.roles.node.pages import node_families
@@ -155,7 +155,7 @@ async def test_a_machine_tells_what_its_programs_did(role: str, tmp_path: Path) 
 
 
 def test_a_program_with_many_exit_codes_makes_no_more_series_than_are_allowed() -> None:
-    runs = Runs()
+    runs = RunCounts()
     for code in range(256):
         runs.ended("exit", code, 0.1)
     families = {family.name: family for family in run_families(runs, running=0, limit=1, free=1)}

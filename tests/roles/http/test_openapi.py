@@ -11,7 +11,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from tests.kit.http_peer import ask
 
-from wakugumi.adapters.http.page import PageAt
+from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.errors import CODES
@@ -71,7 +71,7 @@ _BLOBS = [("GET", "/blobs/"), ("HEAD", "/blobs/"), ("PUT", "/blobs/")]
 _WAYSIDE = [("GET", path) for path in ("/health", "/capacity", "/metrics", "/openapi.json")]
 
 
-def _of(pages: Sequence[PageAt]) -> list[tuple[str, str]]:
+def _of(pages: Sequence[PageRoute]) -> list[tuple[str, str]]:
     return [(page.method, page.path) for page in pages]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from wakugumi.adapters.http.page import Refusal, Reply, Stream
+from wakugumi.adapters.http.page import HttpRefusal, Reply, Stream
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
 from wakugumi.adapters.zip.add_output import splice, splice_counted
 from wakugumi.errors import CODES, Refused
@@ -80,11 +80,11 @@ def test_a_program_that_fails_by_itself_is_an_answer(reason: str | None) -> None
 def test_everything_else_is_a_problem_with_its_code_s_status(code: str) -> None:
     failed = JobResult("id", status=FAILED, stderr="and this is why", reason=code)
     assert not is_answer(failed)
-    with pytest.raises(Refusal, match="and this is why") as caught:
+    with pytest.raises(HttpRefusal, match="and this is why") as caught:
         answer(failed)
     assert (caught.value.code, caught.value.status) == (code, CODES[code].http_status)
     assert caught.value.headers == {"Waku-Job": "night-1", "Waku-Status": "FAILED", "Waku-Reason": code}
-    with pytest.raises(Refusal, match=f"job n ended by {code}"):
+    with pytest.raises(HttpRefusal, match=f"job n ended by {code}"):
         raise_unless_answer("n", msgspec.structs.replace(failed, stderr=""))
 
 

@@ -130,9 +130,9 @@ async def test_a_connection_that_ends_within_a_frame(
     async with said_once(leader, caplog, "ended in the middle of a frame, after 30 bytes"):
         async with Stranger(leader.port) as stranger:
             await stranger.say(HELLO if greeted else b"", submit[:30])
-            await leader.until(lambda machine: bool(machine.callers.doors) == greeted and leader.leader.peers)
+            await leader.until(lambda machine: bool(machine.clients.connections) == greeted and leader.leader.peers)
             if greeted:
-                await leader.until(lambda machine: machine.callers.doors)
+                await leader.until(lambda machine: machine.clients.connections)
             peer = next(iter(leader.leader.peers.values()))
             await leader.until(lambda _machine: peer.link._decoder.held_bytes == 30)
             if how == "reset":
@@ -438,7 +438,7 @@ async def test_a_cap_that_cannot_be_is_refused_and_a_good_one_still_counts(
         for _ in range(50):
             await client.say(fr.encode(fr.CAP, payload=payload))
         await client.say(fr.encode(fr.CAP, payload=ms.write_cap(7)))
-        await leader.until(lambda machine: [one.cap for one in machine.callers.clients.values()] == [7])
+        await leader.until(lambda machine: [one.cap for one in machine.clients.by_id.values()] == [7])
 
 
 @pytest.mark.spec("F7")
@@ -552,8 +552,8 @@ async def test_a_client_that_does_not_read_waits_alone_and_gets_everything_when_
         jobs = [await deaf.submit() for _ in range(total)]
         for number in range(total):
             await worker.ack(await worker.assigned(), Stdout=f"{number}:" + "x" * MIB)
-        await leader.until(lambda machine: machine.course.counts.finished_ok == total)
-        door = next(iter(leader.machine.callers.doors.values()))
+        await leader.until(lambda machine: machine.lifecycle.counts.finished_ok == total)
+        door = next(iter(leader.machine.clients.connections.values()))
         assert door.blocked
         assert len(door.pending) > total // 3
         transports = [peer.link._transport for peer in leader.leader.peers.values()]
@@ -645,7 +645,7 @@ async def test_claims_of_one_job_in_many_frames_are_answered_in_frames_that_fit(
         await peer.hello_client()
         await peer.say(fr.encode(fr.SUBMIT_JOB, JOB.bytes_le, payload=b"{}"))
         assert ms.unpack_ids((await peer.frame()).payload) == (JOB.bytes_le,)
-        (conn,) = leader.machine.callers.doors
+        (conn,) = leader.machine.clients.connections
         for _ in range(2):  # Said in one turn of the loop: two frames from the peer might fall into two.
             leader.leader.drive.post(ev.Claimed(conn, [JobId(JOB.bytes_le)] * 150_000))
         receipts = 0

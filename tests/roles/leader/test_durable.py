@@ -110,7 +110,7 @@ async def test_nothing_is_said_before_it_is_on_disk(tmp_path: Path) -> None:
         await worker.expect(fr.ASSIGN_JOB)
         SlowDisk.gate.clear()
         await worker.ack(job)
-        await leader.until(lambda machine: machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: machine.clients.results.undelivered)
         await says_nothing(client)
         await says_nothing(worker)
         SlowDisk.gate.set()
@@ -289,7 +289,7 @@ async def test_a_leader_goes_on_where_the_last_one_ended(tmp_path: Path) -> None
             results = [await client.expect(fr.RESULT), await client.expect(fr.RESULT)]
             assert {b"made before" in result.payload for result in results} == {True, False}
             await client.say_ids(fr.CONFIRM, done, runs)
-            await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+            await leader.until(lambda machine: not machine.clients.results.undelivered)
 
 
 async def test_old_peers_are_served_over_a_restart_as_well_as_their_protocol_allows(tmp_path: Path) -> None:
@@ -301,11 +301,11 @@ async def test_old_peers_are_served_over_a_restart_as_well_as_their_protocol_all
         assert (await client.result())[0] == first
         second = await client.submit("job.submit.calcA")
         await leader.until(lambda machine: len(machine.jobs) == 2)
-        await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: not machine.clients.results.undelivered)
     async with a_leader(tmp_path) as leader, OldWorker(leader.port) as worker:
         await worker.hello("job.assign.calcA", credit=1)
         await worker.ack(await worker.assigned(), Stdout="two")
-        await leader.until(lambda machine: machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: machine.clients.results.undelivered)
         async with OldClient(leader.port) as client:
             await client.hello("old-desk")
             assert (await client.result())[0] == second
@@ -324,7 +324,7 @@ async def test_requests_that_are_only_in_the_journal_reach_their_workers(tmp_pat
         received: list[UUID] = []
         while len(received) < len(jobs):
             received += await client.expect_ids(fr.RECEIPT)
-        assert leader.machine.course.memory_bytes == 0
+        assert leader.machine.lifecycle.memory_bytes == 0
         async with own_worker(leader, uuid4(), credit=len(jobs)) as worker:
             for number, job in enumerate(jobs):
                 frame = await worker.expect(fr.ASSIGN_JOB)

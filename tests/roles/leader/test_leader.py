@@ -90,9 +90,9 @@ async def test_a_job_passes_with_a_receipt_a_result_and_confirmations(
     result = await client.expect(fr.RESULT)
     assert (result.msg_id, result.corr_id) == (job.bytes_le, job.bytes_le)
     assert json.loads(result.payload)["Stdout"] == "42"
-    assert leader.machine.callers.delivery.undelivered
+    assert leader.machine.clients.results.undelivered
     await client.say_ids(fr.CONFIRM, job)
-    await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+    await leader.until(lambda machine: not machine.clients.results.undelivered)
 
 
 @pytest.mark.spec("F9")
@@ -333,9 +333,9 @@ async def test_a_leader_takes_a_socket_that_is_connected_already(leader: Running
     writer.write(fr.encode(fr.HELLO_CLIENT, subject="within", payload=b'{"Wants":["receipts"]}'))
     async with asyncio.timeout(20):
         assert (await reader.readexactly(5))[4] == fr.WELCOME
-    assert list(leader.machine.callers.clients) == ["within"]
+    assert list(leader.machine.clients.by_id) == ["within"]
     writer.close()
-    await leader.until(lambda machine: not machine.callers.clients)
+    await leader.until(lambda machine: not machine.clients.by_id)
 
 
 async def test_a_port_that_is_taken_is_a_config_error(leader: Running) -> None:
@@ -352,7 +352,7 @@ async def test_connections_beyond_the_limit_are_turned_away(
     async with OldClient(leader.port) as one, OldClient(leader.port) as two:
         await one.hello("desk-1")
         await two.hello("desk-2")
-        await leader.until(lambda machine: len(machine.callers.clients) == 2)
+        await leader.until(lambda machine: len(machine.clients.by_id) == 2)
         async with Stranger(leader.port) as third:
             assert await third.is_cut_off()
     lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
@@ -367,11 +367,11 @@ async def test_the_oldest_stranger_makes_room_for_a_known_client_that_comes_back
     leader.leader.connections_max = 3
     async with OldClient(leader.port) as one, Stranger(leader.port) as two:
         await one.hello("desk-1")
-        await leader.until(lambda machine: len(leader.leader.peers) == 2 and machine.callers.clients)
+        await leader.until(lambda machine: len(leader.leader.peers) == 2 and machine.clients.by_id)
         async with Stranger(leader.port), OldClient(leader.port) as again:
             assert await two.is_cut_off()
             await again.hello("desk-1")
-            await leader.until(lambda machine: len(machine.callers.doors) == 2)
+            await leader.until(lambda machine: len(machine.clients.connections) == 2)
 
 
 async def test_routes_are_remembered_up_to_a_bound(leader: Running, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,7 +419,7 @@ async def test_close_lets_go_of_everyone_also_of_those_who_do_not_read() -> None
             await deaf.submit()
         for _ in range(30):
             await worker.ack(await worker.assigned(), Stdout="x" * MIB)
-        await running.until(lambda machine: any(door.blocked for door in machine.callers.doors.values()))
+        await running.until(lambda machine: any(door.blocked for door in machine.clients.connections.values()))
         async with asyncio.timeout(20 * CLOSE_DEADLINE_S):
             await leader.close()
         assert await client.is_cut_off()

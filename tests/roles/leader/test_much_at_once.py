@@ -41,8 +41,8 @@ COUNT = 2 * WRITE_BACKLOG_BYTES_MAX // len(LARGE)
 async def leader_with(where: str, folder: Path) -> AsyncIterator[Running]:
     async with a_leader(journal=Journal.open(folder / "journal") if where == "journal" else None) as leader:
         yield leader
-        assert leader.machine.course.counts.redelivered == 0
-        assert leader.machine.course.counts.dead == 0
+        assert leader.machine.lifecycle.counts.redelivered == 0
+        assert leader.machine.lifecycle.counts.dead == 0
 
 
 NO_HEARTBEATS = [want for want in ms.WANTS_CLIENT if want != ms.HEARTBEATS]
@@ -158,7 +158,7 @@ async def test_an_old_worker_gets_jobs_that_came_packed_over_one_connection() ->
             await client.expect(fr.RECEIPT)
         await worker.hello(credit=COUNT)
         assert [(await worker.assigned()).msg_id for _ in jobs] == jobs
-        assert leader.machine.course.counts.redelivered == 0
+        assert leader.machine.lifecycle.counts.redelivered == 0
 
 
 @pytest.mark.spec("L9", "W7")

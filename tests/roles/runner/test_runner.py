@@ -29,7 +29,7 @@ from wakugumi.errors import CODES, ConfigError
 from wakugumi.limits.runner import DONE_TTL_S
 from wakugumi.limits.units import KIB, MIB
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.runner.make_result import Ended
+from wakugumi.roles.runner.make_result import MadeResult
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.wire.message import BlobRef, InputFile, JobLimits, JobRequest, JobResult, encode, read_result
 
@@ -88,7 +88,7 @@ class World:
     def directory(self, job_id: JobId) -> Path:
         return self.jobs / show_job_id(job_id)
 
-    def _on_end(self, job_id: JobId, end: Ended) -> None:
+    def _on_end(self, job_id: JobId, end: MadeResult) -> None:
         self.faults.append(end.fault)
         self.ends.setdefault(job_id, []).append((read_result(job_id, end.payload), end.ok, end.reason, end.payload))
         self._told.set()

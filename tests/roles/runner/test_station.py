@@ -15,7 +15,7 @@ import pytest
 from tests.roles.runner.test_worker import CREDIT, ScriptedLeader
 
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
-from wakugumi.adapters.programs.default_command import Command
+from wakugumi.adapters.programs.default_command import DefaultCommand
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
@@ -45,7 +45,7 @@ class Place:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def station(self, *, default: Command | None = None, leader: Any = None, **settings: Any) -> Station:
+    def station(self, *, default: DefaultCommand | None = None, leader: Any = None, **settings: Any) -> Station:
         programs = Programs(self.programs, default=default)
         station = Station(leader, programs, self.jobs, **{"slots": 2, "cpu_cap": None, **settings})
         self._serving[station] = asyncio.get_running_loop().create_task(station.serve(), name="station under test")
@@ -233,12 +233,12 @@ async def test_what_ran_is_counted(place: Place) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (Command("echo"), "said own {path}\n"),
-        (Command("echo", ("--in={input}", "-v")), "said --in={path} -v own\n"),
+        (DefaultCommand("echo"), "said own {path}\n"),
+        (DefaultCommand("echo", ("--in={input}", "-v")), "said --in={path} -v own\n"),
     ],
 )
 async def test_a_job_that_names_no_program_runs_the_one_that_was_configured(
-    place: Place, command: Command, said: str
+    place: Place, command: DefaultCommand, said: str
 ) -> None:
     station, job = place.station(default=command), new_job()
     result = await ran(station, job, request("", "own", files={"trades.csv": b"1;2"}))
@@ -247,7 +247,7 @@ async def test_a_job_that_names_no_program_runs_the_one_that_was_configured(
 
 
 async def test_a_job_that_names_no_program_needs_one_file_and_a_station_that_has_one(place: Place) -> None:
-    station = place.station(default=Command("echo"))
+    station = place.station(default=DefaultCommand("echo"))
     result = await ran(station, new_job(), request(""))
     assert (result.status, result.reason) == (ms.FAILED, "bad-request")
     await place.stop(station)
@@ -277,7 +277,7 @@ async def test_an_input_that_came_as_a_file_is_linked_into_the_job_s_directory_o
     place.program("look", 'cat "$1"; ls -i "$1" | cut -d" " -f1 >&2')
     if not links:
         monkeypatch.setattr("os.link", no_link)
-    station, path = place.station(default=Command("look")), upload(place, b"a large one")
+    station, path = place.station(default=DefaultCommand("look")), upload(place, b"a large one")
     inode = path.stat().st_ino
     result = await ran(station, new_job(), by_hash("in.bin", b"a large one"), {"in.bin": path})
     assert (result.status, result.stdout) == (ms.OK, "a large one")
@@ -292,7 +292,7 @@ def no_link(*_: object, **__: object) -> None:
 
 @pytest.mark.spec("N3")
 async def test_a_file_that_was_brought_in_vain_is_removed(place: Place) -> None:
-    station, job, done = place.station(slots=1, default=Command("echo")), new_job(), new_job()
+    station, job, done = place.station(slots=1, default=DefaultCommand("echo")), new_job(), new_job()
     await ran(station, done, request("echo"))
     async with asyncio.TaskGroup() as group:
         group.create_task(ran(station, job, request("wait")))

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from wakugumi.adapters.net.link import Address, Link, Owner, adopt, dial
+from wakugumi.adapters.net.link import Address, Link, LinkOwner, adopt, dial
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.errors import ConfigError, Lost
 from wakugumi.limits.runner import CPU_CAP
@@ -208,7 +208,7 @@ class Bench:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
 
-    def worker(self, leader: Address | Callable[[Owner], Any], **settings: Any) -> Worker:
+    def worker(self, leader: Address | Callable[[LinkOwner], Any], **settings: Any) -> Worker:
         """Unless told, it has no CPU cap: where other tests run beside, each credit would wait for 2 s (SPEC W2)."""
         settings = {"slots": 2, "cpu_cap": None, **settings}
         worker = Worker(leader, Programs(self.programs), self.jobs, **settings)
@@ -652,7 +652,7 @@ async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
     monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.1)
     tries = 0
 
-    async def dial_late(owner: Owner) -> Link:
+    async def dial_late(owner: LinkOwner) -> Link:
         nonlocal tries
         tries += 1
         if tries <= 3:
@@ -672,7 +672,7 @@ async def test_it_dials_with_growing_pauses_until_a_leader_serves_it(
 async def test_a_worker_can_serve_a_leader_in_the_same_process(bench: Bench) -> None:
     ours, theirs = socket.socketpair()
 
-    async def hand_over(owner: Owner) -> Link:
+    async def hand_over(owner: LinkOwner) -> Link:
         return await adopt(theirs, owner, trusted=True)
 
     bench.worker(hand_over)

@@ -123,7 +123,7 @@ class HostileLeader(ScriptedLeader):
             return b"".join(self._result(job, b"") for job in ms.unpack_ids(frame.payload))
         if frame.type == fr.CACHE_PUT:
             status = "FAILED" if self.refuses else "OK"
-            failures = [ms.CacheFailure(ALL, ALL)]
+            failures = [ms.FailedWorker(ALL, ALL)]
             done = ms.CachePutResult("data-1", status, ALL, sent=3, ok=1, failed=2, failures=failures, code=ALL)
             return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(done))
         return b""

@@ -22,14 +22,14 @@ from tests.kit.processes import has_ended
 from tests.whole.conftest import SCRIPTS, Running, Waku
 
 from wakugumi import Cached, Client, JobLimits, Result
-from wakugumi.adapters.folder_lock import FolderLock, Held
+from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.jobdir.folder import DONE, JobsFolder
 from wakugumi.adapters.jobdir.folder_claim import LOCK
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.adapters.programs.run_as import user_named
 from wakugumi.core.ids import show_job_id
 from wakugumi.errors import ConfigError, Refused
-from wakugumi.roles.runner.files.uploaded_inputs import Brought
+from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
 from wakugumi.wire.message import InputFile
 
 pytestmark = [pytest.mark.spec("O1"), pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
@@ -347,7 +347,7 @@ def test_inputs_go_through_nothing_that_was_there_before(
     else:
         sub.write_text("")
     with pytest.raises(Refused, match="inputs cannot be written"):
-        directory.place([InputFile("sub/evil", content)], Brought({"sub/evil": place / "bin/who"}).place(None))
+        directory.place([InputFile("sub/evil", content)], UploadedInputs({"sub/evil": place / "bin/who"}).place(None))
     assert os.listdir(foreign) == []
     assert sub.lstat().st_uid == 0
 
@@ -491,7 +491,7 @@ def test_a_jobs_folder_that_vanished_is_claimed_again(jobs: JobsFolder, place: P
             directory = jobs.make(str(uuid4()))
             directory.place([InputFile("in", b"x")])
             assert (place / "jobs").stat().st_mode & 0o777 == 0o711
-            with pytest.raises(Held):
+            with pytest.raises(FolderInUse):
                 FolderLock(jobs.path, LOCK)
 
 

@@ -21,8 +21,8 @@ from aiohttp import ClientError, web
 
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming, is_sha256
 from wakugumi.adapters.blobs.tokens import check_token
-from wakugumi.adapters.blobs.zstd_stream import Packer, Unpacker, shrinks
-from wakugumi.adapters.http.page import Refusal
+from wakugumi.adapters.blobs.zstd_stream import ZstdPacker, ZstdUnpacker, shrinks
+from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.adapters.http.server import SAFE_HEADERS, let_go_on
 from wakugumi.adapters.port.port import Route
 from wakugumi.errors import Refused
@@ -109,17 +109,17 @@ class BlobPages:
         response.content_length = size
         return response
 
-    async def _not_there(self, sha256: str) -> Refusal:
+    async def _not_there(self, sha256: str) -> HttpRefusal:
         received = await self._in_thread(self._store.received, sha256)
         headers = {"Waku-Received": str(received)} if received else {}
-        return Refusal(404, "no-blob", f"there is no blob {sha256}", headers)
+        return HttpRefusal(404, "no-blob", f"there is no blob {sha256}", headers)
 
     # Sending.
 
     async def _get(self, request: web.BaseRequest, name: str) -> web.StreamResponse:
         sha256 = self._allowed(request, name)
         if self._serving >= self._serving_max:
-            raise Refusal(503, "full", f"{self._serving} blobs are being sent already", {"Retry-After": "1"}, "")
+            raise HttpRefusal(503, "full", f"{self._serving} blobs are being sent already", {"Retry-After": "1"}, "")
         self._serving += 1
         try:
             size = await self._in_thread(self._store.size, sha256)
@@ -164,7 +164,7 @@ class BlobPages:
     async def _send_packed(
         self, request: web.BaseRequest, response: web.StreamResponse, content: _Content, size: int
     ) -> None:
-        packer = Packer()
+        packer = ZstdPacker()
         at = 0
         while at < size:
             piece = await self._in_thread(content.read, CHUNK_BYTES, at)
@@ -202,7 +202,9 @@ class BlobPages:
         """What the head says will come. Raises Refused."""
         encoding = request.headers.get("Content-Encoding", "identity").lower()
         if encoding not in {_ZSTD, "identity"}:
-            raise Refusal(415, "bad-request", f"content encoded as {encoding[:40]!r} is not taken", hint="send zstd")
+            raise HttpRefusal(
+                415, "bad-request", f"content encoded as {encoding[:40]!r} is not taken", hint="send zstd"
+            )
         start: int | None = None
         length = request.content_length
         size = _number(request.headers.get("Waku-Size"), length if encoding != _ZSTD else None)
@@ -214,12 +216,12 @@ class BlobPages:
             if last != size - 1 or (length not in {None, size - start} and encoding != _ZSTD):
                 raise Refused("bad-request", "what goes on must go on to the end of the blob", hint="")
         elif length is not None and encoding != _ZSTD and size != length:
-            raise Refusal(422, "blob-broken", f"{length} bytes would come, not the {size} that Waku-Size says")
+            raise HttpRefusal(422, "blob-broken", f"{length} bytes would come, not the {size} that Waku-Size says")
         if size is None:
             raise Refused("bad-request", "the size is not said", hint="say Content-Length, or Waku-Size")
         if size > self._bytes_max:
             text = f"{size} bytes are more than the {self._bytes_max} that a blob may have here"
-            raise Refusal(413, "too-big", text, hint="split it")
+            raise HttpRefusal(413, "too-big", text, hint="split it")
         return Upload(BlobRef(sha256, size), start, encoding == _ZSTD)
 
     @asynccontextmanager
@@ -229,7 +231,7 @@ class BlobPages:
             async with asyncio.timeout(UPLOAD_WAIT_S):
                 await self._receiving.acquire()
         except TimeoutError:
-            raise Refusal(503, "full", "many uploads wait before this one", {"Retry-After": "1"}, "") from None
+            raise HttpRefusal(503, "full", "many uploads wait before this one", {"Retry-After": "1"}, "") from None
         try:
             yield
         finally:
@@ -242,11 +244,13 @@ class BlobPages:
         if upload.start is not None and upload.start != incoming.at:
             incoming.close()
             text = f"{incoming.at} bytes have come so far: it cannot go on at {upload.start}"
-            raise Refusal(409, "conflict", text, {"Waku-Received": str(incoming.at)}, "go on where Waku-Received says")
+            raise HttpRefusal(
+                409, "conflict", text, {"Waku-Received": str(incoming.at)}, "go on where Waku-Received says"
+            )
         return incoming
 
     async def _receive(self, request: web.BaseRequest, sink: _Sink, *, packed: bool) -> None:
-        write = Unpacker(sink.write).write if packed else sink.write
+        write = ZstdUnpacker(sink.write).write if packed else sink.write
         writing: asyncio.Future[None] | None = None
         try:
             while pieces := await _gather(request):
@@ -264,7 +268,7 @@ class BlobPages:
         if self._key is not None:
             scheme, _, token = request.headers.get("Authorization", "").partition(" ")
             if scheme.lower() != "bearer" or not check_token(self._key, name, token, time.time()):
-                raise Refusal(401, "denied", "this needs a token of the leader", {"WWW-Authenticate": "Bearer"})
+                raise HttpRefusal(401, "denied", "this needs a token of the leader", {"WWW-Authenticate": "Bearer"})
         return name
 
     async def _in_thread(self, work: Callable[..., Any], *args: object) -> Any:
@@ -295,7 +299,7 @@ def _wanted_part(text: str, size: int) -> tuple[int, int] | None:
     if first and last and int(last) < int(first):
         return None
     if start >= size or (not first and int(last) == 0):
-        raise Refusal(416, "bad-request", f"the blob has {size} bytes", {"Content-Range": f"bytes */{size}"}, "")
+        raise HttpRefusal(416, "bad-request", f"the blob has {size} bytes", {"Content-Range": f"bytes */{size}"}, "")
     return start, end
 
 

@@ -26,8 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import msgspec
-
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, Incoming, ref_of_file
 from wakugumi.adapters.files import READ
 from wakugumi.adapters.net.link import is_loopback, tune
@@ -36,7 +34,7 @@ from wakugumi.limits.client import CONNECT_DEADLINE_S
 from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, BLOB_STALL_S, UPLOAD_PATIENCE_S
 from wakugumi.limits.units import KIB
 from wakugumi.wire.message import BlobRef
-from wakugumi.wire.untrusted_json import Unreadable, read_json
+from wakugumi.wire.problem import read_problem
 from wakugumi.wire.web_origin import NO_BROWSER
 
 if TYPE_CHECKING:
@@ -198,9 +196,9 @@ class HttpPlace:
                 into.restart()
             write: Callable[[memoryview], None] = into.write
             if answer.headers.get("Content-Encoding", "identity") == "zstd":
-                from wakugumi.adapters.blobs.zstd_stream import Unpacker
+                from wakugumi.adapters.blobs.zstd_stream import ZstdUnpacker
 
-                write = Unpacker(into.write).write
+                write = ZstdUnpacker(into.write).write
             room = memoryview(bytearray(_READ_BYTES))
             while count := answer.readinto(room):
                 before = into.at
@@ -356,9 +354,9 @@ def _send_pieces(sending: _Sending, file: int, at: int, counted: _Counted) -> No
 
 
 def _send_packed(sending: _Sending, file: int, at: int, counted: _Counted) -> None:
-    from wakugumi.adapters.blobs.zstd_stream import Packer
+    from wakugumi.adapters.blobs.zstd_stream import ZstdPacker
 
-    packer = Packer()
+    packer = ZstdPacker()
     while piece := os.pread(file, CHUNK_BYTES, at):
         at += len(piece)
         packed = packer.pack(piece)
@@ -391,8 +389,8 @@ def _check(answer: http.client.HTTPResponse) -> None:
     if 200 <= answer.status < 300:
         return
     code, text = _STATUSES.get(answer.status, ""), f"{answer.status} {answer.reason}"
-    with contextlib.suppress(Unreadable, OSError, http.client.HTTPException):
-        problem = read_json(answer.read(_HEAD_BYTES * 8), _Problem)
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        problem = read_problem(answer.read(_HEAD_BYTES * 8))
         text = problem.detail or text
         code = problem.code if problem.code in CODES else code
     if answer.status in {409, 503}:
@@ -411,11 +409,6 @@ def _check_source(answer: http.client.HTTPResponse) -> None:
         if error.code in _SOURCE_SAYS:
             raise
         raise Lost(f"the other side failed: {answer.status} {error.message}", "dead") from None
-
-
-class _Problem(msgspec.Struct):
-    code: str = ""
-    detail: str = ""
 
 
 def _seconds(text: str) -> float:

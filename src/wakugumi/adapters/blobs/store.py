@@ -61,7 +61,7 @@ def ref_of_bytes(content: bytes) -> BlobRef:
     return BlobRef(hashlib.sha256(content).hexdigest(), len(content))
 
 
-class Entry(NamedTuple):
+class StoredBlob(NamedTuple):
     """A blob as the folder has it."""
 
     sha256: str
@@ -276,7 +276,7 @@ class BlobStore:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path(sha256))
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[StoredBlob]:
         """Every blob, in no order. What others remove meanwhile may be left out."""
         with contextlib.suppress(OSError), os.scandir(self.folder) as folders:
             for folder in folders:
@@ -287,16 +287,16 @@ class BlobStore:
                         if is_sha256(file.name):
                             with contextlib.suppress(OSError):
                                 status = file.stat(follow_symlinks=False)
-                                yield Entry(file.name, status.st_size, status.st_atime)
+                                yield StoredBlob(file.name, status.st_size, status.st_atime)
 
-    def begun(self) -> Iterator[Entry]:
+    def begun(self) -> Iterator[StoredBlob]:
         """What has come of those that are not whole, in no order. Last used is when the last bytes came."""
         with contextlib.suppress(OSError), os.scandir(f"{self.folder}/{_INCOMING}") as files:
             for file in files:
                 if is_sha256(file.name):
                     with contextlib.suppress(OSError):
                         status = file.stat(follow_symlinks=False)
-                        yield Entry(file.name, status.st_size, status.st_mtime)
+                        yield StoredBlob(file.name, status.st_size, status.st_mtime)
 
     @property
     def used_bytes(self) -> int:
@@ -310,7 +310,7 @@ class BlobStore:
         now: float,
         unused_s: float | None = None,
         recent_s: float = BLOB_RECENT_S,
-    ) -> list[Entry]:
+    ) -> list[StoredBlob]:
         """Remove what was not used for `unused_s`, and then the least recently used, until the rest fits `bytes_max`.
 
         What is held stays, and so does what was used in the last `recent_s`: whoever asked for it just now may be about
@@ -318,7 +318,7 @@ class BlobStore:
         """
         found = sorted(self.entries(), key=lambda entry: entry.used_at)
         total = sum(entry.size for entry in found)
-        removed: list[Entry] = []
+        removed: list[StoredBlob] = []
         for entry in found:
             is_old = unused_s is not None and now - entry.used_at > unused_s
             if now - entry.used_at < recent_s or not (is_old or total > bytes_max):
@@ -339,7 +339,7 @@ class BlobStore:
                     removed += _remove_idle(f"{self.folder}/{_INCOMING}/{name}", now - age_s)
         return removed
 
-    def _remove_unused(self, entry: Entry, before: float) -> bool:
+    def _remove_unused(self, entry: StoredBlob, before: float) -> bool:
         """False if somebody has asked for it since we looked."""
         path = self.path(entry.sha256)
         try:

@@ -26,7 +26,7 @@ class NotWritten(Refused):
         self.error = error
 
 
-class Passing(Incoming):
+class TemporaryDownload(Incoming):
     """Content on its way to a file that is gone soon: after a loss of power it would not be looked for.
 
     What the disk does not take is NotWritten.

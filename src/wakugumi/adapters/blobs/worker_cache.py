@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from wakugumi.adapters.blobs import worker_cache_index
 from wakugumi.adapters.blobs.partials import Partials
 from wakugumi.adapters.blobs.store import BlobStore, is_sha256
-from wakugumi.adapters.blobs.worker_cache_index import Cache
+from wakugumi.adapters.blobs.worker_cache_index import CacheOnDisk
 from wakugumi.adapters.files import refused, remove_tree
 from wakugumi.adapters.jobdir.folder_claim import claim
 from wakugumi.errors import Refused
@@ -50,7 +50,7 @@ class Added(NamedTuple):
     """Contents of new and old names that are not here: each once."""
 
 
-class Held:
+class CachedBlob:
     """A content that is here."""
 
     __slots__ = ("changed_ns", "names", "pins", "size", "used_ns", "users")
@@ -84,10 +84,10 @@ class CacheFolder:
         self.bytes_max = bytes_max or int(disk.f_blocks * disk.f_frsize * CACHE_DISK_SHARE)
         self.blobs_max = blobs_max
         self.used_bytes = 0
-        self.caches: dict[str, Cache] = {}
+        self.caches: dict[str, CacheOnDisk] = {}
         self.on_gone: Callable[[str], None] = lambda _: None
         """Called for each content that is not here any more."""
-        self._blobs: dict[str, Held] = {}
+        self._blobs: dict[str, CachedBlob] = {}
         """In the order of their last use."""
         self._coming: dict[str, int] = {}
         """Contents that are being fetched, and the room they will take."""
@@ -134,7 +134,7 @@ class CacheFolder:
             changed_ns = os.stat(path, follow_symlinks=False).st_mtime_ns
         except OSError as error:
             raise refused(error, "a content cannot be kept") from None
-        self._blobs[ref.sha256] = Held(ref.size, changed_ns, now)
+        self._blobs[ref.sha256] = CachedBlob(ref.size, changed_ns, now)
         self.used_bytes += ref.size
 
     def not_coming(self, ref: BlobRef) -> None:
@@ -152,7 +152,7 @@ class CacheFolder:
             incoming.abandon()
             raise
 
-    def use(self, sha256: str) -> Held | None:
+    def use(self, sha256: str) -> CachedBlob | None:
         """It stays until `let_go`. None if it is not here, or is not what came: then it is gone now."""
         held = self._blobs.get(sha256)
         if held is None or not (held.users or self._is_as_it_came(sha256, held)):
@@ -166,7 +166,7 @@ class CacheFolder:
                 os.utime(self.store.path(sha256), ns=(now, held.changed_ns))
         return held
 
-    def let_go(self, sha256: str, held: Held) -> None:
+    def let_go(self, sha256: str, held: CachedBlob) -> None:
         """One user less. If somebody has kept a link to it, who could write to it unseen, it goes."""
         held.users -= 1
         assert held.users >= 0
@@ -226,7 +226,9 @@ class CacheFolder:
         if not os.path.exists(self._manifest(cache_id)):
             if os.path.lexists(f"{self.path}/{cache_id}"):
                 raise Refused("conflict", f"{self.path}/{cache_id} is there already, and is no cache of this worker")
-            self.write_manifest(cache_id, Cache("", False, {}))  # so that what is linked is known to be ours, if we die
+            self.write_manifest(
+                cache_id, CacheOnDisk("", False, {})
+            )  # so that what is linked is known to be ours, if we die
         scratch = f"{self._manifest(cache_id)}.link"
         try:
             with contextlib.suppress(FileNotFoundError):
@@ -254,14 +256,14 @@ class CacheFolder:
             with contextlib.suppress(OSError):
                 os.unlink(f"{self.path}/{cache_id}/{name}")
 
-    def write_manifest(self, cache_id: str, cache: Cache) -> None:
+    def write_manifest(self, cache_id: str, cache: CacheOnDisk) -> None:
         """From any thread: this is the cache from now on, whatever becomes of us."""
         try:
             worker_cache_index.write(self._manifest(cache_id), cache)
         except OSError as error:
             raise refused(error, f"cache {cache_id!r} cannot be kept") from None
 
-    def keep(self, cache_id: str, cache: Cache) -> None:
+    def keep(self, cache_id: str, cache: CacheOnDisk) -> None:
         """Its files were linked and its manifest written: now it counts."""
         self._unname(cache_id)
         self.caches[cache_id] = cache
@@ -320,7 +322,7 @@ class CacheFolder:
         for sha256 in chosen:
             self.evict(sha256)
 
-    def _is_as_it_came(self, sha256: str, held: Held) -> bool:
+    def _is_as_it_came(self, sha256: str, held: CachedBlob) -> bool:
         """Its size and time are what they were, and nobody but us has a name for it. If not, it goes."""
         try:
             status = os.stat(self.store.path(sha256), follow_symlinks=False)
@@ -353,14 +355,14 @@ class CacheFolder:
 
     def _scan(self) -> None:
         """What is here, and is what it seems to be. The rest is removed."""
-        found: list[tuple[str, Held, int, int]] = []
+        found: list[tuple[str, CachedBlob, int, int]] = []
         for path in _files(f"{self.path}/{_BLOBS}", depth=1):
             sha256 = os.path.basename(path)
             status = os.stat(path, follow_symlinks=False)
             if not is_sha256(sha256) or status.st_mtime_ns % _SECOND_NS != _MARK_NS:
                 os.unlink(path)
                 continue
-            held = Held(status.st_size, status.st_mtime_ns, status.st_atime_ns)
+            held = CachedBlob(status.st_size, status.st_mtime_ns, status.st_atime_ns)
             found.append((sha256, held, status.st_nlink, status.st_ino))
         found.sort(key=lambda one: one[1].used_ns)
         self._blobs = {sha256: held for sha256, held, _, _ in found}

@@ -22,7 +22,7 @@ from wakugumi.wire.message import BlobRef, CacheEntry, encode
 from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 
-class Manifest(msgspec.Struct, frozen=True, rename="pascal"):
+class CacheIndexFile(msgspec.Struct, frozen=True, rename="pascal"):
     """What stands in a cache's file."""
 
     version: str
@@ -30,7 +30,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="pascal"):
     entries: list[CacheEntry]
 
 
-class Cache(NamedTuple):
+class CacheOnDisk(NamedTuple):
     """One cache as it is here. Of its files some may have gone since: they are fetched when a job needs them."""
 
     version: str
@@ -38,20 +38,20 @@ class Cache(NamedTuple):
     files: dict[str, BlobRef]
 
 
-def write(path: str, cache: Cache) -> None:
+def write(path: str, cache: CacheOnDisk) -> None:
     """Raises OSError."""
     entries = [CacheEntry(name, sha256=ref.sha256, size=ref.size) for name, ref in cache.files.items()]
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{path}.new")
-    write_new(f"{path}.new", encode(Manifest(cache.version, cache.pinned, entries)), 0o600)
+    write_new(f"{path}.new", encode(CacheIndexFile(cache.version, cache.pinned, entries)), 0o600)
     os.replace(f"{path}.new", path)
 
 
-def read(path: str) -> Cache | None:
+def read(path: str) -> CacheOnDisk | None:
     """None if it cannot be read."""
     try:
-        manifest = read_json(read_all(path), Manifest)
-        return Cache(manifest.version, manifest.pinned, refs_of(manifest.entries))
+        manifest = read_json(read_all(path), CacheIndexFile)
+        return CacheOnDisk(manifest.version, manifest.pinned, refs_of(manifest.entries))
     except (OSError, Unreadable, Refused):
         return None
 

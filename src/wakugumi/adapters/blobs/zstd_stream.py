@@ -31,7 +31,7 @@ def shrinks(sample: bytes) -> bool:
     return bool(sample) and len(zstd.compress(sample, _LEVEL)) < len(sample) * SHRINKS_BELOW_SHARE
 
 
-class Packer:
+class ZstdPacker:
     """Packs one content."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Packer:
         return self._zstd.flush()
 
 
-class Unpacker:
+class ZstdUnpacker:
     """Unpacks one content into whoever takes it, at most a MiB at a time; what that refuses ends it."""
 
     def __init__(self, take: Callable[[bytes], None]) -> None:

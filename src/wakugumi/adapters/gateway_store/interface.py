@@ -33,7 +33,7 @@ class Content(msgspec.Struct, frozen=True):
     file: str = ""
 
 
-class Row(msgspec.Struct, frozen=True):
+class GatewayJob(msgspec.Struct, frozen=True):
     """All that gateways know of a job."""
 
     job: JobId
@@ -98,19 +98,19 @@ class OpenJob(NamedTuple):
 class GatewayStore(Protocol):
     """All calls may raise Refused, and have then changed nothing."""
 
-    async def get(self, job: JobId, *, contents: bool = True) -> Row | None:
+    async def get(self, job: JobId, *, contents: bool = True) -> GatewayJob | None:
         """`contents` False leaves out the bytes that are in the row, for who looks again and again."""
         ...
 
-    async def add(self, row: Row) -> tuple[Row, bool]:
+    async def add(self, row: GatewayJob) -> tuple[GatewayJob, bool]:
         """The row as it stands now, and whether it is this one: an id that is there stays as it is."""
         ...
 
-    async def replace(self, old: Row, new: Row) -> Row | None:
+    async def replace(self, old: GatewayJob, new: GatewayJob) -> GatewayJob | None:
         """The new row as it stands now; None if the old one is not what is there. `accepted_at` stays."""
         ...
 
-    async def remove(self, row: Row) -> bool:
+    async def remove(self, row: GatewayJob) -> bool:
         """False if it is not what is there."""
         ...
 
@@ -133,7 +133,7 @@ class GatewayStore(Protocol):
         """Jobs of this gateway that are not final, the oldest first; only those after `after`, to go on from there."""
         ...
 
-    async def oldest(self, most: int, age_s: float | None = None) -> list[Row]:
+    async def oldest(self, most: int, age_s: float | None = None) -> list[GatewayJob]:
         """Final rows that did not change for so long, the oldest first, without the contents that are in them. None
         asks for any age, also of rows that a clock which was set back has not reached yet."""
         ...

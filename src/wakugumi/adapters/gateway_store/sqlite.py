@@ -31,8 +31,17 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, Content, OpenJob, Row, Totals
-from wakugumi.adapters.journal.disk_reserve import Room
+from wakugumi.adapters.gateway_store.interface import (
+    DONE,
+    FAILED,
+    QUEUED,
+    RUNNING,
+    Content,
+    GatewayJob,
+    OpenJob,
+    Totals,
+)
+from wakugumi.adapters.journal.disk_reserve import DiskRoom
 from wakugumi.adapters.journal.file import BUSY_TIMEOUT_S, SQL_ERRORS, file_use, is_full, make_folder, sync_folder
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
@@ -92,7 +101,7 @@ _RESTART_S: Final = 0.25
 """How long to wait until nobody writes or reads: if they go on, it is tried again with the next `tidy`."""
 
 
-class _Told(msgspec.Struct, array_like=True):
+class _RowExtras(msgspec.Struct, array_like=True):
     """What no query looks at."""
 
     name: str
@@ -111,10 +120,10 @@ class _Told(msgspec.Struct, array_like=True):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(_Told).decode
+_decode: Final = msgspec.msgpack.Decoder(_RowExtras).decode
 
 
-class SqliteStore:
+class SqliteGatewayStore:
     """A GatewayStore. Make it inside a running loop, and close it."""
 
     def __init__(
@@ -130,7 +139,7 @@ class SqliteStore:
         and `boot` names that start. `free_bytes` tells what is free on the disk. Raises ConfigError if the folder or
         the file cannot be used."""
         make_folder(folder)
-        self._room = Room(folder, free_bytes)
+        self._room = DiskRoom(folder, free_bytes)
         self._room.make_way()
         self._path = folder / FILE_NAME
         self._log = f"{self._path}-wal"
@@ -158,13 +167,13 @@ class SqliteStore:
         """The next flush, for who wrote something since the last one began."""
         self._flushing: asyncio.Task[None] | None = None
 
-    async def get(self, job: JobId, *, contents: bool = True) -> Row | None:
+    async def get(self, job: JobId, *, contents: bool = True) -> GatewayJob | None:
         columns = "body, answer" if contents else "NULL, NULL"
         with self._told():
             found = self._base.execute(f"SELECT {_COLUMNS}, {columns} FROM job WHERE id = ?", (job,)).fetchone()  # noqa: S608 - our own words
         return None if found is None else _row(found)
 
-    async def add(self, row: Row) -> tuple[Row, bool]:
+    async def add(self, row: GatewayJob) -> tuple[GatewayJob, bool]:
         now = self._clock()
         new = msgspec.structs.replace(row, version=1, accepted_at=now, changed_at=now)
         with self._told():
@@ -177,7 +186,7 @@ class SqliteStore:
         found = await self.get(row.job)
         return (found, False) if found is not None else await self.add(row)  # it has just been removed
 
-    async def replace(self, old: Row, new: Row) -> Row | None:
+    async def replace(self, old: GatewayJob, new: GatewayJob) -> GatewayJob | None:
         new = msgspec.structs.replace(
             new, version=old.version + 1, accepted_at=old.accepted_at, changed_at=self._clock()
         )
@@ -194,7 +203,7 @@ class SqliteStore:
             ).rowcount
         return new if changed == 1 else None
 
-    async def remove(self, row: Row) -> bool:
+    async def remove(self, row: GatewayJob) -> bool:
         with self._told():
             gone = self._execute("DELETE FROM job WHERE id = ? AND version = ?", (row.job, row.version)).rowcount
         return gone == 1
@@ -237,7 +246,7 @@ class SqliteStore:
             ).fetchall()
         return [OpenJob(accepted_at, JobId(job)) for accepted_at, job in found]
 
-    async def oldest(self, most: int, age_s: float | None = None) -> list[Row]:
+    async def oldest(self, most: int, age_s: float | None = None) -> list[GatewayJob]:
         before = math.inf if age_s is None else self._clock() - age_s
         with self._told():
             found = self._base.execute(
@@ -436,8 +445,8 @@ def _make(base: sqlite3.Connection, path: Path) -> None:
     base.execute("COMMIT")
 
 
-def _values(row: Row) -> tuple[object, ...]:
-    told = _Told(
+def _values(row: GatewayJob) -> tuple[object, ...]:
+    told = _RowExtras(
         row.name,
         row.group,
         row.is_async,
@@ -461,10 +470,10 @@ def _data(content: Content | None) -> bytes | None:
     return None if content is None else content.data
 
 
-def _row(found: tuple[bytes, int, int, str, float, float, bytes, bytes | None, bytes | None]) -> Row:
+def _row(found: tuple[bytes, int, int, str, float, float, bytes, bytes | None, bytes | None]) -> GatewayJob:
     job, version, state, owner, accepted_at, changed_at, encoded, body, answer = found
     told = _decode(encoded)
-    return Row(
+    return GatewayJob(
         job=JobId(job),
         name=told.name,
         owner=owner,

@@ -27,7 +27,7 @@ from wakugumi.wire.web_origin import NO_BROWSER
 _READ_BYTES: Final = 256 * KIB
 
 
-class Answer:
+class HttpAnswer:
     """What came back: its head, and the body as it comes."""
 
     def __init__(self, response: aiohttp.ClientResponse, url: str) -> None:
@@ -64,7 +64,7 @@ class Answer:
         return bytes(data[:bytes_max])
 
 
-class Calls:
+class HttpClient:
     """Calls of one role. Make it inside a running loop, and close it."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, *, connect_s: float = CONNECT_DEADLINE_S) -> None:
@@ -90,7 +90,7 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         body: bytes | AsyncIterator[bytes] | None = None,
         silence_s: float | None = None,
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpAnswer]:
         """Ask, and get the head of the answer. `silence_s` is how long nothing may come from the other side, also while
         it works; None: as long as it takes. Raises Lost."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=silence_s)
@@ -109,7 +109,7 @@ class Calls:
         except (aiohttp.ClientError, OSError) as error:
             raise Lost(f"{url} ended without an answer: {error}", "dead") from None
         try:
-            yield Answer(response, url)
+            yield HttpAnswer(response, url)
         finally:
             response.release() if response.content.at_eof() else response.close()
 

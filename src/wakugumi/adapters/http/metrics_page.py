@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from wakugumi.adapters.http.page import Page, Reply, Visit
+from wakugumi.adapters.http.page import HttpRequest, Page, Reply
 from wakugumi.core.metrics import Family, Kind
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,19 +27,19 @@ def metrics_page(collect: Callable[[], Iterable[Family]]) -> Page:
     process = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=process)
 
-    async def page(_visit: Visit) -> Reply:
+    async def page(_visit: HttpRequest) -> Reply:
         parts = [generate_latest(process)]
         for family in list(collect()):
             await asyncio.sleep(0)
             registry = CollectorRegistry(auto_describe=False)
-            registry.register(_Told(family))
+            registry.register(_MetricRecord(family))
             parts.append(generate_latest(registry))
         return Reply(200, b"".join(parts), CONTENT_TYPE)
 
     return page
 
 
-class _Told(Collector):
+class _MetricRecord(Collector):
     """A record, as the library knows it."""
 
     def __init__(self, family: Family) -> None:

@@ -1,7 +1,7 @@
 """What does a role need of an HTTP request, and what does it answer? The words between roles and the HTTP server.
 
-A role's page gets a Visit and returns a Reply; what it raises as Refused is answered as a problem (RFC 9457). Nothing
-here imports the library that serves: `web_server` makes the visits and sends the replies.
+A role's page gets an HttpRequest and returns a Reply; what it raises as Refused is answered as a problem (RFC 9457).
+Nothing here imports the library that serves: `adapters/http/server.py` makes the requests and sends the replies.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reply(NamedTuple):
     """Called once all of it is written, and not at all if its reader left before."""
 
 
-class Visit(Protocol):
+class HttpRequest(Protocol):
     """One request, as a page sees it."""
 
     method: str
@@ -77,10 +77,10 @@ class Visit(Protocol):
         ...
 
 
-Page: TypeAlias = Callable[[Visit], Awaitable[Reply]]
+Page: TypeAlias = Callable[[HttpRequest], Awaitable[Reply]]
 
 
-class PageAt(NamedTuple):
+class PageRoute(NamedTuple):
     """Which page answers a method on a path. A path that ends in `/` stands for all that begin like it."""
 
     method: str
@@ -90,11 +90,11 @@ class PageAt(NamedTuple):
     """It is asked again and again, by machines: its visits are logged for debugging only."""
 
 
-Pages: TypeAlias = Callable[[], Sequence[PageAt]]
+Pages: TypeAlias = Callable[[], Sequence[PageRoute]]
 """Called once, when the first HTTP byte has come."""
 
 
-class Refusal(Refused):
+class HttpRefusal(Refused):
     """A refusal with a status of its own, or with more to say in the head."""
 
     def __init__(

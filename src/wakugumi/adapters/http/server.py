@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import ClientError, HttpVersion11, web
 
 from wakugumi.adapters.http.connection import Connection
-from wakugumi.adapters.http.page import PageAt, Refusal, Reply, Stream
+from wakugumi.adapters.http.page import HttpRefusal, PageRoute, Reply, Stream
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.port.port import Route
@@ -148,12 +148,12 @@ class WebServer:
                     methods, rest = found, path[len(below) :]
                     break
         if methods is None:
-            raise Refusal(404, "unknown-question", f"there is nothing at {path[:100]}", hint=_SEE_PAGES)
+            raise HttpRefusal(404, "unknown-question", f"there is nothing at {path[:100]}", hint=_SEE_PAGES)
         route = methods.get(request.method)
         if route is None:
             allowed = ", ".join(sorted(methods))
             text = f"{path[:100]} takes {allowed}"
-            raise Refusal(405, "unknown-question", text, {"Allow": allowed}, _SEE_PAGES)
+            raise HttpRefusal(405, "unknown-question", text, {"Allow": allowed}, _SEE_PAGES)
         return route, rest
 
 
@@ -177,9 +177,9 @@ def let_go_on(request: web.BaseRequest) -> None:
 def problem(error: Refused) -> web.Response:
     """A refusal as an answer."""
     known = CODES.get(error.code)
-    status = error.status if isinstance(error, Refusal) else known.http_status if known else 500
+    status = error.status if isinstance(error, HttpRefusal) else known.http_status if known else 500
     headers = dict(SAFE_HEADERS)
-    if isinstance(error, Refusal):
+    if isinstance(error, HttpRefusal):
         headers.update(error.headers)
     if status in {409, 423, 503} and error.retry:
         headers.setdefault("Retry-After", "1")
@@ -187,7 +187,7 @@ def problem(error: Refused) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(body), content_type=_PROBLEM, headers=headers)
 
 
-def page_route(at: PageAt) -> Route:
+def page_route(at: PageRoute) -> Route:
     """A role's page as a route of the server."""
 
     async def answer(request: web.BaseRequest, rest: str) -> web.StreamResponse:
@@ -247,7 +247,9 @@ def _refuse_broken(request: web.BaseRequest, status: int, message: str) -> web.R
     """The answer to what is not HTTP, or too much of it."""
     if gate().may_say("http"):
         access.info("broken request %d", status, extra={"fields": {"status": status, "peer": request.remote or "?"}})
-    return problem(Refusal(status, "bad-request", f"this is no request that is understood here: {message}", hint=""))
+    return problem(
+        HttpRefusal(status, "bad-request", f"this is no request that is understood here: {message}", hint="")
+    )
 
 
 class WebVisit:
@@ -312,12 +314,12 @@ async def _pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
                 piece = await request.content.readany()
         except TimeoutError:
             text = f"less than {BODY_RECEIVED_MIN_BYTES} bytes came in {BODY_RECEIVED_MIN_S:g} s"
-            raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
+            raise HttpRefusal(408, "too-slow", text, {"Connection": "close"}) from None
         except (web.RequestPayloadError, ClientError, OSError, RuntimeError) as error:
             if request.transport is None or request.transport.is_closing():
                 raise Lost(f"{request.remote} ended before its request did: {error}", "dead") from None
             text = "the body is not as its head says, or its chunks are broken"
-            raise Refusal(400, "bad-request", text, {"Connection": "close"}, "") from None
+            raise HttpRefusal(400, "bad-request", text, {"Connection": "close"}, "") from None
         if not piece:
             return
         left_s -= clock() - asked_at  # What we do with a piece is not its sender's fault.
@@ -443,7 +445,7 @@ def _check_page(request: web.BaseRequest, names: frozenset[str], option: str) ->
         host = headers.get("Host", "localhost")
         check_page(host, headers.get("Origin"), site, looks=looks, program=program, names=names, option=option)
     except Foreign as error:
-        raise Refusal(403, "denied", error.message, hint=error.hint) from None
+        raise HttpRefusal(403, "denied", error.message, hint=error.hint) from None
 
 
 def _quiet() -> logging.Logger:

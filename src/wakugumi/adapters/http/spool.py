@@ -65,15 +65,15 @@ class Spools:
 
     def read(self, content: Content) -> bytes | AsyncIterator[bytes]:
         """What a row names. The pieces raise Lost if the file is gone."""
-        return content.data if content.data is not None else Reader(_Stored(self, content))
+        return content.data if content.data is not None else SpoolReader(_Stored(self, content))
 
-    def open(self, content: Content) -> bytes | Reader:
+    def open(self, content: Content) -> bytes | SpoolReader:
         """The same for who says first that it is there. Raises Lost if it is not."""
         if content.data is not None:
             return content.data
         stored = _Stored(self, content)
         stored.open()
-        return Reader(stored)
+        return SpoolReader(stored)
 
     def check_room(self) -> None:
         """Rows and the answers of accepted jobs need the rest of the disk. Raises OSError."""
@@ -179,13 +179,13 @@ class Spool:
         self._has_ended = True
         self._tell()
 
-    def pieces(self) -> Reader:
+    def pieces(self) -> SpoolReader:
         """From the beginning to the end, as it comes. Raises Lost if nobody fills it and nobody reads it any more, or
         it is known that it ends in the midst."""
         if self._users == 0 or self._failure is not None:
             raise Lost(f"what was to be passed on ended: {self._failure or 'it is closed'}")
         self._users += 1
-        return Reader(self)
+        return SpoolReader(self)
 
     async def keep(self, job: JobId) -> Content:
         """Give it a name, for good: it is on the disk before this returns. Raises Refused."""
@@ -283,7 +283,7 @@ class Spool:
             self._more = None
 
 
-class _Source(Protocol):
+class _SpoolSource(Protocol):
     """What a Reader reads."""
 
     async def next_piece(self, at: int) -> bytes: ...
@@ -291,16 +291,16 @@ class _Source(Protocol):
     def close(self) -> None: ...
 
 
-class Reader:
+class SpoolReader:
     """One who reads. Close it, also if nothing was read. It may be closed while a piece is being read, by another task:
     then that one ends first."""
 
-    def __init__(self, source: _Source) -> None:
-        self._source: _Source | None = source
+    def __init__(self, source: _SpoolSource) -> None:
+        self._source: _SpoolSource | None = source
         self._at = 0
         self._is_reading = self._is_closing = False
 
-    def __aiter__(self) -> Reader:
+    def __aiter__(self) -> SpoolReader:
         return self
 
     async def __anext__(self) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wakugumi.adapters.files import NEW, refused
-from wakugumi.adapters.http.page import Refusal, Visit
+from wakugumi.adapters.http.page import HttpRefusal, HttpRequest
 from wakugumi.adapters.loop.threads import begin, beside
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import Refused
@@ -25,7 +25,7 @@ from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.http import FORM_BYTES_MAX
 from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
 from wakugumi.limits.units import MIB
-from wakugumi.wire.form import Data, Multipart, Part, boundary_of
+from wakugumi.wire.form import Data, FormPart, Multipart, boundary_of
 
 FIELD: Final = "file"
 FILE_NAME: Final = "input"
@@ -47,7 +47,7 @@ class Received(NamedTuple):
 
 
 async def receive_file(
-    visit: Visit,
+    visit: HttpRequest,
     folder: Path,
     *,
     bytes_max: int,
@@ -76,7 +76,7 @@ async def receive_file(
             for event in parser.feed(piece):
                 if type(event) is Data:
                     sink.take(event.data)
-                elif type(event) is Part:
+                elif type(event) is FormPart:
                     if file_name is not None or event.name != FIELD:
                         raise _other_part(event.name, twice=event.name == FIELD)
                     file_name = check_file_name(event.file_name or FILE_NAME)
@@ -128,10 +128,10 @@ async def receive_pieces(
         raise
 
 
-def too_large(size: int, bytes_max: int) -> Refusal:
+def too_large(size: int, bytes_max: int) -> HttpRefusal:
     """A body that is not taken for its size."""
     text = f"{size} bytes have come or would come, and a file may have {bytes_max} here"
-    return Refusal(413, "too-big", text, {"Connection": "close"}, "split it, or ask who runs this for more")
+    return HttpRefusal(413, "too-big", text, {"Connection": "close"}, "split it, or ask who runs this for more")
 
 
 class Sink:
@@ -144,7 +144,7 @@ class Sink:
         self._pieces: list[bytes] = []
         self._held = 0
         """Bytes in `_pieces`."""
-        self._file: _File | None = None
+        self._file: _UploadedFile | None = None
         self._writing: asyncio.Future[None] | None = None
         self.size = 0
 
@@ -166,7 +166,7 @@ class Sink:
         if self._writing is not None:
             await self._writing
         if self._file is None:
-            self._file = _File(self._folder)
+            self._file = _UploadedFile(self._folder)
         file, pieces = self._file, self._pieces
         self._pieces, self._held = [], 0
         self._writing = begin(lambda: file.write(pieces), "receive")
@@ -196,7 +196,7 @@ class Sink:
             self._file.discard()
 
 
-class _File:
+class _UploadedFile:
     """A new file that is hashed as it is written. Its lock is why none is written after it is given up."""
 
     def __init__(self, folder: Path) -> None:

@@ -28,7 +28,7 @@ PAGE_BYTES_MAX: Final = 256 * KIB
 _NAME: Final = ".ledger"
 
 
-class Ledger:
+class DoneMarks:
     """Writes results, and links them to where they belong. May be called from any thread."""
 
     def __init__(self, folder: str) -> None:

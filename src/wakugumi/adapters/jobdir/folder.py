@@ -30,12 +30,12 @@ import msgspec
 
 from wakugumi.adapters.files import NEW, READ, READ_FOLDER, copy_new, empty, read_all, refused, remove_tree, write_new
 from wakugumi.adapters.folder_lock import FolderLock
-from wakugumi.adapters.jobdir.done_marks import Ledger, read_entry
+from wakugumi.adapters.jobdir.done_marks import DoneMarks, read_entry
 from wakugumi.adapters.jobdir.folder_claim import claim
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT, Whole, copy_hashed, parts_of
 from wakugumi.adapters.programs.output_files import Capture, Captures
 from wakugumi.adapters.programs.run_as import User
-from wakugumi.adapters.zip.write_memory import Found, TooBig, ZipWriter, crc32, walk
+from wakugumi.adapters.zip.write_memory import FoundFile, TooBig, ZipWriter, crc32, walk
 from wakugumi.core.ids import JobId, WorkerId, parse_job_id
 from wakugumi.errors import ConfigError, Refused, Sick
 from wakugumi.limits.runner import LARGE_WORK_BYTES, LARGE_WORK_FILES_MAX
@@ -65,7 +65,7 @@ class Done(JobResult, frozen=True, rename="pascal"):
     """The digest of the request that was run. It comes last, and is not sent: a frame says it otherwise."""
 
 
-class Owner(msgspec.Struct, frozen=True, rename="pascal"):
+class FolderOwner(msgspec.Struct, frozen=True, rename="pascal"):
     """What `.worker` holds: an id, and where it is good. On a cloned disk or in a copied folder it is another's."""
 
     worker_id: UUID
@@ -94,9 +94,9 @@ class JobsFolder:
         self.is_new = False
         """Nobody had this folder before: nothing is left of an earlier life."""
         self.interrupted: list[tuple[JobId, float]] = []
-        """What `finished` has left of interrupted jobs, and how many seconds ago it was changed last."""
+        """What `kept` has left of interrupted jobs, and how many seconds ago it was changed last."""
         self._spare: dict[str, None] = {}
-        self._ledger = Ledger(self.path)
+        self._ledger = DoneMarks(self.path)
 
     def worker_id(self) -> WorkerId:
         """The id of the worker whose folder this is: as in its earlier lives here, or a new one."""
@@ -105,7 +105,7 @@ class JobsFolder:
             return known
         self.is_new = True
         path = f"{self.path}/{WORKER}"
-        owner = Owner(uuid4(), os.uname().nodename, os.stat(self.path).st_ino)
+        owner = FolderOwner(uuid4(), os.uname().nodename, os.stat(self.path).st_ino)
         with contextlib.suppress(OSError):  # then it is good for this life
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{path}.new")
@@ -325,7 +325,7 @@ class JobsFolder:
 def owner_of(folder: str) -> WorkerId | None:
     """The id of the worker whose jobs folder this is or was. None if nobody had it, or it was copied from elsewhere."""
     with contextlib.suppress(OSError, Unreadable):
-        owner = read_json(read_all(f"{folder}/{WORKER}"), Owner)
+        owner = read_json(read_all(f"{folder}/{WORKER}"), FolderOwner)
         if (owner.node, owner.inode) == (os.uname().nodename, os.stat(folder).st_ino) and owner.worker_id.int:
             return WorkerId(owner.worker_id.bytes_le)
     return None
@@ -364,7 +364,7 @@ class JobDir:
         "unpacked_bytes",
     )
 
-    def __init__(self, job: str, path: str, ledger: Ledger, user: User | None = None) -> None:
+    def __init__(self, job: str, path: str, ledger: DoneMarks, user: User | None = None) -> None:
         self.path = path
         self._user = user
         self.lent: Callable[[], Container[tuple[int, int]]] = frozenset
@@ -381,7 +381,7 @@ class JobDir:
         self._inputs: frozenset[str] = frozenset()
         self._folder = -1
         self._names: list[str] = []
-        self._found: list[Found] | None = []
+        self._found: list[FoundFile] | None = []
         self._packed = ""
         """Where the archive is until the rest is removed, if it was written to the disk."""
 
@@ -632,11 +632,11 @@ class JobDir:
             remove_tree(self.path)
             os.mkdir(self.path, 0o700)
 
-    def _made(self) -> Iterable[Found]:
+    def _made(self) -> Iterable[FoundFile]:
         """Everything the program made. If it is much, it is looked for again: a list of it might be too long."""
         return self._walk() if self._found is None else self._found
 
-    def _walk(self) -> Iterable[Found]:
+    def _walk(self) -> Iterable[FoundFile]:
         if self._user is None:
             return walk(self._folder, self._inputs)
         return walk(self._folder, self._inputs, self._user.uid, self.lent())
@@ -652,11 +652,11 @@ class JobDir:
                 left -= status.st_size if status.st_nlink == 1 else 0
         return left >= 0
 
-    def _look(self, files_max: int, bytes_max: int) -> list[Found] | None:
+    def _look(self, files_max: int, bytes_max: int) -> list[FoundFile] | None:
         """Everything the program made; None if there is more than that."""
         if len(self._names) > files_max:
             return None
-        all_found: list[Found] = []
+        all_found: list[FoundFile] = []
         for found in self._walk():
             all_found.append(found)
             bytes_max -= found.status.st_size

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from wakugumi.adapters.folder_lock import FolderLock, Held
+from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.programs.run_as import User, check_way
 from wakugumi.errors import ConfigError
 
@@ -45,7 +45,7 @@ def claim(path: Path, *, what: str, inside: str, hint: str, user: User | None = 
             except BaseException:
                 lock.release()
                 raise
-        except Held:
+        except FolderInUse:
             continue
         except OSError as error:
             raise ConfigError(f"the {what} {folder} cannot be used: {error.strerror}", hint) from None

@@ -16,7 +16,7 @@ STDOUT: Final = ".stdout"
 STDERR: Final = ".stderr"
 
 
-class Part(NamedTuple):
+class LargePart(NamedTuple):
     """What did not fit, and where it lies."""
 
     ref: BlobRef
@@ -27,15 +27,15 @@ class Whole(NamedTuple):
     """A finished job's encoded result, all of its parts, and of which request it is."""
 
     payload: bytes
-    parts: Sequence[Part]
+    parts: Sequence[LargePart]
     request: bytes = b""
     """The digest of the request that was run; empty if it is not known."""
 
 
-def parts_of(result: JobResult, folder: str) -> list[Part]:
+def parts_of(result: JobResult, folder: str) -> list[LargePart]:
     """Raises OSError if one of them is not there, ValueError if one has another size."""
     refs = {ARCHIVE: result.archive_blob, STDOUT: result.stdout_blob, STDERR: result.stderr_blob}
-    parts = [Part(ref, Path(folder, name)) for name, ref in refs.items() if isinstance(ref, BlobRef)]
+    parts = [LargePart(ref, Path(folder, name)) for name, ref in refs.items() if isinstance(ref, BlobRef)]
     for part in parts:
         if os.stat(part.path, follow_symlinks=False).st_size != part.ref.size:
             raise ValueError(f"{part.path} has another size")

@@ -50,7 +50,8 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 class Manifests:
-    """The keeper of a leader's `spread`. Its calls are made in the loop's thread, and `done` is called there."""
+    """The keeper of a leader's files machine. Its calls are made in the loop's thread, and `done` is called
+    there."""
 
     def __init__(self, folder: Path) -> None:
         """Raises ConfigError if the folder cannot be used."""

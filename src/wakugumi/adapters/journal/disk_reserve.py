@@ -31,7 +31,7 @@ latter: as much as that comes and goes with the garbage that a journal may hold,
 _RESERVE_NAME: Final = "reserve"
 
 
-class Room:
+class DiskRoom:
     """The room on one folder's disk. Used by one thread at a time."""
 
     def __init__(self, folder: Path, free_bytes: Callable[[], int] | None = None) -> None:

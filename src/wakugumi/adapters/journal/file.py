@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from wakugumi.adapters.folder_lock import FolderLock, Held
+from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.folder_lock import holder as holder_of
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader.events import KeepJob, KeepWhole, LeaderKeep
@@ -101,7 +101,7 @@ def lock(folder: Path) -> FolderLock:
     """A state folder is used by one leader. Raises ConfigError."""
     try:
         return FolderLock(str(folder), LOCK_NAME, patient=True)
-    except Held as held:
+    except FolderInUse as held:
         raise ConfigError(
             f"another leader (process {held.pid or 'unknown'}) uses the state folder {folder}",
             "stop that one, or give this one a folder of its own with --state DIR",

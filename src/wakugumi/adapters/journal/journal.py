@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from wakugumi.adapters.folder_lock import FolderLock
-from wakugumi.adapters.journal.disk_reserve import Room
+from wakugumi.adapters.journal.disk_reserve import DiskRoom
 from wakugumi.adapters.journal.file import (
     FILE_NAME,
     PAGE_BYTES,
@@ -37,8 +37,8 @@ from wakugumi.adapters.journal.file import (
     open_to_write,
     read_leaves,
 )
-from wakugumi.adapters.journal.reader import Loaded, Reader
-from wakugumi.adapters.journal.writer import Done, Drop, Entry, Writer, settle
+from wakugumi.adapters.journal.reader import LeafReader, Loaded
+from wakugumi.adapters.journal.writer import Done, Drop, Writer, WriterItem, settle
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader.events import DropLeaves, KeepWhole, LeaderKeep
 from wakugumi.errors import JournalError
@@ -78,7 +78,7 @@ class Journal:
             held = lock(folder)
             undo.callback(held.release)
             path = folder / FILE_NAME
-            room = Room(folder, free_bytes)
+            room = DiskRoom(folder, free_bytes)
             room.make_way()
             base = open_to_write(path, factory)
             undo.callback(base.close)
@@ -96,7 +96,7 @@ class Journal:
         lock: FolderLock,
         base: sqlite3.Connection,
         reader_factory: type[sqlite3.Connection],
-        room: Room,
+        room: DiskRoom,
         next_leaf: int,
     ) -> None:
         """See `open`."""
@@ -108,11 +108,11 @@ class Journal:
         self._room = room
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writer: Writer | None = None
-        self._reader: Reader | None = None
+        self._reader: LeafReader | None = None
         self._on_failure: Callable[[Exception], None] = _ignore
         self._on_behind: Callable[[bool], None] = _ignore
         self._on_stalled: Callable[[str], None] = _ignore
-        self._lingering: list[Entry] = []
+        self._lingering: list[WriterItem] = []
         self._lingering_bytes = 0
         self._linger: asyncio.TimerHandle | None = None
         self._patient = False
@@ -157,7 +157,7 @@ class Journal:
 
         Raises ConfigError.
         """
-        self._reader = Reader(self.path, self._reader_factory, loop, self._loaded, self._fail)
+        self._reader = LeafReader(self.path, self._reader_factory, loop, self._loaded, self._fail)
         self._loop = loop
         self._on_failure = on_failure
         self._on_behind = on_behind or _ignore
@@ -184,7 +184,7 @@ class Journal:
             self._loop.call_soon(done)
             return
         else:
-            entry = Entry(0, 0.0, b"", 0, done)
+            entry = WriterItem(0, 0.0, b"", 0, done)
         if (done is not None and not patient) or self._lingering_bytes + entry.weight > LINGER_BYTES_MAX:
             self._send(entry)
             return
@@ -223,7 +223,7 @@ class Journal:
             self._base.close()
         self._lock.release()
 
-    def _entry(self, records: Sequence[LeaderKeep], done: Done | None) -> Entry:
+    def _entry(self, records: Sequence[LeaderKeep], done: Done | None) -> WriterItem:
         content: bytes | Sequence[LeaderKeep] = encode_records(records)
         weight = len(content) + PAGE_BYTES
         if not _SPECIAL.isdisjoint(map(type, records)):  # at a fortieth of a microsecond per record
@@ -233,9 +233,9 @@ class Journal:
                 elif isinstance(record, KeepWhole) and isinstance(record.payload, int):
                     content = records
                     weight += record.checksum >> 32  # the size of what is to be fetched
-        return Entry(self.next_leaf, time.time(), content, weight, done)
+        return WriterItem(self.next_leaf, time.time(), content, weight, done)
 
-    def _send(self, entry: Entry | None = None) -> None:
+    def _send(self, entry: WriterItem | None = None) -> None:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
@@ -279,7 +279,7 @@ class Journal:
         log.error("nothing was committed for %.0f s: %s (%s)", waited_s, why, self.path)
         self._on_stalled(why)
 
-    def _written(self, entries: Sequence[Entry]) -> None:
+    def _written(self, entries: Sequence[WriterItem]) -> None:
         if self._failed:
             return
         if self._stalled:

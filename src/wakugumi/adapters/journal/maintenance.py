@@ -40,15 +40,15 @@ from wakugumi.adapters.journal.file import (
 from wakugumi.adapters.journal.salvage import LostLeaf, salvage
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.dead_letters import is_dead
 from wakugumi.core.leader.events import LeaderKeep
+from wakugumi.core.leader.jobs.dead_letters import is_dead
 from wakugumi.errors import ConfigError
 
 _PART_NAME: Final = f"{FILE_NAME}.part"
 _SIDE_FILES: Final = ("-wal", "-shm")
 
 
-class Jobs(msgspec.Struct):
+class JobCounts(msgspec.Struct):
     """How many jobs a journal has, by what is to be done with them."""
 
     queued: int = 0
@@ -60,7 +60,7 @@ class Jobs(msgspec.Struct):
     """Of the finished: they used up their attempts."""
 
 
-class Report(msgspec.Struct):
+class JournalReport(msgspec.Struct):
     """What was found in a journal."""
 
     path: str
@@ -71,7 +71,7 @@ class Report(msgspec.Struct):
     lost_leaves: list[int]
     emptied_leaves: int
     """Of those that can be read: an earlier repair put them where a damaged one had been."""
-    jobs: Jobs
+    jobs: JobCounts
     lost_jobs: list[str]
     """Those that the journal speaks of without having their request. What stood in lost leaves alone is not among them:
     nobody can say."""
@@ -85,12 +85,12 @@ class Report(msgspec.Struct):
 class Repair(msgspec.Struct):
     """What became of a damaged journal."""
 
-    found: Report
+    found: JournalReport
     aside: str
     """Where the damaged one is now; empty if it was sound, and was left alone."""
 
 
-def check(folder: Path) -> Report:
+def check(folder: Path) -> JournalReport:
     """Look at all of it, also while a leader uses it. Raises ConfigError if there is nothing to look at."""
     report = _look(folder / FILE_NAME)
     report.leader = holder(folder)
@@ -154,7 +154,7 @@ def repair(folder: Path) -> Repair:
         held.release()
 
 
-class _Fold:
+class _JournalFold:
     """What all leaves together say about each job."""
 
     def __init__(self) -> None:
@@ -169,9 +169,9 @@ class _Fold:
             elif isinstance(record, ev.KeepJob | ev.KeepWhole) and record.job not in self._state:
                 self._lost.add(record.job)
 
-    def count(self) -> Jobs:
+    def count(self) -> JobCounts:
         states = list(self._state.values())
-        return Jobs(
+        return JobCounts(
             states.count("queued"),
             states.count("running"),
             states.count("finished") + states.count("dead"),
@@ -212,8 +212,8 @@ class _Fold:
                         self._undelivered.add(job)
 
 
-def _look(path: Path) -> Report:
-    fold = _Fold()
+def _look(path: Path) -> JournalReport:
+    fold = _JournalFold()
     leaves = emptied = 0
     lost: list[int] = []
     with contextlib.closing(open_to_read(path)) as base:
@@ -232,7 +232,7 @@ def _look(path: Path) -> Report:
         except SQL_ERRORS as error:
             raise file_unusable(path, error) from None
     lost_jobs = fold.lost() if lost else []
-    return Report(str(path), 0, leaves, lost, emptied, fold.count(), lost_jobs, *use, damage)
+    return JournalReport(str(path), 0, leaves, lost, emptied, fold.count(), lost_jobs, *use, damage)
 
 
 def _copy_readable(path: Path, target: Path) -> None:

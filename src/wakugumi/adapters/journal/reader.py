@@ -35,7 +35,7 @@ PATIENCE_S: Final = 10.0
 Loaded: TypeAlias = Callable[[dict[JobId, bytes]], None]
 
 
-class Reader(threading.Thread):
+class LeafReader(threading.Thread):
     """Answers what is asked of single leaves."""
 
     def __init__(

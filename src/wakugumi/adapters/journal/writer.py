@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from wakugumi.adapters.journal.disk_reserve import LOOK_S, Room
+from wakugumi.adapters.journal.disk_reserve import LOOK_S, DiskRoom
 from wakugumi.adapters.journal.file import (
     PAGE_BYTES,
     Damaged,
@@ -62,7 +62,7 @@ _WRITE_BACK: Final = "PRAGMA wal_checkpoint(PASSIVE)"
 Done: TypeAlias = Callable[[], None]
 
 
-class Entry(NamedTuple):
+class WriterItem(NamedTuple):
     """What goes to the writer: a leaf, a wish to know, or both."""
 
     number: int
@@ -87,14 +87,14 @@ class Writer(threading.Thread):
         self,
         path: Path,
         base: sqlite3.Connection,
-        room: Room,
+        room: DiskRoom,
         loop: asyncio.AbstractEventLoop,
-        on_written: Callable[[Sequence[Entry]], None],
+        on_written: Callable[[Sequence[WriterItem]], None],
         on_failure: Callable[[JournalError], None],
         on_disk_low: Callable[[bool], None],
     ) -> None:
         super().__init__(name="journal writer", daemon=True)
-        self.queue: SimpleQueue[Entry | Drop | None] = SimpleQueue()
+        self.queue: SimpleQueue[WriterItem | Drop | None] = SimpleQueue()
         self.closing = threading.Event()
         self._path = path
         self._base = base
@@ -112,7 +112,7 @@ class Writer(threading.Thread):
         self._shrink_count = BITE_FIRST
         self.waits_for_room = False
         """The disk is full, and it tries again."""
-        self._held: Entry | None = None
+        self._held: WriterItem | None = None
         self._ended = False
 
     def run(self) -> None:
@@ -136,7 +136,7 @@ class Writer(threading.Thread):
             with suppress(sqlite3.Error):
                 self._base.execute(_WRITE_BACK).fetchall()
 
-    def _take(self) -> list[Entry]:
+    def _take(self) -> list[WriterItem]:
         """What waits, as much as goes into one transaction. If nothing does, wait."""
         if self._held is not None:
             entries, self._held = [self._held], None
@@ -166,7 +166,7 @@ class Writer(threading.Thread):
             return 0.0
         return LOOK_S if self._room.low else None
 
-    def _insist(self, entries: list[Entry]) -> bool:
+    def _insist(self, entries: list[WriterItem]) -> bool:
         """Write them, however long the disk is full. False if it was closed before there was room."""
         pause_s = RETRY_FIRST_S
         while True:
@@ -187,7 +187,7 @@ class Writer(threading.Thread):
                 return False
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write(self, entries: list[WriterItem]) -> None:
         values: list[int | float | bytes] = []
         rows = 0
         for number, written_at, records, weight, _ in entries:
@@ -294,7 +294,7 @@ class Writer(threading.Thread):
             self._tell(self._on_disk_low, self._told_low)
 
 
-def settle(base: sqlite3.Connection, path: Path, room: Room) -> int:
+def settle(base: sqlite3.Connection, path: Path, room: DiskRoom) -> int:
     """The number of the last leaf, once all that is there is on the disk for good. Raises sqlite3.Error.
 
     After a failed flush the system may show us a write-ahead log that the disk does not have. So it is written back

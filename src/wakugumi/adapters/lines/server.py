@@ -142,7 +142,7 @@ class LineCall:
 LinePage: TypeAlias = Callable[[LineCall], Awaitable[LineReply]]
 
 
-class Lines:
+class LineServer:
     """Serves connections that speak lines. Make it inside a running loop, and close it."""
 
     def __init__(self, page: LinePage, *, connections_max: int | None = None) -> None:
@@ -231,7 +231,7 @@ class _Connection(asyncio.StreamReaderProtocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: LineServer) -> None:
         loop = asyncio.get_running_loop()
         self.reader = asyncio.StreamReader(limit=LINE_BYTES_MAX, loop=loop)
         super().__init__(self.reader, loop=loop)
@@ -361,7 +361,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         raise Lost(f"{self.peer} reads too slowly", "slow")
 
 
-async def listen_lines(host: str, port: int, lines: Lines, tls: SSLContext | None = None) -> LineListener:
+async def listen_lines(host: str, port: int, lines: LineServer, tls: SSLContext | None = None) -> LineListener:
     """A port that speaks only lines. Raises ConfigError if it cannot be had."""
     return LineListener(await enter(host, port, lines.new_connection, tls), lines)
 
@@ -369,7 +369,7 @@ async def listen_lines(host: str, port: int, lines: Lines, tls: SSLContext | Non
 class LineListener:
     """A port that speaks only lines, until it is closed."""
 
-    def __init__(self, entrance: Entrance, lines: Lines) -> None:
+    def __init__(self, entrance: Entrance, lines: LineServer) -> None:
         self._entrance = entrance
         self._lines = lines
         self.port = entrance.port

@@ -19,7 +19,7 @@ _UNLIMITED_FROM: Final = 1 << 50
 """cgroups of version 1 say so with a number near 2⁶³."""
 
 
-class Room(NamedTuple):
+class MemoryRoom(NamedTuple):
     """What is left for what a leader holds, and by which limit."""
 
     room_bytes: int
@@ -27,10 +27,11 @@ class Room(NamedTuple):
     limit: str
 
 
-def memory_room(root: Path = Path("/")) -> Room | None:
+def memory_room(root: Path = Path("/")) -> MemoryRoom | None:
     """None if there is no limit. Raises ConfigError if an address space is too small to begin with."""
     rooms = [
-        Room(size - PROCESS_BYTES, size, f"the memory limit of its cgroup ({path})") for path, size in _cgroups(root)
+        MemoryRoom(size - PROCESS_BYTES, size, f"the memory limit of its cgroup ({path})")
+        for path, size in _cgroups(root)
     ]
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if space != resource.RLIM_INFINITY:
@@ -40,7 +41,7 @@ def memory_room(root: Path = Path("/")) -> Room | None:
                 f"{ADDRESS_SPACE_MIN_BYTES // MIB} MiB: it would end while it works",
                 "raise that limit, or limit its memory by a cgroup instead (MemoryMax= of a service)",
             )
-        rooms.append(Room(space - ADDRESS_SPACE_MIN_BYTES, space, "the limit of its address space (ulimit -v)"))
+        rooms.append(MemoryRoom(space - ADDRESS_SPACE_MIN_BYTES, space, "the limit of its address space (ulimit -v)"))
     if not rooms:
         return None
     least = min(rooms)

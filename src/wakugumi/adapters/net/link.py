@@ -45,7 +45,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Owner(Protocol):
+class LinkOwner(Protocol):
     """Whoever a connection belongs to. All calls come from the loop; `on_frame` may raise PeerError."""
 
     def on_open(self, link: Link) -> None: ...
@@ -60,7 +60,7 @@ class Owner(Protocol):
 class Link(asyncio.Protocol):
     """One connection that speaks frames."""
 
-    def __init__(self, owner: Owner, *, trusted: bool = False) -> None:
+    def __init__(self, owner: LinkOwner, *, trusted: bool = False) -> None:
         self._owner = owner
         self._decoder = Decoder()
         self._is_trusted = trusted
@@ -398,7 +398,7 @@ def as_it_is(link: Link) -> asyncio.BaseProtocol:
 async def listen(
     host: str,
     port: int,
-    new_owner: Callable[[], Owner],
+    new_owner: Callable[[], LinkOwner],
     door: Callable[[Link], asyncio.BaseProtocol] = as_it_is,
 ) -> asyncio.Server:
     """Accept connections, each with an owner of its own. A door looks first whether they speak frames at all. Raises
@@ -427,7 +427,7 @@ async def accept(host: str, port: int, new_protocol: Callable[[], asyncio.BasePr
     return server
 
 
-async def dial(address: Address, owner: Owner) -> Link:
+async def dial(address: Address, owner: LinkOwner) -> Link:
     """Connect. Raises Lost, with a sentence that says why it could not."""
     loop = asyncio.get_running_loop()
     try:
@@ -440,7 +440,7 @@ async def dial(address: Address, owner: Owner) -> Link:
     return link
 
 
-async def adopt(sock: socket.socket, owner: Owner, *, trusted: bool) -> Link:
+async def adopt(sock: socket.socket, owner: LinkOwner, *, trusted: bool) -> Link:
     """A link over a socket that is already connected: an embedded grid's two ends."""
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(lambda: Link(owner, trusted=trusted), sock=sock)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from wakugumi.adapters.http.server import WebServer
-    from wakugumi.adapters.lines.server import Lines
+    from wakugumi.adapters.lines.server import LineServer
 
 log = logging.getLogger("wakugumi.web")
 
@@ -105,7 +105,7 @@ def page_routes(pages: Pages) -> Routes:
     return load
 
 
-class Door:
+class HttpPort:
     """Where HTTP connections of one port come in. Make it inside a running loop, and close it."""
 
     def __init__(
@@ -125,9 +125,9 @@ class Door:
         self._routes = routes
         self._connections_max = connections_of_process() if connections_max is None else connections_max
         self._idle_s = idle_s
-        self._waiting: dict[Doorstep, asyncio.TimerHandle] = {}
+        self._waiting: dict[NewConnection, asyncio.TimerHandle] = {}
         """Connections that speak HTTP, for which the server is still being imported, and until when they wait."""
-        self._looking: set[Doorstep] = set()
+        self._looking: set[NewConnection] = set()
         """Connections that have not said what they speak, or ask for, and belong to nobody else meanwhile."""
         self.gate = gate()
         self.room = bytearray(_READ_BYTES)
@@ -142,9 +142,9 @@ class Door:
 
     def at(self, link: Link) -> asyncio.BaseProtocol:
         """What a listener gives a new connection to."""
-        return Doorstep(self, link)
+        return NewConnection(self, link)
 
-    def look(self, step: Doorstep) -> asyncio.TimerHandle | None:
+    def look(self, step: NewConnection) -> asyncio.TimerHandle | None:
         """It has not said yet what it speaks, or what it asks for: until when it must, if there is room for it."""
         if self._is_full(step):
             step.transport.abort()
@@ -153,11 +153,11 @@ class Door:
         within_s = self._idle_s if step.speaks_http else HELLO_DEADLINE_S
         return asyncio.get_running_loop().call_later(within_s, step.transport.abort)
 
-    def looked(self, step: Doorstep) -> None:
+    def looked(self, step: NewConnection) -> None:
         """It has said it, or is gone."""
         self._looking.discard(step)
 
-    def take(self, step: Doorstep) -> None:
+    def take(self, step: NewConnection) -> None:
         """This connection speaks HTTP."""
         if self._is_full(step):
             step.transport.close()
@@ -169,7 +169,7 @@ class Door:
         if self._loading is None:
             self._loading = self._tasks.start(self._load(), name="import the HTTP server")
 
-    def drop(self, step: Doorstep) -> None:
+    def drop(self, step: NewConnection) -> None:
         """It ended before anybody served it."""
         if (timer := self._waiting.pop(step, None)) is not None:
             timer.cancel()
@@ -204,26 +204,26 @@ class Door:
         for step in self._take_all():
             step.hand_over(self._server)
 
-    def _is_full(self, step: Doorstep) -> bool:
+    def _is_full(self, step: NewConnection) -> bool:
         """No stranger makes room for it."""
         if self.connections < self._connections_max or self.gate.make_room(step.transport):
             return False
         self.gate.say("full", f"closing {step.peer}: more than {self._connections_max} connections")
         return True
 
-    def _send_away(self, step: Doorstep) -> None:
+    def _send_away(self, step: NewConnection) -> None:
         log.warning("closing %s: the HTTP server was not loaded within %g s", step.peer, HELLO_DEADLINE_S)
         del self._waiting[step]
         step.refuse()
 
-    def _take_all(self) -> list[Doorstep]:
+    def _take_all(self) -> list[NewConnection]:
         waiting, self._waiting = self._waiting, {}
         for timer in waiting.values():
             timer.cancel()
         return list(waiting)
 
 
-class Doorstep(asyncio.BufferedProtocol):
+class NewConnection(asyncio.BufferedProtocol):
     """A connection that has not shown yet what it speaks. Its Link counts it, and cuts it off if it says nothing.
 
     Little is read at a time: a thousand uploads that wait for their turn must not bring a quarter of a MiB each. A head
@@ -232,7 +232,7 @@ class Doorstep(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, door: Door, link: Link | None, lines: Lines | None = None) -> None:
+    def __init__(self, door: HttpPort, link: Link | None, lines: LineServer | None = None) -> None:
         """Without a link and lines it speaks HTTP or nothing."""
         self._door = door
         self._link = link
@@ -368,18 +368,18 @@ async def listen_http(
     names: Iterable[str] = (),
     name_option: str = NAME_OPTION,
     tls: SSLContext | None = None,
-    lines: Lines | None = None,
+    lines: LineServer | None = None,
     connections_max: int | None = None,
 ) -> HttpListener:
     """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
-    door = Door(routes, names=names, name_option=name_option, connections_max=connections_max)
-    return HttpListener(await enter(host, port, lambda: Doorstep(door, None, lines), tls), door, lines)
+    door = HttpPort(routes, names=names, name_option=name_option, connections_max=connections_max)
+    return HttpListener(await enter(host, port, lambda: NewConnection(door, None, lines), tls), door, lines)
 
 
 class HttpListener:
     """A port that speaks HTTP, until it is closed."""
 
-    def __init__(self, entrance: Entrance, door: Door, lines: Lines | None = None) -> None:
+    def __init__(self, entrance: Entrance, door: HttpPort, lines: LineServer | None = None) -> None:
         self._entrance = entrance
         self._lines = lines
         self.door = door

@@ -17,7 +17,7 @@ from wakugumi.core.names import INPUT, check_exec_name
 from wakugumi.errors import ConfigError, Refused
 
 
-class Command(NamedTuple):
+class DefaultCommand(NamedTuple):
     """A program by its name, and its arguments as they were written."""
 
     exec_name: str
@@ -38,7 +38,7 @@ class Command(NamedTuple):
         return [*more] if any(INPUT in word for word in more) else [*more, last]
 
 
-def parse_command(text: str) -> Command:
+def parse_command(text: str) -> DefaultCommand:
     """As it stands after `--command` or `--program`. Raises ConfigError."""
     hint = 'name a program of the exec directory, as in --command "pricer --fast {input}"'
     try:
@@ -49,4 +49,4 @@ def parse_command(text: str) -> Command:
     if any("\0" in word for word in words):
         raise ConfigError(f"{text[:80]!r} is not a command: it has a NUL", hint)
     args = tuple(words[1:])
-    return Command(words[0], args if any(INPUT in word for word in args) else (*args, INPUT))
+    return DefaultCommand(words[0], args if any(INPUT in word for word in args) else (*args, INPUT))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wakugumi.adapters.files import READ, READ_FOLDER, USED_UP, open_beneath
-from wakugumi.adapters.programs.default_command import Command
+from wakugumi.adapters.programs.default_command import DefaultCommand
 from wakugumi.adapters.programs.linux import (
     JOB_VARIABLE,
     Spawner,
@@ -34,7 +34,7 @@ from wakugumi.adapters.programs.linux import (
 )
 from wakugumi.adapters.programs.marks import MARK_VARIABLE, Mark
 from wakugumi.adapters.programs.output_files import Capture
-from wakugumi.adapters.programs.resource_limits import LOOK_S, Bounds, stub_command
+from wakugumi.adapters.programs.resource_limits import LOOK_S, JobBounds, stub_command
 from wakugumi.adapters.programs.run_as import User, users_environment
 from wakugumi.adapters.programs.set_limits import NOT_THE_USER
 from wakugumi.adapters.programs.strays import Strays
@@ -77,7 +77,9 @@ RULES: Final = ProgramRules()
 class Programs:
     """The programs that jobs may name: those of the exec directory, and those named one by one."""
 
-    def __init__(self, folder: Path | None, named: Mapping[str, Path] = {}, default: Command | None = None) -> None:
+    def __init__(
+        self, folder: Path | None, named: Mapping[str, Path] = {}, default: DefaultCommand | None = None
+    ) -> None:
         """Without a `default`, every job has to name one."""
         self.default = default
         self._folder = None if folder is None else os.path.realpath(folder)
@@ -140,7 +142,7 @@ class Programs:
         return _is_file(target)
 
 
-class Child:
+class RunningProgram:
     """One started program."""
 
     __slots__ = (
@@ -162,7 +164,9 @@ class Child:
         "why",
     )
 
-    def __init__(self, job: str, capture: Capture, started_at: float, deadline: float, bounds: Bounds | None) -> None:
+    def __init__(
+        self, job: str, capture: Capture, started_at: float, deadline: float, bounds: JobBounds | None
+    ) -> None:
         self.job = job
         self.capture = capture
         self.started_at = started_at
@@ -191,7 +195,7 @@ class Processes:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        on_end: Callable[[Child], None],
+        on_end: Callable[[RunningProgram], None],
         *,
         output_bytes_max: int = OUTPUT_BYTES_MAX,
         kill_grace_s: float = KILL_GRACE_S,
@@ -209,9 +213,9 @@ class Processes:
         if mark is not None:
             environment[MARK_VARIABLE.encode()] = mark.text.encode()
         self._spawner = Spawner(environment, resident_set=None if mark is None else mark.number, by_libc=by_libc)
-        self._by_pid: dict[int, Child] = {}
-        self._by_pidfd: dict[int, Child] = {}
-        self._by_job: dict[str, Child] = {}
+        self._by_pid: dict[int, RunningProgram] = {}
+        self._by_pidfd: dict[int, RunningProgram] = {}
+        self._by_job: dict[str, RunningProgram] = {}
         self._strays = Strays(self._by_pid, self._by_job)
         self._hunts = 0
         self._ended_cpu_s = 0.0
@@ -235,13 +239,13 @@ class Processes:
         capture: Capture,
         *,
         timeout_s: float,
-        bounds: Bounds | None = None,
+        bounds: JobBounds | None = None,
         env: Mapping[str, str] = {},
-    ) -> Child:
+    ) -> RunningProgram:
         """Start a program; `on_end` will be called with what this returns, its capture measured. What `env` has goes
         before what all programs get. Raises Refused."""
         now = self._loop.time()
-        child = Child(job, capture, now, now + timeout_s, bounds)
+        child = RunningProgram(job, capture, now, now + timeout_s, bounds)
         try:
             own = {os.fsencode(name): os.fsencode(value) for name, value in env.items()} if env else None
             child.pid = self._spawn(child, command, os.fsencode(cwd), own)
@@ -258,7 +262,7 @@ class Processes:
         self._wake(min(now + self._interval(child), child.deadline))
         return child
 
-    def kill(self, child: Child, reason: str, why: str, *, at_once: bool = False) -> None:
+    def kill(self, child: RunningProgram, reason: str, why: str, *, at_once: bool = False) -> None:
         """End it with everything below. The first reason stands."""
         if child.reason or child.pid not in self._by_pid:
             return
@@ -301,7 +305,9 @@ class Processes:
 
     # Starting.
 
-    def _spawn(self, child: Child, command: Sequence[bytes], cwd: bytes, env: Mapping[bytes, bytes] | None) -> int:
+    def _spawn(
+        self, child: RunningProgram, command: Sequence[bytes], cwd: bytes, env: Mapping[bytes, bytes] | None
+    ) -> int:
         out, err = child.capture.out, child.capture.err
         if child.bounds is None and self._user is None:
             return self._spawner.start(command, cwd, out, err, child.job, env)
@@ -332,7 +338,7 @@ class Processes:
             self._timer_at = at
             self._timer = self._loop.call_at(at, self._watch)
 
-    def _interval(self, child: Child) -> float:
+    def _interval(self, child: RunningProgram) -> float:
         return _POLL_S if child.pidfd < 0 else WATCH_S if child.bounds is None else LOOK_S
 
     def _watch(self) -> None:
@@ -350,7 +356,7 @@ class Processes:
         except Exception:
             log.exception("what jobs left running could not be looked for")
 
-    def _look_at(self, child: Child, now: float) -> None:
+    def _look_at(self, child: RunningProgram, now: float) -> None:
         if child.pidfd < 0 and os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             self._ended(child)
         elif child.reason:
@@ -370,7 +376,7 @@ class Processes:
     def _too_much_output(self) -> str:
         return f"the program wrote more than {self._output_bytes_max} bytes to stdout or stderr"
 
-    def _has_become_program(self, child: Child) -> bool:
+    def _has_become_program(self, child: RunningProgram) -> bool:
         """What the stub itself uses is not the program's. What it wrote, if it failed, is read in the end."""
         if child.status_file < 0:
             return True
@@ -390,7 +396,7 @@ class Processes:
             except Exception:
                 log.exception("job=%s ended, and that could not be handled", child.job)
 
-    def _ended(self, child: Child) -> None:
+    def _ended(self, child: RunningProgram) -> None:
         """The program is a zombie still: so its group's number is not used anew before its members are killed.
 
         Until it is reaped, `_watch` comes again if this fails. From then on its end is told, whatever fails.
@@ -427,7 +433,7 @@ class Processes:
             child.abandoned = self._strays.all_known
             self._tell(child)
 
-    def _tell(self, child: Child) -> None:
+    def _tell(self, child: RunningProgram) -> None:
         try:
             if child.capture.measure() > self._output_bytes_max and not child.reason:  # all of it since the last look
                 child.reason, child.why = "output-limit", self._too_much_output()
@@ -440,7 +446,7 @@ class Processes:
         if self._all_ended is not None and not self._by_pid and not self._hunts and not self._all_ended.done():
             self._all_ended.set_result(None)
 
-    def _explain(self, child: Child) -> None:
+    def _explain(self, child: RunningProgram) -> None:
         """What the stub and the limits have to say to its end."""
         failed = ""
         with contextlib.suppress(BlockingIOError):
@@ -472,13 +478,13 @@ class Processes:
         if breach := bounds.explain(child.exit_code, child.cpu_s, stderr):
             child.reason, child.why = breach
 
-    def _close_pidfd(self, child: Child) -> None:
+    def _close_pidfd(self, child: RunningProgram) -> None:
         if child.pidfd >= 0:
             pidfd, child.pidfd = child.pidfd, -1
             self._by_pidfd.pop(pidfd, None)
             os.close(pidfd)
 
-    def _kill_hard(self, child: Child) -> None:
+    def _kill_hard(self, child: RunningProgram) -> None:
         """All of it at once; and again after a while, should anything have slipped through."""
         child.kill_at = self._loop.time() + self._kill_grace_s
         self._wake(child.kill_at)
@@ -486,7 +492,7 @@ class Processes:
         kill_with_all_below([child.pid, *self._strays.of(child.pid, child.job)])
         send_to_group(child.pid, signal.SIGKILL)
 
-    def _hunt(self, child: Child, rounds: int) -> None:
+    def _hunt(self, child: RunningProgram, rounds: int) -> None:
         """After its end: kill what is left of a job, as often as something is left, then tell."""
         try:
             some_left, failed = self._strays.reap() > 0, False

@@ -40,7 +40,7 @@ _NO_FORK: Final = re.compile(rb"resource temporarily unavailable|cannot fork|for
 
 
 def stub_command(
-    status: int, env: int | None, bounds: Bounds | None, user: User | None, command: Sequence[bytes]
+    status: int, env: int | None, bounds: JobBounds | None, user: User | None, command: Sequence[bytes]
 ) -> list[bytes]:
     """What to run in place of the program. `status`, and `env` if the program has other variables than the stub, are
     open files that are handed on to it."""
@@ -58,7 +58,7 @@ class Breach(NamedTuple):
     text: str
 
 
-class Bounds:
+class JobBounds:
     """The limits of one running job."""
 
     def __init__(self, limits: JobLimits) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wakugumi.adapters.zip.honest_entries import is_taken, link_target
-from wakugumi.adapters.zip.read import Archive, Entry
+from wakugumi.adapters.zip.read import Archive, ZipEntry
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import RESULT_BYTES_MAX
 from wakugumi.limits.units import KIB
@@ -89,7 +89,7 @@ def check(archive: Archive, bound: Bound) -> Checked:
     return Checked(links, left_out, size)
 
 
-def _add_folders(entry: Entry, folders: set[str]) -> None:
+def _add_folders(entry: ZipEntry, folders: set[str]) -> None:
     parent = entry.name.rpartition("/")[0]
     while parent and parent not in folders:
         folders.add(parent)
@@ -136,7 +136,7 @@ class _Unpacking:
         except PeerError as error:
             raise PeerError(f"{error}; {written:,} files were written before it") from None
 
-    def _taken(self) -> Iterator[Entry]:
+    def _taken(self) -> Iterator[ZipEntry]:
         if not self._checked.left_out:
             return self._archive.entries()
         dot_files = self._bound.dot_files
@@ -157,7 +157,7 @@ class _Unpacking:
         self._parent = (inside, path)
         return path
 
-    def _put(self, entry: Entry) -> str:
+    def _put(self, entry: ZipEntry) -> str:
         """One step: whoever looks sees the old file or the new one. A folder in the way stays, and is an OSError."""
         self._go_on()
         at = entry.name.rfind("/") + 1
@@ -175,7 +175,7 @@ class _Unpacking:
             raise
         return path
 
-    def _write(self, entry: Entry, path: str) -> None:
+    def _write(self, entry: ZipEntry, path: str) -> None:
         mode = 0o777 if entry.mode & 0o100 else 0o666
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:

@@ -19,7 +19,7 @@ import stat
 from typing import Final
 
 from wakugumi.adapters.zip.names import climbs, has_drive
-from wakugumi.adapters.zip.read import Archive, Entry
+from wakugumi.adapters.zip.read import Archive, ZipEntry
 from wakugumi.core.names import check_file_name
 from wakugumi.core.visible_text import is_hostile
 from wakugumi.errors import Refused
@@ -31,7 +31,7 @@ _OWN_PREFIX: Final = ".waku"
 """Of the names that we write beside what was unpacked: no archive has them."""
 
 
-def is_taken(archive: Archive, entry: Entry, *, dot_files: bool) -> bool:
+def is_taken(archive: Archive, entry: ZipEntry, *, dot_files: bool) -> bool:
     """False: it is left out. Raises Refused("bad-name") for one that leads elsewhere, and PeerError."""
     name = entry.name.removesuffix("/")
     parts = name.replace(os.sep, "/").split("/")
@@ -49,7 +49,7 @@ def is_taken(archive: Archive, entry: Entry, *, dot_files: bool) -> bool:
     return True
 
 
-def link_target(archive: Archive, entry: Entry) -> str:
+def link_target(archive: Archive, entry: ZipEntry) -> str:
     """Where a link points, which must be inside the folder. Raises Refused if it is not."""
     raw = archive.read(entry) if entry.size <= _LINK_BYTES_MAX else b""
     target = os.fsdecode(raw)

@@ -21,7 +21,7 @@ _ENCRYPTED_FLAG: Final = 0x1
 _PAGE_BYTES: Final = 256 * 1024
 
 
-class Entry(NamedTuple):
+class ZipEntry(NamedTuple):
     """A file, a folder or a link, as the list tells of it."""
 
     name: str
@@ -58,11 +58,11 @@ class Archive:
         """An open file, which stays the caller's."""
         return cls(lambda at, count: os.pread(file, count, at), os.fstat(file).st_size)
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[ZipEntry]:
         """All of them, from the first."""
         return (entry for entry, _, _ in self.located())
 
-    def located(self) -> Iterator[tuple[Entry, int, int]]:
+    def located(self) -> Iterator[tuple[ZipEntry, int, int]]:
         """Each with where its line of the list begins and ends, in the archive."""
         page, page_at, end = b"", self.list_at, self.list_at + self.list_bytes
         at = self.list_at
@@ -82,7 +82,7 @@ class Archive:
         if at != end:
             raise PeerError("the result's archive cannot be read: its list of entries is longer than it says")
 
-    def content(self, entry: Entry) -> Iterator[bytes]:
+    def content(self, entry: ZipEntry) -> Iterator[bytes]:
         """What a file holds, in pieces. What is wrong with it may show only at its end."""
         pieces = self._stored(entry) if entry.method == STORED else self._inflated(entry)
         size = crc = 0
@@ -94,7 +94,7 @@ class Archive:
         if size != entry.size or crc != entry.crc:
             raise PeerError(f"{entry.name[:200]!r} in the result's archive is broken")
 
-    def read(self, entry: Entry) -> bytes:
+    def read(self, entry: ZipEntry) -> bytes:
         return b"".join(self.content(entry))
 
     def _find_list(self) -> tuple[int, int, int]:
@@ -119,24 +119,24 @@ class Archive:
             raise PeerError(f"the result's archive has too many entries: {count:,}, in a list of {size:,} bytes")
         return at, size, count
 
-    def _start(self, entry: Entry) -> int:
+    def _start(self, entry: ZipEntry) -> int:
         head = self._read_at(entry.at, LOCAL.size)
         if len(head) < LOCAL.size or not head.startswith(b"PK\3\4"):
             raise PeerError(f"{entry.name[:200]!r} is not where the result's archive says")
         *_, name_bytes, extra_bytes = LOCAL.unpack(head)
         return int(entry.at + LOCAL.size + name_bytes + extra_bytes)
 
-    def _packed(self, entry: Entry) -> Iterator[bytes]:
+    def _packed(self, entry: ZipEntry) -> Iterator[bytes]:
         at = self._start(entry)
         end = at + entry.packed_bytes
         while at < end and (piece := self._read_at(at, min(CHUNK_BYTES, end - at))):
             yield piece
             at += len(piece)
 
-    def _stored(self, entry: Entry) -> Iterator[bytes]:
+    def _stored(self, entry: ZipEntry) -> Iterator[bytes]:
         return self._packed(entry)
 
-    def _inflated(self, entry: Entry) -> Iterator[bytes]:
+    def _inflated(self, entry: ZipEntry) -> Iterator[bytes]:
         if entry.method != DEFLATED:
             raise PeerError(f"{entry.name[:200]!r} in the result's archive is packed by method {entry.method}")
         inflating = unpacker()
@@ -155,7 +155,7 @@ class Archive:
             raise PeerError(f"{entry.name[:200]!r} in the result's archive is broken") from None
 
 
-def _entry(page: bytes, start: int) -> tuple[Entry, int]:
+def _entry(page: bytes, start: int) -> tuple[ZipEntry, int]:
     """The entry that begins here, and how long it is."""
     if len(page) - start < CENTRAL.size or not page.startswith(b"PK\1\2", start):
         raise PeerError("the result's archive cannot be read: its list of entries is broken")
@@ -174,7 +174,7 @@ def _entry(page: bytes, start: int) -> tuple[Entry, int]:
         raise PeerError("a name in the result's archive is not UTF-8, as it says") from None
     if MAX_32 in (size, packed, at):
         size, packed, at = _large(page[extra_at : extra_at + extra_bytes], size, packed, at)
-    return Entry(name, attributes >> 16, size, packed, method, crc, at), length
+    return ZipEntry(name, attributes >> 16, size, packed, method, crc, at), length
 
 
 def _large(extra: bytes, *numbers: int) -> tuple[int, int, int]:

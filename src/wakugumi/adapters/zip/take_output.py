@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import IO, Final, TypeAlias
 
 from wakugumi.adapters.files import refused
-from wakugumi.adapters.zip.read import Archive, Entry
+from wakugumi.adapters.zip.read import Archive, ZipEntry
 from wakugumi.adapters.zip.records import end_of
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import OUTPUT_BYTES_MAX
@@ -22,7 +22,7 @@ from wakugumi.limits.units import MIB
 
 _CHUNK_BYTES: Final = 1 * MIB
 
-_Line: TypeAlias = tuple[Entry, int, int]
+_Line: TypeAlias = tuple[ZipEntry, int, int]
 """An entry, and where its line of the list begins and ends."""
 
 

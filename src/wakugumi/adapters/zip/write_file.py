@@ -17,7 +17,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Final
 
 from wakugumi.adapters.zip.records import SIZES_FOLLOW_FLAG, UTF8_FLAG, end_of
-from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, Found, TooBig, Zip
+from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, FoundFile, TooBig, Zip
 from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX
 from wakugumi.limits.units import KIB, MIB
 from wakugumi.wire.message import BlobRef
@@ -62,7 +62,7 @@ class FileZip(Zip):
         """The scratch file; the archive's is its owner's."""
         self._central.close()
 
-    def _add_file(self, found: Found, file: int, status: os.stat_result) -> None:
+    def _add_file(self, found: FoundFile, file: int, status: os.stat_result) -> None:
         self._room -= status.st_size
         if self._room < 0:
             raise TooBig

@@ -69,24 +69,24 @@ NotDeflated: Final[type[Exception]] = deflate.error  # type: ignore[assignment] 
 _SYNC: Final = deflate.Z_SYNC_FLUSH
 
 
-class Packer(Protocol):
+class Deflater(Protocol):
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self, mode: int = ..., /) -> bytes: ...
 
 
-class Unpacker(Protocol):
+class Inflater(Protocol):
     unconsumed_tail: bytes
     eof: bool
 
     def decompress(self, data: bytes, max_length: int = ...) -> bytes: ...
 
 
-def packer() -> Packer:
+def packer() -> Deflater:
     """For one file of an archive."""
     return deflate.compressobj(_LEVEL, deflate.DEFLATED, -15)
 
 
-def unpacker() -> Unpacker:
+def unpacker() -> Inflater:
     return deflate.decompressobj(-15)
 
 
@@ -94,7 +94,7 @@ class TooBig(Exception):
     """The archive would exceed what it was allowed."""
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """Something a program left in its directory."""
 
     name: str
@@ -108,7 +108,7 @@ class Found(NamedTuple):
 
 def walk(
     folder: int, inputs: frozenset[str], owner: int | None = None, lent: Container[tuple[int, int]] = ()
-) -> Iterator[Found]:
+) -> Iterator[FoundFile]:
     """What a program produced below an open folder: files, empty folders, and links that stay inside.
 
     Left out: the inputs, hidden files and folders, links that lead out, pipes, sockets and devices, and names too long
@@ -130,15 +130,15 @@ def walk(
                 entries = _entries(folder, inside, len(above))
                 break
             if kind == stat.S_IFREG and owner in {None, status.st_uid}:
-                yield Found(name, status)
+                yield FoundFile(name, status)
             elif kind == stat.S_IFREG and (status.st_dev, status.st_ino) in lent:
-                yield Found(name, status, lent=True)
+                yield FoundFile(name, status, lent=True)
             elif kind == stat.S_IFLNK and (target := _target_inside(folder, name)) is not None:
-                yield Found(name, status, target)
+                yield FoundFile(name, status, target)
         else:
             is_empty = nothing and inside and inside[:-1] not in brought
             if is_empty and (seen := _status(folder, inside[:-1])) is not None:
-                yield Found(inside, seen)
+                yield FoundFile(inside, seen)
             if not above:
                 return
             inside, entries = above.pop()
@@ -170,7 +170,7 @@ class Zip(ABC):
     def _tell_sizes(self, crc: int, size: int, raw: int, *, at: int, large: bool) -> None:
         """Of the entry that begins there, now that they are known."""
 
-    def add(self, folder: int, found: Found) -> None:
+    def add(self, folder: int, found: FoundFile) -> None:
         """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
         if found.target is not None:
             target = plain_target(found.name, found.target).encode()
@@ -191,13 +191,13 @@ class Zip(ABC):
         finally:
             os.close(file)
 
-    def _add_file(self, found: Found, file: int, status: os.stat_result) -> None:
+    def _add_file(self, found: FoundFile, file: int, status: os.stat_result) -> None:
         if status.st_size > CHUNK_BYTES:
             self._in_pieces(found, status.st_size, _pieces(file, status))
         else:
             self._whole(found, os.read(file, status.st_size))
 
-    def _whole(self, found: Found, data: bytes) -> None:
+    def _whole(self, found: FoundFile, data: bytes) -> None:
         """All of it is in memory: sizes and checksum are told first."""
         at, raw, crc = self._at, len(data), crc32(data)
         name, when = plain_name(found.name).encode(), dos_time(found.status.st_mtime)
@@ -212,7 +212,7 @@ class Zip(ABC):
         self._write(head + name + content)
         self._list(found, name, UTF8_FLAG, method, when, crc, size, raw, at)
 
-    def _in_pieces(self, found: Found, size: int, pieces: Iterator[bytes]) -> None:
+    def _in_pieces(self, found: FoundFile, size: int, pieces: Iterator[bytes]) -> None:
         """Sizes and checksum are told after it. Whether deflating helps is decided by the first piece."""
         at, name, when = self._at, plain_name(found.name).encode(), dos_time(found.status.st_mtime)
         piece = next(pieces, b"")
@@ -236,7 +236,7 @@ class Zip(ABC):
 
     def _list(
         self,
-        found: Found,
+        found: FoundFile,
         name: bytes,
         flags: int,
         method: int,
@@ -339,7 +339,7 @@ def _straight(name: str, way: list[str]) -> str:
     return "/".join([".."] * (len(start) - shared) + way[shared:]) or "."
 
 
-def open_found(folder: int, found: Found) -> int:
+def open_found(folder: int, found: FoundFile) -> int:
     """To be read. Raises FileNotFoundError if it is gone, or something else is in its place; else OSError."""
     try:
         return open_beneath(folder, found.name, READ)
@@ -349,7 +349,7 @@ def open_found(folder: int, found: Found) -> int:
         raise
 
 
-def is_found(status: os.stat_result, found: Found) -> bool:
+def is_found(status: os.stat_result, found: FoundFile) -> bool:
     """Is this a file still, of the same user? And what is another user's, the same file?"""
     if found.lent and not os.path.samestat(status, found.status):
         return False

@@ -21,7 +21,7 @@ from wakugumi.errors import ConfigError, Refused
 A = TypeVar("A", bound=Answer)
 
 
-class Told(NamedTuple, Generic[A]):
+class LeaderAnswer(NamedTuple, Generic[A]):
     """What one leader said, or why it did not."""
 
     leader: str
@@ -41,34 +41,34 @@ def ask(question: Question, kind: type[A], asking: Asking) -> A:
     return answer
 
 
-def ask_each(question: Question, kind: type[A], asking: Asking) -> list[Told[A]]:
+def ask_each(question: Question, kind: type[A], asking: Asking) -> list[LeaderAnswer[A]]:
     """What each leader says to it, in the order in which they were named. Raises Refused if none has an answer."""
 
-    async def put() -> list[Told[A]]:
+    async def put() -> list[LeaderAnswer[A]]:
         async with connected(asking.leader, old_leader=asking.old_leader) as grid:
             answers = await grid.ask_each(question)
             rows = grid.status().leaders
         if all(isinstance(answer, Refused) for answer in answers.values()):
             raise next(answer for answer in answers.values() if isinstance(answer, Refused))
-        told: list[Told[A]] = []
+        told: list[LeaderAnswer[A]] = []
         for row in rows:
             answer = answers.get(row.leader)
             assert answer is None or isinstance(answer, Refused | kind)
             if isinstance(answer, Refused):
-                told.append(Told(row.leader, None, str(answer)))
+                told.append(LeaderAnswer(row.leader, None, str(answer)))
             else:
-                told.append(Told(row.leader, answer, "" if answer is not None else row.trouble))
+                told.append(LeaderAnswer(row.leader, answer, "" if answer is not None else row.trouble))
         return told
 
     return run(put())
 
 
-def answers(told: Sequence[Told[A]]) -> list[A]:
+def answers(told: Sequence[LeaderAnswer[A]]) -> list[A]:
     return [each.answer for each in told if each.answer is not None]
 
 
 def show_each(
-    told: Sequence[Told[A]],
+    told: Sequence[LeaderAnswer[A]],
     asking: Asking,
     table: Callable[[A], None],
     quiet: Callable[[A], Sequence[str]],
@@ -96,7 +96,7 @@ def show_each(
                 table(each.answer)
 
 
-def _fields(told: Told[A], *, named: bool) -> dict[str, object]:
+def _fields(told: LeaderAnswer[A], *, named: bool) -> dict[str, object]:
     import msgspec
 
     leader = {"leader": told.leader} if named else {}

@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from wakugumi.app import logs, settings
 from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
 from wakugumi.app.options import ASKING, UNPACKING, Asking, Unpacking
-from wakugumi.app.show.downloads import Transfer
+from wakugumi.app.show.downloads import ShownTransfer
 from wakugumi.app.show.output import (
     ago,
     colour,
@@ -259,7 +259,7 @@ def _keep(folder: OutFolder, result: Result) -> bool:
         run_s=result.run_s,
         worker=result.worker,
     )
-    transfer = Transfer(result.archive_bytes)
+    transfer = ShownTransfer(result.archive_bytes)
     with closing(transfer):
         done = folder.put(name, result, record, transfer.on_bytes)
     if done.status != result.status or done.reason != result.reason:
@@ -321,7 +321,7 @@ def _show_status(answer: qu.StatusAnswer) -> None:
         table_out(("client", "is", "#unfinished", "#running", "#not fetched"), rows_by_client)
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptByLeader(msgspec.Struct, frozen=True):
     """What a leader keeps for its workers."""
 
     total: int
@@ -333,7 +333,7 @@ class Kept(msgspec.Struct, frozen=True):
     blobs: qu.BlobCounters
 
 
-def _kept(asking: Asking) -> dict[str, Kept]:
+def _kept(asking: Asking) -> dict[str, KeptByLeader]:
     """By leader; those of a version that keeps no caches, or keeps them otherwise, are left out."""
     try:
         told = ask_each(qu.AskCaches(LIST_ROWS_MAX), qu.CachesAnswer, asking)
@@ -341,12 +341,12 @@ def _kept(asking: Asking) -> dict[str, Kept]:
         return {}
     answers = {each.leader: each.answer for each in told if each.answer is not None}
     return {
-        leader: Kept(answer.total, answer.bytes, sum(row.hits for row in answer.rows), answer.blobs)
+        leader: KeptByLeader(answer.total, answer.bytes, sum(row.hits for row in answer.rows), answer.blobs)
         for leader, answer in answers.items()
     }
 
 
-def _show_kept(kept: Mapping[str, Kept], several: bool) -> None:
+def _show_kept(kept: Mapping[str, KeptByLeader], several: bool) -> None:
     for leader, what in kept.items():
         sent = what.blobs
         if what.total or sent.blobs:

@@ -70,7 +70,7 @@ def _folder(folder: str | None, state: str | None) -> Path:
     return Path(said) if said else settings.state_folder(int(settings.LEADER_HERE.rpartition(":")[2]))
 
 
-def _show(report: maintenance.Report) -> None:
+def _show(report: maintenance.JournalReport) -> None:
     jobs = report.jobs
     rows = [
         ("file", report.path),

@@ -28,7 +28,7 @@ from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.app import logs
 from wakugumi.app.drill import marks as dm
-from wakugumi.app.drill.marks import PROGRAM, Mark, Marks
+from wakugumi.app.drill.marks import PROGRAM, DrillMark, Marks
 from wakugumi.errors import Refused
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.roles.client.job import Job
@@ -63,7 +63,7 @@ class Orders(msgspec.Struct, frozen=True):
 def main() -> None:
     logs.start("info")
     orders = read_json(sys.argv[1], Orders)
-    run(Client(orders, os.environ[dm.LIFE]).run())
+    run(DrillClient(orders, os.environ[dm.LIFE]).run())
 
 
 def job_id(number: int) -> str:
@@ -71,7 +71,7 @@ def job_id(number: int) -> str:
     return str(UUID(int=number))
 
 
-class Client:
+class DrillClient:
     def __init__(self, orders: Orders, life: str) -> None:
         self._orders = orders
         self._life = life
@@ -175,7 +175,7 @@ class Client:
                 async with self._allowed:
                     self._allowed.notify_all()
 
-    def _take(self, marks: Sequence[Mark]) -> None:
+    def _take(self, marks: Sequence[DrillMark]) -> None:
         for mark in marks:
             if mark.what == dm.ALLOW:
                 self._limit = mark.job

@@ -27,8 +27,8 @@ from wakugumi.app import EXIT_INTERRUPTED, logs, settings
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import Orders
 from wakugumi.app.drill.fleet import KINDS, LEADER, Fleet, Member, State
-from wakugumi.app.drill.marks import Mark, Marks, now
-from wakugumi.app.drill.plan import Fault, Wanted, ahead, plan
+from wakugumi.app.drill.marks import DrillMark, Marks, now
+from wakugumi.app.drill.plan import DrillOptions, Fault, ahead, plan
 from wakugumi.app.drill.tally import OK, Count, count, rows
 from wakugumi.app.drill.tiers import FAULTS, TierCount, TierDrill, TierWanted, tier_rows
 from wakugumi.app.options import LOGGING, Logging, Output
@@ -61,7 +61,7 @@ _BY_SIGNAL: Final = 128
 """Exit codes from here on: nobody was left to clean up."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class DrillReport(msgspec.Struct, frozen=True):
     """What `-o json` shows."""
 
     passed: bool
@@ -131,7 +131,7 @@ def drill(
         )
         shown = settings.OUTPUT.value(output)
         return _guarded(lambda folder: _drill_tiers(tiers, folder, keep, shown), keep)
-    wanted = Wanted(
+    wanted = DrillOptions(
         jobs=_within("jobs", jobs, 1, JOBS_MAX),
         leaders=_within("leaders", leaders, 1, LEADERS_MAX),
         workers=_within("workers", workers, leaders, WORKERS_MAX),
@@ -179,7 +179,7 @@ def _in_folder(drill: Callable[[Path], bool], folder: Path, keep: bool) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _drill(wanted: Wanted, folder: Path) -> bool:
+def _drill(wanted: DrillOptions, folder: Path) -> bool:
     found = _Drill(wanted, folder).found()
     _show(wanted, found, str(folder) if wanted.keep or found.wrong else "")
     return not found.wrong
@@ -207,12 +207,12 @@ def _drill_tiers(wanted: TierWanted, folder: Path, keep: bool, shown: str) -> bo
 class _Drill:
     """One run: the faults still to come, and what the marks have said so far."""
 
-    def __init__(self, wanted: Wanted, folder: Path) -> None:
+    def __init__(self, wanted: DrillOptions, folder: Path) -> None:
         self._wanted = wanted
         self._folder = folder
         self._chance = random.Random(wanted.seed)
         self._faults = plan(wanted, self._chance)
-        self._seen: list[Mark] = []
+        self._seen: list[DrillMark] = []
         self._done: set[int] = set()
         self._open: set[int] = set()
         """Accepted, and not finished."""
@@ -272,7 +272,7 @@ class _Drill:
         cap = max(64, wanted.workers * wanted.slots)
         return Orders("", os.fspath(marks), wanted.jobs, wanted.job_ms, wanted.seed, cap)
 
-    def _take(self, marks: Sequence[Mark], tally: Tally) -> None:
+    def _take(self, marks: Sequence[DrillMark], tally: Tally) -> None:
         self._seen += marks
         for mark in marks:
             if mark.what == dm.ACCEPTED and mark.job not in self._done:
@@ -336,10 +336,10 @@ class _Drill:
         tell(f"{since}: {what} {target.life} for {fault.away_s:.2f} s; {one(len(self._done), 'job')} finished")
 
 
-def _show(wanted: Wanted, found: Count, folder: str) -> None:
+def _show(wanted: DrillOptions, found: Count, folder: str) -> None:
     match wanted.output:
         case "json":
-            json_out(Report(not found.wrong, found.wrong, wanted.seed, folder, found))
+            json_out(DrillReport(not found.wrong, found.wrong, wanted.seed, folder, found))
         case "quiet":
             lines_out([str(number) for number in found.lost])
         case _:

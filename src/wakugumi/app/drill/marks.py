@@ -65,7 +65,7 @@ echo "$now end $DRILL_LIFE $number $$" >> '{marks}'
 """
 
 
-class Mark(NamedTuple):
+class DrillMark(NamedTuple):
     at: float
     what: str
     life: str
@@ -90,9 +90,9 @@ class Marks:
     def put(self, what: str, life: str, job: int = 0, rest: str = "") -> None:
         os.write(self._file, f"{now():.3f} {what} {life} {job} {rest}".rstrip().encode() + b"\n")
 
-    def new(self) -> list[Mark]:
+    def new(self) -> list[DrillMark]:
         """What was written since the last call."""
-        found: list[Mark] = []
+        found: list[DrillMark] = []
         while data := os.pread(self._file, 1 << 20, self._read_to):
             self._read_to += len(data)
             *lines, self._torn = (self._torn + data).split(b"\n")
@@ -123,6 +123,6 @@ def write_program(folder: Path, marks: Path, *, reads_its_file: bool = False) ->
     path.chmod(0o755)
 
 
-def _parse(line: bytes) -> Mark:
+def _parse(line: bytes) -> DrillMark:
     at, what, life, job, *rest = line.decode().split(" ", 4)
-    return Mark(float(at), what, life, int(job), *rest)
+    return DrillMark(float(at), what, life, int(job), *rest)

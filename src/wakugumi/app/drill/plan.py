@@ -44,7 +44,7 @@ class Fault(msgspec.Struct, frozen=True):
     meanwhile can be measured."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class DrillOptions(msgspec.Struct, frozen=True):
     """What the options say."""
 
     jobs: int
@@ -65,7 +65,7 @@ class Wanted(msgspec.Struct, frozen=True):
     output: str
 
 
-def plan(wanted: Wanted, chance: random.Random) -> list[Fault]:
+def plan(wanted: DrillOptions, chance: random.Random) -> list[Fault]:
     """The same seed gives the same faults, in the order in which they come."""
     spread = wanted.jobs - ahead(wanted)
     kills = [True] * wanted.times + [False] * wanted.stops
@@ -86,7 +86,7 @@ def plan(wanted: Wanted, chance: random.Random) -> list[Fault]:
     return faults
 
 
-def ahead(wanted: Wanted) -> int:
+def ahead(wanted: DrillOptions) -> int:
     """How many jobs may be handed in beyond those that must be finished before the next fault."""
     enough = max(_AHEAD_PER_SLOT * wanted.slots * wanted.workers, wanted.jobs * _AHEAD_SHARE)
     return int(min(enough, wanted.jobs * _AHEAD_SHARE_MAX))

@@ -20,7 +20,7 @@ import msgspec
 
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.fleet import leader_of
-from wakugumi.app.drill.marks import Mark
+from wakugumi.app.drill.marks import DrillMark
 from wakugumi.app.show.output import duration, one
 from wakugumi.limits.client import ADOPT_GRACE_S, RECONNECT_MAX_S
 from wakugumi.limits.leader import REATTACH_GRACE_S
@@ -62,7 +62,7 @@ _SAID: Final = {
 }
 
 
-class Spread(msgspec.Struct, frozen=True):
+class Durations(msgspec.Struct, frozen=True):
     """Some durations, in seconds."""
 
     count: int
@@ -114,7 +114,7 @@ class Count(msgspec.Struct, frozen=True):
     died: list[str]
     """Processes that ended though nobody had killed them."""
     longest_pause_s: float
-    to_assignment: Spread | None
+    to_assignment: Durations | None
     """From a restarted leader's listening to the next start of a program."""
     took_s: float
     through_freeze: Rates | None = None
@@ -163,9 +163,9 @@ class _Run(NamedTuple):
     life: str
 
 
-def count(marks: Sequence[Mark], jobs: int, kills_planned: int, leaders: int = 1) -> Count:
+def count(marks: Sequence[DrillMark], jobs: int, kills_planned: int, leaders: int = 1) -> Count:
     """Read the marks of a whole drill, in the order in which they were made."""
-    by_what: defaultdict[str, list[Mark]] = defaultdict(list)
+    by_what: defaultdict[str, list[DrillMark]] = defaultdict(list)
     for mark in marks:
         by_what[mark.what].append(mark)
     runs = _runs(marks)
@@ -247,7 +247,7 @@ def rows(count: Count) -> list[tuple[str, str, str]]:
 class _Blame:
     """Finds what happened between two runs of a job."""
 
-    def __init__(self, marks: Sequence[Mark], cut: set[tuple[str, int]], leaders: int) -> None:
+    def __init__(self, marks: Sequence[DrillMark], cut: set[tuple[str, int]], leaders: int) -> None:
         self._leaders = leaders
         self._absences = _absences(marks) if leaders > 1 else {}
         self._marks = marks
@@ -291,7 +291,7 @@ class _Blame:
         )
 
 
-def _absences(marks: Sequence[Mark]) -> dict[str, list[tuple[float, float]]]:
+def _absences(marks: Sequence[DrillMark]) -> dict[str, list[tuple[float, float]]]:
     """From when to when each leader was out of its client's reach, which tries again after pauses that double."""
     absences: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     since: dict[str, float] = {}
@@ -309,7 +309,7 @@ def _absences(marks: Sequence[Mark]) -> dict[str, list[tuple[float, float]]]:
     return dict(absences)
 
 
-def _through_freeze(marks: Sequence[Mark]) -> Rates | None:
+def _through_freeze(marks: Sequence[DrillMark]) -> Rates | None:
     began = next((mark.at for mark in marks if mark.what == dm.FREEZE), None)
     if began is None:
         return None
@@ -320,7 +320,7 @@ def _through_freeze(marks: Sequence[Mark]) -> Rates | None:
     return Rates(before, after, after / before if before else 0.0, ended - began)
 
 
-def _runs(marks: Iterable[Mark]) -> dict[int, list[_Run]]:
+def _runs(marks: Iterable[DrillMark]) -> dict[int, list[_Run]]:
     runs: defaultdict[int, list[_Run]] = defaultdict(list)
     for at, mark in enumerate(marks):
         if mark.what == dm.START:
@@ -328,7 +328,7 @@ def _runs(marks: Iterable[Mark]) -> dict[int, list[_Run]]:
     return dict(runs)
 
 
-def _with_work(marks: Iterable[Mark]) -> int:
+def _with_work(marks: Iterable[DrillMark]) -> int:
     open_jobs = _OpenJobs()
     met = 0
     for mark in marks:
@@ -337,7 +337,7 @@ def _with_work(marks: Iterable[Mark]) -> int:
     return met
 
 
-def _longest_pause(marks: Iterable[Mark]) -> float:
+def _longest_pause(marks: Iterable[DrillMark]) -> float:
     """Without a result, while there was a job to wait for."""
     open_jobs = _OpenJobs()
     longest, since = 0.0, 0.0
@@ -359,7 +359,7 @@ class _OpenJobs:
         self.jobs: set[int] = set()
         self._done: set[int] = set()
 
-    def take(self, mark: Mark) -> None:
+    def take(self, mark: DrillMark) -> None:
         if mark.what == dm.ACCEPTED and mark.job not in self._done:
             self.jobs.add(mark.job)
         elif mark.what == dm.RESULT:
@@ -367,7 +367,7 @@ class _OpenJobs:
             self.jobs.discard(mark.job)
 
 
-def _to_assignment(marks: Iterable[Mark]) -> Spread | None:
+def _to_assignment(marks: Iterable[DrillMark]) -> Durations | None:
     taken: list[float] = []
     listening: float | None = None
     lives = 0
@@ -380,7 +380,7 @@ def _to_assignment(marks: Iterable[Mark]) -> Spread | None:
         elif mark.what == dm.START and listening is not None:
             taken.append(max(0.0, mark.at - listening))
             listening = None
-    return Spread(len(taken), min(taken), median(taken), max(taken)) if taken else None
+    return Durations(len(taken), min(taken), median(taken), max(taken)) if taken else None
 
 
 def _some(jobs: Sequence[int]) -> str:

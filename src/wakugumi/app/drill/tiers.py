@@ -25,8 +25,8 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import job_id
 from wakugumi.app.drill.fleet import Member, State, last_line
-from wakugumi.app.drill.marks import Mark, Marks, now
-from wakugumi.app.serve.tiers import GATEWAY, GROUP, NODE, Part, Tiers, parts_of
+from wakugumi.app.drill.marks import DrillMark, Marks, now
+from wakugumi.app.serve.tiers import GATEWAY, GROUP, NODE, TierProcess, Tiers, parts_of
 from wakugumi.app.show.output import duration, one
 from wakugumi.app.show.progress import Tally, progress
 from wakugumi.errors import ConfigError, Lost
@@ -34,7 +34,7 @@ from wakugumi.limits.units import MIB
 from wakugumi.wire.untrusted_json import read_json
 
 if TYPE_CHECKING:
-    from wakugumi.adapters.http.client import Calls
+    from wakugumi.adapters.http.client import HttpClient
 
 CLIENTS: Final = 16
 """Requests that are under way at once."""
@@ -116,11 +116,11 @@ class TierDrill:
         self._faults = [((at + 1) * wanted.jobs // (len(FAULTS) + 1), fault) for at, fault in enumerate(FAULTS)]
         self._count = TierCount(wanted.jobs)
         self._last_at = now()
-        self._seen: list[Mark] = []
+        self._seen: list[DrillMark] = []
 
     async def run(self) -> TierCount:
         """Run it, and count. Raises ConfigError if they cannot be started."""
-        from wakugumi.adapters.http.client import Calls
+        from wakugumi.adapters.http.client import HttpClient
 
         (self._folder / "logs").mkdir()
         path = self._folder / "marks"
@@ -129,7 +129,7 @@ class TierDrill:
         members = {part.name: Member(part.name, ("wakugumi", *part.words), self._folder, marks) for part in self._parts}
         tally = Tally(self._wanted.jobs)
         drawn = progress(tally)
-        tasks, calls = Tasks(), Calls()
+        tasks, calls = Tasks(), HttpClient()
         try:
             await self._start(members)
             clients = [tasks.start(self._hand_in(calls, marks, tally), name=f"client {n}") for n in range(CLIENTS)]
@@ -171,7 +171,7 @@ class TierDrill:
 
     # The clients.
 
-    async def _hand_in(self, calls: Calls, marks: Marks, tally: Tally) -> None:
+    async def _hand_in(self, calls: HttpClient, marks: Marks, tally: Tally) -> None:
         while self._left:
             if self._faults and len(self._left) <= CLIENTS:  # The last jobs wait for the last fault.
                 await asyncio.sleep(_LOOK_EVERY_S)
@@ -186,7 +186,7 @@ class TierDrill:
             tally.add(ok=good)
             self._last_at = now()
 
-    async def _answered(self, calls: Calls, number: int, *, waits: bool) -> bytes:
+    async def _answered(self, calls: HttpClient, number: int, *, waits: bool) -> bytes:
         """Send it, as often as it takes, until it is answered; what came is what it is."""
         name = job_id(number)
         while True:
@@ -208,7 +208,7 @@ class TierDrill:
             self._count.sent_again += 1
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def _fetched(self, calls: Calls, name: str) -> tuple[int, bytes]:
+    async def _fetched(self, calls: HttpClient, name: str) -> tuple[int, bytes]:
         """Asked for until it is there. Raises Lost."""
         while True:
             status, body = await self._call(calls, "GET", f"/status/{name}")
@@ -218,7 +218,7 @@ class TierDrill:
                 return status, body
             await asyncio.sleep(_ASK_AGAIN_S)
 
-    async def _call(self, calls: Calls, method: str, path: str, number: int = 0) -> tuple[int, bytes]:
+    async def _call(self, calls: HttpClient, method: str, path: str, number: int = 0) -> tuple[int, bytes]:
         headers, body = {}, None
         if number:
             boundary = f"drill-{random.getrandbits(64):x}"  # each client of the world has its own
@@ -228,7 +228,7 @@ class TierDrill:
         async with calls.call(method, self._gateway + path, headers=headers, body=body, silence_s=silence_s) as answer:
             return answer.status, await answer.read(_RESULT_BYTES_MAX)
 
-    async def _ask_all_again(self, calls: Calls) -> None:
+    async def _ask_all_again(self, calls: HttpClient) -> None:
         """One id has one result: whoever asks again gets the same."""
         for number, body in list(self._done.items()):
             try:
@@ -264,9 +264,9 @@ class TierDrill:
         return count
 
 
-def count_runs(count: TierCount, marks: Sequence[Mark]) -> None:
+def count_runs(count: TierCount, marks: Sequence[DrillMark]) -> None:
     """How often each program ran, and why more than once."""
-    starts: dict[int, list[Mark]] = defaultdict(list)
+    starts: dict[int, list[DrillMark]] = defaultdict(list)
     ended: Counter[tuple[int, str]] = Counter()
     for mark in marks:
         if mark.what == dm.START:
@@ -287,7 +287,7 @@ def count_runs(count: TierCount, marks: Sequence[Mark]) -> None:
                 count.again_without_need.append(number)
 
 
-def _knew_of(kill: Mark, run: Mark) -> bool:
+def _knew_of(kill: DrillMark, run: DrillMark) -> bool:
     """Was it the node of this run, the leader that had given it the job, or the gateway?"""
     node = run.life.partition(".")[0]
     leader = f"{GROUP}-{node.split('-')[1]}"
@@ -315,7 +315,7 @@ def tier_rows(count: TierCount) -> list[tuple[str, str, str]]:
     ]
 
 
-def struck_by(fault: str, parts: Sequence[Part]) -> list[Part]:
+def struck_by(fault: str, parts: Sequence[TierProcess]) -> list[TierProcess]:
     """Whom a fault kills: of the first group a node or the leader, then the whole second group, or the last."""
     last = max(part.group for part in parts)
     match fault:

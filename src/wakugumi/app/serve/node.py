@@ -18,7 +18,7 @@ from cyclopts import Parameter
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.link import Address, check_binding, parse_address
-from wakugumi.adapters.programs.default_command import Command, parse_command
+from wakugumi.adapters.programs.default_command import DefaultCommand, parse_command
 from wakugumi.adapters.programs.linux import hide_from_programs, raise_open_files
 from wakugumi.adapters.programs.processes import ProgramRules, Programs
 from wakugumi.app import logs
@@ -143,7 +143,7 @@ class _Settings(NamedTuple):
     """What holds, of the flags and of wherever else it is said."""
 
     programs: Path
-    command: Command | None
+    command: DefaultCommand | None
     jobs: Path
     slots: int
     cpu_cap: float | None
@@ -293,14 +293,14 @@ class _Stops:
         await self._ports.close()
 
 
-def _command(program: str | None, command: str | None) -> Command | None:
+def _command(program: str | None, command: str | None) -> DefaultCommand | None:
     """What jobs run that name nothing. Raises ConfigError."""
     name, line = config.PROGRAM.value(program), config.COMMAND.value(command)
     if name and line:
         raise ConfigError("--program and --command both say what jobs run", "say one of them")
     if name:
         parsed = parse_command(name)
-        if parsed != Command(name):
+        if parsed != DefaultCommand(name):
             raise ConfigError(f"--program is one name, not {name[:80]!r}", "arguments go into --command")
         return parsed
     return parse_command(line) if line else None

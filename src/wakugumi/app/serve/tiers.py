@@ -22,7 +22,7 @@ NODES_MAX: Final = 32
 """Groups, and nodes of each: more than one machine is good for."""
 
 
-class Part(NamedTuple):
+class TierProcess(NamedTuple):
     """One process of the three tiers."""
 
     name: str
@@ -50,7 +50,7 @@ class Tiers(NamedTuple):
     """Further flags of each node."""
 
 
-def parts_of(tiers: Tiers, port: int = 0) -> list[Part]:
+def parts_of(tiers: Tiers, port: int = 0) -> list[TierProcess]:
     """All processes in the order in which they are started: whoever is asked goes before who asks it."""
     ports = iter(free_ports(1 + tiers.groups * (1 + tiers.nodes)))
     named = ("--program", tiers.program) if tiers.program else ()
@@ -63,21 +63,21 @@ def parts_of(tiers: Tiers, port: int = 0) -> list[Part]:
     said = [word for leader in leaders for word in ("--group", f"{leader.name}={leader.url}")]
     there = port or next(ports)
     words = ("gateway", str(there), *said, "--state", str(tiers.state / GATEWAY))
-    return [*parts, *leaders, Part(GATEWAY, GATEWAY, 0, _url(there), words)]
+    return [*parts, *leaders, TierProcess(GATEWAY, GATEWAY, 0, _url(there), words)]
 
 
-def _node(tiers: Tiers, name: str, group: int, port: int, named: tuple[str, ...]) -> Part:
+def _node(tiers: Tiers, name: str, group: int, port: int, named: tuple[str, ...]) -> TierProcess:
     where = ("--http", str(port), "--lines", str(port))
     folders = ("--programs", str(tiers.programs), "--jobs", str(tiers.state / name))
     slots = ("--slots", str(tiers.slots))
-    return Part(name, NODE, group, _url(port), ("node", *named, *where, *folders, *slots, *tiers.node_words))
+    return TierProcess(name, NODE, group, _url(port), ("node", *named, *where, *folders, *slots, *tiers.node_words))
 
 
-def _leader(tiers: Tiers, group: int, port: int, nodes: list[Part], named: tuple[str, ...]) -> Part:
+def _leader(tiers: Tiers, group: int, port: int, nodes: list[TierProcess], named: tuple[str, ...]) -> TierProcess:
     name = f"{GROUP}-{group}"
     mine = [word for node in nodes if node.group == group for word in ("--node", f"{node.url},name={node.name}")]
     words = ("leader", str(port), "--state", str(tiers.state / name), *mine, *named)
-    return Part(name, GROUP, group, _url(port), words)
+    return TierProcess(name, GROUP, group, _url(port), words)
 
 
 def _url(port: int) -> str:

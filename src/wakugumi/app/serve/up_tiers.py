@@ -20,7 +20,7 @@ from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.programs.linux import kill_with_all_below
 from wakugumi.app.serve.guarded import guarded
-from wakugumi.app.serve.tiers import GATEWAY, GROUPS_MAX, NODES_MAX, Part, Tiers, parts_of
+from wakugumi.app.serve.tiers import GATEWAY, GROUPS_MAX, NODES_MAX, TierProcess, Tiers, parts_of
 from wakugumi.app.show.output import line_out, one, say
 from wakugumi.errors import ConfigError
 from wakugumi.limits.wire import DRAIN_DEADLINE_S
@@ -72,7 +72,7 @@ class _Up:
     def _ask(self) -> None:
         self._asked += 1
 
-    async def _listens(self, part: Part) -> None:
+    async def _listens(self, part: TierProcess) -> None:
         """Returns when it does. Raises ConfigError if it does not."""
         process = self._processes[part.name]
         assert process.stdout is not None
@@ -122,7 +122,7 @@ class _Up:
         say(f"    curl {gateway.url}/status/my-job")
 
 
-def _begin(part: Part, log_level: str) -> subprocess.Popen[bytes]:
+def _begin(part: TierProcess, log_level: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "wakugumi", *part.words, "--log-level", log_level],
         stdin=subprocess.DEVNULL,

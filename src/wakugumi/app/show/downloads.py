@@ -25,7 +25,7 @@ _STOP_S: Final = 1.0
 """How long a transfer that was stopped may take to clean up after itself."""
 
 
-class Transfer:
+class ShownTransfer:
     """One transfer. `on_bytes` may be called from any thread; `told` is called with a line now and then."""
 
     def __init__(self, total_bytes: int, told: Callable[[str], None] | None = None) -> None:
@@ -64,7 +64,7 @@ class TransferStopped(Exception):
     """The command was asked to stop."""
 
 
-async def in_thread(work: Callable[[OnBytes], T], transfer: Transfer) -> T:
+async def in_thread(work: Callable[[OnBytes], T], transfer: ShownTransfer) -> T:
     """Do something that fetches, and let the loop go on. If we are cancelled, so is it, with its next bytes.
 
     It is given a moment to remove what is half done; if it stands still, nobody waits for it.

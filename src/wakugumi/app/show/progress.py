@@ -171,13 +171,13 @@ class _Bar:
 def _column(render: Callable[[], Text]) -> ProgressColumn:
     from rich.progress import ProgressColumn
 
-    class Figures(ProgressColumn):
+    class FiguresColumn(ProgressColumn):
         max_refresh = 0.25
 
         def render(self, task: Task) -> Text:  # noqa: ARG002 -- all is in the tally
             return render()
 
-    return Figures()
+    return FiguresColumn()
 
 
 def summary(tally: Tally, out: str, *, stopped: bool) -> str:

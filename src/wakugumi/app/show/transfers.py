@@ -17,7 +17,7 @@ from wakugumi.app.show.output import console, is_drawable, one, say, size
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from wakugumi.roles.client.files.uploads import Transfer
+    from wakugumi.roles.client.files.uploads import FileTransfer
     from wakugumi.roles.client.grid import Grid
 
 _LOOK_EVERY_S: Final = 0.2
@@ -35,7 +35,7 @@ async def shown(grid: Grid, files: object, more: Callable[[], str] = str) -> Asy
         yield
         return
     tasks = Tasks()
-    view = Bars() if is_drawable(sys.stderr) else Lines(monotonic(), more)
+    view = Bars() if is_drawable(sys.stderr) else TransferLines(monotonic(), more)
     tasks.start_loop(partial(_watch, grid, view), name="progress of transfers")
     try:
         yield
@@ -44,7 +44,7 @@ async def shown(grid: Grid, files: object, more: Callable[[], str] = str) -> Asy
         view.close()
 
 
-def in_brief(rows: Sequence[Transfer]) -> str:
+def in_brief(rows: Sequence[FileTransfer]) -> str:
     """`3 files on their way, 41%`; empty if there are none."""
     if not rows:
         return ""
@@ -53,14 +53,14 @@ def in_brief(rows: Sequence[Transfer]) -> str:
     return f"{one(len(rows), 'file')} on the way, {done / max(total, 1):.0%}"
 
 
-class Lines:
+class TransferLines:
     """One line about all of it, every half a minute."""
 
     def __init__(self, now: float, more: Callable[[], str]) -> None:
         self._more = more
         self._next_at = now + LINE_EVERY_S
 
-    def show(self, rows: Sequence[Transfer], now: float) -> None:
+    def show(self, rows: Sequence[FileTransfer], now: float) -> None:
         if now < self._next_at:
             return
         self._next_at = now + LINE_EVERY_S
@@ -80,7 +80,7 @@ class Bars:
         self._since: dict[tuple[str, str], float] = {}
         self._bars: dict[tuple[str, str], TaskID] = {}
 
-    def show(self, rows: Sequence[Transfer], now: float) -> None:
+    def show(self, rows: Sequence[FileTransfer], now: float) -> None:
         known = {(row.what, row.name): row for row in rows}
         self._since = {key: self._since.get(key, now) for key in known}
         for key in [key for key in self._bars if key not in known]:
@@ -123,13 +123,13 @@ class Bars:
         return self._progress
 
 
-async def _watch(grid: Grid, view: Bars | Lines) -> None:
+async def _watch(grid: Grid, view: Bars | TransferLines) -> None:
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
         view.show(grid.transfers(), monotonic())
 
 
-def _in_full(rows: Sequence[Transfer]) -> str:
+def _in_full(rows: Sequence[FileTransfer]) -> str:
     if len(rows) == 1:
         row = rows[0]
         return f"{row.what} {row.name}: {size(row.done_bytes)} of {size(row.total_bytes)}"

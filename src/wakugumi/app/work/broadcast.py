@@ -21,7 +21,7 @@ from wakugumi.roles.client.broadcast import Summary
 from wakugumi.roles.client.result import Result
 
 
-class Row(msgspec.Struct, frozen=True):
+class BroadcastRow(msgspec.Struct, frozen=True):
     """What `-o json` shows of one worker."""
 
     worker: str
@@ -33,11 +33,11 @@ class Row(msgspec.Struct, frozen=True):
     stderr: str
 
 
-class Report(msgspec.Struct, frozen=True):
+class BroadcastReport(msgspec.Struct, frozen=True):
     """What `-o json` shows."""
 
     summary: Summary
-    results: list[Row]
+    results: list[BroadcastRow]
 
 
 def broadcast(
@@ -80,7 +80,7 @@ def broadcast(
 
     summary = run(ask_all())
     if how == "json":
-        json_out(Report(summary, [_row(result) for result in results]))
+        json_out(BroadcastReport(summary, [_row(result) for result in results]))
     for leader in summary.unasked:
         say(colour("not asked:", "yellow"), f"the workers of {leader}")
     if not summary.sent:
@@ -106,8 +106,8 @@ def _show(result: Result) -> None:
         lines_out([f"    {line}" for line in text.splitlines()])
 
 
-def _row(result: Result) -> Row:
-    return Row(
+def _row(result: Result) -> BroadcastRow:
+    return BroadcastRow(
         str(result.item),
         result.status,
         result.reason,

@@ -39,7 +39,7 @@ from wakugumi.app.options import (
     ProgramArgs,
     Unpacking,
 )
-from wakugumi.app.show.downloads import Transfer, in_thread
+from wakugumi.app.show.downloads import ShownTransfer, in_thread
 from wakugumi.app.show.output import colour, one, say
 from wakugumi.app.show.progress import Progress, Tally, progress, summary
 from wakugumi.app.show.transfers import in_brief
@@ -48,12 +48,12 @@ from wakugumi.app.work.job_flags import JOB, JobFlags
 from wakugumi.app.work.map_inputs import Input, Inputs
 from wakugumi.app.work.map_keys import Keys, map_job_id, program_digest
 from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
-from wakugumi.app.work.target import Place, choose, open_grid
+from wakugumi.app.work.target import JobTarget, choose, open_grid
 from wakugumi.core.leader.admin.questions import AskExplain, ExplainAnswer
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, hint_for
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import Cached, Content, Contents, must_wait_for_disk
+from wakugumi.roles.client.files.inputs import Cached, Content, InputContents, must_wait_for_disk
 from wakugumi.roles.client.grid import Grid
 from wakugumi.roles.client.job_spec import MapOptions, SubmitOptions, Task
 from wakugumi.roles.client.result import Result
@@ -123,7 +123,7 @@ class Map:
 
     def __init__(
         self,
-        place: Place,
+        place: JobTarget,
         inputs: Inputs,
         folder: OutFolder,
         args: Sequence[str],
@@ -137,7 +137,7 @@ class Map:
         self._args = list(args) if any("{}" in arg for arg in args) else [*args, "{}"]
         self._options = options
         self._fresh = fresh
-        self._contents = Contents()
+        self._contents = InputContents()
         program = program_digest(place.path) if place.path else place.program.encode()
         self._keys = Keys(program, [*args, *self._also()], options.get("env") or {})
         self._salt = os.urandom(8).hex() if fresh else ""
@@ -254,7 +254,7 @@ class Map:
             record = self._folder.put(task.source.out, result, record)
         else:
             put = partial(self._folder.put, task.source.out, result, record)
-            record = await in_thread(put, Transfer(result.archive_bytes, tally.note))
+            record = await in_thread(put, ShownTransfer(result.archive_bytes, tally.note))
         self._waiting_for.pop(result.job_id, None)
         self._last_at = monotonic()
         ok = record.status == OK

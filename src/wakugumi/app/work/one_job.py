@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from wakugumi.app.show.output import one, program_out, say, say_error, size
 from wakugumi.app.show.transfers import shown
 from wakugumi.app.stoppable import run
-from wakugumi.app.work.target import Place, open_grid
+from wakugumi.app.work.target import JobTarget, open_grid
 from wakugumi.errors import CODES, EXIT_JOB_FAILED, ConfigError, Refused, hint_for
 from wakugumi.roles.client.files.downloads import no_news
 from wakugumi.roles.client.files.inputs import Cached, Content
@@ -37,7 +37,7 @@ class Taken(NamedTuple):
 NO_FILES: Final = Taken()
 
 
-def run_one(place: Place, options: MapOptions, taken: Taken = NO_FILES) -> int:
+def run_one(place: JobTarget, options: MapOptions, taken: Taken = NO_FILES) -> int:
     """Run it, show it, and return the exit code."""
 
     async def job() -> Result:
@@ -45,9 +45,9 @@ def run_one(place: Place, options: MapOptions, taken: Taken = NO_FILES) -> int:
             async with shown(grid, options.get("files") or {}):
                 result = await grid.run(place.program, **options)
             if not result.is_here:  # The rest must be fetched while the grid is there.
-                from wakugumi.app.show.downloads import Transfer, in_thread
+                from wakugumi.app.show.downloads import ShownTransfer, in_thread
 
-                _say_last(await in_thread(partial(_show, result, taken), Transfer(result.archive_bytes)))
+                _say_last(await in_thread(partial(_show, result, taken), ShownTransfer(result.archive_bytes)))
             return result
 
     result = run(job())

@@ -98,12 +98,12 @@ def send(
         raise ConfigError(str(error)) from None
     to = Path(out) if out else file.with_name(f"{file.name}.result.zip")
     context = _context(ca, cert, key) if tls or ca or cert else None
-    stoppable.run(_Sending(addresses, job, file, to, context, timeout).go(wait))
+    stoppable.run(_FileSending(addresses, job, file, to, context, timeout).go(wait))
     line_out(str(to))
     return 0
 
 
-class _Sending:
+class _FileSending:
     """One file on its way to one of several nodes."""
 
     def __init__(

@@ -23,7 +23,7 @@ CONNECT_WITHIN_S: Final = 2.0
 """A person waits for it: long enough for a leader that is just starting, short enough to see a typing error."""
 
 
-class Place(NamedTuple):
+class JobTarget(NamedTuple):
     """Where, and what: all that is decided before the first job."""
 
     leader: str
@@ -50,7 +50,7 @@ def choose(
     client_id: str | None = None,
     patience: float | None = None,
     old_leader: bool | None = None,
-) -> Place:
+) -> JobTarget:
     """Raises ConfigError if the program cannot be run there."""
     address = settings.LEADER.value(leader)
     who = settings.CLIENT_ID.value(client_id)
@@ -62,11 +62,11 @@ def choose(
                 str(no),
                 "with a leader, PROGRAM is the name of a program that is installed on the workers (their --programs)",
             ) from None
-        return Place(
+        return JobTarget(
             address, program, "", settings.CAP.value(cap), who, settings.PATIENCE_S.value(patience), old_leader
         )
     path = find(program)
-    return Place("", exec_name(path), path, settings.LOCAL_SLOTS.value(slots), who)
+    return JobTarget("", exec_name(path), path, settings.LOCAL_SLOTS.value(slots), who)
 
 
 @asynccontextmanager
@@ -95,7 +95,7 @@ async def connected(
 
 
 @asynccontextmanager
-async def open_grid(place: Place) -> AsyncIterator[Grid]:
+async def open_grid(place: JobTarget) -> AsyncIterator[Grid]:
     """The grid of this place. Raises Refused("no-leader")."""
     if place.leader:
         async with connected(

@@ -46,7 +46,7 @@ class Submit(msgspec.Struct, frozen=True, gc=False):
     given: bool = False
 
 
-class Claim(msgspec.Struct, frozen=True, gc=False):
+class ClaimJob(msgspec.Struct, frozen=True, gc=False):
     """Someone submitted this job before, nobody says to which leader; we wait for its result. If it is known to be with
     one leader `only`, that one is waited for, however long it is away."""
 
@@ -104,14 +104,14 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
 
-class Blocked(msgspec.Struct, frozen=True, gc=False):
+class LeaderBlocked(msgspec.Struct, frozen=True, gc=False):
     """The leader does not read what we write (`on`), or reads again."""
 
     conn: ConnId
     on: bool
 
 
-class Written(msgspec.Struct, frozen=True, gc=False):
+class LeaderWritten(msgspec.Struct, frozen=True, gc=False):
     """What the leader was sent before `TellWhenWritten` has left, but for what a buffer may hold."""
 
     conn: ConnId
@@ -122,7 +122,7 @@ class Receipts(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class JobsFound(msgspec.Struct, frozen=True, gc=False):
     """What the leader says of jobs that it was asked for."""
 
     conn: ConnId
@@ -130,7 +130,7 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class Refusal(msgspec.Struct, frozen=True, gc=False):
+class JobRefused(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     code: str
@@ -149,7 +149,7 @@ class Unfit(msgspec.Struct, frozen=True, gc=False):
     """It is the variables."""
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class FilesWanted(msgspec.Struct, frozen=True, gc=False):
     """The leader takes this job once it has the files: it is neither accepted nor refused, and will be sent there
     again."""
 
@@ -157,13 +157,13 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     job: JobId
 
 
-class Result(msgspec.Struct, frozen=True, gc=False):
+class ResultCame(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     job: JobId
     payload: bytes
 
 
-class Answered(msgspec.Struct, frozen=True, gc=False):
+class QuestionAnswered(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     ask: bytes
     refused: bool
@@ -174,7 +174,7 @@ ClientEvent: TypeAlias = (
     LeaderAdded
     | LeaderRemoved
     | Submit
-    | Claim
+    | ClaimJob
     | Cancel
     | Ask
     | Forget
@@ -182,15 +182,15 @@ ClientEvent: TypeAlias = (
     | Disconnected
     | Welcomed
     | Heard
-    | Blocked
-    | Written
+    | LeaderBlocked
+    | LeaderWritten
     | Receipts
-    | Found
-    | Refusal
+    | JobsFound
+    | JobRefused
     | Unfit
-    | Wanted
-    | Result
-    | Answered
+    | FilesWanted
+    | ResultCame
+    | QuestionAnswered
 )
 
 # What a client does: first to the world, then for its user.
@@ -216,7 +216,7 @@ class SendFrames(msgspec.Struct, frozen=True, gc=False):
     frames: Sequence[bytes]
 
 
-class TellWhenWritten(msgspec.Struct, frozen=True, gc=False):
+class TellWhenLeaderWritten(msgspec.Struct, frozen=True, gc=False):
     """`Written` follows, once the leader has been sent its frames: until then it is given no more jobs."""
 
     conn: ConnId
@@ -244,7 +244,7 @@ class SendConfirms(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
+class SendClientHeartbeat(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
 
@@ -264,7 +264,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 class Deliver(msgspec.Struct, frozen=True, gc=False):
     """The results of these jobs, each of them once."""
 
-    results: Sequence[Result]
+    results: Sequence[ResultCame]
 
 
 class GiveUp(msgspec.Struct, frozen=True, gc=False):
@@ -275,7 +275,7 @@ class GiveUp(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class AnswerQuestion(msgspec.Struct, frozen=True, gc=False):
     """What the leader said to a question; `payload` is its answer, or its refusal."""
 
     ask: bytes
@@ -329,7 +329,7 @@ class Parted(msgspec.Struct, frozen=True, gc=False):
     """0 if there is no connection."""
 
 
-class Gate(msgspec.Struct, frozen=True, gc=False):
+class SubmitGate(msgspec.Struct, frozen=True, gc=False):
     """May further jobs be handed in? Not while no leader serves, or all that do are full or do not read."""
 
     open: bool
@@ -339,24 +339,24 @@ ClientDo: TypeAlias = (
     Dial
     | HangUp
     | SendFrames
-    | TellWhenWritten
+    | TellWhenLeaderWritten
     | SendClaims
     | SendFinds
     | SendCancels
     | SendConfirms
-    | SendHeartbeat
+    | SendClientHeartbeat
     | SendCap
     | Accepted
     | Deliver
     | GiveUp
-    | Answer
+    | AnswerQuestion
     | NoAnswer
     | Ready
     | Away
     | Waiting
     | WaitingOver
     | Parted
-    | Gate
+    | SubmitGate
 )
 
 ClientStep: TypeAlias = Step[object, ClientDo]

@@ -27,9 +27,9 @@ from typing import Final
 import msgspec
 
 from wakugumi.core.client import events as ev
-from wakugumi.core.client.events import ANY_LEADER, ClientDo, ClientEvent, ClientStep, LeaderNo, Result, Submit
-from wakugumi.core.client.job_search import Seeking
-from wakugumi.core.client.leaders import NEEDS_BLOBS, NEEDS_ENV, Choice, Conn, Leader, Leaders, taken
+from wakugumi.core.client.events import ANY_LEADER, ClientDo, ClientEvent, ClientStep, LeaderNo, ResultCame, Submit
+from wakugumi.core.client.job_search import JobSearch
+from wakugumi.core.client.leaders import NEEDS_BLOBS, NEEDS_ENV, Choice, LeaderConnection, LeaderRow, Leaders, taken
 from wakugumi.core.ids import ConnId, Fate, JobId
 from wakugumi.core.leader.events import Step
 from wakugumi.limits.client import ADOPT_GRACE_S, UNFINISHED_PER_CLIENT_MAX
@@ -80,7 +80,7 @@ class _Question(msgspec.Struct, eq=False):
     asked: LeaderNo = ANY_LEADER
 
 
-class LeaderState(msgspec.Struct, frozen=True):
+class KnownLeader(msgspec.Struct, frozen=True):
     """How a leader is, for people."""
 
     leader: LeaderNo
@@ -103,13 +103,13 @@ _SOUGHT: Final = Stage.SOUGHT
 _FROM_LEADER: Final = (
     ev.Receipts,
     ev.Heard,
-    ev.Blocked,
-    ev.Written,
-    ev.Found,
-    ev.Refusal,
+    ev.LeaderBlocked,
+    ev.LeaderWritten,
+    ev.JobsFound,
+    ev.JobRefused,
     ev.Unfit,
-    ev.Wanted,
-    ev.Answered,
+    ev.FilesWanted,
+    ev.QuestionAnswered,
     ev.Welcomed,
 )
 """What a connection says. A tuple that is made once: `|` makes a type anew each time."""
@@ -143,7 +143,7 @@ class Failover:
         self._leaders = Leaders(
             chance, leaders, names, cap=cap, choice=choice, embedded=embedded, old_leader=old_leader
         )
-        self._seeking = Seeking(self._leaders)
+        self._seeking = JobSearch(self._leaders)
         self._rows = self._leaders.rows
         self._conns = self._leaders.conns
         self._jobs: dict[JobId, _Unfinished] = {}
@@ -166,13 +166,13 @@ class Failover:
 
     def handle(self, events: Sequence[ClientEvent], now: float) -> ClientStep:
         do: list[ClientDo] = []
-        results: list[Result] = []
+        results: list[ResultCame] = []
         jobs, conns = self._jobs, self._conns
         takers = self._leaders.look()
         several = len(self._rows) > 1
         for event in events:
             # The two busiest stand here in full: a call each would be a tenth of the client's time.
-            if type(event) is Result:
+            if type(event) is ResultCame:
                 conn = conns.get(event.conn)
                 if conn is None:
                     continue
@@ -251,9 +251,9 @@ class Failover:
     def unfinished(self) -> int:
         return len(self._jobs)
 
-    def states(self) -> list[LeaderState]:
+    def states(self) -> list[KnownLeader]:
         return [
-            LeaderState(leader.no, leader.share, leader.in_flight, leader.adopted, leader.removed)
+            KnownLeader(leader.no, leader.share, leader.in_flight, leader.adopted, leader.removed)
             for leader in self._rows.values()
         ]
 
@@ -310,7 +310,7 @@ class Failover:
 
     # A step.
 
-    def _gathered(self, results: list[Result], do: list[ClientDo]) -> list[Result]:
+    def _gathered(self, results: list[ResultCame], do: list[ClientDo]) -> list[ResultCame]:
         """Ask for what this step has gathered; gives the list for the next results."""
         for conn in self._conns.values():
             # Frames that were gathered after a cancel may be of the same job, which is wanted again.
@@ -322,7 +322,7 @@ class Failover:
                 conn.frames = []
                 if conn.unwritten_bytes >= GIVEN_BYTES_MAX and not conn.tells:
                     conn.tells = True
-                    do.append(ev.TellWhenWritten(conn.id))
+                    do.append(ev.TellWhenLeaderWritten(conn.id))
             if conn.claims:
                 do.append(ev.SendClaims(conn.id, conn.claims))
                 conn.claims = []
@@ -339,7 +339,7 @@ class Failover:
                 conn.confirms = []
         return results
 
-    def _finish_step(self, results: list[Result], now: float, do: list[ClientDo]) -> None:
+    def _finish_step(self, results: list[ResultCame], now: float, do: list[ClientDo]) -> None:
         self._give_up_homeless(do)
         if self._to_judge:
             self._to_judge = False
@@ -365,7 +365,7 @@ class Failover:
         may = bool(self._leaders.look())
         if may != self._gate:
             self._gate = may
-            do.append(ev.Gate(may))
+            do.append(ev.SubmitGate(may))
 
     def _give_up_homeless(self, do: list[ClientDo]) -> None:
         while self._homeless:
@@ -387,7 +387,7 @@ class Failover:
             if not conn.probing:
                 self._leaders.full_over(conn, do)
 
-    def _send_queue(self, queue: deque[JobId], takers: list[Leader], needs: int) -> None:
+    def _send_queue(self, queue: deque[JobId], takers: list[LeaderRow], needs: int) -> None:
         while queue:
             record = self._jobs.get(queue[0])
             if record is None or record.stage is not _UNSENT or record.needs != needs:
@@ -424,7 +424,7 @@ class Failover:
             if not queue:
                 del self._picky[needs]
 
-    def _send(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
+    def _send(self, job: JobId, record: _Unfinished, conn: LeaderConnection) -> None:
         """Submit it there."""
         leader = conn.leader
         self._give(job, record, leader)
@@ -432,7 +432,7 @@ class Failover:
         if record.may and leader.no not in record.may:
             leader.adopted += 1
 
-    def _give(self, job: JobId, record: _Unfinished, leader: Leader) -> None:
+    def _give(self, job: JobId, record: _Unfinished, leader: LeaderRow) -> None:
         """It is with this leader from now on."""
         record.stage = _SENT
         record.leader = leader.no
@@ -444,7 +444,7 @@ class Failover:
 
     def _handle_rare(self, event: ClientEvent, now: float, do: list[ClientDo]) -> None:
         match event:
-            case ev.Claim(job, only):
+            case ev.ClaimJob(job, only):
                 assert job not in self._jobs
                 self._jobs[job] = _Unfinished(b"", _ASKED, only=only)
                 self._claims[job] = None
@@ -552,10 +552,10 @@ class Failover:
         conn = self._conns.get(event.conn)
         if conn is None:
             return
-        if isinstance(event, ev.Blocked):
+        if isinstance(event, ev.LeaderBlocked):
             conn.blocked = event.on
             return
-        if isinstance(event, ev.Written):
+        if isinstance(event, ev.LeaderWritten):
             self._written(conn)
             return
         conn.heard_at = now
@@ -571,21 +571,21 @@ class Failover:
                 do.append(ev.Accepted(jobs))
                 for job in jobs:
                     self._accepted(conn, job)
-            case ev.Found(fate=fate, jobs=jobs):
+            case ev.JobsFound(fate=fate, jobs=jobs):
                 self._found(conn, fate, jobs, now)
-            case ev.Refusal(job=job, code=code, text=text):
+            case ev.JobRefused(job=job, code=code, text=text):
                 self._refused(conn, job, code, text, now, do)
             case ev.Unfit():
                 self._does_not_fit(conn, event, now, do)
-            case ev.Wanted(job=job) if conn.full:
+            case ev.FilesWanted(job=job) if conn.full:
                 taken(conn, job)  # It has room. However long the files take, others need not wait for them.
-            case ev.Answered(ask=ask, refused=refused, payload=payload):
+            case ev.QuestionAnswered(ask=ask, refused=refused, payload=payload):
                 if self._asks.pop(ask, None) is not None:
-                    do.append(ev.Answer(ask, refused, payload))
+                    do.append(ev.AnswerQuestion(ask, refused, payload))
             case _:
                 pass
 
-    def _written(self, conn: Conn) -> None:
+    def _written(self, conn: LeaderConnection) -> None:
         """It has what it was given. What waited for that is sent, unless it is over or with another leader by now."""
         conn.unwritten_bytes = 0
         conn.tells = False
@@ -595,7 +595,7 @@ class Failover:
             if record is not None and record.stage is _SENT and record.leader == conn.leader.no:
                 conn.submit(job, record.frame)
 
-    def _found(self, conn: Conn, fate: Fate, jobs: Sequence[JobId], now: float) -> None:
+    def _found(self, conn: LeaderConnection, fate: Fate, jobs: Sequence[JobId], now: float) -> None:
         """A leader says which jobs it knows: that is where they belong, if they are with nobody yet."""
         some_come = self._seeking.some_come(now)
         for job in jobs:
@@ -641,7 +641,7 @@ class Failover:
                 queue.clear()
                 queue.extend(waiting)
 
-    def _accepted(self, conn: Conn, job: JobId) -> None:
+    def _accepted(self, conn: LeaderConnection, job: JobId) -> None:
         record = self._jobs.get(job)
         if record is not None:
             if record.stage is _SENT and record.leader == conn.leader.no:
@@ -654,7 +654,9 @@ class Failover:
         if conn.full:
             taken(conn, job)
 
-    def _refused(self, conn: Conn, job: JobId, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+    def _refused(
+        self, conn: LeaderConnection, job: JobId, code: str, text: str, now: float, do: list[ClientDo]
+    ) -> None:
         record = self._jobs.get(job)
         leader = conn.leader
         if record is None:
@@ -688,7 +690,7 @@ class Failover:
             self._leaders.refused(conn, code, text, now, do)
         conn.probing.discard(job)
 
-    def _does_not_fit(self, conn: Conn, event: ev.Unfit, now: float, do: list[ClientDo]) -> None:
+    def _does_not_fit(self, conn: LeaderConnection, event: ev.Unfit, now: float, do: list[ClientDo]) -> None:
         job, needs = event.job, NEEDS_ENV if event.env else NEEDS_BLOBS
         record = self._jobs.get(job)
         if record is None or record.leader != conn.leader.no or record.stage is not _SENT:
@@ -704,7 +706,7 @@ class Failover:
         self._find_place(job, record, now)
         conn.probing.discard(job)
 
-    def _ready(self, conn: Conn, now: float, do: list[ClientDo]) -> None:
+    def _ready(self, conn: LeaderConnection, now: float, do: list[ClientDo]) -> None:
         """It serves from now on. What it may have is asked for; to an old one that cannot be said, it is sent again."""
         leader = conn.leader
         self._leaders.ready(conn, now, do)
@@ -730,7 +732,7 @@ class Failover:
         self._send_asks(do)
         self._judge_claims(now, do)
 
-    def _seek_at(self, conn: Conn, job: JobId, record: _Unfinished, now: float) -> None:
+    def _seek_at(self, conn: LeaderConnection, job: JobId, record: _Unfinished, now: float) -> None:
         """It serves from now on, and may know this job from an earlier life."""
         if record.cancelled or record.only:
             return
@@ -739,13 +741,13 @@ class Failover:
             record.stage = _SOUGHT
             self._seeking.jobs[job] = None
 
-    def _seek_missed(self, conn: Conn, now: float) -> None:
+    def _seek_missed(self, conn: LeaderConnection, now: float) -> None:
         """It was late, or alone, and may know jobs that nobody was sent since."""
         for job, record in self._jobs.items():
             if record.given and record.stage in {_UNSENT, _SOUGHT}:
                 self._seek_at(conn, job, record, now)
 
-    def _claim_beside(self, job: JobId, record: _Unfinished, conn: Conn) -> None:
+    def _claim_beside(self, job: JobId, record: _Unfinished, conn: LeaderConnection) -> None:
         """Others have it, or nobody knows who; this one may have it as well, and its result already."""
         if record.leader == conn.leader.no or job in conn.claimed or record.only not in {ANY_LEADER, conn.leader.no}:
             return
@@ -760,7 +762,7 @@ class Failover:
                 conn.leader.cancels.pop(job, None)
         conn.claims.append(job)
 
-    def _is_wanted_from(self, leader: Leader, job: JobId) -> bool:
+    def _is_wanted_from(self, leader: LeaderRow, job: JobId) -> bool:
         """May what was called off there before be wanted from it again?"""
         record = self._jobs.get(job)
         if record is None:
@@ -797,7 +799,7 @@ class Failover:
 
     # They are lost.
 
-    def _hang_up(self, conn: Conn, why: str, now: float, do: list[ClientDo], *, awaited: bool) -> None:
+    def _hang_up(self, conn: LeaderConnection, why: str, now: float, do: list[ClientDo], *, awaited: bool) -> None:
         do.append(ev.HangUp(conn.id, why))
         self._lost(conn.id, why, now, do, awaited=awaited)
 
@@ -817,7 +819,7 @@ class Failover:
         else:
             self._no_answer_from(leader, now, do)
 
-    def _strand(self, lost: Conn, now: float, do: list[ClientDo]) -> None:
+    def _strand(self, lost: LeaderConnection, now: float, do: list[ClientDo]) -> None:
         """What this connection carried waits for its leader, or for another one that has it as well."""
         leader = lost.leader
         for job, record in list(self._jobs.items()):
@@ -832,7 +834,7 @@ class Failover:
             elif record.cancelled and job in lost.claimed:
                 leader.remember_cancel(job)
 
-    def _find_place(self, job: JobId, record: _Unfinished, now: float, denied: Conn | None = None) -> None:
+    def _find_place(self, job: JobId, record: _Unfinished, now: float, denied: LeaderConnection | None = None) -> None:
         """It is with nobody any more: another one may have it all the same, or be back with it in time.
 
         One that has `denied` to know it gets it again, if it takes jobs: what was sent over its connection before this
@@ -865,11 +867,11 @@ class Failover:
         else:
             self._queue(job, record)
 
-    def _is_awaited(self, leader: Leader, now: float) -> bool:
+    def _is_awaited(self, leader: LeaderRow, now: float) -> bool:
         """Is there still time for it to come back to what it has? Without others there is all the time it needs."""
         return now < leader.lost_at + self._grace_s or len(self._rows) == 1
 
-    def _grace_over(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
+    def _grace_over(self, leader: LeaderRow, now: float, do: list[ClientDo]) -> None:
         """What waits for it goes to whoever serves first (SPEC K5)."""
         leader.has_stranded = False
         for job, record in self._jobs.items():
@@ -887,13 +889,13 @@ class Failover:
         if not leader.serves:
             self._part(leader, now, do)
 
-    def _has_work(self, leader: Leader) -> bool:
+    def _has_work(self, leader: LeaderRow) -> bool:
         """Does it have a job that we wait for, or has it not said yet that it does not know it?"""
         if leader.in_flight or leader.conn is None:
             return bool(leader.in_flight)
         return any(self._jobs[job].stage is _ASKED for job in leader.conn.claimed)
 
-    def _part(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
+    def _part(self, leader: LeaderRow, now: float, do: list[ClientDo]) -> None:
         """It has nothing of ours any more, or is not there: it is no longer waited for."""
         conn = leader.conn
         self._removed.discard(leader.no)
@@ -906,7 +908,7 @@ class Failover:
                 self._find_place(job, record, now)
         self._no_answer_from(leader, now, do)
 
-    def _no_answer_from(self, leader: Leader, now: float, do: list[ClientDo]) -> None:
+    def _no_answer_from(self, leader: LeaderRow, now: float, do: list[ClientDo]) -> None:
         """Whatever it was asked, others have to be asked, or there is nobody left to wait for."""
         self._seeking.news = True
         for question in self._asks.values():
@@ -917,7 +919,7 @@ class Failover:
 
     # A job ends.
 
-    def _is_answer(self, job: JobId, record: _Unfinished, conn: Conn) -> bool:
+    def _is_answer(self, job: JobId, record: _Unfinished, conn: LeaderConnection) -> bool:
         """Is a result from there what we wait for? It may be of an earlier run under the same id: from a leader that
         has nothing to do with this one, or that was told to let the earlier one go. That one is asked again."""
         no = conn.leader.no

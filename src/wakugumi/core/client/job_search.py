@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import math
 
-from wakugumi.core.client.leaders import Conn, Leader, Leaders
+from wakugumi.core.client.leaders import LeaderConnection, LeaderRow, Leaders
 from wakugumi.core.ids import JobId
 from wakugumi.limits.client import FIND_COMING_S, FIND_WITHIN_S
 
 
-class Seeking:
+class JobSearch:
     """The jobs of one client that are being looked for."""
 
     def __init__(self, leaders: Leaders) -> None:
@@ -48,18 +48,18 @@ class Seeking:
             self.jobs[job] = None
         return waits
 
-    def ask(self, conn: Conn, job: JobId, now: float) -> None:
+    def ask(self, conn: LeaderConnection, job: JobId, now: float) -> None:
         if job not in conn.sought:
             conn.finds.append(job)
             conn.sought[job] = now
             self.look(conn, now)
 
-    def look(self, conn: Conn, now: float) -> None:
+    def look(self, conn: LeaderConnection, now: float) -> None:
         """Has it answered in time?"""
         conn.late = bool(conn.sought) and next(iter(conn.sought.values())) + FIND_WITHIN_S <= now
         self.news |= conn.missed and not conn.late
 
-    def late_no_more(self, now: float) -> list[Conn]:
+    def late_no_more(self, now: float) -> list[LeaderConnection]:
         """Those that have answered since, and were not asked for some jobs before."""
         conns = [conn for conn in self._leaders.conns.values() if conn.missed]
         for conn in conns:
@@ -106,7 +106,7 @@ class Seeking:
             assert not conn.late or conn.sought
 
 
-def _comes_by(leader: Leader) -> float:
+def _comes_by(leader: LeaderRow) -> float:
     """Until when a leader that does not serve yet is waited for."""
     if leader.serves or leader.removed:
         return -math.inf

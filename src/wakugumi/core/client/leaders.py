@@ -61,11 +61,11 @@ NEEDS_ENV: Final = 2
 """Of a job that sets variables."""
 
 
-class Conn(msgspec.Struct, eq=False):
+class LeaderConnection(msgspec.Struct, eq=False):
     """A connection that stands, from its hello on."""
 
     id: ConnId
-    leader: Leader
+    leader: LeaderRow
     greeted_at: float
     heard_at: float
     told_cap: int
@@ -130,7 +130,7 @@ class Conn(msgspec.Struct, eq=False):
             self.unwritten_bytes += len(frame)
 
 
-class Leader(msgspec.Struct, eq=False):
+class LeaderRow(msgspec.Struct, eq=False):
     """One row of the table."""
 
     no: LeaderNo
@@ -140,7 +140,7 @@ class Leader(msgspec.Struct, eq=False):
     tried_at: float = math.inf
     """When it was dialled first, ever or since it served."""
     dialling: ConnId | None = None
-    conn: Conn | None = None
+    conn: LeaderConnection | None = None
     failures: int = 0
     answered: bool = False
     """It brought a result, though it never said welcome."""
@@ -170,7 +170,7 @@ class Leader(msgspec.Struct, eq=False):
         return self.conn is not None and self.conn.ready
 
     @property
-    def line(self) -> Conn | None:
+    def line(self) -> LeaderConnection | None:
         """Where our own types may be said."""
         conn = self.conn
         return conn if conn is not None and conn.ready and conn.own else None
@@ -203,9 +203,9 @@ class Leaders:
         """`old_leader`: one that says nothing is an old one. Else it must have brought a result before."""
         assert cap > 0
         self._believes = old_leader
-        self.rows: dict[LeaderNo, Leader] = {}
-        self.conns: dict[ConnId, Conn] = {}
-        self.takers: list[Leader] = []
+        self.rows: dict[LeaderNo, LeaderRow] = {}
+        self.conns: dict[ConnId, LeaderConnection] = {}
+        self.takers: list[LeaderRow] = []
         """Those that take jobs now, in the order of their numbers."""
         self._chance = chance
         self._cap = cap
@@ -221,9 +221,9 @@ class Leaders:
         if no in self.rows:
             self.rows[no].removed = False
         else:
-            self.rows[no] = Leader(no, _mixed((name or str(no)).encode()), dial_at=now)
+            self.rows[no] = LeaderRow(no, _mixed((name or str(no)).encode()), dial_at=now)
 
-    def drop(self, leader: Leader) -> None:
+    def drop(self, leader: LeaderRow) -> None:
         """It is one of ours no longer."""
         del self.rows[leader.no]
         if leader.conn is not None:
@@ -249,12 +249,12 @@ class Leaders:
         for leader in self.rows.values():
             if leader.dialling == conn_id:
                 leader.dialling = None
-                leader.conn = Conn(conn_id, leader, greeted_at=now, heard_at=now, told_cap=leader.hello_cap)
+                leader.conn = LeaderConnection(conn_id, leader, greeted_at=now, heard_at=now, told_cap=leader.hello_cap)
                 self.conns[conn_id] = leader.conn
                 return
         do.append(ev.HangUp(conn_id, "it was removed while it was dialled"))
 
-    def ready(self, conn: Conn, now: float, do: list[ClientDo]) -> None:
+    def ready(self, conn: LeaderConnection, now: float, do: list[ClientDo]) -> None:
         """The greeting is over. A welcome that comes late makes an old leader an own one."""
         leader = conn.leader
         conn.ready = True
@@ -266,13 +266,15 @@ class Leaders:
         do.append(ev.Ready(leader.no, conn.id, not conn.own))
         self.divide(do)
 
-    def prove(self, conn: Conn) -> None:
+    def prove(self, conn: LeaderConnection) -> None:
         """It brought a result, so it is a leader, if an old one."""
         conn.proven = conn.leader.answered = True
         conn.given_at = None
         conn.leader.failures = 0
 
-    def lost(self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]) -> tuple[Leader, Conn | None] | None:
+    def lost(
+        self, conn_id: ConnId, why: str, now: float, do: list[ClientDo]
+    ) -> tuple[LeaderRow, LeaderConnection | None] | None:
         """The leader, and the connection if it stood; None if it was nobody's."""
         conn = self.conns.pop(conn_id, None)
         if conn is None:
@@ -295,7 +297,7 @@ class Leaders:
             do.append(ev.Away(leader.no, why, delay_s))
         return leader, conn
 
-    def look_after(self, conn: Conn, now: float, do: list[ClientDo]) -> str:
+    def look_after(self, conn: LeaderConnection, now: float, do: list[ClientDo]) -> str:
         """Time has passed: say that we live. Why it must be left, if it must. A greeting may be over: see `greeted`."""
         if conn.full_until is not None and conn.full_until <= now:
             conn.full_until = None
@@ -306,12 +308,12 @@ class Leaders:
                 return f"the leader was silent for {SILENCE_MAX_S:.0f} s"
             if conn.beat_at <= now:
                 conn.beat_at = now + HEARTBEAT_S
-                do.append(ev.SendHeartbeat(conn.id))
+                do.append(ev.SendClientHeartbeat(conn.id))
         elif (mute_at := self._mute_at(conn)) is not None and mute_at <= now:
             return f"the leader has said nothing for {MUTE_MAX_S:.0f} s, and has a job"
         return ""
 
-    def greeted(self, conn: Conn, now: float) -> str | None:
+    def greeted(self, conn: LeaderConnection, now: float) -> str | None:
         """The time for a welcome is over: empty if it is taken as an old leader, or why it is left. None if not yet."""
         leader = conn.leader
         if conn.ready or self._embedded or conn.greeted_at + self._welcome_within_s(leader) > now:
@@ -350,11 +352,11 @@ class Leaders:
                 times.append(mute_at)
         return min(times, default=None)
 
-    def _welcome_within_s(self, leader: Leader) -> float:
+    def _welcome_within_s(self, leader: LeaderRow) -> float:
         is_waited_for = leader.silent_left or not (self._believes or leader.answered)
         return WELCOME_AGAIN_WITHIN_S if is_waited_for else WELCOME_WITHIN_S
 
-    def _mute_at(self, conn: Conn) -> float | None:
+    def _mute_at(self, conn: LeaderConnection) -> float | None:
         """When an unknown leader that says nothing is left, because others could do its job."""
         if conn.given_at is None or len(self.rows) == 1:
             return None
@@ -377,7 +379,7 @@ class Leaders:
                 conn.told_cap = leader.share
                 do.append(ev.SendCap(conn.id, leader.share))
 
-    def _expected_share(self, dialled: Leader) -> int:
+    def _expected_share(self, dialled: LeaderRow) -> int:
         """Its share if it will serve, and with it all that are tried now."""
         there = [
             leader
@@ -386,10 +388,10 @@ class Leaders:
         ]
         return self._cap // len(there) + (there.index(dialled) < self._cap % len(there))
 
-    def look(self) -> list[Leader]:
+    def look(self) -> list[LeaderRow]:
         """Find out anew who takes jobs."""
         several = len(self.rows) > 1
-        takers: list[Leader] = []
+        takers: list[LeaderRow] = []
         for leader in self.rows.values():
             conn = leader.conn
             if conn is None or not conn.ready:
@@ -405,7 +407,7 @@ class Leaders:
         self.takers = takers
         return takers
 
-    def choose(self, needs: int = 0, given: JobId | None = None, first: LeaderNo = ANY_LEADER) -> Leader | None:
+    def choose(self, needs: int = 0, given: JobId | None = None, first: LeaderNo = ANY_LEADER) -> LeaderRow | None:
         """Who gets the next job (SPEC K2), of those that take what it `needs`. A job whose id was `given` goes
         to the one of its hash, or to the one that had it `first`, unless that is ahead of the others."""
         takers = self._takers_of(needs) if needs else self.takers
@@ -424,7 +426,7 @@ class Leaders:
                 chosen, least = leader, load
         return chosen
 
-    def _takers_of(self, needs: int) -> list[Leader]:
+    def _takers_of(self, needs: int) -> list[LeaderRow]:
         """If all of the cap is with others, one of them gets a single job all the same: the others cannot take it."""
         takers = [leader for leader in self.takers if leader.conn is not None and leader.conn.takes(needs)]
         if takers:
@@ -439,7 +441,7 @@ class Leaders:
 
     # It is full.
 
-    def to_probe(self) -> list[Conn]:
+    def to_probe(self) -> list[LeaderConnection]:
         """Full leaders that may be offered a few jobs again."""
         return [
             conn
@@ -450,7 +452,7 @@ class Leaders:
             and conn.leader.share
         ]
 
-    def refused(self, conn: Conn, code: str, text: str, now: float, do: list[ClientDo]) -> None:
+    def refused(self, conn: LeaderConnection, code: str, text: str, now: float, do: list[ClientDo]) -> None:
         """It takes no jobs now."""
         conn.full = True
         if conn.waiting != code:  # Said once, and not for every job and every probe.
@@ -461,7 +463,7 @@ class Leaders:
             conn.full_until = now + with_jitter(conn.full_delay_s, self._chance())
             conn.probes = 1
 
-    def full_over(self, conn: Conn, do: list[ClientDo]) -> None:
+    def full_over(self, conn: LeaderConnection, do: list[ClientDo]) -> None:
         conn.full = False
         conn.waiting = ""
         do.append(ev.WaitingOver(conn.leader.no, taken=not conn.full_delay_s))
@@ -492,7 +494,7 @@ class Leaders:
         assert self.takers == list(self.look())
 
 
-def taken(conn: Conn, job: JobId) -> None:
+def taken(conn: LeaderConnection, job: JobId) -> None:
     """A leader that was full took a job. When it took all it was offered, it is offered twice as many."""
     if job in conn.probing:
         conn.probing.remove(job)
@@ -501,7 +503,7 @@ def taken(conn: Conn, job: JobId) -> None:
             conn.full_delay_s = 0.0
 
 
-def _by_hash(takers: list[Leader], job: JobId, first: LeaderNo) -> Leader:
+def _by_hash(takers: list[LeaderRow], job: JobId, first: LeaderNo) -> LeaderRow:
     """Rendezvous hashing, bounded: the same leader in every life of the client, as long as the load is even."""
     least = math.inf
     for leader in takers:

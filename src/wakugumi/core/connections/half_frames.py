@@ -77,7 +77,7 @@ class Half(msgspec.Struct, eq=False):
         return self.held - self.earlier_held
 
 
-class Verdict(NamedTuple, Generic[K]):
+class HalfFrameVerdict(NamedTuple, Generic[K]):
     """What is to be done: connections to close and why, those that wait from now on, those that wait no longer."""
 
     close: list[tuple[K, str]]
@@ -160,7 +160,7 @@ class HalfFrames(Generic[K]):
         step = budget // _STEPS
         return held <= PRESSED * budget or held > self._decided_bytes + step or self._freed >= step
 
-    def decide(self, now: float, is_read: Callable[[K], bool]) -> Verdict[K]:
+    def decide(self, now: float, is_read: Callable[[K], bool]) -> HalfFrameVerdict[K]:
         """Which frames wait, and which are closed? `is_read` says whether the owner of a connection wants to read it:
         one that is paused takes no turn, or those that are read would wait for it."""
         budget = self.bytes_max
@@ -191,7 +191,7 @@ class HalfFrames(Generic[K]):
             if waits != half.waits:
                 half.waits = waits
                 (hold if waits else release).append(key)
-        return Verdict(close, hold, release)
+        return HalfFrameVerdict(close, hold, release)
 
     def _surplus(self) -> list[tuple[K, str]]:
         """Those that have to go at once, and a few more, so that this is not asked again after the next read."""

@@ -6,7 +6,7 @@ from wakugumi.core.files.events import WorkerCame
 from wakugumi.core.ids import ConnId, WorkerId
 
 
-class Peer:
+class FetchingWorker:
     """A connected worker that fetches and, if it has a URL, serves."""
 
     __slots__ = (
@@ -35,17 +35,17 @@ class Peer:
         self.url = ""
         self.key = ""
         self.blobs: dict[str, None] = {}
-        self.wants: dict[bytes, Want] = {}
-        self.wants_of: dict[str, dict[bytes, Want]] = {}
+        self.wants: dict[bytes, BlobRequest] = {}
+        self.wants_of: dict[str, dict[bytes, BlobRequest]] = {}
         """The same by content."""
-        self.parked: dict[bytes, Want] = {}
+        self.parked: dict[bytes, BlobRequest] = {}
         """While it fetches as much as it can at once: wants that stand in no line, so that nobody steps over them."""
         self.fetching = 0
         self.uploads = 0
         self.rests_until = float("-inf")
 
 
-class Want:
+class BlobRequest:
     """What one worker needs. It waits until it is `fetching`, from the leader if there is no `source`."""
 
     __slots__ = (
@@ -63,7 +63,7 @@ class Want:
         "want",
     )
 
-    def __init__(self, peer: Peer, want: bytes, blob: Blob, size: int, here: bool) -> None:
+    def __init__(self, peer: FetchingWorker, want: bytes, blob: BlobRecord, size: int, here: bool) -> None:
         self.peer = peer
         self.want = want
         self.blob = blob
@@ -71,7 +71,7 @@ class Want:
         self.here = here
         """The leader's place has it, or may have it, as far as we heard last."""
         self.fetching = False
-        self.source: Peer | None = None
+        self.source: FetchingWorker | None = None
         self.deadline = 0.0
         self.alarm = 0
         """Set for the deadline while it is fetching; 0 once it has rung."""
@@ -81,21 +81,21 @@ class Want:
         """Those that failed this worker."""
 
 
-class Blob:
+class BlobRecord:
     __slots__ = ("busy_until", "copies", "free", "holders", "sha256", "size", "waiting", "wants")
 
     def __init__(self, sha256: str) -> None:
         self.sha256 = sha256
         self.size: int | None = None
         """As the leader's place or a cache has it; None while neither has said so."""
-        self.holders: dict[WorkerId, Peer] = {}
+        self.holders: dict[WorkerId, FetchingWorker] = {}
         """Who was not asked for longest comes first."""
-        self.waiting: dict[tuple[ConnId, bytes], Want] = {}
+        self.waiting: dict[tuple[ConnId, bytes], BlobRequest] = {}
         self.wants = 0
         """Waiting or fetching."""
         self.copies = 0
         """Which the leader gives just now."""
-        self.free: dict[Peer, None] = {}
+        self.free: dict[FetchingWorker, None] = {}
         """While somebody waits: holders that have just come to have it, or time for it. They may have none any more."""
         self.busy_until = float("-inf")
         """All holders were looked at, and those that could serve have no time: until then only who is `free` does."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from wakugumi.core.files.events import CacheFile, DropCache, KeepCache, Outbox, PutAsked
+from wakugumi.core.files.events import CacheFile, DropCache, FilesStepBuilder, KeepCache, PutAsked
 from wakugumi.core.names import check_file_names
 from wakugumi.core.requirements import CACHE
 from wakugumi.core.subject import PATTERNS_PER_WORKER_MAX, Pattern, overlaps
@@ -24,7 +24,7 @@ _ENTRY_BYTES: Final = 124
 _INLINE_BYTES: Final = 40
 
 
-class Cache:
+class CacheRecord:
     """One cache. Its files only ever grow, so their number tells two of its states apart."""
 
     __slots__ = ("bytes", "cache_id", "created_at", "files", "hits", "pinned", "targets", "used_at", "version")
@@ -56,14 +56,14 @@ class Cache:
         self.hits += 1
 
 
-class Shelf:
+class CacheCatalogue:
     """All caches of a leader: bounded in number, bytes and age. `is_busy` says of which a put is under way: such a one
     stays, and so does one that a job names."""
 
     def __init__(
         self, new_version: Callable[[], str], *, bytes_max: int = CACHE_BYTES_MAX, caches_max: int = CACHES_MAX
     ) -> None:
-        self.caches: dict[str, Cache] = {}
+        self.caches: dict[str, CacheRecord] = {}
         self.bytes = 0
         self.is_needed: Callable[[str], bool] = lambda _: False
         """Does a job name this cache? The leader says; it is asked as jobs name it, `cache:<id>`."""
@@ -76,7 +76,9 @@ class Shelf:
     def pins(self, sha256: str) -> bool:
         return sha256 in self._pins
 
-    def put(self, asked: PutAsked, now: float, is_busy: Callable[[str], bool], out: Outbox) -> list[Cache]:
+    def put(
+        self, asked: PutAsked, now: float, is_busy: Callable[[str], bool], out: FilesStepBuilder
+    ) -> list[CacheRecord]:
         """Make the cache what the put says it should be; returns the caches that had to go for it. Raises Refused, and
         nothing has changed."""
         cache = self.caches.get(asked.cache_id)
@@ -87,7 +89,7 @@ class Shelf:
             self.drop(old, out)
         was = None if cache is None else (cache.names, cache.targets, cache.pinned)
         if cache is None:
-            cache = self.caches[asked.cache_id] = Cache(asked.cache_id, self._new_version(), now)
+            cache = self.caches[asked.cache_id] = CacheRecord(asked.cache_id, self._new_version(), now)
         self._add(cache, new)
         cache.targets = tuple(dict.fromkeys(cache.targets + asked.targets))
         cache.pinned = cache.pinned or asked.pinned
@@ -96,12 +98,12 @@ class Shelf:
             out.keep.append(cache.record(now))
         return going
 
-    def pin(self, cache: Cache, pinned: bool, now: float, out: Outbox) -> None:
+    def pin(self, cache: CacheRecord, pinned: bool, now: float, out: FilesStepBuilder) -> None:
         if cache.pinned != pinned:
             cache.pinned = pinned
             out.keep.append(cache.record(now))
 
-    def drop(self, cache: Cache, out: Outbox) -> None:
+    def drop(self, cache: CacheRecord, out: FilesStepBuilder) -> None:
         del self.caches[cache.cache_id]
         self.bytes -= cache.bytes
         for file in cache.files.values():
@@ -110,7 +112,7 @@ class Shelf:
                 del self._pins[file.sha256]
         out.keep.append(DropCache(cache.cache_id))
 
-    def expired(self, now: float, is_busy: Callable[[str], bool]) -> list[Cache]:
+    def expired(self, now: float, is_busy: Callable[[str], bool]) -> list[CacheRecord]:
         """Those that nobody used for too long."""
         return [
             cache
@@ -120,7 +122,7 @@ class Shelf:
 
     def recover(self, record: KeepCache, now: float) -> None:
         """A cache of an earlier life of this leader. It counts as used now: nobody wrote down when it was."""
-        cache = self.caches[record.cache_id] = Cache(record.cache_id, record.version, now)
+        cache = self.caches[record.cache_id] = CacheRecord(record.cache_id, record.version, now)
         cache.created_at = now - record.age_s
         cache.targets = record.targets
         cache.pinned = record.pinned
@@ -138,14 +140,14 @@ class Shelf:
         assert self._pins == counts
         assert self.bytes == sum(cache.bytes for cache in self.caches.values())
 
-    def _add(self, cache: Cache, files: Iterable[CacheFile]) -> None:
+    def _add(self, cache: CacheRecord, files: Iterable[CacheFile]) -> None:
         for file in files:
             cache.files[file.name] = file
             cache.bytes += file.size
             self.bytes += file.size
             self._pins[file.sha256] = self._pins.get(file.sha256, 0) + 1
 
-    def _new_files(self, cache: Cache | None, asked: PutAsked) -> list[CacheFile]:
+    def _new_files(self, cache: CacheRecord | None, asked: PutAsked) -> list[CacheFile]:
         """Those whose names are not there yet (C2). Raises Refused."""
         known = {} if cache is None else cache.files
         new = []
@@ -165,13 +167,15 @@ class Shelf:
             raise Refused("bad-request", f"a cache has at most {PATTERNS_PER_WORKER_MAX} targets")
         return new
 
-    def _make_room(self, cache_id: str, is_new: bool, added_bytes: int, is_busy: Callable[[str], bool]) -> list[Cache]:
+    def _make_room(
+        self, cache_id: str, is_new: bool, added_bytes: int, is_busy: Callable[[str], bool]
+    ) -> list[CacheRecord]:
         """Which caches have to go: those that were not used longest. Raises Refused if that would not do."""
         over_bytes = self.bytes + added_bytes - self._bytes_max
         over = len(self.caches) + is_new - self._caches_max
         if over_bytes <= 0 and over <= 0:
             return []
-        going: list[Cache] = []
+        going: list[CacheRecord] = []
         for cache in sorted(self.caches.values(), key=lambda cache: cache.used_at):
             if over_bytes <= 0 and over <= 0:
                 break
@@ -183,7 +187,7 @@ class Shelf:
             raise Refused("full", "the leader has no room for this cache: drop or unpin others", hint="")
         return going
 
-    def _may_go(self, cache: Cache, is_busy: Callable[[str], bool]) -> bool:
+    def _may_go(self, cache: CacheRecord, is_busy: Callable[[str], bool]) -> bool:
         return not (cache.pinned or is_busy(cache.cache_id) or self.is_needed(CACHE + cache.cache_id))
 
 

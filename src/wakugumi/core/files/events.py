@@ -1,5 +1,5 @@
-"""What does a leader's second machine hear, and what does it ask for? The words of `spread`: caches, and who fetches
-what from whom.
+"""What does a leader's second machine hear, and what does it ask for? The words of the files machine: caches, and who
+fetches what from whom.
 
 A *want* is a worker's need of one blob; a *source* is where it may fetch it; a *put* is a client's wish that workers
 have a cache. Asked, SendAnswer, SendNo and Complain are the same as in `events`.
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.events import Asked, Complain, SendAnswer, SendNo
+from wakugumi.core.leader.events import Complain, QuestionAsked, SendAnswer, SendNo
 from wakugumi.core.subject import Pattern
 
 OK: Final = "OK"
@@ -71,7 +71,7 @@ class Stocked(msgspec.Struct, frozen=True, gc=False):
         return f"Stocked(conn={self.conn} whole={self.whole} url={self.url!r} {counts})"
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class BlobWanted(msgspec.Struct, frozen=True, gc=False):
     """A worker needs a blob, by its hash or as a file of a cache; or the source that it was given failed it (`why`)."""
 
     conn: ConnId
@@ -124,11 +124,11 @@ SpreadEvent: TypeAlias = (
     | WorkerWent
     | ClientWent
     | Stocked
-    | Wanted
+    | BlobWanted
     | PutAsked
     | PutAnswered
     | CacheNamed
-    | Asked
+    | QuestionAsked
 )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ SpreadDo: TypeAlias = (
 )  # fmt: skip
 
 
-class Outbox:
+class FilesStepBuilder:
     """What one step keeps and does, in order."""
 
     __slots__ = ("do", "keep")

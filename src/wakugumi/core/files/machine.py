@@ -1,4 +1,4 @@
-"""How do files get to the workers? A leader's second machine, beside `dispatch`.
+"""How do files get to the workers? A leader's second machine, beside `core/leader/machine.py`.
 
 `caches` knows what is to be had, `puts` who is to have it, `sources` who fetches what from whom. Here are the four
 doors through which they hear of the world, and the answers to questions about caches. All content is in the leader's
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from wakugumi.core.files.catalogue import Cache, Shelf
+from wakugumi.core.files.catalogue import CacheCatalogue, CacheRecord
 from wakugumi.core.files.events import (
     GIVEN_UP,
+    BlobWanted,
     CacheFile,
     CacheNamed,
     ClientWent,
+    FilesStepBuilder,
     KeepCache,
-    Outbox,
     PutAnswered,
     PutAsked,
     SendNoSource,
@@ -24,14 +25,13 @@ from wakugumi.core.files.events import (
     SpreadEvent,
     SpreadKeep,
     Stocked,
-    Wanted,
     WorkerCame,
     WorkerWent,
 )
-from wakugumi.core.files.placement import Puts
+from wakugumi.core.files.placement import CachePlacement
 from wakugumi.core.files.sources import Sources
-from wakugumi.core.files.timers import Alarms
-from wakugumi.core.files.worker_caches import Target
+from wakugumi.core.files.timers import Timers
+from wakugumi.core.files.worker_caches import PutTarget
 from wakugumi.core.ids import JobId, WorkerId, show_job_id
 from wakugumi.core.leader.admin.questions import (
     AskCache,
@@ -44,7 +44,7 @@ from wakugumi.core.leader.admin.questions import (
     CachesAnswer,
     CacheWorkerRow,
 )
-from wakugumi.core.leader.events import Asked, SendAnswer, SendNo, Step
+from wakugumi.core.leader.events import QuestionAsked, SendAnswer, SendNo, Step
 from wakugumi.limits.files import CACHE_BYTES_MAX, CACHES_MAX, UPLOADS_PER_WORKER_MAX
 from wakugumi.limits.leader import LIST_ROWS_MAX
 from wakugumi.limits.wire import CACHE_ID_CHARS_MAX
@@ -53,7 +53,7 @@ _OLD_S = 3_600.0
 """How often caches that nobody uses are looked for."""
 
 
-class Spreading:
+class FileDistribution:
     """What a leader knows of caches and blobs. `new_id` gives 16 random bytes; `place_bounded` is False where the
     leader's place is a store of its own, which may give any number of copies at once."""
 
@@ -67,22 +67,22 @@ class Spreading:
         bytes_max: int = CACHE_BYTES_MAX,
         caches_max: int = CACHES_MAX,
     ) -> None:
-        self._alarms = Alarms()
+        self._alarms = Timers()
         self.sources = Sources(self._alarms, place_bounded=place_bounded, uploads_max=uploads_max)
-        self.shelf = Shelf(lambda: new_id().hex(), bytes_max=bytes_max, caches_max=caches_max)
-        self.puts = Puts(self.shelf, self._alarms, new_id, self.sources.is_fetching)
+        self.shelf = CacheCatalogue(lambda: new_id().hex(), bytes_max=bytes_max, caches_max=caches_max)
+        self.puts = CachePlacement(self.shelf, self._alarms, new_id, self.sources.is_fetching)
         self._alarms.set(now + _OLD_S, self._look_for_old)
 
     # The four doors.
 
     def handle(self, events: Sequence[SpreadEvent], now: float) -> Step[SpreadKeep, SpreadDo]:
-        out = Outbox()
+        out = FilesStepBuilder()
         for event in events:
             self._hear(event, now, out)
         return self._end(now, out)
 
     def tick(self, now: float) -> Step[SpreadKeep, SpreadDo]:
-        out = Outbox()
+        out = FilesStepBuilder()
         return self._end(now, out)
 
     def wake_at(self) -> float | None:
@@ -120,9 +120,9 @@ class Spreading:
 
     # What happens.
 
-    def _hear(self, event: SpreadEvent, now: float, out: Outbox) -> None:
+    def _hear(self, event: SpreadEvent, now: float, out: FilesStepBuilder) -> None:
         match event:
-            case Wanted():
+            case BlobWanted():
                 self._wanted(event, now, out)
             case Stocked():
                 self.sources.stocked(event, out)
@@ -141,15 +141,15 @@ class Spreading:
                 self._went(event, now)
             case ClientWent():
                 self.puts.client_went(event.conn)
-            case Asked():
+            case QuestionAsked():
                 self._answer(event, now, out)
 
-    def _end(self, now: float, out: Outbox) -> Step[SpreadKeep, SpreadDo]:
+    def _end(self, now: float, out: FilesStepBuilder) -> Step[SpreadKeep, SpreadDo]:
         self._alarms.ring(now, out)
         self.sources.assign(now, out)
         return Step(out.keep, out.do)
 
-    def _came(self, event: WorkerCame, now: float, out: Outbox) -> None:
+    def _came(self, event: WorkerCame, now: float, out: FilesStepBuilder) -> None:
         before = self.puts.conn_of(event.worker)
         if before is not None:  # Its old connection has not ended yet.
             self._went(WorkerWent(before), now)
@@ -160,7 +160,7 @@ class Spreading:
         self.sources.went(event.conn)
         self.puts.went(event.conn, now)
 
-    def _wanted(self, event: Wanted, now: float, out: Outbox) -> None:
+    def _wanted(self, event: BlobWanted, now: float, out: FilesStepBuilder) -> None:
         if event.why == GIVEN_UP:
             self.sources.given_up(event.conn, event.want)
             return
@@ -179,14 +179,14 @@ class Spreading:
             sha256, size, is_sure = file.sha256, file.size, True
         self.sources.wanted(event.conn, event.want, sha256, size, now, out, here=event.here, is_sure=is_sure)
 
-    def _look_for_old(self, now: float, out: Outbox) -> None:
+    def _look_for_old(self, now: float, out: FilesStepBuilder) -> None:
         for cache in self.shelf.expired(now, self.puts.is_busy):
             self.puts.drop(cache, out)
         self._alarms.set(now + _OLD_S, self._look_for_old)
 
     # Questions.
 
-    def _answer(self, event: Asked, now: float, out: Outbox) -> None:
+    def _answer(self, event: QuestionAsked, now: float, out: FilesStepBuilder) -> None:
         question = event.question
         if isinstance(question, AskCaches):
             out.do.append(SendAnswer(event.conn, event.ask_id, self._list(question, now)))
@@ -214,7 +214,7 @@ class Spreading:
         rows = [self._row(cache, now) for cache in caches[: max(0, min(question.limit, LIST_ROWS_MAX))]]
         return CachesAnswer(rows, len(caches), self.shelf.bytes, self.sources.counters())
 
-    def _row(self, cache: Cache, now: float) -> CacheRow:
+    def _row(self, cache: CacheRecord, now: float) -> CacheRow:
         return CacheRow(
             cache.cache_id,
             cache.names,
@@ -229,14 +229,14 @@ class Spreading:
             cache.hits,
         )
 
-    def _show(self, cache: Cache, row: CacheRow) -> CacheAnswer:
+    def _show(self, cache: CacheRecord, row: CacheRow) -> CacheAnswer:
         files = list(cache.files.values())[:LIST_ROWS_MAX]
         entries = [CacheEntryRow(file.name, file.size, file.sha256) for file in files]
         targets = list(self.puts.members(cache.cache_id))[:LIST_ROWS_MAX]
         return CacheAnswer(row, entries, [_worker_row(target, cache) for target in targets])
 
 
-def _worker_row(target: Target, cache: Cache) -> CacheWorkerRow:
+def _worker_row(target: PutTarget, cache: CacheRecord) -> CacheWorkerRow:
     cache_id = cache.cache_id
     state, message = "waiting", ""
     if target.has.get(cache_id) == cache.names:

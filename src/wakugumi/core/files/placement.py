@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from itertools import islice
 
-from wakugumi.core.files.catalogue import Cache, Shelf, fits_inline, overlap
+from wakugumi.core.files.catalogue import CacheCatalogue, CacheRecord, fits_inline, overlap
 from wakugumi.core.files.events import (
     FAILED,
     OK,
     PROGRESS,
     SKIPPED,
-    Outbox,
+    FilesStepBuilder,
     PutAnswered,
     PutAsked,
     SendCacheDrop,
@@ -27,9 +27,9 @@ from wakugumi.core.files.events import (
     Stocked,
     WorkerCame,
 )
-from wakugumi.core.files.put_summary import Put
-from wakugumi.core.files.timers import Alarms
-from wakugumi.core.files.worker_caches import Target, Told
+from wakugumi.core.files.put_summary import PutProgress
+from wakugumi.core.files.timers import Timers
+from wakugumi.core.files.worker_caches import PendingPut, PutTarget
 from wakugumi.core.ids import ConnId, WorkerId
 from wakugumi.core.subject import PatternTree
 from wakugumi.errors import Refused
@@ -55,21 +55,21 @@ _MESSAGE_CHARS_MAX = 300
 _NO_ID = bytes(16)
 
 
-class Puts:
+class CachePlacement:
     """All workers with their caches, and all puts under way."""
 
     def __init__(
-        self, shelf: Shelf, alarms: Alarms, new_id: Callable[[], bytes], is_fetching: Callable[[ConnId], bool]
+        self, shelf: CacheCatalogue, alarms: Timers, new_id: Callable[[], bytes], is_fetching: Callable[[ConnId], bool]
     ) -> None:
         self._shelf = shelf
         self._alarms = alarms
         self._new_id = new_id
         self._is_fetching = is_fetching
-        self._targets: dict[ConnId, Target] = {}
+        self._targets: dict[ConnId, PutTarget] = {}
         self._conns: dict[WorkerId, ConnId] = {}
-        self._members: dict[str, dict[ConnId, Target]] = {}
+        self._members: dict[str, dict[ConnId, PutTarget]] = {}
         """By cache id: the connected workers that should have it."""
-        self._puts: dict[tuple[ConnId, bytes], Put] = {}
+        self._puts: dict[tuple[ConnId, bytes], PutProgress] = {}
         self._by_target: PatternTree[dict[str, None]] = PatternTree()
         """The caches with each target, so that who joins is not compared with all of them."""
         self._ready: dict[str, dict[WorkerId, None]] = {}
@@ -81,10 +81,10 @@ class Puts:
 
     # What is known.
 
-    def members(self, cache_id: str) -> Iterable[Target]:
+    def members(self, cache_id: str) -> Iterable[PutTarget]:
         return self._members.get(cache_id, {}).values()
 
-    def ready(self, cache: Cache) -> int:
+    def ready(self, cache: CacheRecord) -> int:
         """How many of those that should have it have all of it."""
         members = self._members.get(cache.cache_id, {})
         return sum(self._conns[worker] in members for worker in self.holders(cache.cache_id))
@@ -103,8 +103,8 @@ class Puts:
 
     # Workers.
 
-    def came(self, event: WorkerCame, now: float, out: Outbox) -> None:
-        target = self._targets[event.conn] = Target(event)
+    def came(self, event: WorkerCame, now: float, out: FilesStepBuilder) -> None:
+        target = self._targets[event.conn] = PutTarget(event)
         self._conns[event.worker] = event.conn
         for pattern in target.patterns:
             for caches in self._by_target.overlapping(pattern):
@@ -131,7 +131,7 @@ class Puts:
     def conn_of(self, worker: WorkerId) -> ConnId | None:
         return self._conns.get(worker)
 
-    def stocked(self, event: Stocked, now: float, out: Outbox) -> None:
+    def stocked(self, event: Stocked, now: float, out: FilesStepBuilder) -> None:
         target = self._targets.get(event.conn)
         if target is None:
             return
@@ -144,7 +144,7 @@ class Puts:
             target.stocked = True
             self._warm(target, now, out)
 
-    def answered(self, event: PutAnswered, now: float, out: Outbox) -> None:
+    def answered(self, event: PutAnswered, now: float, out: FilesStepBuilder) -> None:
         """A worker's answer. One that nobody waits for is ignored: it may be the second to the same question."""
         target = self._targets.get(event.conn)
         told = target.told.get(event.cache_id) if target is not None else None
@@ -167,7 +167,7 @@ class Puts:
 
     # Clients.
 
-    def asked(self, event: PutAsked, now: float, out: Outbox) -> None:
+    def asked(self, event: PutAsked, now: float, out: FilesStepBuilder) -> None:
         if (event.conn, event.ask) in self._puts:
             return
         try:
@@ -197,11 +197,11 @@ class Puts:
         for key in [key for key in self._puts if key[0] == conn]:
             self._close(key)
 
-    def drop(self, cache: Cache, out: Outbox) -> None:
+    def drop(self, cache: CacheRecord, out: FilesStepBuilder) -> None:
         self._shelf.drop(cache, out)
         self._forget(cache, out)
 
-    def pinned(self, cache: Cache, now: float, out: Outbox) -> None:
+    def pinned(self, cache: CacheRecord, now: float, out: FilesStepBuilder) -> None:
         """Whether it is pinned has changed: those who have it must know."""
         for target in self.members(cache.cache_id):
             if target.blobs and cache.cache_id in target.has and cache.cache_id not in target.told:
@@ -238,7 +238,7 @@ class Puts:
 
     # Who needs what.
 
-    def _warm(self, target: Target, now: float, out: Outbox) -> None:
+    def _warm(self, target: PutTarget, now: float, out: FilesStepBuilder) -> None:
         """It has said what it has: ask for what it lacks."""
         for cache in self._shelf.caches.values():
             if target.conn in self._members.get(cache.cache_id, {}):
@@ -246,7 +246,7 @@ class Puts:
                 self._consider(target, cache, now, out)
         self._send_due(target, now, out)
 
-    def known(self, cache: Cache) -> None:
+    def known(self, cache: CacheRecord) -> None:
         """It is new, has come back from an earlier life, or has more names or targets than before."""
         for pattern in cache.targets:
             if pattern not in self._by_target:
@@ -256,10 +256,10 @@ class Puts:
         for worker in [worker for worker in ready if self._target(worker).has[cache.cache_id] != cache.names]:
             del ready[worker]
 
-    def _target(self, worker: WorkerId) -> Target:
+    def _target(self, worker: WorkerId) -> PutTarget:
         return self._targets[self._conns[worker]]
 
-    def _set_has(self, target: Target, cache_id: str, names: int) -> None:
+    def _set_has(self, target: PutTarget, cache_id: str, names: int) -> None:
         """So many names of this cache it has."""
         if names:
             target.has[cache_id] = names
@@ -270,13 +270,13 @@ class Puts:
         else:
             self._ready.get(cache_id, {}).pop(target.worker, None)
 
-    def _find_members(self, cache: Cache) -> None:
+    def _find_members(self, cache: CacheRecord) -> None:
         members = self._members.setdefault(cache.cache_id, {})
         for conn, target in self._targets.items():
             if conn not in members and cache.is_for(target.patterns):
                 members[conn] = target
 
-    def _said(self, target: Target, cache_id: str, said: str, out: Outbox) -> None:
+    def _said(self, target: PutTarget, cache_id: str, said: str, out: FilesStepBuilder) -> None:
         """What a worker says it has of a cache."""
         cache = self._shelf.caches.get(cache_id)
         if cache is None:
@@ -289,7 +289,7 @@ class Puts:
             target.evicted.add(cache_id)
         self._settle(target, cache, SKIPPED, out)
 
-    def _consider(self, target: Target, cache: Cache, now: float, out: Outbox) -> None:
+    def _consider(self, target: PutTarget, cache: CacheRecord, now: float, out: FilesStepBuilder) -> None:
         """Will it be asked for this cache?"""
         cache_id = cache.cache_id
         if not target.stocked or target.has.get(cache_id) == cache.names or cache_id in target.told:
@@ -301,7 +301,7 @@ class Puts:
             return
         target.due[cache_id] = None
 
-    def _send_due(self, target: Target, now: float, out: Outbox) -> None:
+    def _send_due(self, target: PutTarget, now: float, out: FilesStepBuilder) -> None:
         while target.due and len(target.told) < PUTS_PER_WORKER_MAX:
             if not self._may_ask(now):
                 self._later[target.conn] = None
@@ -312,7 +312,7 @@ class Puts:
             if target.has.get(cache_id) == cache.names and target.pins.get(cache_id) == cache.pinned:
                 target.failed.pop(cache_id, None)  # It has come to have it by itself.
             else:
-                self._ask(target, cache, Told(self._new_id(), cache), now, out)
+                self._ask(target, cache, PendingPut(self._new_id(), cache), now, out)
 
     def _may_ask(self, now: float) -> bool:
         """Or was so much sent in this step that others would wait for it? Then the rest is sent a moment later."""
@@ -324,7 +324,7 @@ class Puts:
             self._alarms.set(now + _LATER_S, self._go_on)
         return False
 
-    def _go_on(self, now: float, out: Outbox) -> None:
+    def _go_on(self, now: float, out: FilesStepBuilder) -> None:
         later, self._later = self._later, {}
         for at, conn in enumerate(later):
             target = self._targets.get(conn)
@@ -334,7 +334,7 @@ class Puts:
                 self._later |= dict.fromkeys(islice(later, at + 1, None))
                 return
 
-    def _ask(self, target: Target, cache: Cache, told: Told, now: float, out: Outbox) -> None:
+    def _ask(self, target: PutTarget, cache: CacheRecord, told: PendingPut, now: float, out: FilesStepBuilder) -> None:
         target.told[cache.cache_id] = told
         target.pins[cache.cache_id] = cache.pinned
         told.asks += 1
@@ -349,13 +349,13 @@ class Puts:
 
     # What time brings.
 
-    def _no_stock(self, conn: ConnId, now: float, out: Outbox) -> None:
+    def _no_stock(self, conn: ConnId, now: float, out: FilesStepBuilder) -> None:
         target = self._targets.get(conn)
         if target is not None and not target.stocked:
             target.stocked = True
             self._warm(target, now, out)
 
-    def _again(self, conn: ConnId, cache_id: str, told: Told, now: float, out: Outbox) -> None:
+    def _again(self, conn: ConnId, cache_id: str, told: PendingPut, now: float, out: FilesStepBuilder) -> None:
         """It was asked, and has not answered: it fetches, or it is silent."""
         target = self._targets.get(conn)
         if target is None or target.told.get(cache_id) is not told:
@@ -365,12 +365,12 @@ class Puts:
             self._alarms.set(now + PUT_AGAIN_S, partial(self._again, conn, cache_id, told))
         elif told.asks < PUT_ASKS_MAX:
             if told.names != cache.names:  # An answer to the question before must not pass for one about all names.
-                told = Told(self._new_id(), cache, told.asks)
+                told = PendingPut(self._new_id(), cache, told.asks)
             self._ask(target, cache, told, now, out)
         else:
             self._failed(target, cache, f"it did not answer {told.asks} times", now, out, is_silent=True)
 
-    def _retry(self, conn: ConnId, cache_id: str, now: float, out: Outbox) -> None:
+    def _retry(self, conn: ConnId, cache_id: str, now: float, out: FilesStepBuilder) -> None:
         target = self._targets.get(conn)
         cache = self._shelf.caches.get(cache_id)
         if target is None or cache is None or cache_id not in target.failed or cache_id in target.told:
@@ -379,7 +379,7 @@ class Puts:
             target.due[cache_id] = None
             self._send_due(target, now, out)
 
-    def _gone(self, worker: WorkerId, name: str, _now: float, out: Outbox) -> None:
+    def _gone(self, worker: WorkerId, name: str, _now: float, out: FilesStepBuilder) -> None:
         if worker in self._conns:
             return
         for put in list(self._puts.values()):
@@ -388,14 +388,14 @@ class Puts:
                 put.fail(name, "its connection ended")
                 self._look(put, out)
 
-    def _deadline(self, key: tuple[ConnId, bytes], put: Put, _now: float, out: Outbox) -> None:
+    def _deadline(self, key: tuple[ConnId, bytes], put: PutProgress, _now: float, out: FilesStepBuilder) -> None:
         if self._puts.get(key) is put:
             put.alarm = 0
             put.silent += len(put.waiting)
             put.waiting.clear()
             self._look(put, out)
 
-    def _tell(self, key: tuple[ConnId, bytes], put: Put, now: float, out: Outbox) -> None:
+    def _tell(self, key: tuple[ConnId, bytes], put: PutProgress, now: float, out: FilesStepBuilder) -> None:
         if self._puts.get(key) is not put:
             return
         summary = put.summary(PROGRESS)
@@ -406,8 +406,10 @@ class Puts:
 
     # The tally.
 
-    def _begin(self, event: PutAsked, cache: Cache, targets: list[Target], now: float, out: Outbox) -> None:
-        put = Put(event, cache.names, len(targets))
+    def _begin(
+        self, event: PutAsked, cache: CacheRecord, targets: list[PutTarget], now: float, out: FilesStepBuilder
+    ) -> None:
+        put = PutProgress(event, cache.names, len(targets))
         cache_id = cache.cache_id
         key = event.conn, event.ask
         for target in targets:
@@ -431,7 +433,7 @@ class Puts:
                 self._alarms.set(now + _PROGRESS_S, partial(self._tell, key, put))
             self._look(put, out)
 
-    def _settle(self, target: Target, cache: Cache, status: str, out: Outbox) -> None:
+    def _settle(self, target: PutTarget, cache: CacheRecord, status: str, out: FilesStepBuilder) -> None:
         """What it has may be what puts wait for."""
         has = target.has.get(cache.cache_id, 0)
         for put in list(self._puts.values()):
@@ -442,7 +444,14 @@ class Puts:
                 self._look(put, out)
 
     def _failed(
-        self, target: Target, cache: Cache, message: str, now: float, out: Outbox, *, is_silent: bool = False
+        self,
+        target: PutTarget,
+        cache: CacheRecord,
+        message: str,
+        now: float,
+        out: FilesStepBuilder,
+        *,
+        is_silent: bool = False,
     ) -> None:
         cache_id = cache.cache_id
         target.told.pop(cache_id, None)
@@ -460,7 +469,7 @@ class Puts:
                 self._look(put, out)
         self._send_due(target, now, out)
 
-    def _look(self, put: Put, out: Outbox) -> None:
+    def _look(self, put: PutProgress, out: FilesStepBuilder) -> None:
         """Is it over? Its client is told, once."""
         key = put.conn, put.ask
         if put.is_over:
@@ -472,7 +481,7 @@ class Puts:
         if put.alarm:
             self._alarms.take_back(put.alarm)
 
-    def _forget(self, cache: Cache, out: Outbox) -> None:
+    def _forget(self, cache: CacheRecord, out: FilesStepBuilder) -> None:
         """A cache was dropped or evicted."""
         self._members.pop(cache.cache_id, None)
         self._ready.pop(cache.cache_id, None)

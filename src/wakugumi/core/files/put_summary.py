@@ -12,7 +12,7 @@ from wakugumi.core.ids import WorkerId
 from wakugumi.limits.files import PUT_FAILURES_MAX
 
 
-class Put:
+class PutProgress:
     """One put: the tally of what the workers said."""
 
     __slots__ = (

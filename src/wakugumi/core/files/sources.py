@@ -18,10 +18,10 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from wakugumi.core.files.blob_records import Blob, Peer, Want
-from wakugumi.core.files.events import Outbox, SendNoSource, SendSource, Stocked, WorkerCame
-from wakugumi.core.files.timers import Alarms
-from wakugumi.core.files.trust import Trust, Verdict
+from wakugumi.core.files.blob_records import BlobRecord, BlobRequest, FetchingWorker
+from wakugumi.core.files.events import FilesStepBuilder, SendNoSource, SendSource, Stocked, WorkerCame
+from wakugumi.core.files.timers import Timers
+from wakugumi.core.files.trust import AccusationOutcome, Trust
 from wakugumi.core.ids import ConnId, WorkerId
 from wakugumi.core.leader.admin.questions import BlobCounters
 from wakugumi.core.leader.events import Complain
@@ -59,14 +59,14 @@ class Sources:
     """All wants and all holders of one leader."""
 
     def __init__(
-        self, alarms: Alarms, *, place_bounded: bool = True, uploads_max: int = UPLOADS_PER_WORKER_MAX
+        self, alarms: Timers, *, place_bounded: bool = True, uploads_max: int = UPLOADS_PER_WORKER_MAX
     ) -> None:
         self._alarms = alarms
         self._place_bounded = place_bounded
         self._uploads_max = uploads_max
-        self._peers: dict[ConnId, Peer] = {}
-        self._blobs: dict[str, Blob] = {}
-        self._hungry: dict[str, Blob] = {}
+        self._peers: dict[ConnId, FetchingWorker] = {}
+        self._blobs: dict[str, BlobRecord] = {}
+        self._hungry: dict[str, BlobRecord] = {}
         """Those with somebody in line."""
         self._stirred: dict[str, None] = {}
         """Where something changed in this step."""
@@ -112,7 +112,7 @@ class Sources:
     # What happens.
 
     def came(self, event: WorkerCame) -> None:
-        self._peers[event.conn] = Peer(event)
+        self._peers[event.conn] = FetchingWorker(event)
 
     def went(self, conn: ConnId) -> None:
         """What it fetched frees its source. Those who fetch from it will say that it is dead."""
@@ -124,7 +124,7 @@ class Sources:
         for sha256 in list(peer.blobs):
             self._lose(peer, sha256)
 
-    def stocked(self, event: Stocked, out: Outbox) -> None:
+    def stocked(self, event: Stocked, out: FilesStepBuilder) -> None:
         peer = self._peers.get(event.conn)
         if peer is None:
             return
@@ -162,7 +162,7 @@ class Sources:
         sha256: str,
         size: int,
         now: float,
-        out: Outbox,
+        out: FilesStepBuilder,
         *,
         here: bool,
         is_sure: bool,
@@ -182,7 +182,7 @@ class Sources:
             out.do.append(SendNoSource(conn, want_id, "no-blob", f"the blob {sha256} has {blob.size} bytes"))
             return
         self._lose(peer, sha256)  # Whatever it said before, it does not have it now.
-        want = peer.wants[want_id] = Want(peer, want_id, blob, size, here)
+        want = peer.wants[want_id] = BlobRequest(peer, want_id, blob, size, here)
         peer.wants_of.setdefault(sha256, {})[want_id] = want
         blob.wants += 1
         self._wants += 1
@@ -195,7 +195,7 @@ class Sources:
         if want is not None:
             self._end(want)
 
-    def failed(self, conn: ConnId, want_id: bytes, why: str, here: bool, now: float, out: Outbox) -> bool:
+    def failed(self, conn: ConnId, want_id: bytes, why: str, here: bool, now: float, out: FilesStepBuilder) -> bool:
         """The source of this want failed. False if no such want is being fetched: it is as good as a new one."""
         peer = self._peers.get(conn)
         want = peer.wants.get(want_id) if peer is not None else None
@@ -218,7 +218,7 @@ class Sources:
             self._no_source(want, f"{want.tries} sources failed, the last one was {why}", out)
         return True
 
-    def assign(self, now: float, out: Outbox) -> None:
+    def assign(self, now: float, out: FilesStepBuilder) -> None:
         """Give sources to those in line, where something has changed. At the end of each step."""
         while self._stirred or self._idle:
             if not self._stirred:
@@ -283,19 +283,19 @@ class Sources:
 
     # Who has what.
 
-    def _blob(self, sha256: str) -> Blob:
+    def _blob(self, sha256: str) -> BlobRecord:
         blob = self._blobs.get(sha256)
         if blob is None:
-            blob = self._blobs[sha256] = Blob(sha256)
+            blob = self._blobs[sha256] = BlobRecord(sha256)
         return blob
 
-    def _forget(self, blob: Blob) -> None:
+    def _forget(self, blob: BlobRecord) -> None:
         if not blob.waiting:
             blob.free.clear()
         if not blob.holders and not blob.wants:
             self._blobs.pop(blob.sha256, None)
 
-    def _hold(self, peer: Peer, sha256: str) -> None:
+    def _hold(self, peer: FetchingWorker, sha256: str) -> None:
         blob = self._blob(sha256)
         self._got(peer, sha256)
         self._stocked += sha256 not in peer.blobs
@@ -305,13 +305,13 @@ class Sources:
             blob.free[peer] = None
         self._stirred[sha256] = None
 
-    def _got(self, peer: Peer, sha256: str) -> None:
+    def _got(self, peer: FetchingWorker, sha256: str) -> None:
         """What it wanted of this is fetched."""
         for want in list(peer.wants_of.get(sha256, {}).values()):
             self._count(want)
             self._end(want)
 
-    def _lose(self, peer: Peer, sha256: str) -> None:
+    def _lose(self, peer: FetchingWorker, sha256: str) -> None:
         if sha256 not in peer.blobs:
             return
         blob = self._blobs[sha256]
@@ -321,7 +321,7 @@ class Sources:
         blob.busy_until = float("-inf")
         self._stirred[sha256] = None
 
-    def _count(self, want: Want) -> None:
+    def _count(self, want: BlobRequest) -> None:
         if want.fetching:
             at = 0 if want.source is None else 2
             self._told[at] += 1
@@ -329,7 +329,7 @@ class Sources:
 
     # Wants.
 
-    def _line_up(self, want: Want, now: float) -> None:
+    def _line_up(self, want: BlobRequest, now: float) -> None:
         blob = want.blob
         blob.waiting[want.peer.conn, want.want] = want
         self._hungry[blob.sha256] = blob
@@ -338,7 +338,7 @@ class Sources:
         else:
             self._stirred[blob.sha256] = None
 
-    def _leave_line(self, want: Want) -> None:
+    def _leave_line(self, want: BlobRequest) -> None:
         blob = want.blob
         if want.peer.parked.pop(want.want, None) is not None:
             return
@@ -346,7 +346,7 @@ class Sources:
         if not blob.waiting:
             del self._hungry[blob.sha256]
 
-    def _end(self, want: Want) -> None:
+    def _end(self, want: BlobRequest) -> None:
         """It is fetched, or wanted no more."""
         if want.fetching:
             self._release(want)
@@ -361,7 +361,7 @@ class Sources:
         self._wants -= 1
         self._stirred[want.blob.sha256] = None
 
-    def _release(self, want: Want) -> None:
+    def _release(self, want: BlobRequest) -> None:
         """Its source is free for others."""
         source, want.source, want.fetching = want.source, None, False
         if want.alarm:
@@ -381,20 +381,20 @@ class Sources:
             for sha256 in _first(self._hungry, _STIRRED_MAX):
                 self._stirred[sha256] = None
 
-    def _stir_for(self, source: Peer) -> None:
+    def _stir_for(self, source: FetchingWorker) -> None:
         """A worker may serve again: what it has and somebody wants is looked at."""
         for sha256 in _first(self._hungry, _STIRRED_MAX):
             if sha256 in source.blobs:
                 self._hungry[sha256].free[source] = None
                 self._stirred[sha256] = None
 
-    def _stir(self, sha256: str, _now: float, _out: Outbox) -> None:
+    def _stir(self, sha256: str, _now: float, _out: FilesStepBuilder) -> None:
         self._stirred[sha256] = None
 
-    def _rested(self, source: Peer, _now: float, _out: Outbox) -> None:
+    def _rested(self, source: FetchingWorker, _now: float, _out: FilesStepBuilder) -> None:
         self._stir_for(source)
 
-    def _too_long(self, conn: ConnId, want_id: bytes, now: float, _out: Outbox) -> None:
+    def _too_long(self, conn: ConnId, want_id: bytes, now: float, _out: FilesStepBuilder) -> None:
         """If it is still at it, it will say how that ended, and is as good as new."""
         peer = self._peers.get(conn)
         want = peer.wants.get(want_id) if peer is not None else None
@@ -402,19 +402,21 @@ class Sources:
             want.alarm = 0
             self._end(want)
 
-    def _sweep(self, _now: float, _out: Outbox) -> None:
+    def _sweep(self, _now: float, _out: FilesStepBuilder) -> None:
         self._sweeping = False
         for sha256 in _first(self._hungry, _SWEPT_MAX):
             self._stirred[sha256] = None
             self._hungry[sha256] = self._hungry.pop(sha256)
 
-    def _no_source(self, want: Want, text: str, out: Outbox) -> None:
+    def _no_source(self, want: BlobRequest, text: str, out: FilesStepBuilder) -> None:
         self._end(want)
         out.do.append(SendNoSource(want.peer.conn, want.want, "no-blob", text))
 
     # Sources.
 
-    def _blame(self, want: Want, source: Peer | None, why: str, now: float, out: Outbox) -> None:
+    def _blame(
+        self, want: BlobRequest, source: FetchingWorker | None, why: str, now: float, out: FilesStepBuilder
+    ) -> None:
         want.blob.busy_until = float("-inf")
         self._told[4] += 1
         self._told[5] += why == "lied"
@@ -426,14 +428,14 @@ class Sources:
             self._alarms.set(source.rests_until, partial(self._rested, source))
             return
         verdict = self._trust.accuse(source.worker, want.blob.sha256, want.peer.worker, now)
-        if verdict is Verdict.NOT_BELIEVED:
+        if verdict is AccusationOutcome.NOT_BELIEVED:
             text = "it says of too many workers that they gave it wrong content: it is believed no more"
             out.do.append(Complain(want.peer.conn, text))
             return
-        if verdict is Verdict.BARRED:
+        if verdict is AccusationOutcome.BARRED:
             out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it for an hour"))
 
-    def _feed(self, conn: ConnId, now: float, out: Outbox) -> None:
+    def _feed(self, conn: ConnId, now: float, out: FilesStepBuilder) -> None:
         """It may fetch again. Whoever stands before it in a line was looked at when a source came free."""
         peer = self._peers.get(conn)
         while peer is not None and peer.parked and peer.fetching < FETCHES_MAX:
@@ -441,7 +443,7 @@ class Sources:
             self._line_up(want, now)
             self._assign(want.blob, [want], now, out)
 
-    def _assign(self, blob: Blob, wants: list[Want], now: float, out: Outbox) -> None:
+    def _assign(self, blob: BlobRecord, wants: list[BlobRequest], now: float, out: FilesStepBuilder) -> None:
         """Sources for these, who wait for it."""
         for want in wants:
             if want.peer.fetching >= FETCHES_MAX:
@@ -458,7 +460,7 @@ class Sources:
             elif want.here and not want.avoid and (want.peer.near or not self._any_near_only):
                 break  # There is nobody for those behind it, either.
 
-    def _pick(self, want: Want, now: float) -> tuple[Peer | None, bool, bool]:
+    def _pick(self, want: BlobRequest, now: float) -> tuple[FetchingWorker | None, bool, bool]:
         """A source, or None for the leader; may it be fetched now; is there none at all?"""
         blob = want.blob
         while blob.free:
@@ -469,7 +471,7 @@ class Sources:
             return None, want.here and self._leader_may(blob, usable=True), False
         return self._look_at_all(want, now)
 
-    def _look_at_all(self, want: Want, now: float) -> tuple[Peer | None, bool, bool]:
+    def _look_at_all(self, want: BlobRequest, now: float) -> tuple[FetchingWorker | None, bool, bool]:
         blob = want.blob
         usable, later = False, False
         for is_second_try in (False, True):
@@ -490,27 +492,27 @@ class Sources:
             return None, self._leader_may(blob, usable), False
         return None, False, not later
 
-    def _is_source(self, peer: Peer, want: Want, now: float) -> bool:
+    def _is_source(self, peer: FetchingWorker, want: BlobRequest, now: float) -> bool:
         """Can it be reached for this want, and is it trusted?"""
         if not peer.url or (peer.near_only and not want.peer.near):
             return False
         return self._trust.may_serve(peer.worker, want.blob.sha256, now)
 
-    def _may(self, peer: Peer, want: Want, now: float, *, is_second_try: bool = False) -> bool:
+    def _may(self, peer: FetchingWorker, want: BlobRequest, now: float, *, is_second_try: bool = False) -> bool:
         """Might it serve this want, if it had time?"""
         if peer.rests_until > now or not self._is_source(peer, want, now):
             return False
         return is_second_try or peer.worker not in want.avoid
 
-    def _has_time(self, peer: Peer) -> bool:
+    def _has_time(self, peer: FetchingWorker) -> bool:
         return peer.uploads < self._uploads_max
 
-    def _leader_may(self, blob: Blob, usable: bool) -> bool:
+    def _leader_may(self, blob: BlobRecord, usable: bool) -> bool:
         if not self._place_bounded:
             return True
         return not usable and blob.copies < LEADER_COPIES_MAX and self._copies < LEADER_TRANSFERS_MAX
 
-    def _fetch(self, want: Want, source: Peer | None, now: float, out: Outbox) -> None:
+    def _fetch(self, want: BlobRequest, source: FetchingWorker | None, now: float, out: FilesStepBuilder) -> None:
         blob = want.blob
         self._leave_line(want)
         want.fetching, want.source = True, source

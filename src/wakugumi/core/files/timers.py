@@ -10,15 +10,15 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 
-from wakugumi.core.files.events import Outbox
+from wakugumi.core.files.events import FilesStepBuilder
 
-Alarm: TypeAlias = Callable[[float, Outbox], None]
+Alarm: TypeAlias = Callable[[float, FilesStepBuilder], None]
 
 _TAKEN_BACK_KEPT: Final = 64
 """Alarms that were taken back and may stay in the heap, however few others there are."""
 
 
-class Alarms:
+class Timers:
     """The earliest first; those of the same time in the order in which they were set."""
 
     __slots__ = ("_count", "_heap", "_taken_back")
@@ -46,7 +46,7 @@ class Alarms:
             heapify(self._heap)
             self._taken_back.clear()
 
-    def ring(self, now: float, out: Outbox) -> None:
+    def ring(self, now: float, out: FilesStepBuilder) -> None:
         """All whose time has come. What they set anew must be later than now."""
         while self._heap and self._heap[0][0] <= now:
             _, number, alarm = heappop(self._heap)

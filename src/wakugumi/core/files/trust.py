@@ -22,7 +22,7 @@ _LIES_KEPT_MAX: Final = 100
 """Of one worker; the oldest are forgotten first."""
 
 
-class Verdict(Enum):
+class AccusationOutcome(Enum):
     """What follows from an accusation."""
 
     BELIEVED = "it does not serve this content any more"
@@ -46,20 +46,20 @@ class Trust:
         lies = self._lies_of(worker, now)
         return not _bars(lies) and all(about != sha256 for about, _ in lies)
 
-    def accuse(self, liar: WorkerId, sha256: str, accuser: WorkerId, now: float) -> Verdict:
+    def accuse(self, liar: WorkerId, sha256: str, accuser: WorkerId, now: float) -> AccusationOutcome:
         accused = self._accused.setdefault(accuser, {})
         _forget_old(accused, now)
         accused.setdefault(liar, now)
         _bound(self._accused, _WORKERS_MAX)
         if len(accused) > ACCUSED_MAX:
-            return Verdict.NOT_BELIEVED
+            return AccusationOutcome.NOT_BELIEVED
         was_barred = self.is_barred(liar, now)
         lies = self._lies.setdefault(liar, {})
         if not was_barred:
             lies.setdefault((sha256, accuser), now)
             _bound(lies, _LIES_KEPT_MAX)
         _bound(self._lies, _WORKERS_MAX)
-        return Verdict.BARRED if not was_barred and _bars(lies) else Verdict.BELIEVED
+        return AccusationOutcome.BARRED if not was_barred and _bars(lies) else AccusationOutcome.BELIEVED
 
     def _lies_of(self, worker: WorkerId, now: float) -> dict[tuple[str, WorkerId], float]:
         """Those that still count."""

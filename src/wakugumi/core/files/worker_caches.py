@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from wakugumi.core.files.catalogue import Cache
+from wakugumi.core.files.catalogue import CacheRecord
 from wakugumi.core.files.events import WorkerCame
 from wakugumi.core.ids import JobId, show_job_id
 
 
-class Told:
+class PendingPut:
     """A worker was asked to have a cache, with so many names, and has not answered."""
 
     __slots__ = ("asks", "names", "put")
 
-    def __init__(self, put: bytes, cache: Cache, asks: int = 0) -> None:
+    def __init__(self, put: bytes, cache: CacheRecord, asks: int = 0) -> None:
         self.put = put
         self.names = cache.names
         self.asks = asks
 
 
-class Target:
+class PutTarget:
     """A connected worker, and how it is with each cache that it should have: exactly one of these holds it."""
 
     __slots__ = (
@@ -46,7 +46,7 @@ class Target:
         """It has said what it holds: only then is it asked for anything."""
         self.has: dict[str, int] = {}
         """How many names it has of a cache, of the version that we have."""
-        self.told: dict[str, Told] = {}
+        self.told: dict[str, PendingPut] = {}
         self.due: dict[str, None] = {}
         """It will be asked for these, as soon as it is asked for few enough others."""
         self.failed: dict[str, tuple[int, str]] = {}

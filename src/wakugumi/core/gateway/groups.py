@@ -63,7 +63,7 @@ class Groups:
         assert len(self.by_name) == len(groups) > 0
         self._choice = choice
         self._zone = zone
-        self._health = {name: _Health() for name in self.by_name}
+        self._health = {name: _GroupHealth() for name in self.by_name}
         self._turn = 0
         """Equals take turns."""
 
@@ -184,7 +184,7 @@ class Groups:
         return -self.by_name[name].weight / math.log(drawn)
 
 
-class _Health:
+class _GroupHealth:
     """How a group is, as far as is known."""
 
     __slots__ = (

@@ -1,6 +1,6 @@
 """What does a state machine hear, and what does it ask for? Read this first.
 
-Every state machine (`dispatch`, `slots`, `failover`) is a plain class with the same four doors:
+Every state machine (the leader's machine, `slots`, `failover`) is a plain class with the same four doors:
 
     handle(events, now) -> Step    these things happened: a batch, in order
     tick(now)           -> Step    the time it asked for has come
@@ -21,7 +21,7 @@ import msgspec
 
 from wakugumi.core.ids import Attempt, ClientId, ConnId, Fate, JobId, Tried, Verdict, WorkerId
 from wakugumi.core.leader.admin.questions import Answer, Question
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject
 
 Event = TypeVar("Event", contravariant=True)
@@ -117,7 +117,7 @@ class Submitted(msgspec.Struct, frozen=True, gc=False):
     payload: bytes
     retries: int = 0
     """How often a program that ends with a non-zero exit or takes too long is run again before that is its answer."""
-    wants: Wants | None = None
+    wants: Requirements | None = None
     broadcast_s: float = 0.0
     """It is for every worker that matches, and each has so many seconds for it (S5); 0: it is for one of them."""
     checksum: int = 0
@@ -157,7 +157,7 @@ class Acked(msgspec.Struct, frozen=True, gc=False):
     """The digest of the request that was run, if the worker says so."""
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class WorkerHolds(msgspec.Struct, frozen=True, gc=False):
     """What a worker says it runs and has, before its first credit (L4)."""
 
     conn: ConnId
@@ -224,7 +224,7 @@ class CancelWanted(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class PeerHeard(msgspec.Struct, frozen=True, gc=False):
     """A sign of life: a heartbeat, or some bytes of a frame that takes long to arrive."""
 
     conn: ConnId
@@ -240,23 +240,23 @@ class Leaving(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
 
-class Blocked(msgspec.Struct, frozen=True, gc=False):
+class PeerBlocked(msgspec.Struct, frozen=True, gc=False):
     """The peer does not read: what was written to it has piled up."""
 
     conn: ConnId
 
 
-class Unblocked(msgspec.Struct, frozen=True, gc=False):
+class PeerUnblocked(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
 
-class Written(msgspec.Struct, frozen=True, gc=False):
+class PeerWritten(msgspec.Struct, frozen=True, gc=False):
     """What the peer was given before `TellWhenWritten` has left, but for what a buffer may hold."""
 
     conn: ConnId
 
 
-class Asked(msgspec.Struct, frozen=True, gc=False):
+class QuestionAsked(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
     ask_id: bytes
     question: Question
@@ -300,7 +300,7 @@ LeaderEvent: TypeAlias = (
     | SubmitRefused
     | Credited
     | Acked
-    | Held
+    | WorkerHolds
     | Declined
     | Described
     | Rested
@@ -309,12 +309,12 @@ LeaderEvent: TypeAlias = (
     | Sought
     | CapChanged
     | CancelWanted
-    | Heard
+    | PeerHeard
     | Leaving
-    | Blocked
-    | Unblocked
-    | Written
-    | Asked
+    | PeerBlocked
+    | PeerUnblocked
+    | PeerWritten
+    | QuestionAsked
     | PayloadsLoaded
     | DiskLow
     | ReadingStopped
@@ -338,7 +338,7 @@ class KeepJob(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=1):
     timeout_s: float
     retries: int
     payload: bytes
-    wants: Wants | None = None
+    wants: Requirements | None = None
     checksum: int = 0
     """If it is not that of the payload, because that is packed."""
     request: bytes = b""
@@ -402,7 +402,7 @@ class KeepWhole(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=7):
     result: bytes | Verdict | None
     delivered: bool
     requeued: bool = False
-    wants: Wants | None = None
+    wants: Requirements | None = None
     blobs: tuple[str, ...] = ()
     """The result's."""
     tried: Tried | None = None
@@ -528,7 +528,7 @@ class SendFetch(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class SendConfirms(msgspec.Struct, frozen=True, gc=False):
+class SendWorkerConfirms(msgspec.Struct, frozen=True, gc=False):
     """To a worker: these results are safe with us."""
 
     conn: ConnId
@@ -549,7 +549,7 @@ class SendRested(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
 
-class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
+class SendPeerHeartbeat(msgspec.Struct, frozen=True, gc=False):
     conn: ConnId
 
 
@@ -568,7 +568,7 @@ class SendNo(msgspec.Struct, frozen=True, gc=False):
     text: str
 
 
-class TellWhenWritten(msgspec.Struct, frozen=True, gc=False):
+class TellWhenPeerWritten(msgspec.Struct, frozen=True, gc=False):
     """`Written` follows, once the peer has been sent what it was given: until then it is given nothing more."""
 
     conn: ConnId
@@ -602,7 +602,7 @@ class BlobsFreed(msgspec.Struct, frozen=True, gc=False):
     blobs: Sequence[str]
 
 
-class Stopped(msgspec.Struct, frozen=True, gc=False):
+class LeaderStopped(msgspec.Struct, frozen=True, gc=False):
     """Nothing runs any more, and nobody who is here waits for a result."""
 
 
@@ -615,17 +615,17 @@ LeaderDo: TypeAlias = (
     | SendResult
     | LoadPayloads
     | SendFetch
-    | SendConfirms
+    | SendWorkerConfirms
     | SendCancel
     | SendRested
-    | SendHeartbeat
+    | SendPeerHeartbeat
     | SendAnswer
     | SendNo
-    | TellWhenWritten
+    | TellWhenPeerWritten
     | PauseReading
     | ResumeReading
     | Complain
     | Close
     | BlobsFreed
-    | Stopped
+    | LeaderStopped
 )

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader.admin.questions import Figures, Recent, Spread
-from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.subject import Pattern, Subject, group_of
 from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX
 
@@ -89,7 +89,7 @@ class Cell:
         return sum(self.waited)
 
 
-class Mark(NamedTuple):
+class CellMark(NamedTuple):
     """A cell as it was."""
 
     came: int
@@ -122,7 +122,7 @@ class Stats:
         self._kinds: dict[tuple[Pattern, ...], frozenset[str]] = {}
         """The groups that workers with these patterns belong to."""
         self._seat_count = 0
-        self._marks: deque[tuple[float, dict[Cell, Mark]]] = deque([(now, {})], maxlen=MARKS_KEPT)
+        self._marks: deque[tuple[float, dict[Cell, CellMark]]] = deque([(now, {})], maxlen=MARKS_KEPT)
         self.failures: deque[Failure] = deque(maxlen=FAILURES_KEPT_MAX)
         """The latest last."""
 
@@ -190,7 +190,7 @@ class Stats:
     def turn(self, now: float) -> None:
         """Mark where all counts are, and make room."""
         last = self._marks[-1][1]
-        marks: dict[Cell, Mark] = {}
+        marks: dict[Cell, CellMark] = {}
         for cell in self._cells.values():
             mark = last.get(cell)
             if mark is None or _is_changed(cell, mark):
@@ -374,7 +374,7 @@ class Stats:
                 marks[into] = _sum(marks.get(into, _NOTHING), mark)
 
 
-_NOTHING: Final = Mark(0, 0, 0, [0] * (len(BOUNDS_S) + 1), [0] * (len(BOUNDS_S) + 1))
+_NOTHING: Final = CellMark(0, 0, 0, [0] * (len(BOUNDS_S) + 1), [0] * (len(BOUNDS_S) + 1))
 
 
 def spread(counts: list[int]) -> Spread:
@@ -388,16 +388,16 @@ def spread(counts: list[int]) -> Spread:
     return Spread(total, p50, p95, p99)
 
 
-def _marked(cell: Cell) -> Mark:
-    return Mark(cell.came, cell.assigned, cell.ok + cell.failed, cell.waited.copy(), cell.ran.copy())
+def _marked(cell: Cell) -> CellMark:
+    return CellMark(cell.came, cell.assigned, cell.ok + cell.failed, cell.waited.copy(), cell.ran.copy())
 
 
-def _is_changed(cell: Cell, mark: Mark) -> bool:
+def _is_changed(cell: Cell, mark: CellMark) -> bool:
     return mark[:3] != (cell.came, cell.assigned, cell.ok + cell.failed)
 
 
-def _sum(one: Mark, other: Mark) -> Mark:
-    return Mark(
+def _sum(one: CellMark, other: CellMark) -> CellMark:
+    return CellMark(
         one.came + other.came,
         one.assigned + other.assigned,
         one.ended + other.ended,

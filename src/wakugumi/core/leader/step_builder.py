@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from wakugumi.core.ids import ConnId, JobId, Verdict
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.leader.jobs.results import ClientConnection
 from wakugumi.core.leader.journal.leaves import Leaves
-from wakugumi.core.leader.results import Door
 
 
-class Outbox:
+class StepBuilder:
     """The Step that is being made."""
 
     def __init__(self, *, keeps: bool = True) -> None:
@@ -36,15 +36,15 @@ class Outbox:
         confirms = self._confirms.get(conn)
         if confirms is None:
             self._confirms[conn] = confirms = []
-            self.do.append(ev.SendConfirms(conn, confirms))
+            self.do.append(ev.SendWorkerConfirms(conn, confirms))
         confirms.append(job_id)
 
-    def refuse(self, door: Door, job_id: JobId, code: str, text: str) -> None:
+    def refuse(self, connection: ClientConnection, job_id: JobId, code: str, text: str) -> None:
         """Never by silence: an own client hears the code, an old one gets a FAILED result (SPEC F11)."""
-        if door.receipts:
-            self.do.append(ev.SendRefusal(door.conn, job_id, code, text))
+        if connection.receipts:
+            self.do.append(ev.SendRefusal(connection.conn, job_id, code, text))
         else:
-            self.do.append(ev.SendResult(door.conn, job_id, "", Verdict(code, text), is_refusal=True))
+            self.do.append(ev.SendResult(connection.conn, job_id, "", Verdict(code, text), is_refusal=True))
 
     def complain(self, conn: ConnId, text: str) -> None:
         self.do.append(ev.Complain(conn, text))

@@ -13,30 +13,33 @@ from heapq import heappop, heappush
 from wakugumi.core.backoff import TURN_STRIDE
 from wakugumi.core.ids import DONE, RUNNING, JobId, WorkerId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.broadcast import owner_of
-from wakugumi.core.leader.lifecycle import LEADER_LOST, Course
-from wakugumi.core.leader.not_started import was_tried
-from wakugumi.core.leader.orphans import Claims
-from wakugumi.core.leader.scheduling.lanes import Job, Lanes
-from wakugumi.core.leader.scheduling.roster import Roster, Worker
-from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.jobs.lifecycle import LEADER_LOST, JobLifecycle
+from wakugumi.core.leader.jobs.not_started import was_tried
+from wakugumi.core.leader.jobs.orphans import OrphanJobs
+from wakugumi.core.leader.records import JobRecord, WorkerRecord
+from wakugumi.core.leader.scheduling.lanes import Lanes
+from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.subject import hears
 from wakugumi.limits.leader import ACK_MARGIN_S, DRAINED_MAX, REATTACH_GRACE_S
 from wakugumi.limits.scheduling import CREDIT_BACK_S, CREDIT_MAX
 from wakugumi.limits.wire import HELLO_DEADLINE_S, SILENCE_MAX_S
 
 
-class Crew:
+class Workers:
     """All workers of one leader."""
 
-    def __init__(self, out: Outbox, roster: Roster, lanes: Lanes, course: Course, claims: Claims) -> None:
+    def __init__(
+        self, out: StepBuilder, roster: Roster, lanes: Lanes, lifecycle: JobLifecycle, orphans: OrphanJobs
+    ) -> None:
         self._out = out
         self._roster = roster
         self._lanes = lanes
-        self._course = course
-        self._claims = claims
+        self._lifecycle = lifecycle
+        self._orphans = orphans
         self._drained: OrderedDict[WorkerId, None] = OrderedDict()
-        self._timers: list[tuple[float, int, Worker]] = []
+        self._timers: list[tuple[float, int, WorkerRecord]] = []
         self._timer_count = 0
 
     def wake_at(self) -> float | None:
@@ -92,7 +95,7 @@ class Crew:
         if event.receipts or event.heartbeats or event.reattach or event.cancels:
             self._out.at_once.append(ev.SendWelcome(event.conn))
 
-    def left(self, worker: Worker, now: float) -> None:
+    def left(self, worker: WorkerRecord, now: float) -> None:
         self._disconnect(worker, now)
         assert worker.away_until is not None
         if worker.jobs and worker.away_until > now:
@@ -100,7 +103,7 @@ class Crew:
         else:
             self._give_up_on(worker, now)
 
-    def expect(self, worker: Worker, until: float) -> None:
+    def expect(self, worker: WorkerRecord, until: float) -> None:
         """It is away and may come back to what it runs."""
         worker.away_until = until
         if worker.timer_at is None or until < worker.timer_at:
@@ -108,7 +111,7 @@ class Crew:
             self._timer_count += 1
             heappush(self._timers, (until, self._timer_count, worker))
 
-    def held(self, worker: Worker, event: ev.Held, now: float) -> None:
+    def held(self, worker: WorkerRecord, event: ev.WorkerHolds, now: float) -> None:
         """A worker is back, or this leader is new to it: it keeps what it has, and loses what it has not (SPEC L4)."""
         if worker.settled:
             return
@@ -118,9 +121,9 @@ class Crew:
         self._lose_all(worker, now, keeps=held)
         refused = 0
         for job_id in held:
-            job = self._course.jobs.get(job_id)
+            job = self._lifecycle.jobs.get(job_id)
             if job is None and job_id not in worker.jobs:
-                self._claims.hold(job_id, worker.id, worker.patterns, now)
+                self._orphans.hold(job_id, worker.id, worker.patterns, now)
                 continue
             if job is not None and job_id not in worker.jobs and not may_claim(job, worker):
                 refused += 1
@@ -130,15 +133,15 @@ class Crew:
                 if worker.cancels and job_id in running:
                     self._out.do.append(ev.SendCancel(event.conn, job_id))
             elif job.state is not RUNNING:
-                if job_id in running or not was_tried(self._course.tried.get(job_id), worker):
-                    self._course.run_on(job, worker, now)
+                if job_id in running or not was_tried(self._lifecycle.tried.get(job_id), worker):
+                    self._lifecycle.run_on(job, worker, now)
             elif job.worker is worker:
                 assert job.cell is not None
-                job.cell = self._course.stats.came_back(job.cell, worker.patterns, job.subject)
-            elif job_id in self._course.loading:
+                job.cell = self._lifecycle.stats.came_back(job.cell, worker.patterns, job.subject)
+            elif job_id in self._lifecycle.loading:
                 # It was given to another one since, and its request is still being read: nobody has begun it again.
-                self._course.give_back(job, now)
-                self._course.run_on(job, worker, now)
+                self._lifecycle.give_back(job, now)
+                self._lifecycle.run_on(job, worker, now)
             elif worker not in job.also:
                 job.also = (*job.also, worker)
         if refused:
@@ -149,31 +152,31 @@ class Crew:
         worker.away_until = None
         self._roster.changed(worker)
 
-    def _wanted_of(self, worker: Worker, kept: Sequence[JobId]) -> dict[JobId, None]:
+    def _wanted_of(self, worker: WorkerRecord, kept: Sequence[JobId]) -> dict[JobId, None]:
         """Those of an earlier life's results that answer an attempt which we gave to this worker."""
-        jobs = self._course.jobs
+        jobs = self._lifecycle.jobs
         return {
             job_id: None
             for job_id in kept
             if (job := jobs.get(job_id)) is not None and job.state is not DONE and was_given(job, worker)
         }
 
-    def declined(self, worker: Worker, job_id: JobId, now: float) -> None:
+    def declined(self, worker: WorkerRecord, job_id: JobId, now: float) -> None:
         """It has not begun it, and never will."""
         if job_id not in worker.jobs:
             return
         del worker.jobs[job_id]
         self._roster.changed(worker)
-        job = self._course.jobs.get(job_id)
+        job = self._lifecycle.jobs.get(job_id)
         if job is not None and job.worker is worker:
-            self._course.counts.declined += 1
-            self._course.give_back(job, now)
+            self._lifecycle.counts.declined += 1
+            self._lifecycle.give_back(job, now)
 
-    def rested(self, worker: Worker, why: str, now: float) -> None:
+    def rested(self, worker: WorkerRecord, why: str, now: float) -> None:
         """It is out of order until it says otherwise: nobody waits for it."""
         if bool(worker.rests) != bool(why):
             self._roster.era += 1
-            self._course.counts.rests += bool(why)
+            self._lifecycle.counts.rests += bool(why)
         worker.rests = why
         if why:
             worker.credit = 0
@@ -185,14 +188,14 @@ class Crew:
                 self._out.do.append(ev.SendRested(worker.conn))
         self._roster.changed(worker)
 
-    def _keep_from(self, worker: Worker, now: float) -> None:
+    def _keep_from(self, worker: WorkerRecord, now: float) -> None:
         """What was assigned to it and not yet sent, because the journal is still read for it, goes to others."""
-        course = self._course
-        unsent = [job for job, conn in course.loading.items() if conn == worker.conn and job not in course.unpaid]
+        lifecycle = self._lifecycle
+        unsent = [job for job, conn in lifecycle.loading.items() if conn == worker.conn and job not in lifecycle.unpaid]
         for job_id in reversed(unsent):
-            course.give_back(course.jobs[job_id], now)
+            lifecycle.give_back(lifecycle.jobs[job_id], now)
 
-    def drain(self, worker: Worker, draining: bool) -> None:
+    def drain(self, worker: WorkerRecord, draining: bool) -> None:
         """It stays drained when it loses its connection: whoever drained it is still at work on the machine."""
         worker.draining = draining
         self._roster.era += 1
@@ -206,13 +209,13 @@ class Crew:
             self._drained.pop(worker.id, None)
         self._roster.changed(worker)
 
-    def leaving(self, worker: Worker) -> None:
+    def leaving(self, worker: WorkerRecord) -> None:
         worker.leaving = True
         self._roster.era += 1
         self._lanes.leaves(worker)
         self._roster.changed(worker)
 
-    def credited(self, worker: Worker, event: ev.Credited, now: float) -> None:
+    def credited(self, worker: WorkerRecord, event: ev.Credited, now: float) -> None:
         back = 0
         if worker.lent:
             over = worker.credit + len(worker.jobs) + event.amount - worker.parallel
@@ -236,7 +239,7 @@ class Crew:
             worker.slots = max(worker.slots, min(worker.credit, worker.slots_said))
         self._roster.changed(worker)
 
-    def acked_empty(self, worker: Worker, now: float) -> None:
+    def acked_empty(self, worker: WorkerRecord, now: float) -> None:
         """A worker of the nine types answers a duplicate so, and maybe offers no credit for it. Others do offer it."""
         assert not worker.receipts
         if worker.heartbeats or worker.reattach or worker.cancels:
@@ -245,7 +248,7 @@ class Crew:
             worker.unpaid_since = now
         worker.unpaid += 1
 
-    def _give_credit_back(self, worker: Worker, now: float) -> None:
+    def _give_credit_back(self, worker: WorkerRecord, now: float) -> None:
         """A duplicate assignment gives its credit back (SPEC F7). With it the worker has as much to do as it takes at
         once, and never more: if its own credit comes all the same, that is not added."""
         if not worker.unpaid or now - worker.unpaid_since < CREDIT_BACK_S:
@@ -257,11 +260,11 @@ class Crew:
         worker.credit += back
         self._roster.changed(worker)
 
-    def blocked(self, worker: Worker, blocked: bool) -> None:
+    def blocked(self, worker: WorkerRecord, blocked: bool) -> None:
         worker.blocked = blocked
         self._roster.changed(worker)
 
-    def written(self, worker: Worker) -> None:
+    def written(self, worker: WorkerRecord) -> None:
         """It was sent what it was given, and may be given more."""
         worker.unwritten_bytes = 0
         self._roster.changed(worker)
@@ -273,7 +276,7 @@ class Crew:
             if not worker.loading:
                 assert worker.conn is not None
                 del self._roster.to_write[worker]
-                self._out.do.append(ev.TellWhenWritten(worker.conn))
+                self._out.do.append(ev.TellWhenPeerWritten(worker.conn))
 
     def beat(self, now: float) -> None:
         """Say that we live, and look who does not (SPEC L3)."""
@@ -284,7 +287,7 @@ class Crew:
             elif not worker.settled and now - worker.joined_at > HELLO_DEADLINE_S:
                 self._hang_up(worker, "it wanted to re-attach and did not say what it holds")
             elif worker.heartbeats:
-                self._out.at_once.append(ev.SendHeartbeat(worker.conn))
+                self._out.at_once.append(ev.SendPeerHeartbeat(worker.conn))
             else:
                 self._look_for_late_acks(worker, now)
                 self._give_credit_back(worker, now)
@@ -299,7 +302,7 @@ class Crew:
             elif not worker.settled:
                 worker.joined_at = now
 
-    def _disconnect(self, worker: Worker, now: float) -> None:
+    def _disconnect(self, worker: WorkerRecord, now: float) -> None:
         """From now on it has its time to come back, if it asked for that; one that came back and went again before it
         had said what it holds gets no more of it."""
         if worker.settled and worker.reattach:
@@ -309,48 +312,48 @@ class Crew:
         self._lanes.leaves(worker)
         self._lanes.pools_went(self._roster.disconnect(worker))
 
-    def _give_up_on(self, worker: Worker, now: float) -> None:
+    def _give_up_on(self, worker: WorkerRecord, now: float) -> None:
         """It is gone: what it ran goes back to the head of the queue (SPEC L4)."""
         self._lose_all(worker, now)
         self._roster.remove(worker)
 
-    def _lose_all(self, worker: Worker, now: float, keeps: Container[JobId] = ()) -> None:
+    def _lose_all(self, worker: WorkerRecord, now: float, keeps: Container[JobId] = ()) -> None:
         # The last one first: each goes to the head of its queue, and so they stand there as they stood before.
         for job_id in reversed([job_id for job_id in worker.jobs if job_id not in keeps]):
             del worker.jobs[job_id]
-            job = self._course.jobs.get(job_id)
+            job = self._lifecycle.jobs.get(job_id)
             if job is not None and job.worker is worker:
-                code = LEADER_LOST if job_id in self._course.inherited else "worker-lost"
-                self._course.attempt_lost(job, code, now, at_once=True)
+                code = LEADER_LOST if job_id in self._lifecycle.inherited else "worker-lost"
+                self._lifecycle.attempt_lost(job, code, now, at_once=True)
 
-    def _look_for_late_acks(self, worker: Worker, now: float) -> None:
+    def _look_for_late_acks(self, worker: WorkerRecord, now: float) -> None:
         """A job that is late may still be answered, so the worker goes on holding it (SPEC L3)."""
         for job_id in list(worker.jobs):
-            job = self._course.jobs.get(job_id)
+            job = self._lifecycle.jobs.get(job_id)
             if job is None:
                 del worker.jobs[job_id]
             elif job.worker is worker and now - max(job.since, worker.joined_at) > job.timeout_s + ACK_MARGIN_S:
                 if worker not in job.also:
                     job.also = (*job.also, worker)
-                self._course.attempt_lost(job, "ack-late", now, at_once=False)
+                self._lifecycle.attempt_lost(job, "ack-late", now, at_once=False)
         self._roster.changed(worker)
 
-    def _hang_up(self, worker: Worker, why: str) -> None:
+    def _hang_up(self, worker: WorkerRecord, why: str) -> None:
         assert worker.conn is not None
         worker.leaving = True
         self._roster.changed(worker)
         self._out.do.append(ev.Close(worker.conn, why))
 
 
-def may_claim(job: Job, worker: Worker) -> bool:
+def may_claim(job: JobRecord, worker: WorkerRecord) -> bool:
     """A job id alone proves nothing: it must have been given to this worker, or be one that this worker hears."""
     return was_given(job, worker) or owner_of(job.subject) == worker.id or hears(worker.patterns, job.subject)
 
 
-def outside(worker: Worker, jobs: int) -> str:
+def outside(worker: WorkerRecord, jobs: int) -> str:
     return f"{worker.label} claims {jobs} job{'s' if jobs > 1 else ''} outside its patterns, which it was never given"
 
 
-def was_given(job: Job, worker: Worker) -> bool:
+def was_given(job: JobRecord, worker: WorkerRecord) -> bool:
     """Now, or before in an attempt that was given up."""
     return job.worker is worker or any(attempt.worker_id == worker.id for attempt in job.history)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from wakugumi.core.leader.stats import BOUNDS_S
 
 
-class Runs:
+class RunCounts:
     """What one machine has counted since it began."""
 
     __slots__ = ("busy", "exit_codes", "failed", "ok", "ran", "ran_s", "reasons", "started")

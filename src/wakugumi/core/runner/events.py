@@ -26,7 +26,7 @@ class Opened(msgspec.Struct, frozen=True, gc=False):
     """A connection is there and the hello was sent."""
 
 
-class Welcomed(msgspec.Struct, frozen=True, gc=False):
+class LeaderWelcomed(msgspec.Struct, frozen=True, gc=False):
     """The leader speaks our own types."""
 
     rests: bool = False
@@ -44,7 +44,7 @@ class Assigned(msgspec.Struct, frozen=True, gc=False):
     """How many it takes, and how much credit the leader took for it."""
 
 
-class Confirmed(msgspec.Struct, frozen=True, gc=False):
+class ResultsConfirmed(msgspec.Struct, frozen=True, gc=False):
     """These results are safe with the leader."""
 
     jobs: Sequence[JobId]
@@ -60,15 +60,15 @@ class Cancelled(msgspec.Struct, frozen=True, gc=False):
     jobs: Sequence[JobId]
 
 
-class Heard(msgspec.Struct, frozen=True, gc=False):
+class LeaderHeard(msgspec.Struct, frozen=True, gc=False):
     """The leader lives."""
 
 
-class Written(msgspec.Struct, frozen=True, gc=False):
+class ResultsWritten(msgspec.Struct, frozen=True, gc=False):
     """What the leader was sent before `TellWhenWritten` has left, but for what a buffer may hold."""
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
+class ProgramEnded(msgspec.Struct, frozen=True, gc=False):
     """A program that was started is done, whatever came of it; its result is on the disk."""
 
     job: JobId
@@ -111,7 +111,7 @@ class RestKnown(msgspec.Struct, frozen=True, gc=False):
     before this."""
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class CallerWants(msgspec.Struct, frozen=True, gc=False):
     """A caller of this machine wants a job's result; `AnswerCaller` or `RefuseCaller` follows. Nobody has to wait for
     it: the job goes on without."""
 
@@ -120,7 +120,7 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     slots: int = 1
 
 
-class CancelWanted(msgspec.Struct, frozen=True, gc=False):
+class CallerCancels(msgspec.Struct, frozen=True, gc=False):
     """A caller of this machine wants a job to end, whoever it is for."""
 
     job: JobId
@@ -133,21 +133,21 @@ class StopAsked(msgspec.Struct, frozen=True, gc=False):
 SlotsEvent: TypeAlias = (
     Recovered
     | Opened
-    | Welcomed
+    | LeaderWelcomed
     | LinkLost
     | Assigned
-    | Confirmed
+    | ResultsConfirmed
     | Fetched
     | Cancelled
-    | Heard
-    | Written
-    | Ended
+    | LeaderHeard
+    | ResultsWritten
+    | ProgramEnded
     | ResultLoaded
     | CpuMeasured
     | Probed
     | RestKnown
-    | Wanted
-    | CancelWanted
+    | CallerWants
+    | CallerCancels
     | StopAsked
 )
 
@@ -193,7 +193,7 @@ class SendAck(msgspec.Struct, frozen=True, gc=False):
     """The digest of the request that was run; empty if it is not known."""
 
 
-class TellWhenWritten(msgspec.Struct, frozen=True, gc=False):
+class TellWhenResultsWritten(msgspec.Struct, frozen=True, gc=False):
     """`Written` follows, once the leader has been sent what was said: until then it is told no more results."""
 
 
@@ -221,7 +221,7 @@ class SendResting(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-class SendHeartbeat(msgspec.Struct, frozen=True, gc=False):
+class SendRunnerHeartbeat(msgspec.Struct, frozen=True, gc=False):
     held_by: float = 0.0
     """Since the last one, credit was held back because others used so much of the CPU, 0 to 1."""
 
@@ -258,17 +258,17 @@ class HealthChanged(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-class Complain(msgspec.Struct, frozen=True, gc=False):
+class ComplainAboutLeader(msgspec.Struct, frozen=True, gc=False):
     """The leader did what it must not: one log line per connection."""
 
     text: str
 
 
-class HangUp(msgspec.Struct, frozen=True, gc=False):
+class HangUpOnLeader(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-class Stopped(msgspec.Struct, frozen=True, gc=False):
+class RunnerStopped(msgspec.Struct, frozen=True, gc=False):
     """All is told, or there is no time left: end what still runs, close, go. Nothing follows."""
 
 
@@ -279,20 +279,20 @@ SlotsDo: TypeAlias = (
     | ForgetResult
     | SendHolding
     | SendAck
-    | TellWhenWritten
+    | TellWhenResultsWritten
     | SendFailure
     | SendCredit
     | SendLeaving
     | SendResting
-    | SendHeartbeat
+    | SendRunnerHeartbeat
     | AnswerCaller
     | RefuseCaller
     | MeasureCpu
     | Probe
     | HealthChanged
-    | Complain
-    | HangUp
-    | Stopped
+    | ComplainAboutLeader
+    | HangUpOnLeader
+    | RunnerStopped
 )
 
 SlotsStep: TypeAlias = Step[None, SlotsDo]

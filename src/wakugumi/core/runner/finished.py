@@ -52,7 +52,7 @@ class Owed(NamedTuple):
     """The digest of the request that was run; empty if it is not known."""
 
 
-class Kept:
+class FinishedJobs:
     """What is known of finished jobs, the oldest first."""
 
     def __init__(self, done_ttl_s: float = DONE_TTL_S) -> None:

@@ -7,11 +7,11 @@ from itertools import islice
 
 from wakugumi.core.leader.stats import OTHERS
 from wakugumi.core.metrics import COARSE_S, Buckets, Family, Kind, Sample, coarse, counter, gauge
-from wakugumi.core.runner.counts import Runs
+from wakugumi.core.runner.counts import RunCounts
 from wakugumi.limits.http import METRIC_SERIES_MAX
 
 
-def run_families(runs: Runs, *, running: int, limit: int, free: int) -> Iterator[Family]:
+def run_families(runs: RunCounts, *, running: int, limit: int, free: int) -> Iterator[Family]:
     """The same for a worker and a node."""
     yield gauge("wakugumi_run_slots", "Places for running jobs.", limit)
     yield gauge("wakugumi_run_slots_free", "Places that a caller of this machine can have now.", free)

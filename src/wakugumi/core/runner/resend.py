@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakugumi.core.ids import JobId
-from wakugumi.core.runner.finished import FOUND_MAX, Kept
+from wakugumi.core.runner.finished import FOUND_MAX, FinishedJobs
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
 RESENT_AT_ONCE: Final = 16
@@ -22,7 +22,7 @@ RESENT_AT_ONCE: Final = 16
 class Resending:
     """What is told again over one connection."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: FinishedJobs) -> None:
         self._kept = kept
         self._owed: deque[JobId] = deque()
         """Owed when the leader came, or since, and not told to it yet."""

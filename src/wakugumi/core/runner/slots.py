@@ -17,8 +17,8 @@ leader is told why; what it assigns until it knows that is given back, and then 
      ▲                     └─ no Welcome in time ──► OLD   nine types only: offers credit; written is delivered (F9)
      └──────────── LinkLost, or silence ◄──────────┴──────┘
 
-Which results answer a repeated assignment is decided by the rule at the top of `kept`. Those that a leader has to be
-told again, or that it fetches, go a few at a time.
+Which results answer a repeated assignment is decided by the rule at the top of `finished`. Those that a leader has to
+be told again, or that it fetches, go a few at a time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wakugumi.core.ids import MACHINE_FAULTS, JobId
 from wakugumi.core.leader.events import Step
 from wakugumi.core.runner import events as ev
 from wakugumi.core.runner.events import SlotsDo, SlotsEvent, SlotsStep
-from wakugumi.core.runner.finished import CANCELLED, Kept
+from wakugumi.core.runner.finished import CANCELLED, FinishedJobs
 from wakugumi.core.runner.resend import Resending
 from wakugumi.limits.runner import CREDIT_HELD_MAX_S, DONE_TTL_S, PROBE_FIRST_S, PROBE_MAX_S
 from wakugumi.limits.scheduling import CREDIT_MAX
@@ -54,7 +54,7 @@ _NOT_STARTED: Final = "cancelled before it was started"
 _STOPPING: Final = "this machine takes no more jobs"
 
 
-class Line(IntEnum):
+class LeaderKind(IntEnum):
     """Who is at the other end; from OLD on, somebody listens."""
 
     DOWN = 0
@@ -95,7 +95,7 @@ class _Callers:
         """Those of the running that callers alone want: the leader does not hear of them."""
 
 
-class _Health:
+class _MachineHealth:
     """Can programs be started here, and do others leave them enough of the CPU?"""
 
     __slots__ = (
@@ -169,7 +169,7 @@ class Slots:
         self._digest = digest
         self.slots = slots
         self.cpu_cap = cpu_cap
-        self.line = Line.DOWN
+        self.line = LeaderKind.DOWN
         self.leaving = False
         self._stopped = False
         self._do: list[SlotsDo] = []
@@ -181,7 +181,7 @@ class Slots:
         away asks for no more work."""
         self._held: list[float] = []
         """When each slot that waits for the CPU is offered at the latest, the next one first."""
-        self._health = _Health(rests=rests)
+        self._health = _MachineHealth(rests=rests)
         self._running: dict[JobId, int] = {}
         """And how many slots each takes."""
         self._cancelling: dict[JobId, bytes | None] = {}
@@ -197,7 +197,7 @@ class Slots:
         self._borrowed = 0
         """Of the credit, due jobs included: slots in which a caller's job runs."""
         self._callers = _Callers()
-        self._kept = Kept(done_ttl_s)
+        self._kept = FinishedJobs(done_ttl_s)
         self._again = Resending(self._kept)
         self._complained = False
 
@@ -254,7 +254,7 @@ class Slots:
                 self._hang_up(f"the leader did not greet within {WELCOME_AGAIN_WAIT_S:.0f} s")
             else:
                 self._take_as_old()
-        if self.line is Line.OWN and self._heard_at + SILENCE_MAX_S <= now:
+        if self.line is LeaderKind.OWN and self._heard_at + SILENCE_MAX_S <= now:
             self._hang_up(f"nothing heard from the leader for {SILENCE_MAX_S:.0f} s")
         elif self._beat_at <= now:
             self._beat(now)
@@ -284,7 +284,7 @@ class Slots:
             self._stop_by,
             self._health.probe_at,
         )
-        if self.line is Line.OWN:
+        if self.line is LeaderKind.OWN:
             at = min(at, self._heard_at + SILENCE_MAX_S)
         return min(at, self._held[0]) if self._held else at
 
@@ -311,8 +311,8 @@ class Slots:
             assert in_use == self._busy()
             assert not any((self._looking, self._waiting, self._due, self._health.unknown))
             assert self._again.is_idle
-        assert (self.line is Line.OWN) == (self._beat_at < _NEVER)
-        assert (self.line is Line.GREETING) == (self._greeted_by < _NEVER)
+        assert (self.line is LeaderKind.OWN) == (self._beat_at < _NEVER)
+        assert (self.line is LeaderKind.GREETING) == (self._greeted_by < _NEVER)
         places = [*self._running, *self._looking, *self._waiting, *self._due]
         assert len(places) == len(set(places)), "a job is in two places"
         assert self._cancelling.keys() <= self._running.keys()
@@ -328,14 +328,14 @@ class Slots:
     # What happened.
 
     def _hear(self, event: SlotsEvent, now: float) -> None:
-        if isinstance(event, ev.Ended):
+        if isinstance(event, ev.ProgramEnded):
             self._ended(event, now)
         elif isinstance(event, ev.Assigned):
             self._assigned(event.job, event.payload, event.slots, now)
-        elif isinstance(event, ev.Confirmed):
+        elif isinstance(event, ev.ResultsConfirmed):
             self._heard_at = now
             self._confirmed(event.jobs)
-        elif isinstance(event, ev.Written):
+        elif isinstance(event, ev.ResultsWritten):
             self._again.written()
             self._send_more()
         elif isinstance(event, ev.CpuMeasured):
@@ -345,7 +345,7 @@ class Slots:
                 self._held.clear()
         elif isinstance(event, ev.ResultLoaded):
             self._loaded(event, now)
-        elif isinstance(event, ev.Heard):
+        elif isinstance(event, ev.LeaderHeard):
             self._heard_at = now
         elif isinstance(event, ev.Cancelled):
             self._heard_at = now
@@ -356,10 +356,10 @@ class Slots:
             self._heard_at = now
             self._fetch(event.jobs)
         elif isinstance(event, ev.Opened):
-            assert self.line is Line.DOWN
-            self.line = Line.GREETING
+            assert self.line is LeaderKind.DOWN
+            self.line = LeaderKind.GREETING
             self._greeted_by = now + (WELCOME_AGAIN_WAIT_S if self._silent_left else WELCOME_WAIT_S)
-        elif isinstance(event, ev.Welcomed):
+        elif isinstance(event, ev.LeaderWelcomed):
             self._welcomed(event, now)
         elif isinstance(event, ev.Probed):
             self._probed(event.why, now)
@@ -370,21 +370,21 @@ class Slots:
             self._lost()
         elif isinstance(event, ev.StopAsked):
             self._leave(now)
-        elif isinstance(event, ev.Wanted):
+        elif isinstance(event, ev.CallerWants):
             self._want(event)
-        elif isinstance(event, ev.CancelWanted):
+        elif isinstance(event, ev.CallerCancels):
             self._cancel_wanted(event.job, now)
         elif isinstance(event, ev.Recovered):
             self._kept.find(event.done, now)
         else:
             assert_never(event)
 
-    def _welcomed(self, event: ev.Welcomed, now: float) -> None:
+    def _welcomed(self, event: ev.LeaderWelcomed, now: float) -> None:
         """W7, L4: first what is held, so that the leader gives none of it to others; then credit."""
-        if self.line not in (Line.GREETING, Line.OLD):
+        if self.line not in (LeaderKind.GREETING, LeaderKind.OLD):
             return
-        late = self.line is Line.OLD
-        self.line = Line.OWN
+        late = self.line is LeaderKind.OLD
+        self.line = LeaderKind.OWN
         self._health.can_tell = event.rests
         self._silent_left = SILENT_LEFT
         self._greeted_by = _NEVER
@@ -402,7 +402,7 @@ class Slots:
 
     def _take_as_old(self) -> None:
         """Credit is told to anybody, for an old leader says nothing before it has some."""
-        self.line = Line.OLD
+        self.line = LeaderKind.OLD
         self._greeted_by = _NEVER
         if self._believes:
             self._begin_telling()
@@ -419,12 +419,12 @@ class Slots:
             self._offer(self.slots - self._busy())
 
     def _hang_up(self, why: str) -> None:
-        self._do.append(ev.HangUp(why))
+        self._do.append(ev.HangUpOnLeader(why))
         self._lost()
 
     def _lost(self) -> None:
         """Jobs go on and results wait. What was not started is forgotten: the leader gives it to others."""
-        self.line = Line.DOWN
+        self.line = LeaderKind.DOWN
         self._greeted_by = self._beat_at = _NEVER
         self._credit = self._offered = self._borrowed = 0
         self._held.clear()
@@ -444,13 +444,13 @@ class Slots:
 
     def _assigned(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
         self._heard_at = now
-        if self.line is Line.DOWN:
+        if self.line is LeaderKind.DOWN:
             return
-        if self.line is not Line.OWN:
+        if self.line is not LeaderKind.OWN:
             self._believes = True  # Whatever this is, it gives out jobs.
-        if self.line is Line.GREETING:  # An own leader would have greeted first.
+        if self.line is LeaderKind.GREETING:  # An own leader would have greeted first.
             self._take_as_old()
-        if self.line is Line.OLD:  # It knows nothing of several slots, and took one.
+        if self.line is LeaderKind.OLD:  # It knows nothing of several slots, and took one.
             self._begin_telling()
             slots = 1
         paid = self._credit >= slots
@@ -489,7 +489,7 @@ class Slots:
         """No leader may do so (L2). One job more for each slot may wait, so that a small mistake costs no attempt."""
         if not self._complained:
             self._complained = True
-            self._do.append(ev.Complain("the leader assigned a job without credit"))
+            self._do.append(ev.ComplainAboutLeader("the leader assigned a job without credit"))
         if slots > 1:
             text = f"it needs {slots} slots, and the leader had credit for {self._credit}"
             self._do.append(ev.SendFailure(job, "worker-error", text))
@@ -509,7 +509,7 @@ class Slots:
         else:
             self._do.append(ev.SendFailure(job, "worker-error", "assigned without credit, and the worker is full"))
 
-    def _ended(self, event: ev.Ended, now: float) -> None:
+    def _ended(self, event: ev.ProgramEnded, now: float) -> None:
         job = event.job
         slots = self._running.pop(job)
         anew = self._cancelling.pop(job, None)
@@ -570,7 +570,7 @@ class Slots:
             self._send_more()
 
     def _fetch(self, jobs: Sequence[JobId]) -> None:
-        if self.line is not Line.OWN:
+        if self.line is not LeaderKind.OWN:
             return
         for job in self._again.fetch(jobs):
             if not self._is_theirs(job):
@@ -600,12 +600,12 @@ class Slots:
         self._stop_by = now + DRAIN_DEADLINE_S
         self._offered = self._health.kept = 0
         self._held.clear()
-        if self.line is Line.OWN:
+        if self.line is LeaderKind.OWN:
             self._do.append(ev.SendLeaving())
 
     # What callers of this machine want.
 
-    def _want(self, event: ev.Wanted) -> None:
+    def _want(self, event: ev.CallerWants) -> None:
         job = event.job
         if self.has(job):  # Whoever wants it waits for the same end, also for that of a job which is being killed.
             self._callers.waiting.add(job)
@@ -699,7 +699,7 @@ class Slots:
                 return False
             self._kept.forget(job)
         elif self._kept.may_be_on_disk(job, now):
-            stands = self._kept.failure_stands(job, old_leader=self.line is Line.OLD)
+            stands = self._kept.failure_stands(job, old_leader=self.line is LeaderKind.OLD)
             self._looking[job] = _Look(payload, stands, slots)
             self._do.append(ev.LoadResult(job))
             return True
@@ -753,13 +753,13 @@ class Slots:
     def _hold(self, slots: int, now: float, until: float) -> None:
         for _ in range(slots):
             insort(self._held, until)
-        if not self._health.held_by and self.line is Line.OWN:
+        if not self._health.held_by and self.line is LeaderKind.OWN:
             self._health.held_by = self._others
             self._beat(now)  # The leader should know why there is no credit before people ask it.
         self._health.held_by = self._others
 
     def _beat(self, now: float) -> None:
-        self._do.append(ev.SendHeartbeat(self._health.held_by))
+        self._do.append(ev.SendRunnerHeartbeat(self._health.held_by))
         self._health.held_by = self._others if self._held else 0.0
         self._beat_at = now + HEARTBEAT_S
 
@@ -770,8 +770,8 @@ class Slots:
             return
         self._do.append(ev.SendAck(job, payload, request))
         if self._again.gave(len(payload)):
-            self._do.append(ev.TellWhenWritten())
-        if self.line is Line.OLD:
+            self._do.append(ev.TellWhenResultsWritten())
+        if self.line is LeaderKind.OLD:
             self._kept.deliver(job)
 
     def _send_more(self) -> None:
@@ -804,7 +804,7 @@ class Slots:
         if self._again.is_full:
             self._again.wait(job)
             return
-        self._again.told(job, confirms=self.line is Line.OWN)
+        self._again.told(job, confirms=self.line is LeaderKind.OWN)
         self._answer(job, payload, request)
 
     # The machine's health (W9).
@@ -858,7 +858,7 @@ class Slots:
         self._offer_kept()
 
     def _tell_rest(self) -> None:
-        if self.line is Line.OWN and self._health.can_tell:
+        if self.line is LeaderKind.OWN and self._health.can_tell:
             self._do.append(ev.SendResting(self._health.why))
             self._health.turn(told=int(self._health.is_sick))
 
@@ -885,7 +885,7 @@ class Slots:
 
     def _gives_back(self) -> bool:
         """It would be tried in vain, and the leader takes it back. An old one counts that as an attempt."""
-        return self._health.is_sick and self.line is Line.OWN and self._health.can_tell
+        return self._health.is_sick and self.line is LeaderKind.OWN and self._health.can_tell
 
     def _give_back(self, job: JobId) -> None:
         """It is not begun here: its leader has others."""
@@ -919,15 +919,15 @@ class Slots:
         return self._has(job)
 
     def _listening(self) -> bool:
-        return self.line >= Line.OLD
+        return self.line >= LeaderKind.OLD
 
     def _offering(self) -> bool:
-        return self.line >= Line.OLD and not self.leaving
+        return self.line >= LeaderKind.OLD and not self.leaving
 
     def _stop(self) -> None:
         """What still runs is not answered for: to the leader this worker is lost, and its jobs go to others."""
         self._stopped = True
-        self._do.append(ev.Stopped())
+        self._do.append(ev.RunnerStopped())
 
     def _step(self) -> SlotsStep:
         if self._offered and not self._again.is_full:

@@ -23,7 +23,7 @@ from wakugumi.errors import Refused
 from wakugumi.limits.leader import BROADCAST_DEADLINE_S
 from wakugumi.roles.client.broadcast import Summary
 from wakugumi.roles.client.files.inputs import NO_FILES
-from wakugumi.roles.client.files.uploads import Transfer
+from wakugumi.roles.client.files.uploads import FileTransfer
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.roles.client.job import Job
 from wakugumi.roles.client.job_spec import (
@@ -35,7 +35,7 @@ from wakugumi.roles.client.job_spec import (
     takes,
 )
 from wakugumi.roles.client.leader_status import Status
-from wakugumi.roles.client.map_window import FILL_S, Entry, Window, entry_for
+from wakugumi.roles.client.map_window import FILL_S, MapItem, MapWindow, entry_for
 from wakugumi.roles.client.request import Plan, Requests
 from wakugumi.roles.client.result import Result
 
@@ -165,7 +165,7 @@ class Client:
         self.call(_soon(lambda: self.grid.add_leader(url)))
 
     @wraps(Grid.transfers)
-    def transfers(self) -> list[Transfer]:
+    def transfers(self) -> list[FileTransfer]:
         return self.call(_soon(self.grid.transfers))
 
     @wraps(Grid.status)
@@ -275,10 +275,10 @@ class Client:
         finally:
             window.close_from_anywhere()
 
-    def _fill(self, window: Window, plan: Plan, items: Iterator[object], ahead: int) -> tuple[bool, int]:
+    def _fill(self, window: MapWindow, plan: Plan, items: Iterator[object], ahead: int) -> tuple[bool, int]:
         """Take what the window has room for, but not for long. Are there more items, and how many are ahead now?"""
         room = window.size - ahead
-        entries: list[Entry] = []
+        entries: list[MapItem] = []
         until = monotonic() + FILL_S
         for item in islice(items, room):
             entries.append(entry_for(plan, item))
@@ -291,7 +291,7 @@ class Client:
         self._push(window, entries)
         return True, ahead + len(entries)
 
-    def _push(self, window: Window, entries: list[Entry]) -> None:
+    def _push(self, window: MapWindow, entries: list[MapItem]) -> None:
         def push() -> None:
             for entry in entries:
                 window.push(entry)

@@ -16,7 +16,7 @@ import msgspec
 
 from wakugumi.core.client.events import LeaderNo
 from wakugumi.core.ids import JobId, show_job_id
-from wakugumi.core.leader.broadcast import SILENT, Part
+from wakugumi.core.leader.jobs.broadcast import SILENT, BroadcastPart
 from wakugumi.errors import PeerError, Refused
 from wakugumi.roles.client.job import Job
 from wakugumi.roles.client.result import Result, refused_result
@@ -43,7 +43,7 @@ class Summary(msgspec.Struct, frozen=True):
         return self.sent - self.ok - self.failed - self.silent
 
 
-class Asked(NamedTuple):
+class AskedLeader(NamedTuple):
     """What one leader was asked."""
 
     leader: str
@@ -56,13 +56,13 @@ class Broadcast:
     """A broadcast under way. Loop over it, once, for each worker's result as it comes; its `item` is the worker's name.
     The loop ends when all have answered, or their time is over; leaving it earlier cancels what is left."""
 
-    def __init__(self, session: Session, begin: Callable[[], Awaitable[tuple[list[Asked], list[str]]]]) -> None:
+    def __init__(self, session: Session, begin: Callable[[], Awaitable[tuple[list[AskedLeader], list[str]]]]) -> None:
         """`begin` submits it; whom it asked, and whom it could not."""
         self._session = session
         self._begin = begin
         self._begun = False
         self._summary = Summary(0)
-        self._waiting: dict[asyncio.Task[Result | list[Part]], tuple[Asked, JobId | None]] = {}
+        self._waiting: dict[asyncio.Task[Result | list[BroadcastPart]], tuple[AskedLeader, JobId | None]] = {}
 
     @property
     def summary(self) -> Summary:
@@ -105,17 +105,19 @@ class Broadcast:
         results = [result async for result in self]
         return results, self._summary
 
-    def _listed(self, one: Asked, parts: object) -> None:
+    def _listed(self, one: AskedLeader, parts: object) -> None:
         assert isinstance(parts, list)
         for part in parts:
             self._wait(one, _key(part), self._part(one, part))
         self._summary = msgspec.structs.replace(self._summary, sent=self._summary.sent + len(parts))
 
-    def _wait(self, one: Asked, key: JobId | None, work: Coroutine[object, None, Result | list[Part]]) -> None:
+    def _wait(
+        self, one: AskedLeader, key: JobId | None, work: Coroutine[object, None, Result | list[BroadcastPart]]
+    ) -> None:
         task = self._session.tasks.start(work, name=f"a broadcast at {one.leader}", quiet=True)
         self._waiting[task] = one, key
 
-    async def _part(self, one: Asked, part: Part) -> Result:
+    async def _part(self, one: AskedLeader, part: BroadcastPart) -> Result:
         key = _key(part)
         name = show_job_id(key)
         try:
@@ -136,11 +138,11 @@ class Broadcast:
         self._summary = msgspec.structs.replace(self._summary, **{counted: getattr(self._summary, counted) + 1})
 
 
-async def _list_of(one: Asked) -> list[Part]:
+async def _list_of(one: AskedLeader) -> list[BroadcastPart]:
     return ms.read_parts((await one.job).check().stdout)
 
 
-def _key(part: Part) -> JobId:
+def _key(part: BroadcastPart) -> JobId:
     try:
         key = bytes.fromhex(part.job)
     except ValueError:

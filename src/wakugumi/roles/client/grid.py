@@ -33,9 +33,9 @@ from wakugumi.limits.leader import BROADCAST_DEADLINE_S, CLIENT_CAP_DEFAULT, CLI
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import CLIENT_ID_CHARS_MAX
-from wakugumi.roles.client.broadcast import Asked, Broadcast
-from wakugumi.roles.client.files.inputs import NO_FILES, Contents, Loaded, must_wait_for_disk
-from wakugumi.roles.client.files.uploads import Transfer
+from wakugumi.roles.client.broadcast import AskedLeader, Broadcast
+from wakugumi.roles.client.files.inputs import NO_FILES, InputContents, JobFiles, must_wait_for_disk
+from wakugumi.roles.client.files.uploads import FileTransfer
 from wakugumi.roles.client.job import Job
 from wakugumi.roles.client.job_spec import (
     BroadcastOptions,
@@ -46,7 +46,7 @@ from wakugumi.roles.client.job_spec import (
     takes,
 )
 from wakugumi.roles.client.leader_status import Endpoint, Status
-from wakugumi.roles.client.map_window import Results, Window
+from wakugumi.roles.client.map_window import MapWindow, Results
 from wakugumi.roles.client.put_cache import ALL_WORKERS, CacheFiles, CachePut, CacheSummary, rows_of
 from wakugumi.roles.client.request import Plan, Requests, given_id
 from wakugumi.roles.client.result import Result
@@ -153,7 +153,7 @@ class Grid:
         _check(client_id, cap, choice, grace_s)
         self.client_id = client_id
         self.cap = cap
-        self.contents = Contents()
+        self.contents = InputContents()
         """Reads files for jobs; it remembers what it has read."""
         self._reading = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
         self._requests = Requests(client_id)
@@ -241,7 +241,7 @@ class Grid:
 
         spec = JobSpec.of(program, options, BroadcastOptions)
 
-        async def begin() -> tuple[list[Asked], list[str]]:
+        async def begin() -> tuple[list[AskedLeader], list[str]]:
             loaded = await self._load(spec)
             if self._session.must_wait:
                 await self._session.admission()
@@ -254,7 +254,7 @@ class Grid:
             for name, number in leaders:
                 one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
                 request = self._requests.make(JobSpec(job_id=one).over(spec), loaded, within_s)
-                asked.append(Asked(name, number, self._session.start(request, None, number)[0]))
+                asked.append(AskedLeader(name, number, self._session.start(request, None, number)[0]))
             there = {name for name, _ in leaders}
             return asked, [name for name in self.leaders if name not in there]
 
@@ -389,10 +389,10 @@ class Grid:
         """How the connections are."""
         return self._session.status()
 
-    def transfers(self) -> list[Transfer]:
+    def transfers(self) -> list[FileTransfer]:
         """The files that are just being read, or sent to a leader."""
         reading = [
-            Transfer(row.name, row.done_bytes, row.total_bytes, "reading")
+            FileTransfer(row.name, row.done_bytes, row.total_bytes, "reading")
             for row in list(self.contents.readings.values())
         ]
         return reading + self._session.transfers()
@@ -430,7 +430,7 @@ class Grid:
         self.contents.close()
         await self._session.close()
 
-    async def _load(self, spec: JobSpec) -> Loaded:
+    async def _load(self, spec: JobSpec) -> JobFiles:
         files = spec.given.get("files")
         if not files:
             return NO_FILES
@@ -439,7 +439,7 @@ class Grid:
         async with self._reading:
             return await beside(lambda: self.contents.load(files), "wakugumi files")
 
-    def new_window(self, size: int | None) -> Window:
+    def new_window(self, size: int | None) -> MapWindow:
         if size is None:
             size = min(max(2 * self.cap, 16), self._session.unfinished_max)
         if not 1 <= size <= self._session.unfinished_max:

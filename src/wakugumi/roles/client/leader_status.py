@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from wakugumi.adapters.net.link import Link, Owner
+from wakugumi.adapters.net.link import Link, LinkOwner
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import LeaderNo
-from wakugumi.core.client.failover import LeaderState
+from wakugumi.core.client.failover import KnownLeader
 from wakugumi.core.client.leaders import SAYS_NOTHING
 from wakugumi.errors import ConfigError
 from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
@@ -25,7 +25,7 @@ log = logging.getLogger("wakugumi.client")
 WAITING_TOLD_AFTER_S: Final = 1.0
 """A leader that takes no jobs for a moment is nothing to speak of."""
 
-Dialler: TypeAlias = Callable[[Owner], Awaitable[Link]]
+Dialler: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
 """Makes a connection. Raises Lost if it may succeed later, another WakugumiError if it never will."""
 
 
@@ -106,7 +106,7 @@ class Endpoint:
         log.warning("%s takes no jobs now: %s; waiting", title, why)
 
 
-class Endpoints:
+class LeaderStatuses:
     """All leaders of one client, in the order in which they were named."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
@@ -201,7 +201,7 @@ class Endpoints:
         for endpoint in list(self._rows.values()):
             await endpoint.tried.wait()
 
-    def states(self, states: Sequence[LeaderState]) -> list[LeaderStatus]:
+    def states(self, states: Sequence[KnownLeader]) -> list[LeaderStatus]:
         by_no = {state.leader: state for state in states}
         rows: list[LeaderStatus] = []
         for no, endpoint in self._rows.items():

@@ -19,7 +19,7 @@ import msgspec
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.errors import Refused, WakugumiError
-from wakugumi.roles.client.files.inputs import Loaded, must_wait_for_disk
+from wakugumi.roles.client.files.inputs import JobFiles, must_wait_for_disk
 from wakugumi.roles.client.job import Job
 from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Plan, Request, task_for
@@ -29,7 +29,7 @@ FILL_S: Final = 0.005
 """Taking items may hold up everything else for this long; then what was taken so far is sent."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
+class MapItem(msgspec.Struct, frozen=True, gc=False):
     """An item on its way: as a request, or as the refusal that making one ended in."""
 
     item: object
@@ -44,26 +44,26 @@ class Starter(Protocol):
     def start(self, request: Request, item: object) -> tuple[Job, bool]: ...
     def cancel(self, jobs: Iterable[Job]) -> None: ...
     def on_room(self, call: Callable[[], int]) -> None: ...
-    def window_closed(self, window: Window) -> None: ...
+    def window_closed(self, window: MapWindow) -> None: ...
 
 
 _WITHOUT_FILES: Final = frozenset({str, list, tuple})
 """Items for which nobody has to wait for the disk."""
 
 
-def entry_for(plan: Plan, item: object) -> Entry:
+def entry_for(plan: Plan, item: object) -> MapItem:
     """Raises TypeError for an item that can be no job. What is refused becomes a result."""
     try:
         if type(item) is str:
-            return Entry(item, plan.text_request(item))
+            return MapItem(item, plan.text_request(item))
         if type(item) is list or type(item) is tuple:
-            return Entry(item, plan.args_request(item))
+            return MapItem(item, plan.args_request(item))
     except Refused as no:
-        return Entry(item, refused_result(no, "", plan.program, item))
+        return MapItem(item, refused_result(no, "", plan.program, item))
     return _entry(plan, item, task_for(item))
 
 
-async def entry_beside(plan: Plan, item: object) -> Entry:
+async def entry_beside(plan: Plan, item: object) -> MapItem:
     """The same for a loop, which must not wait for the disk."""
     task = task_for(item)
     files = task.files
@@ -72,11 +72,11 @@ async def entry_beside(plan: Plan, item: object) -> Entry:
     try:
         loaded = await beside(lambda: plan.contents.load(files), "wakugumi files")
     except Refused as no:
-        return Entry(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))
+        return MapItem(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))
     return _entry(plan, item, task, loaded)
 
 
-class Window:
+class MapWindow:
     """At most `size` items between the iterator and the user."""
 
     def __init__(self, starter: Starter, size: int) -> None:
@@ -85,7 +85,7 @@ class Window:
         """Items taken whose results the user does not have yet. Counted by whoever takes them."""
         self.done: deque[Result] = deque()
         self._starter = starter
-        self._backlog: deque[Entry] = deque()
+        self._backlog: deque[MapItem] = deque()
         self._own: dict[Job, None] = {}
         self._attached = 0
         self._news: asyncio.Event = asyncio.Event()
@@ -98,7 +98,7 @@ class Window:
     def is_idle(self) -> bool:
         return not (self._backlog or self._own or self._attached or self.done)
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: MapItem) -> None:
         """Start this as soon as the leader takes it."""
         if not self._backlog and self._starter.room > 0 and not self._closed:
             self._start(entry)
@@ -163,7 +163,7 @@ class Window:
                 return
             self._start(backlog.popleft())
 
-    def _start(self, entry: Entry) -> None:
+    def _start(self, entry: MapItem) -> None:
         item, request = entry.item, entry.request
         if type(request) is Result:
             self._finish(request)
@@ -204,7 +204,7 @@ class Results:
 
     def __init__(
         self,
-        window: Window,
+        window: MapWindow,
         make_plan: Callable[[], Awaitable[Plan]],
         items: Iterable[object] | AsyncIterable[object],
         tasks: Tasks,
@@ -212,11 +212,11 @@ class Results:
         self._window = window
         self._make_plan = make_plan
         self._plan: Plan | None = None
-        self._source: _Source | _AsyncSource
+        self._source: _ItemSource | _AsyncSource
         if isinstance(items, AsyncIterable):
             self._source = _AsyncSource(window, items, tasks)
         else:
-            self._source = _Source(window, items)
+            self._source = _ItemSource(window, items)
 
     def __aiter__(self) -> Results:
         return self
@@ -259,10 +259,10 @@ class Results:
         self._source.drop()
 
 
-class _Source:
+class _ItemSource:
     """Items of a plain iterator, taken in the loop."""
 
-    def __init__(self, window: Window, items: Iterable[object]) -> None:
+    def __init__(self, window: MapWindow, items: Iterable[object]) -> None:
         self.more = True
         self._window = window
         self._items = iter(items)
@@ -292,7 +292,7 @@ class _Source:
 class _AsyncSource:
     """Items of an asynchronous iterator. The next one is waited for by a task of its own: results must not wait."""
 
-    def __init__(self, window: Window, items: AsyncIterable[object], tasks: Tasks) -> None:
+    def __init__(self, window: MapWindow, items: AsyncIterable[object], tasks: Tasks) -> None:
         self.more = True
         self._window = window
         self._items = aiter(items)
@@ -342,8 +342,8 @@ async def _take(items: AsyncIterator[object]) -> _Taken:
         return _Taken(error=error)
 
 
-def _entry(plan: Plan, item: object, task: JobSpec, loaded: Loaded | None = None) -> Entry:
+def _entry(plan: Plan, item: object, task: JobSpec, loaded: JobFiles | None = None) -> MapItem:
     try:
-        return Entry(item, plan.request(task, loaded))
+        return MapItem(item, plan.request(task, loaded))
     except Refused as no:
-        return Entry(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))
+        return MapItem(item, refused_result(no, str(task.job_id or ""), task.program or plan.program, item))

@@ -24,7 +24,7 @@ from wakugumi.core.subject import SubjectError, parse_pattern
 from wakugumi.errors import JobFailed, PeerError, Refused
 from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_LEADER_GRACE_S
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import Brought, Cached, Content, Contents
+from wakugumi.roles.client.files.inputs import Cached, Content, InputBlob, InputContents
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -116,7 +116,7 @@ class CachePut:
 
     def __init__(
         self,
-        contents: Contents,
+        contents: InputContents,
         cache: str,
         files: CacheFiles,
         *,
@@ -253,7 +253,7 @@ def _check(target: str, within_s: float, share: float) -> None:
         raise _bad(f"a share of the workers is 0 to 1, not {share:g}")
 
 
-def _brought(contents: Contents, files: CacheFiles) -> list[Brought]:
+def _brought(contents: InputContents, files: CacheFiles) -> list[InputBlob]:
     """All files by reference, in the order of their names."""
     named: dict[str, bytes | str | Path] = {}
     for name, content in _each(files):
@@ -277,7 +277,7 @@ def _each(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
         yield from files_below(os.fspath(files))
         return
     for name, content in files.items():
-        if isinstance(content, Cached | Brought):
+        if isinstance(content, Cached | InputBlob):
             raise _bad(f"{name!r} is in a cache already: put what it is made of")
         if isinstance(content, os.PathLike) and os.path.isdir(content):
             yield from files_below(os.fspath(content), f"{name}/")

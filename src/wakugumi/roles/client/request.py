@@ -20,7 +20,7 @@ from wakugumi.core.ids import JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Brings, Contents, Loaded
+from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Brings, InputContents, JobFiles
 from wakugumi.roles.client.job_spec import Arg, JobSpec, Task
 from wakugumi.wire import frame
 from wakugumi.wire.job_options import checked
@@ -57,7 +57,7 @@ class Requests:
         self.next_id = _Ids().next
         self._checked_program = ""
 
-    def make(self, spec: JobSpec, files: Loaded = NO_FILES, broadcast_s: float | None = None) -> Request:
+    def make(self, spec: JobSpec, files: JobFiles = NO_FILES, broadcast_s: float | None = None) -> Request:
         """`files` are those of the spec, as they were read. Raises Refused if this can be no job."""
         subject, fields = self.checked(spec)
         texts = _texts(_args_of(spec))
@@ -87,7 +87,7 @@ class Plan:
     """What all jobs of one `map` have in common, and how an item becomes one of them."""
 
     def __init__(
-        self, requests: Requests, common: JobSpec, files: Loaded = NO_FILES, contents: Contents | None = None
+        self, requests: Requests, common: JobSpec, files: JobFiles = NO_FILES, contents: InputContents | None = None
     ) -> None:
         """`files` are those of `common`, as they were read. Raises Refused."""
         self._requests = requests
@@ -96,7 +96,7 @@ class Plan:
         self._subject, self._fields = requests.checked(common)
         self._args = [_arg_text(arg) for arg in _args_of(common)]
         self._files = files
-        self.contents = contents or Contents()
+        self.contents = contents or InputContents()
 
     def text_request(self, text: str) -> Request:
         """The request of an item that is one plain argument: the same as `request` gives, for half the price."""
@@ -117,7 +117,7 @@ class Plan:
         record = JobRequest(name, requests.client_id, self.program, texts, files.entries, **self._fields)  # type: ignore[arg-type]
         return _request(job, name, self._subject, record, files)
 
-    def request(self, task: JobSpec, loaded: Loaded | None = None) -> Request:
+    def request(self, task: JobSpec, loaded: JobFiles | None = None) -> Request:
         """Its files are read here, unless they are `loaded` already. Raises Refused."""
         _args_of(task)
         files = self._files
@@ -198,7 +198,7 @@ _BYTES: Final = [bytes([number]) for number in range(256)]
 _HEX: Final = [f"{number:02x}" for number in range(256)]
 
 
-def _request(job: JobId, name: str, subject: str, record: JobRequest, files: Loaded, given: bool = False) -> Request:
+def _request(job: JobId, name: str, subject: str, record: JobRequest, files: JobFiles, given: bool = False) -> Request:
     payload = _encoded(record)
     if len(payload) > PAYLOAD_BYTES_MAX:
         lighter = files.lightened(len(payload) - PAYLOAD_BYTES_MAX)

@@ -31,10 +31,10 @@ from wakugumi.limits.client import ADOPT_GRACE_S, LEADERS_PER_CLIENT_MAX, UNFINI
 from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import CLOSE_DEADLINE_S
 from wakugumi.roles.client.files.inputs import NOTHING, Brings
-from wakugumi.roles.client.files.uploads import NO_VARIABLES, Transfer, Uploads
+from wakugumi.roles.client.files.uploads import NO_VARIABLES, FileTransfer, Uploads
 from wakugumi.roles.client.job import Job
-from wakugumi.roles.client.leader_status import Endpoint, Endpoints, Status
-from wakugumi.roles.client.map_window import Window
+from wakugumi.roles.client.leader_status import Endpoint, LeaderStatuses, Status
+from wakugumi.roles.client.map_window import MapWindow
 from wakugumi.roles.client.request import Request
 from wakugumi.roles.client.result import Result
 from wakugumi.wire import frame as fr
@@ -64,7 +64,7 @@ class Session:
     ) -> None:
         self.tasks = Tasks()
         self.unfinished_max = unfinished_max
-        self._endpoints = Endpoints(endpoints)
+        self._endpoints = LeaderStatuses(endpoints)
         self._hello = hello
         self._names: dict[ConnId, str] = {}
         """Whose connection it is."""
@@ -77,11 +77,11 @@ class Session:
         self._bytes = 0
         self._claimants: dict[JobId, int] = {}
         """How many wait for each job that was not submitted here."""
-        self._asks: dict[bytes, asyncio.Future[ev.Answer]] = {}
+        self._asks: dict[bytes, asyncio.Future[ev.AnswerQuestion]] = {}
         self._on_progress: dict[bytes, Callable[[ms.CachePutResult], None]] = {}
         """Whoever wants to know how far a put is."""
         self._uploads = Uploads(self.tasks, self._send, self._upload_refused, self._does_not_fit)
-        self._windows: set[Window] = set()
+        self._windows: set[MapWindow] = set()
         self._waiting: deque[Callable[[], int]] = deque()
         """Whoever waits for room: each call tells how many jobs will be started because of it, later."""
         self._gate = False
@@ -263,7 +263,7 @@ class Session:
             raise self._ended
         self._jobs[key] = job = Job(Request(key, name, "", b""), None, self)
         self._claimants[key] = 0
-        self._post(ev.Claim(key, leader))
+        self._post(ev.ClaimJob(key, leader))
         return await self._await_claim(key, job)
 
     async def _await_claim(self, key: JobId, job: Job) -> Result:
@@ -296,7 +296,7 @@ class Session:
         leader: str = "",
         brings: Brings = NOTHING,
         on_progress: Callable[[ms.CachePutResult], None] | None = None,
-    ) -> ev.Answer:
+    ) -> ev.AnswerQuestion:
         """Ask this leader, or whoever serves; it may ask back for what this `brings` along, and tell how far it is.
         Raises Refused if it is one that cannot be asked, or ConfigError."""
         if self._ended is not None:
@@ -304,7 +304,7 @@ class Session:
         endpoint = self._endpoints.find(leader) if leader else None
         if leader and endpoint is None:
             raise ConfigError(f"{leader} is none of the leaders", f"they are {self._endpoints.name}")
-        future: asyncio.Future[ev.Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[ev.AnswerQuestion] = asyncio.get_running_loop().create_future()
         self._asks[ask] = future
         if brings:
             self._uploads.hold(ask, frame, brings)
@@ -320,17 +320,17 @@ class Session:
             if not future.done() or future.cancelled():
                 self._post(ev.Forget(ask))
 
-    def transfers(self) -> list[Transfer]:
+    def transfers(self) -> list[FileTransfer]:
         return self._uploads.transfers()
 
-    def new_window(self, size: int) -> Window:
+    def new_window(self, size: int) -> MapWindow:
         if self._ended is not None:
             raise self._ended
-        window = Window(self, size)
+        window = MapWindow(self, size)
         self._windows.add(window)
         return window
 
-    def window_closed(self, window: Window) -> None:
+    def window_closed(self, window: MapWindow) -> None:
         self._windows.discard(window)
 
     # What the lines call.
@@ -357,14 +357,14 @@ class Session:
         self._post(ev.Welcomed(conn, ms.CAPS in wants, place is not None, ms.FINDS in wants, env))
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
-        self._post(ev.Wanted(conn, JobId(about)))
+        self._post(ev.FilesWanted(conn, JobId(about)))
         self._uploads.missing(conn, about, blobs)
 
     def cache_told(self, conn: ConnId, frame: Frame) -> None:
         """How far a put is, or how it ended."""
         told = ms.read_cache_result(frame.payload)
         if told.status != ms.PROGRESS:
-            self._post(ev.Answered(conn, frame.corr_id, False, frame.payload))
+            self._post(ev.QuestionAnswered(conn, frame.corr_id, False, frame.payload))
             return
         self._post(ev.Heard(conn))
         if (on_progress := self._on_progress.get(frame.corr_id)) is not None:
@@ -372,10 +372,10 @@ class Session:
 
     def refused(self, conn: ConnId, frame: Frame) -> None:
         if frame.corr_id in self._asks:
-            self._post(ev.Answered(conn, frame.corr_id, True, frame.payload))
+            self._post(ev.QuestionAnswered(conn, frame.corr_id, True, frame.payload))
             return
         refusal = ms.read_refusal(frame.payload)
-        self._post(ev.Refusal(conn, JobId(frame.corr_id), refusal.code, refusal.message))
+        self._post(ev.JobRefused(conn, JobId(frame.corr_id), refusal.code, refusal.message))
 
     def lost(self, conn: ConnId, why: str) -> None:
         self._uploads.lost(conn)
@@ -403,19 +403,19 @@ class Session:
                     self._send(conn, fr.encode(fr.CLAIM, payload=ms.pack_ids(jobs)))
                 case ev.SendCancels(conn, jobs):
                     self._send(conn, fr.encode(fr.CANCEL, payload=ms.pack_ids(jobs)))
-                case ev.SendHeartbeat(conn):
+                case ev.SendClientHeartbeat(conn):
                     self._send(conn, fr.encode(fr.HEARTBEAT))
                 case ev.SendCap(conn, cap):
                     self._send(conn, fr.encode(fr.CAP, payload=ms.write_cap(cap)))
                 case ev.GiveUp(key, code, text):
                     self._give_up(key, code, text)
-                case ev.TellWhenWritten(conn):
+                case ev.TellWhenLeaderWritten(conn):
                     self._tell_when_written(conn)
                 case ev.SendFinds(conn, jobs):
                     self._send(conn, fr.encode(fr.FIND, payload=ms.pack_ids(jobs)))
-                case ev.Gate(is_open):
+                case ev.SubmitGate(is_open):
                     self._gate = is_open and self._ended is None
-                case ev.Answer() | ev.NoAnswer():
+                case ev.AnswerQuestion() | ev.NoAnswer():
                     self._answer(effect)
                 case _:
                     self._connection_changed(effect)
@@ -456,7 +456,7 @@ class Session:
 
     async def _dial(self, conn: ConnId, endpoint: Endpoint, cap: int) -> None:
         try:
-            await endpoint.dialler(Line(self, conn, endpoint.name, self._hello(cap), self._post))
+            await endpoint.dialler(LeaderLine(self, conn, endpoint.name, self._hello(cap), self._post))
         except Lost as error:
             self._post(ev.Disconnected(conn, str(error)))
         except WakugumiError as error:
@@ -470,9 +470,9 @@ class Session:
     def _tell_when_written(self, conn: ConnId) -> None:
         link = self._links.get(conn)
         if link is not None:
-            link.when_written(partial(self._post, ev.Written(conn)))
+            link.when_written(partial(self._post, ev.LeaderWritten(conn)))
 
-    def _deliver(self, results: Sequence[ev.Result]) -> None:
+    def _deliver(self, results: Sequence[ev.ResultCame]) -> None:
         jobs = self._jobs
         for event in results:
             job = jobs.pop(event.job, None)
@@ -512,11 +512,11 @@ class Session:
         else:
             job.end(Refused(code, text))
 
-    def _answer(self, effect: ev.Answer | ev.NoAnswer) -> None:
+    def _answer(self, effect: ev.AnswerQuestion | ev.NoAnswer) -> None:
         future = self._asks.get(effect.ask)
         if future is None or future.done():
             return
-        if isinstance(effect, ev.Answer):
+        if isinstance(effect, ev.AnswerQuestion):
             future.set_result(effect)
         else:
             future.set_exception(Refused(effect.code, effect.text))
@@ -525,7 +525,7 @@ class Session:
         """What a leader asked for cannot get there: as if it had refused what needs it."""
         future = self._asks.get(about)
         if future is None:
-            self._post(ev.Refusal(conn, JobId(about), no.code, no.message))
+            self._post(ev.JobRefused(conn, JobId(about), no.code, no.message))
         elif not future.done():
             future.set_exception(no)
             self._post(ev.Forget(about))
@@ -565,7 +565,7 @@ class Session:
         self._tell_room()
 
 
-class Line:
+class LeaderLine:
     """One connection of a client: frames in, events out."""
 
     def __init__(
@@ -586,7 +586,7 @@ class Line:
         kind = frame.type
         if kind == fr.RESULT:
             # Not JobId(…): on the busiest path of all, a name costs as much as the event.
-            self._post(ev.Result(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
+            self._post(ev.ResultCame(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
         elif kind == fr.RECEIPT:
             self._post(ev.Receipts(self._conn, ms.unpack_ids(frame.payload)))
         elif kind == fr.HEARTBEAT:
@@ -594,9 +594,9 @@ class Line:
         elif kind == fr.REFUSAL:
             self._session.refused(self._conn, frame)
         elif kind == fr.ASK:
-            self._post(ev.Answered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
+            self._post(ev.QuestionAnswered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.FOUND and frame.subject in {"unknown", "failed", "known"}:
-            self._post(ev.Found(self._conn, frame.subject, ms.unpack_ids(frame.payload)))  # type: ignore[arg-type]
+            self._post(ev.JobsFound(self._conn, frame.subject, ms.unpack_ids(frame.payload)))  # type: ignore[arg-type]
         elif kind == fr.WELCOME:
             welcome = ms.read_welcome(frame.payload)
             link.packs = ms.ZSTD in welcome.wants
@@ -613,7 +613,7 @@ class Line:
         self._post(ev.Heard(self._conn))
 
     def on_blocked(self, _link: Link, blocked: bool) -> None:
-        self._post(ev.Blocked(self._conn, blocked))
+        self._post(ev.LeaderBlocked(self._conn, blocked))
 
     def on_lost(self, link: Link) -> None:
         self._session.lost(self._conn, link.why_closed or "the connection ended")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from wakugumi.adapters.http.page import Refusal
+from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.limits.gateway import GATEWAY_QUEUE_BYTES, GATEWAY_RETRY_AFTER_S
 
 
@@ -56,11 +56,11 @@ class BodyQuota:
         """So much more comes in. Raises Refusal."""
         if size > self.bytes_max:
             text = f"a body of {size} bytes is more than all bodies together may have here, {self.bytes_max} bytes"
-            raise Refusal(413, "too-big", text, {}, "wait for the answer instead, or raise --queue-bytes")
+            raise HttpRefusal(413, "too-big", text, {}, "wait for the answer instead, or raise --queue-bytes")
         if self.used + size > self.bytes_max:
             text = f"{size} bytes do not fit: jobs that have not ended take {self.used} of {self.bytes_max} bytes"
             headers = {"Retry-After": f"{GATEWAY_RETRY_AFTER_S:.0f}"}
-            raise Refusal(503, "full", text, headers, "come again when some have ended, or raise --queue-bytes")
+            raise HttpRefusal(503, "full", text, headers, "come again when some have ended, or raise --queue-bytes")
         self._coming += size
 
 

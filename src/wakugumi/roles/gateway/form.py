@@ -11,14 +11,14 @@ import hashlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from wakugumi.adapters.http.page import Visit
+from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.http.upload import FIELD, FILE_NAME, too_large
 from wakugumi.core.names import check_file_name
 from wakugumi.errors import Refused
 from wakugumi.limits.runner import JOB_TIMEOUT_S
 from wakugumi.limits.units import MIB
 from wakugumi.roles.http.job_request import CLIENT_HEADER, JobForm, args_of
-from wakugumi.wire.form import Data, Multipart, Part, boundary_of
+from wakugumi.wire.form import Data, FormPart, Multipart, boundary_of
 from wakugumi.wire.message import InputFile, JobRequest
 from wakugumi.wire.percent import percent_decoded
 from wakugumi.wire.request_digest import request_digest
@@ -33,7 +33,7 @@ _YES: Final = frozenset({"1", "true", "yes"})
 _NO: Final = frozenset({"0", "false", "no"})
 
 
-def wants_async(visit: Visit) -> bool:
+def wants_async(visit: HttpRequest) -> bool:
     """Does its client come again for the answer? Raises Refused."""
     said = visit.query(ASYNC)
     if said and said[-1] not in _YES | _NO:
@@ -44,13 +44,13 @@ def wants_async(visit: Visit) -> bool:
     return "respond-async" in [wish.strip() for wish in wishes]
 
 
-def query_for_group(visit: Visit) -> str:
+def query_for_group(visit: HttpRequest) -> str:
     """Without what is meant for the gateway."""
     pairs = visit.query_text.split("&")
     return "&".join(pair for pair in pairs if pair and percent_decoded(pair.partition("=")[0]) != ASYNC)
 
 
-def headers_for_group(visit: Visit) -> dict[str, str]:
+def headers_for_group(visit: HttpRequest) -> dict[str, str]:
     """Raises Refused for what is no text."""
     headers = {name: value for name in PASSED_ON if (value := visit.header(name)) is not None}
     for name, value in headers.items():
@@ -110,7 +110,7 @@ class Seen:
         self.digest = DIGEST_FORM + request_digest(request).hex()
 
 
-async def form_pieces(visit: Visit, bytes_max: int, seen: Seen) -> AsyncIterator[bytes]:
+async def form_pieces(visit: HttpRequest, bytes_max: int, seen: Seen) -> AsyncIterator[bytes]:
     """The body as it comes, if it is a form with one file. Raises Refused, or Lost for who is gone."""
     parser = Multipart(boundary_of(visit.header("Content-Type")))
     length = visit.content_length
@@ -122,7 +122,7 @@ async def form_pieces(visit: Visit, bytes_max: int, seen: Seen) -> AsyncIterator
         if came > bytes_max:
             raise too_large(came, bytes_max)
         for event in parser.feed(piece):
-            if type(event) is Part:
+            if type(event) is FormPart:
                 if event.name != FIELD or has_file:
                     what = f"two fields {FIELD!r}" if event.name == FIELD else f"a field {event.name[:80]!r}"
                     raise Refused("bad-request", f"the form has {what}: it takes one field {FIELD!r} alone", "")

@@ -17,14 +17,12 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-import msgspec
-
 from wakugumi.core.metrics import Counter
 from wakugumi.errors import CODES, Lost, Refused, hint_for
 from wakugumi.limits.gateway import GATEWAY_RETRY_AFTER_MAX_S, GATEWAY_RETRY_AFTER_S
 from wakugumi.limits.units import KIB
 from wakugumi.roles.gateway.group_calls import GroupAnswer, GroupCalls
-from wakugumi.wire.untrusted_json import Unreadable, read_json
+from wakugumi.wire.problem import read_problem
 
 T = TypeVar("T")
 
@@ -70,12 +68,6 @@ class NoBody(NamedTuple):
     """What was to be sent is not there: no group is to blame."""
 
     detail: str
-
-
-class _Problem(msgspec.Struct):
-    code: str = ""
-    detail: str = ""
-    hint: str = ""
 
 
 class Forwarder:
@@ -190,13 +182,9 @@ class _Body:
 def _problem(status: int, data: bytes) -> Problem:
     if status < 400:
         return Problem(502, "bad-result", f"the group says {status}, which is no answer to a job")
-    try:
-        told = read_json(data, _Problem)
-    except Unreadable:
-        told = _Problem()
-    if told.code not in CODES:
-        told.code = "bad-request" if status < 500 else "worker-error"
-    return Problem(status, told.code, told.detail or f"the group says {status}", told.hint or hint_for(told.code))
+    said = read_problem(data)
+    code = said.code if said.code in CODES else "bad-request" if status < 500 else "worker-error"
+    return Problem(status, code, said.detail or f"the group says {status}", said.hint or hint_for(code))
 
 
 def _named_s(answer: GroupAnswer) -> float | None:

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, Content, GatewayStore, Row
-from wakugumi.adapters.http.page import Refusal
+from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob, GatewayStore
+from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.adapters.http.spool import Spool, Spools
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import JobId
@@ -48,7 +48,7 @@ NOT_A_JOB: Final = frozenset({"bad-request", "bad-name", "bad-subject", "conflic
 """Codes of what never became a job: a synchronous one leaves no row."""
 
 
-class Answered(NamedTuple):
+class ForwardAnswer(NamedTuple):
     """A group's answer: small, on its way, or kept."""
 
     status: int
@@ -57,18 +57,20 @@ class Answered(NamedTuple):
     body: Spool | Content
 
 
-class Gone(NamedTuple):
+class FlightGone(NamedTuple):
     """This flight ended without any outcome: who still wants the job asks anew."""
 
 
-Outcome = Answered | Problem | NoGroup | Gone
-GONE: Final = Gone()
+Outcome = ForwardAnswer | Problem | NoGroup | FlightGone
+GONE: Final = FlightGone()
 
 
 class Flight:
     """One job that this gateway forwards."""
 
-    def __init__(self, row: Row, parcel: Parcel, body: Spool | None, request: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self, row: GatewayJob, parcel: Parcel, body: Spool | None, request: Callable[[], str] = lambda: ""
+    ) -> None:
         self.row = row
         self.request = request
         """The digest of what is received just now; empty until it is whole."""
@@ -161,7 +163,9 @@ class Gateway:
         """Somebody here is about to forward it, or does."""
         return job in self.flights or job in self.queue or job in self._forwarding or job in self._entering
 
-    async def enter(self, new: Row, body: Spool, size: int | None, request: Callable[[], str]) -> Flight | Row:
+    async def enter(
+        self, new: GatewayJob, body: Spool, size: int | None, request: Callable[[], str]
+    ) -> Flight | GatewayJob:
         """A synchronous job, whose body may still be on its way: a flight of ours, or the row of who forwards it.
         `request` tells its digest once it is whole. Raises Refused."""
         is_first = new.job not in self._entering
@@ -183,7 +187,7 @@ class Gateway:
             if changed is not None:  # If someone else changed it meanwhile, its end says so.
                 flight.row = changed
 
-    async def is_forsaken(self, row: Row) -> bool:
+    async def is_forsaken(self, row: GatewayJob) -> bool:
         """A synchronous job whose gateway is gone."""
         if row.is_final or row.is_async:
             return False
@@ -191,7 +195,7 @@ class Gateway:
             return row.job not in self.flights and row.job not in self._entering
         return not await self.store.is_held(row.owner)
 
-    async def accept(self, new: Row, receiving: Receiving) -> Row:
+    async def accept(self, new: GatewayJob, receiving: Receiving) -> GatewayJob:
         """The row of an asynchronous job, for good. `receiving` is what its body has of the quota. The body is
         dropped if it is not needed. Raises Refused."""
         while True:
@@ -199,7 +203,7 @@ class Gateway:
             if not is_new:
                 check_same(row, new.request)
             if is_new:
-                kept: Row | None = row
+                kept: GatewayJob | None = row
             elif row.state == DONE or (row.is_async and not row.is_final):
                 self._drop(new.files)
                 kept = row
@@ -209,7 +213,7 @@ class Gateway:
                 is_new = kept is not None
             elif not row.request:
                 text = f"another request of the id {row.name} is being received"
-                raise Refusal(503, "busy", text, {"Retry-After": "1"}, "come again")
+                raise HttpRefusal(503, "busy", text, {"Retry-After": "1"}, "come again")
             else:  # It runs for one who waits: from now on it runs for good.
                 for_good = replace(row, is_async=True, key=new.key, query=new.query, headers=new.headers, body=new.body)
                 kept = await self.store.replace(row, for_good)
@@ -224,7 +228,7 @@ class Gateway:
                         self.pump()
                 return kept
 
-    async def cancel(self, row: Row) -> bool:
+    async def cancel(self, row: GatewayJob) -> bool:
         """Nobody wants it any more. False if it has ended."""
         while not row.is_final:
             told = {"code": "cancelled", "detail": "someone cancelled the job", "hint": ""}
@@ -271,7 +275,7 @@ class Gateway:
                     log.debug("cannot check which jobs ended at another gateway: %s", error)
                 await asyncio.sleep(0)
 
-    def _ended_elsewhere(self, row: Row) -> None:
+    def _ended_elsewhere(self, row: GatewayJob) -> None:
         """Someone cancelled it, or another gateway had its answer first: nobody need wait for ours."""
         flight = self.flights.get(row.job)
         if flight is not None and not flight.is_ending and row.is_final and flight.task is not None:
@@ -280,7 +284,7 @@ class Gateway:
             self.outcomes.add(_word(outcome))
             flight.task.cancel()
 
-    async def _claim(self, new: Row, is_first: bool) -> tuple[Row, bool]:
+    async def _claim(self, new: GatewayJob, is_first: bool) -> tuple[GatewayJob, bool]:
         """The row of this job, and whether it is ours to forward: it is new, failed before, or its gateway died and
         with it the client that waited there."""
         while True:
@@ -327,7 +331,7 @@ class Gateway:
                 del self._forwarding[job]
             self.pump()
 
-    def _parcel_of(self, row: Row, body: Content) -> Parcel:
+    def _parcel_of(self, row: GatewayJob, body: Content) -> Parcel:
         return _parcel(row, body.size, lambda: self.spools.read(body))
 
     async def _fly(self, flight: Flight) -> None:
@@ -378,14 +382,14 @@ class Gateway:
         async def went(group: str) -> bool:
             return await self._change(flight, lambda row: replace(row, state=RUNNING, group=group, tries=row.tries + 1))
 
-        async def take(group: str, answer: GroupAnswer) -> Answered:
+        async def take(group: str, answer: GroupAnswer) -> ForwardAnswer:
             return await self._take(flight, group, answer)
 
         pause_s = FULL_RETRY_FIRST_S
         while True:
             outcome = await self.forwarder.forward(flight.parcel, flight.row.group, went, take)
-            flight.is_ending = isinstance(outcome, Answered | Problem)
-            if isinstance(outcome, Answered):
+            flight.is_ending = isinstance(outcome, ForwardAnswer | Problem)
+            if isinstance(outcome, ForwardAnswer):
                 return await self._keep(flight, outcome)
             if isinstance(outcome, Problem):
                 return await self._fail(flight, outcome)
@@ -409,7 +413,7 @@ class Gateway:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, GATEWAY_AGAIN_MAX_S)
 
-    async def _change(self, flight: Flight, change: Callable[[Row], Row]) -> bool:
+    async def _change(self, flight: Flight, change: Callable[[GatewayJob], GatewayJob]) -> bool:
         """False if there is nothing more to change: it has ended, or is gone."""
         while True:
             new = change(flight.row)
@@ -423,12 +427,12 @@ class Gateway:
                 return False
             flight.row = row
 
-    async def _take(self, flight: Flight, group: str, answer: GroupAnswer) -> Answered:
+    async def _take(self, flight: Flight, group: str, answer: GroupAnswer) -> ForwardAnswer:
         """Read an answer. A large one is passed on while it comes. Raises Lost."""
         head = {name: value for name in ANSWER_HEADERS if (value := answer.header(name)) is not None}
         head["Waku-Group"] = group
         spool = self.spools.new(RESULT_BYTES_MAX, is_answer=True)
-        answered = Answered(200, head, answer.size, spool)
+        answered = ForwardAnswer(200, head, answer.size, spool)
         try:
             pieces = answer.pieces()
             if not await spool.begin(pieces):
@@ -442,7 +446,7 @@ class Gateway:
             raise
         return answered
 
-    async def _keep(self, flight: Flight, answered: Answered) -> Outcome:
+    async def _keep(self, flight: Flight, answered: ForwardAnswer) -> Outcome:
         """The first accepted result stays: whoever was earlier, that one is the outcome."""
         assert isinstance(answered.body, Spool)
         try:
@@ -465,7 +469,9 @@ class Gateway:
         kept = await self._end(flight.row, lambda row: _failed(row, problem), flight.request())
         return problem if kept is None else outcome_of(kept)
 
-    async def _end(self, row: Row, end: Callable[[Row], Row], request: str = "") -> Row | None:
+    async def _end(
+        self, row: GatewayJob, end: Callable[[GatewayJob], GatewayJob], request: str = ""
+    ) -> GatewayJob | None:
         """The row as it has ended; None if there is none any more. `request` is the digest, if the row does not have it
         yet."""
         self._crashes.pop(row.job, None)
@@ -519,37 +525,37 @@ class Gateway:
             self._tasks.start(drop(), name="drop")
 
 
-def check_same(row: Row, request: str) -> None:
+def check_same(row: GatewayJob, request: str) -> None:
     """Raises Refused if its id was used for another request than this one (SPEC L6), as far as both are known."""
     if row.request.startswith(DIGEST_FORM) and request and row.request != request:
         raise Refused("conflict", f"the job id {row.name} was used for another request")
 
 
-def outcome_of(row: Row) -> Outcome:
+def outcome_of(row: GatewayJob) -> Outcome:
     """What a row says of a job that has ended."""
     if not row.is_final:
         return GONE
     if row.answer is None:
         return Problem(row.status, row.head.get("code", ""), row.head.get("detail", ""), row.head.get("hint", ""))
-    return Answered(row.status, row.head, row.answer.size, row.answer)
+    return ForwardAnswer(row.status, row.head, row.answer.size, row.answer)
 
 
-def _failed(row: Row, problem: Problem) -> Row:
+def _failed(row: GatewayJob, problem: Problem) -> GatewayJob:
     told = {"code": problem.code, "detail": problem.detail, "hint": problem.hint}
     return replace(row, state=FAILED, status=problem.status, head=told, body=None)
 
 
-def _parcel(row: Row, size: int | None, body: Callable[[], bytes | AsyncIterator[bytes]]) -> Parcel:
+def _parcel(row: GatewayJob, size: int | None, body: Callable[[], bytes | AsyncIterator[bytes]]) -> Parcel:
     return Parcel(row.name, row.key or row.name, row.query, row.headers, job_s_of(row.query), size, body)
 
 
 def _word(outcome: Outcome) -> str:
     match outcome:
-        case Answered():
+        case ForwardAnswer():
             return "failed" if outcome.head.get("Waku-Status") == "FAILED" else "ok"
         case Problem():
             return outcome.code
         case NoGroup():
             return "no-group"
-        case Gone():
+        case FlightGone():
             return "gone"

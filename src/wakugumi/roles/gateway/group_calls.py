@@ -27,7 +27,7 @@ from wakugumi.limits.units import KIB
 from wakugumi.wire.untrusted_json import JsonReader
 
 if TYPE_CHECKING:
-    from wakugumi.adapters.http.client import Answer
+    from wakugumi.adapters.http.client import HttpAnswer
 
 log = logging.getLogger("wakugumi.gateway")
 
@@ -49,7 +49,7 @@ class _Said(msgspec.Struct):
 class GroupAnswer:
     """What a group answers a job with. Each piece of it gives the next one time."""
 
-    def __init__(self, answer: Answer, more_time: Callable[[], None]) -> None:
+    def __init__(self, answer: HttpAnswer, more_time: Callable[[], None]) -> None:
         self._answer = answer
         self._more_time = more_time
         self.status = answer.status
@@ -96,15 +96,15 @@ class GroupCalls:
         try_s: float = GATEWAY_TRY_S,
         silence_s: float = GATEWAY_SILENCE_S,
     ) -> None:
-        from wakugumi.adapters.http.client import Calls
+        from wakugumi.adapters.http.client import HttpClient
 
         self.groups = groups
         self._poll_s = poll_s
         self._answer_s = answer_s
         self._try_s = try_s
         self._silence_s = silence_s
-        self._calls = Calls(connect_s=answer_s)
-        self._asking = Calls(connect_s=answer_s)
+        self._calls = HttpClient(connect_s=answer_s)
+        self._asking = HttpClient(connect_s=answer_s)
         """For what must not wait behind a thousand jobs."""
         self._waiting: dict[str, set[_Wait]] = {name: set() for name in groups.by_name}
         """Who waits at which group."""

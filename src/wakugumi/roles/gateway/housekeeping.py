@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from wakugumi.adapters.gateway_store.interface import OpenJob, Row, Totals
+from wakugumi.adapters.gateway_store.interface import GatewayJob, OpenJob, Totals
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
@@ -40,7 +40,7 @@ _NAMELESS_S: Final = 3_600.0
 """A file that no row names is given so long: it is named when it is whole."""
 
 
-class Keeper:
+class Housekeeper:
     """Looks after a gateway. Start it, and close it."""
 
     def __init__(
@@ -211,7 +211,7 @@ class Keeper:
                     nameless.append(name)
             await self._remove(nameless)
 
-    async def _drop(self, rows: list[Row]) -> int:
+    async def _drop(self, rows: list[GatewayJob]) -> int:
         """How many of them were there."""
         gone = [row for row in rows if await self._store.remove(row)]
         await self._remove([name for row in gone for name in row.files])

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import msgspec
 
-from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, Content, Row
-from wakugumi.adapters.http.page import PageAt, Refusal, Reply, Stream, Visit
+from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, Content, GatewayJob
+from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
 from wakugumi.adapters.http.spool import Spool
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import JobId
@@ -39,7 +39,7 @@ from wakugumi.limits.gateway import (
 from wakugumi.limits.wire import HEARTBEAT_S
 from wakugumi.roles.gateway.form import ASYNC, Seen, form_pieces, headers_for_group, query_for_group, wants_async
 from wakugumi.roles.gateway.forward import NoGroup, Problem
-from wakugumi.roles.gateway.gateway import Answered, Flight, Gateway, Gone, Outcome, check_same, outcome_of
+from wakugumi.roles.gateway.gateway import Flight, FlightGone, ForwardAnswer, Gateway, Outcome, check_same, outcome_of
 from wakugumi.roles.http.job_request import JobForm, job_of
 
 log = logging.getLogger("wakugumi.gateway")
@@ -69,7 +69,7 @@ class GatewayPages:
         self._submits_max = submits_max
         self._heartbeat_s = heartbeat_s
         self._tasks = Tasks()
-        self._waiting: dict[asyncio.Future[Outcome], Visit] = {}
+        self._waiting: dict[asyncio.Future[Outcome], HttpRequest] = {}
         """Who waits for an outcome."""
         self.submits = 0
         """Under way."""
@@ -80,13 +80,13 @@ class GatewayPages:
         """Clients that are told as it comes."""
         self.busy = Counter("wakugumi_gateway_busy_total", "Submissions that were told to come again, and why.", "why")
 
-    def pages(self) -> list[PageAt]:
+    def pages(self) -> list[PageRoute]:
         return [
-            PageAt("POST", "/submit/", self.submit),
-            PageAt("GET", "/status/", self.status),
-            PageAt("GET", "/result/", self.result),
-            PageAt("GET", "/events/", self.watch),
-            PageAt("DELETE", "/jobs/", self.cancel),
+            PageRoute("POST", "/submit/", self.submit),
+            PageRoute("GET", "/status/", self.status),
+            PageRoute("GET", "/result/", self.result),
+            PageRoute("GET", "/events/", self.watch),
+            PageRoute("DELETE", "/jobs/", self.cancel),
         ]
 
     def start(self, look_s: float) -> None:
@@ -95,14 +95,14 @@ class GatewayPages:
     async def close(self) -> None:
         await self._tasks.close()
 
-    async def submit(self, visit: Visit) -> Reply:
+    async def submit(self, visit: HttpRequest) -> Reply:
         name, job = job_of(visit)
         form = JobForm.of(visit, also=(ASYNC,))
         is_async = wants_async(visit)
         row = await self._gateway.store.get(job)
         if row is not None and not row.request and (reply := await self._known_reply(row, is_async)) is not None:
             return reply
-        new = Row(
+        new = GatewayJob(
             job=job,
             name=name,
             owner=self._gateway.owner,
@@ -136,7 +136,7 @@ class GatewayPages:
                     return await self._wait(visit, new, spool, None if is_whole else coming, seen)
                 if len(self._gateway.queue) >= GATEWAY_QUEUE_MAX:
                     self.busy.add("full")
-                    raise Refusal(503, "full", f"{GATEWAY_QUEUE_MAX} jobs wait here", _RETRY_AFTER)
+                    raise HttpRefusal(503, "full", f"{GATEWAY_QUEUE_MAX} jobs wait here", _RETRY_AFTER)
                 body = await spool.keep(job)
                 try:
                     return _accepted(await self._gateway.accept(msgspec.structs.replace(new, body=body), receiving))
@@ -146,17 +146,17 @@ class GatewayPages:
             finally:
                 spool.close()
 
-    async def _known_reply(self, row: Row, is_async: bool) -> Reply | None:
+    async def _known_reply(self, row: GatewayJob, is_async: bool) -> Reply | None:
         """What is told at once of a job that is done."""
         if row.state != DONE:
             return None
         return _accepted(row) if is_async else await self._kept(row)
 
-    async def status(self, visit: Visit) -> Reply:
+    async def status(self, visit: HttpRequest) -> Reply:
         row = await self._known(visit)
         return Reply(200, msgspec.json.encode(told(row)), _JSON, {"Cache-Control": "no-store"})
 
-    async def result(self, visit: Visit) -> Reply:
+    async def result(self, visit: HttpRequest) -> Reply:
         row = await self._known(visit, contents=True)
         if row.answer is None:
             why = f"failed: {row.head.get('detail', '')}" if row.is_final else f"is {row.state}"
@@ -165,14 +165,14 @@ class GatewayPages:
             raise Refused("no-result", f"the answer of the job {row.name} is gone from the disk", "send it again")
         return kept
 
-    async def watch(self, visit: Visit) -> Reply:
+    async def watch(self, visit: HttpRequest) -> Reply:
         row = await self._known(visit)
         if self.events >= GATEWAY_EVENTS_MAX:
-            raise Refusal(503, "busy", f"{GATEWAY_EVENTS_MAX} others are told already", _RETRY_AFTER, "ask /status")
+            raise HttpRefusal(503, "busy", f"{GATEWAY_EVENTS_MAX} others are told already", _RETRY_AFTER, "ask /status")
         headers = {"Cache-Control": "no-store"}
         return Reply(200, Stream(None, self._events(row)), "text/event-stream", headers)
 
-    async def cancel(self, visit: Visit) -> Reply:
+    async def cancel(self, visit: HttpRequest) -> Reply:
         row = await self._known(visit)
         done = {"cancelled": await self._gateway.cancel(row)}
         return Reply(202, msgspec.json.encode(done), _JSON)
@@ -181,11 +181,11 @@ class GatewayPages:
     def _seat(self) -> Iterator[None]:
         if self._gateway.is_stopping:
             self.busy.add("stopping")
-            raise Refusal(503, "stopping", "this gateway is shutting down", _RETRY_AFTER, "ask another one")
+            raise HttpRefusal(503, "stopping", "this gateway is shutting down", _RETRY_AFTER, "ask another one")
         if self.submits >= self._submits_max:
             self.busy.add("busy")
             text = f"{self._submits_max} submissions are served already"
-            raise Refusal(503, "busy", text, _RETRY_AFTER, "come again, or ask another gateway")
+            raise HttpRefusal(503, "busy", text, _RETRY_AFTER, "come again, or ask another gateway")
         self.submits += 1
         self.idle.clear()
         try:
@@ -196,7 +196,7 @@ class GatewayPages:
                 self.idle.set()
 
     async def _wait(
-        self, visit: Visit, new: Row, spool: Spool, coming: AsyncIterator[bytes] | None, seen: Seen
+        self, visit: HttpRequest, new: GatewayJob, spool: Spool, coming: AsyncIterator[bytes] | None, seen: Seen
     ) -> Reply:
         """For the outcome of whoever forwards the job, which may be us. `coming` is what is still to be received: that
         goes on until there is a reply, from one flight to the next. Raises Refused if what another one sent under this
@@ -211,11 +211,11 @@ class GatewayPages:
                     order = gateway.calls.order(new.key or new.name)
                     if not order:
                         self.busy.add("no-group")
-                        raise Refusal(503, "no-group", "every group is gone", _RETRY_AFTER)
+                        raise HttpRefusal(503, "no-group", "every group is gone", _RETRY_AFTER)
                     first = msgspec.structs.replace(new, state=RUNNING, group=order[0], tries=1)
                     size = spool.size if spool.is_whole else visit.content_length
                     entered = await gateway.enter(first, spool, size, lambda: seen.digest)
-                    if isinstance(entered, Row):
+                    if isinstance(entered, GatewayJob):
                         outcome = outcome_of(entered) if entered.is_final else await self._settled(visit, entered)
                     else:
                         if filling is None and coming is not None:
@@ -224,7 +224,7 @@ class GatewayPages:
                         outcome = await self._flown(visit, entered, filling)
                 else:
                     outcome = await self._told(visit, flight)
-                if not is_ours and isinstance(outcome, Answered | Problem):
+                if not is_ours and isinstance(outcome, ForwardAnswer | Problem):
                     if coming is not None and not spool.is_whole:
                         await (spool.fill(coming) if filling is None else filling)
                     if (row := await gateway.store.get(new.job, contents=False)) is not None:
@@ -238,7 +238,7 @@ class GatewayPages:
                 filling.cancel()
                 await asyncio.gather(filling, return_exceptions=True)
 
-    async def _flown(self, visit: Visit, flight: Flight, filling: asyncio.Task[None] | None) -> Outcome:
+    async def _flown(self, visit: HttpRequest, flight: Flight, filling: asyncio.Task[None] | None) -> Outcome:
         """The outcome of a flight whose body may still be on its way. It may come first; then the rest is not
         wanted."""
         if filling is not None:
@@ -251,7 +251,7 @@ class GatewayPages:
                 await self._gateway.received(flight)
         return await self._told(visit, flight)
 
-    async def _told(self, visit: Visit, flight: Flight) -> Outcome:
+    async def _told(self, visit: HttpRequest, flight: Flight) -> Outcome:
         """Raises Lost when its client has left: its seat is free, and the flight goes on."""
         if flight.told.done():
             return flight.told.result()
@@ -276,7 +276,7 @@ class GatewayPages:
                 if visit.is_gone:
                     waiter.cancel()
 
-    async def _settled(self, visit: Visit, row: Row) -> Outcome:
+    async def _settled(self, visit: HttpRequest, row: GatewayJob) -> Outcome:
         """What becomes of a job of another gateway, or of one that waits here for its turn."""
         pause_s = _LOOK_FIRST_S
         gateway = self._gateway
@@ -286,7 +286,7 @@ class GatewayPages:
             found = await gateway.store.get(row.job, contents=False)
             if found is None or found.is_final or await gateway.is_forsaken(found):
                 whole = await gateway.store.get(row.job)
-                return Gone() if whole is None else outcome_of(whole)
+                return FlightGone() if whole is None else outcome_of(whole)
             if visit.is_gone:
                 raise Lost("nobody waits any more", "dead")
             await asyncio.sleep(pause_s)
@@ -295,7 +295,7 @@ class GatewayPages:
     async def _reply(self, job: JobId, outcome: Outcome) -> Reply | None:
         """None: who still wants it asks anew. Raises Refusal."""
         match outcome:
-            case Answered(status, head, size, body):
+            case ForwardAnswer(status, head, size, body):
                 try:
                     if isinstance(body, Content):
                         return _answer(status, head, self._gateway.spools.open(body), body.size)
@@ -305,14 +305,14 @@ class GatewayPages:
                     return None if row is None or row.answer is None else await self._kept(row)
             case Problem(status, code, detail, hint):
                 headers = _RETRY_AFTER if status == 503 else {}
-                raise Refusal(status, code, detail, dict(headers), hint)
+                raise HttpRefusal(status, code, detail, dict(headers), hint)
             case NoGroup(detail, again_s):
                 self.busy.add("no-group")
-                raise Refusal(503, "no-group", detail, {"Retry-After": f"{math.ceil(again_s)}"})
-            case Gone():
+                raise HttpRefusal(503, "no-group", detail, {"Retry-After": f"{math.ceil(again_s)}"})
+            case FlightGone():
                 return None
 
-    async def _kept(self, row: Row) -> Reply | None:
+    async def _kept(self, row: GatewayJob) -> Reply | None:
         """None if its file is gone. Then nobody knows the answer, and the row goes as well."""
         assert row.answer is not None
         try:
@@ -322,7 +322,7 @@ class GatewayPages:
             await self._gateway.store.remove(row)
             return None
 
-    async def _known(self, visit: Visit, *, contents: bool = False) -> Row:
+    async def _known(self, visit: HttpRequest, *, contents: bool = False) -> GatewayJob:
         name, job = job_of(visit)
         row = await self._gateway.store.get(job, contents=contents)
         if row is None:
@@ -336,13 +336,13 @@ class GatewayPages:
             if row is None or body.file not in row.files:
                 self._gateway.spools.remove(body.file)
 
-    async def _events(self, row: Row) -> AsyncIterator[bytes]:
+    async def _events(self, row: GatewayJob) -> AsyncIterator[bytes]:
         clock = asyncio.get_running_loop().time
         self.events += 1
         try:
             said: tuple[str, str] | None = None
             spoke_at, pause_s = clock(), _LOOK_FIRST_S
-            found: Row | None = row
+            found: GatewayJob | None = row
             while found is not None:
                 if (now := (found.state, found.group)) != said:
                     said, spoke_at, pause_s = now, clock(), _LOOK_FIRST_S
@@ -359,7 +359,7 @@ class GatewayPages:
             self.events -= 1
 
 
-def told(row: Row) -> dict[str, Any]:
+def told(row: GatewayJob) -> dict[str, Any]:
     """A job as /status and /events tell it."""
     said: dict[str, Any] = {"job": row.name, "state": row.state, "async": row.is_async, "tries": row.tries}
     if row.group:
@@ -377,7 +377,7 @@ def told(row: Row) -> dict[str, Any]:
     return said
 
 
-def _accepted(row: Row) -> Reply:
+def _accepted(row: GatewayJob) -> Reply:
     where = f"/status/{row.name}"
     body = {"job": row.name, "state": row.state, "status": where, "result": f"/result/{row.name}"}
     return Reply(202, msgspec.json.encode(body), _JSON, {"Location": where})

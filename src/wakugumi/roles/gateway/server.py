@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wakugumi import __version__
-from wakugumi.adapters.gateway_store.sqlite import SqliteStore
-from wakugumi.adapters.http.page import PageAt
+from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
+from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.http.spool import Spools
 from wakugumi.adapters.port.port import HttpListener, listen_http, page_routes
 from wakugumi.core.gateway.groups import LEAST_LOADED, GroupAt, Groups
@@ -40,7 +40,7 @@ from wakugumi.limits.wire import HEARTBEAT_S
 from wakugumi.roles.gateway.body_quota import BodyQuota
 from wakugumi.roles.gateway.gateway import Gateway
 from wakugumi.roles.gateway.group_calls import GroupCalls
-from wakugumi.roles.gateway.housekeeping import Keeper
+from wakugumi.roles.gateway.housekeeping import Housekeeper
 from wakugumi.roles.gateway.pages import GatewayPages
 from wakugumi.roles.http.openapi import document
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
@@ -75,7 +75,7 @@ class GatewayServer:
     """One gateway, while it is entered."""
 
     gateway: Gateway
-    keeper: Keeper
+    keeper: Housekeeper
     pages: GatewayPages
 
     def __init__(self, settings: GatewaySettings) -> None:
@@ -88,7 +88,7 @@ class GatewayServer:
         """Raises ConfigError if its folder cannot be used."""
         settings = self._settings
         async with self._parts as parts:
-            store = SqliteStore(settings.state)
+            store = SqliteGatewayStore(settings.state)
             parts.push_async_callback(store.close)
             spools = Spools(settings.state / "contents")
             parts.callback(spools.close)
@@ -102,7 +102,7 @@ class GatewayServer:
             parts.push_async_callback(calls.close)
             owner = f"{os.getpid()}-{secrets.token_hex(8)}"
             self.gateway = Gateway(owner, store, spools, calls, BodyQuota(settings.queue_bytes))
-            self.keeper = Keeper(
+            self.keeper = Housekeeper(
                 self.gateway, lease_s=settings.lease_s, kept_s=settings.kept_s, kept_bytes=settings.kept_bytes
             )
             self.pages = GatewayPages(
@@ -176,7 +176,7 @@ class GatewayServer:
             [Sample((group.name,), word not in {"gone", "resting"}) for group, word, _ in states],
         )
 
-    def _pages(self) -> list[PageAt]:
+    def _pages(self) -> list[PageRoute]:
         return [
             *self.pages.pages(),
             *wayside_pages(ROLE, __version__, self._health, self._capacity, self.metrics, lambda: document(ROLE)),

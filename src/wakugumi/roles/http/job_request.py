@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from wakugumi.adapters.http.page import Visit
+from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.http.upload import Received
 from wakugumi.core.ids import ClientId, JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import INPUT, check_exec_name
@@ -41,7 +41,7 @@ _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,9}")
 
 
-def job_of(visit: Visit) -> tuple[str, JobId]:
+def job_of(visit: HttpRequest) -> tuple[str, JobId]:
     """The job that the visit's path names, as it is written there and as an id. Raises Refused."""
     try:
         name = percent_decoded(visit.rest)
@@ -68,7 +68,7 @@ class JobForm(NamedTuple):
     """Of a JobRequest: the options that were given."""
 
     @classmethod
-    def of(cls, visit: Visit, also: Collection[str] = ()) -> JobForm:
+    def of(cls, visit: HttpRequest, also: Collection[str] = ()) -> JobForm:
         """`also` are parameters that somebody else reads. Raises Refused."""
         names = visit.parameters()
         if not names:
@@ -118,7 +118,7 @@ def args_of(form: JobForm, file_name: str) -> list[str]:
     return [arg.replace(INPUT, path) for arg in form.args] if form.args else [path]
 
 
-def _one(visit: Visit, name: str) -> str:
+def _one(visit: HttpRequest, name: str) -> str:
     values = visit.query(name)
     if len(values) > 1:
         raise _bad(f"the parameter {name!r} is given {len(values)} times")
@@ -136,7 +136,7 @@ def seconds_in(text: str | None) -> float | None:
     return float(text) if text is not None and _SECONDS.fullmatch(text) else None
 
 
-def _given(visit: Visit, option: Option) -> object:
+def _given(visit: HttpRequest, option: Option) -> object:
     """None if nothing is said. What is no number stays text: its check refuses it."""
     if option.kind is Mapping:
         return _variables(visit.query(option.form))

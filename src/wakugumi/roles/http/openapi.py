@@ -54,7 +54,7 @@ _TITLES: Final = {
 }
 
 
-class Answer(NamedTuple):
+class OkResponse(NamedTuple):
     """What may come if all is well."""
 
     status: int
@@ -71,7 +71,7 @@ class Operation(NamedTuple):
     path: str
     roles: tuple[str, ...]
     text: str
-    answers: tuple[Answer, ...]
+    answers: tuple[OkResponse, ...]
     codes: tuple[str, ...] = ()
     """Problems, each by its code; `415 bad-request` if its status is not that of the error table."""
     parameters: tuple[Json, ...] = ()
@@ -83,7 +83,7 @@ class Operation(NamedTuple):
         return self.path.partition("{")[0]
 
 
-_ZIPPED: Final = Answer(200, "The result: what the program made, and what it printed.", {ZIP: {}}, RESULT_HEADERS)
+_ZIPPED: Final = OkResponse(200, "The result: what the program made, and what it printed.", {ZIP: {}}, RESULT_HEADERS)
 _PATH: Final = ("bad-request",)
 _RECEIVED: Final = ("bad-request", "bad-name", "too-big", "too-slow", "disk", "disk-full")
 _ENDED: Final = (
@@ -125,7 +125,9 @@ OPERATIONS: Final = (
         "others wait for the result.",
         (
             _ZIPPED,
-            Answer(202, "It is accepted, for good.", {JSON: SUBMITTED}, {"Location": {"schema": {"type": "string"}}}),
+            OkResponse(
+                202, "It is accepted, for good.", {JSON: SUBMITTED}, {"Location": {"schema": {"type": "string"}}}
+            ),
         ),
         (*_RECEIVED, *_ENDED, *_GIVEN_UP, "full", "busy", "stopping", "no-group"),
         (JOB, *JOB_PARAMETERS, ASYNC),
@@ -136,7 +138,7 @@ OPERATIONS: Final = (
         "/status/{job}",
         (LEADER,),
         "Where is a job, and why?",
-        (Answer(200, "Its state.", {JSON: GROUP_STATUS}),),
+        (OkResponse(200, "Its state.", {JSON: GROUP_STATUS}),),
         (*_PATH, "unknown-job", "stopping"),
         (JOB,),
     ),
@@ -145,7 +147,7 @@ OPERATIONS: Final = (
         "/status/{job}",
         (GATEWAY,),
         "Where is a job?",
-        (Answer(200, "Its state.", {JSON: GATEWAY_STATUS}),),
+        (OkResponse(200, "Its state.", {JSON: GATEWAY_STATUS}),),
         (*_PATH, "unknown-job"),
         (JOB,),
     ),
@@ -163,7 +165,7 @@ OPERATIONS: Final = (
         "/events/{job}",
         (GATEWAY,),
         "Each state of a job as it comes, until it is done or failed.",
-        (Answer(200, "Server-sent events: `state`, with what /status says.", {"text/event-stream": {}}),),
+        (OkResponse(200, "Server-sent events: `state`, with what /status says.", {"text/event-stream": {}}),),
         (*_PATH, "unknown-job", "busy"),
         (JOB,),
     ),
@@ -172,7 +174,7 @@ OPERATIONS: Final = (
         "/jobs/{job}",
         (NODE, LEADER, GATEWAY),
         "Nobody wants this job any more. One that is done stays as it is.",
-        (Answer(202, "Whether there was something to end.", {JSON: CANCELLED}),),
+        (OkResponse(202, "Whether there was something to end.", {JSON: CANCELLED}),),
         (*_PATH, "unknown-job", "stopping"),
         (JOB,),
     ),
@@ -181,35 +183,35 @@ OPERATIONS: Final = (
         "/health",
         ROLES,
         "May it be given work?",
-        (Answer(200, "It may.", {JSON: HEALTH}), Answer(503, "It may not: `status` says why.", {JSON: HEALTH})),
+        (OkResponse(200, "It may.", {JSON: HEALTH}), OkResponse(503, "It may not: `status` says why.", {JSON: HEALTH})),
     ),
     Operation(
         "GET",
         "/capacity",
         (NODE, WORKER),
         "How many jobs run, and how many could?",
-        (Answer(200, "Its slots.", {JSON: NODE_CAPACITY}),),
+        (OkResponse(200, "Its slots.", {JSON: NODE_CAPACITY}),),
     ),
     Operation(
         "GET",
         "/capacity",
         (LEADER, GATEWAY),
         "How many jobs run, wait, and could run?",
-        (Answer(200, "The slots of all that it leads to.", {JSON: CAPACITY}),),
+        (OkResponse(200, "The slots of all that it leads to.", {JSON: CAPACITY}),),
     ),
     Operation(
         "GET",
         "/metrics",
         ROLES,
         "All that it counts, for Prometheus: docs/METRICS.md.",
-        (Answer(200, "The text format.", {"text/plain": {"type": "string"}}),),
+        (OkResponse(200, "The text format.", {"text/plain": {"type": "string"}}),),
     ),
     Operation(
         "GET",
         "/openapi.json",
         ROLES,
         "This document.",
-        (Answer(200, "OpenAPI 3.1.", {JSON: {"type": "object", "required": ["openapi", "paths"]}}),),
+        (OkResponse(200, "OpenAPI 3.1.", {JSON: {"type": "object", "required": ["openapi", "paths"]}}),),
     ),
     Operation(
         "GET",
@@ -217,8 +219,8 @@ OPERATIONS: Final = (
         (LEADER,),
         "The content that has this hash: docs/FILES.md.",
         (
-            Answer(200, "All of it.", {"application/octet-stream": {}}, BLOB_HEADERS),
-            Answer(206, "The part that was asked for.", {"application/octet-stream": {}}, BLOB_HEADERS),
+            OkResponse(200, "All of it.", {"application/octet-stream": {}}, BLOB_HEADERS),
+            OkResponse(206, "The part that was asked for.", {"application/octet-stream": {}}, BLOB_HEADERS),
         ),
         ("bad-name", "no-blob", "full", "416 bad-request"),
         (SHA256, RANGE),
@@ -228,7 +230,7 @@ OPERATIONS: Final = (
         "/blobs/{sha256}",
         (LEADER,),
         "Is there content with this hash, and how large is it?",
-        (Answer(200, "There is.", {}, BLOB_HEADERS),),
+        (OkResponse(200, "There is.", {}, BLOB_HEADERS),),
         ("bad-name", "no-blob"),
         (SHA256,),
     ),
@@ -237,7 +239,10 @@ OPERATIONS: Final = (
         "/blobs/{sha256}",
         (LEADER,),
         "Bring content. An upload that was cut off goes on where it ended.",
-        (Answer(201, "It is here now.", {}, BLOB_HEADERS), Answer(200, "It was here before.", {}, BLOB_HEADERS)),
+        (
+            OkResponse(201, "It is here now.", {}, BLOB_HEADERS),
+            OkResponse(200, "It was here before.", {}, BLOB_HEADERS),
+        ),
         (
             *("bad-request", "bad-name", "415 bad-request", "blob-broken", "blob-busy", "409 conflict", "too-big"),
             *("full", "disk", "too-slow"),
@@ -286,7 +291,7 @@ def _operation(operation: Operation) -> Json:
     return told
 
 
-def _answer(answer: Answer) -> Json:
+def _answer(answer: OkResponse) -> Json:
     told: Json = {"description": answer.text}
     if answer.content:
         told["content"] = {kind: {"schema": schema} if schema else {} for kind, schema in answer.content.items()}

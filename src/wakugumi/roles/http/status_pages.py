@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.adapters.http.page import Page, PageAt, Reply, Visit
+from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply
 from wakugumi.core.metrics import Family
 from wakugumi.limits.node import CAPACITY_AGE_MAX_S
 
@@ -34,21 +34,21 @@ def wayside_pages(
     metrics: Callable[[], Iterable[Family]],
     openapi: Callable[[], bytes],
     about: Mapping[str, str] = {},
-) -> list[PageAt]:
+) -> list[PageRoute]:
     """`health` says OK, STOPPING or what is wrong; `openapi` is asked once, by the first who wants it. `about` are
     headers of the capacity, for a leader that asks."""
     from wakugumi.adapters.http.metrics_page import metrics_page
 
     return [
-        PageAt("GET", "/health", _health_page(role, version, health), quiet=True),
-        PageAt("GET", "/capacity", _capacity_page(capacity, about), quiet=True),
-        PageAt("GET", "/metrics", metrics_page(metrics), quiet=True),
-        PageAt("GET", "/openapi.json", _openapi_page(openapi), quiet=True),
+        PageRoute("GET", "/health", _health_page(role, version, health), quiet=True),
+        PageRoute("GET", "/capacity", _capacity_page(capacity, about), quiet=True),
+        PageRoute("GET", "/metrics", metrics_page(metrics), quiet=True),
+        PageRoute("GET", "/openapi.json", _openapi_page(openapi), quiet=True),
     ]
 
 
 def _health_page(role: str, version: str, health: Callable[[], str]) -> Page:
-    async def page(_visit: Visit) -> Reply:
+    async def page(_visit: HttpRequest) -> Reply:
         status = health()
         body = {"status": status, "role": role, "version": version}
         return Reply(200 if status == OK else 503, msgspec.json.encode(body), _JSON)
@@ -60,7 +60,7 @@ def _capacity_page(capacity: Callable[[], Mapping[str, int]], about: Mapping[str
     encode = msgspec.json.Encoder().encode
     made, made_at = Reply(), -inf
 
-    async def page(_visit: Visit) -> Reply:
+    async def page(_visit: HttpRequest) -> Reply:
         nonlocal made, made_at
         now = monotonic()
         if now - made_at > CAPACITY_AGE_MAX_S:
@@ -73,7 +73,7 @@ def _capacity_page(capacity: Callable[[], Mapping[str, int]], about: Mapping[str
 def _openapi_page(openapi: Callable[[], bytes]) -> Page:
     made = b""
 
-    async def page(_visit: Visit) -> Reply:
+    async def page(_visit: HttpRequest) -> Reply:
         nonlocal made
         made = made or openapi()
         return Reply(200, made, _JSON)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET
 
-from wakugumi.adapters.http.page import Refusal, Reply, Stream
+from wakugumi.adapters.http.page import HttpRefusal, Reply, Stream
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
 from wakugumi.adapters.zip.add_output import Spliced, has_few_entries, splice_counted
 from wakugumi.errors import CODES, PeerError, Refused
@@ -43,7 +43,7 @@ def raise_unless_answer(name: str, result: JobResult) -> None:
     if not is_answer(result):
         code = result.reason or ""
         text = result.stderr.strip()[-TEXT_CHARS_MAX:] or f"job {name} ended by {code}"
-        raise Refusal(CODES[code].http_status, code, text, _head_of(name, result))
+        raise HttpRefusal(CODES[code].http_status, code, text, _head_of(name, result))
 
 
 async def answer_of(

@@ -1,7 +1,7 @@
 """Who is at the other end of a leader's connection, and what do they say? (SPEC F4, F5)
 
-Nobody until its hello, then a client or a worker. Frames become events of `dispatch`; what concerns files goes through
-`ingress` and `caches`. Only the routing fields of a payload are read.
+Nobody until its hello, then a client or a worker. Frames become events of the leader's machine; what concerns files
+goes through `submit` and `caches`. Only the routing fields of a payload are read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakugumi.leader")
 
 
-class Peer:
+class PeerConnection:
     """One connection of a leader: nobody until its hello, then a client or a worker."""
 
     def __init__(self, leader: Leader, conn: ConnId) -> None:
@@ -93,10 +93,10 @@ class Peer:
         self.complain(f"this {self._role} sent a frame of the unknown type {frame.type}, which is ignored")
 
     def on_alive(self, _link: Link) -> None:
-        self._post(ev.Heard(self.conn))
+        self._post(ev.PeerHeard(self.conn))
 
     def on_blocked(self, _link: Link, blocked: bool) -> None:
-        self._post(ev.Blocked(self.conn) if blocked else ev.Unblocked(self.conn))
+        self._post(ev.PeerBlocked(self.conn) if blocked else ev.PeerUnblocked(self.conn))
 
     def on_lost(self, _link: Link) -> None:
         if self.leader.went(self) and self._role != "nobody":
@@ -291,7 +291,7 @@ class Peer:
 
     def _ask(self, frame: Frame) -> None:
         try:
-            event = ev.Asked(self.conn, frame.msg_id, ms.read_question(frame.payload))
+            event = ev.QuestionAsked(self.conn, frame.msg_id, ms.read_question(frame.payload))
             caches = self.leader.caches if isinstance(event.question, CACHE_QUESTIONS) else None
             self.leader.questions.ask(self.leader.drive if caches is None else caches.drive, event, len(frame.payload))
         except Refused as no:
@@ -299,7 +299,7 @@ class Peer:
 
     def _heartbeat(self, frame: Frame) -> None:
         load = ms.read_load(frame.payload)
-        self._post(ev.Heard(self.conn, load.cpu, load.held_by))
+        self._post(ev.PeerHeard(self.conn, load.cpu, load.held_by))
 
     # What a worker says.
 
@@ -340,7 +340,7 @@ class Peer:
         running = tuple(JobId(job_id) for job_id in holding.running)
         finished = tuple(JobId(job_id) for job_id in holding.finished)
         kept = tuple(JobId(job_id) for job_id in holding.kept)
-        self._post(ev.Held(self.conn, running, finished, kept))
+        self._post(ev.WorkerHolds(self.conn, running, finished, kept))
 
     def _leaving(self, _frame: Frame) -> None:
         self._post(ev.Leaving(self.conn))

@@ -1,4 +1,5 @@
-"""How does what `dispatch` asks for become frames? One function for each effect that concerns a connection."""
+"""How does what the leader's machine asks for become frames? One function for each effect that concerns a
+connection."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ import msgspec
 from wakugumi import __version__
 from wakugumi.core.ids import JobId, Verdict, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.broadcast import PARTS
+from wakugumi.core.leader.jobs.broadcast import PARTS
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader.connection import Peer
+    from wakugumi.roles.leader.connection import PeerConnection
 
 _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 
 
-def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
+def _send_welcome(peer: PeerConnection, _effect: ev.SendWelcome) -> None:
     wants = [ms.CAPS, ms.FINDS, ms.ENV] if peer.is_client else []
     blobs = peer.leader.blobs
     if blobs is not None:
@@ -35,26 +36,26 @@ def _send_welcome(peer: Peer, _effect: ev.SendWelcome) -> None:
     peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(welcome)))
 
 
-def _send_receipts(peer: Peer, effect: ev.SendReceipts) -> None:
+def _send_receipts(peer: PeerConnection, effect: ev.SendReceipts) -> None:
     _send_ids(peer, fr.RECEIPT, effect.jobs)
 
 
-def _send_found(peer: Peer, effect: ev.SendFound) -> None:
+def _send_found(peer: PeerConnection, effect: ev.SendFound) -> None:
     _send_ids(peer, fr.FOUND, effect.jobs, effect.fate)
 
 
-def _send_refusal(peer: Peer, effect: ev.SendRefusal) -> None:
+def _send_refusal(peer: PeerConnection, effect: ev.SendRefusal) -> None:
     peer.link.send(fr.encode(fr.REFUSAL, corr_id=effect.job, payload=ms.write_refusal(effect.code, effect.text)))
 
 
-def _send_assign(peer: Peer, effect: ev.SendAssign) -> None:
+def _send_assign(peer: PeerConnection, effect: ev.SendAssign) -> None:
     if peer.blobs and not peer.leader.packed:
         peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, effect.payload))
     else:
         peer.leader.egress.assign(peer, effect)
 
 
-def _send_result(peer: Peer, effect: ev.SendResult) -> None:
+def _send_result(peer: PeerConnection, effect: ev.SendResult) -> None:
     result = effect.result
     if isinstance(result, Verdict):
         result = ms.encode(record_of(effect.job, peer.client_id, effect.program, result))
@@ -76,27 +77,27 @@ def record_of(job: JobId, client: str, program: str, verdict: Verdict) -> ms.Job
     return msgspec.structs.replace(record, status=ms.FAILED, stderr=verdict.text, reason=verdict.code)
 
 
-def _send_fetch(peer: Peer, effect: ev.SendFetch) -> None:
+def _send_fetch(peer: PeerConnection, effect: ev.SendFetch) -> None:
     _send_ids(peer, fr.FETCH, effect.jobs)
 
 
-def _send_confirms(peer: Peer, effect: ev.SendConfirms) -> None:
+def _send_confirms(peer: PeerConnection, effect: ev.SendWorkerConfirms) -> None:
     _send_ids(peer, fr.CONFIRM, effect.jobs)
 
 
-def _send_cancel(peer: Peer, effect: ev.SendCancel) -> None:
+def _send_cancel(peer: PeerConnection, effect: ev.SendCancel) -> None:
     peer.link.send(fr.encode(fr.CANCEL, corr_id=effect.job, payload=effect.job))
 
 
-def _send_rested(peer: Peer, _effect: ev.SendRested) -> None:
+def _send_rested(peer: PeerConnection, _effect: ev.SendRested) -> None:
     peer.link.send(fr.encode(fr.RESTING))
 
 
-def _send_heartbeat(peer: Peer, _effect: ev.SendHeartbeat) -> None:
+def _send_heartbeat(peer: PeerConnection, _effect: ev.SendPeerHeartbeat) -> None:
     peer.link.send(fr.encode(fr.HEARTBEAT))
 
 
-def _send_answer(peer: Peer, effect: ev.SendAnswer) -> None:
+def _send_answer(peer: PeerConnection, effect: ev.SendAnswer) -> None:
     payload = ms.encode(effect.answer)
     if len(payload) > fr.payload_max(""):
         send_no(peer, ev.SendNo(effect.conn, effect.ask_id, "too-big", f"the answer would have {len(payload)} bytes"))
@@ -104,35 +105,35 @@ def _send_answer(peer: Peer, effect: ev.SendAnswer) -> None:
         peer.link.send(fr.encode(fr.ASK, corr_id=effect.ask_id, payload=payload))
 
 
-def send_no(peer: Peer, effect: ev.SendNo) -> None:
+def send_no(peer: PeerConnection, effect: ev.SendNo) -> None:
     payload = ms.write_refusal(effect.code, effect.text)
     peer.link.send(fr.encode(fr.ASK, corr_id=effect.ask_id, subject="refused", payload=payload))
 
 
-def _tell_when_written(peer: Peer, effect: ev.TellWhenWritten) -> None:
-    peer.leader.egress.when_written(peer, partial(peer.leader.drive.post, ev.Written(effect.conn)))
+def _tell_when_written(peer: PeerConnection, effect: ev.TellWhenPeerWritten) -> None:
+    peer.leader.egress.when_written(peer, partial(peer.leader.drive.post, ev.PeerWritten(effect.conn)))
 
 
-def _pause_reading(peer: Peer, _effect: ev.PauseReading) -> None:
+def _pause_reading(peer: PeerConnection, _effect: ev.PauseReading) -> None:
     peer.paused = True
     peer.set_reading()
 
 
-def _resume_reading(peer: Peer, _effect: ev.ResumeReading) -> None:
+def _resume_reading(peer: PeerConnection, _effect: ev.ResumeReading) -> None:
     peer.paused = False
     peer.set_reading()
 
 
-def _complain(peer: Peer, effect: ev.Complain) -> None:
+def _complain(peer: PeerConnection, effect: ev.Complain) -> None:
     peer.complain(effect.text)
 
 
-def _close(peer: Peer, effect: ev.Close) -> None:
+def _close(peer: PeerConnection, effect: ev.Close) -> None:
     peer.link.close(effect.why)
     peer.link.abort()
 
 
-def _send_ids(peer: Peer, kind: int, jobs: Sequence[JobId], subject: str = "") -> None:
+def _send_ids(peer: PeerConnection, kind: int, jobs: Sequence[JobId], subject: str = "") -> None:
     """A turn's ids, which may be more than one frame holds."""
     if len(jobs) <= _IDS_PER_FRAME:
         peer.link.send(fr.encode(kind, fr.NO_ID, fr.NO_ID, subject, ms.pack_ids(jobs)))
@@ -141,7 +142,7 @@ def _send_ids(peer: Peer, kind: int, jobs: Sequence[JobId], subject: str = "") -
         peer.link.send(fr.encode(kind, subject=subject, payload=ms.pack_ids(jobs[at : at + _IDS_PER_FRAME])))
 
 
-SAYINGS: Final[dict[type[object], Callable[[Peer, Any], None]]] = {
+SAYINGS: Final[dict[type[object], Callable[[PeerConnection, Any], None]]] = {
     ev.SendWelcome: _send_welcome,
     ev.SendReceipts: _send_receipts,
     ev.SendFound: _send_found,
@@ -149,13 +150,13 @@ SAYINGS: Final[dict[type[object], Callable[[Peer, Any], None]]] = {
     ev.SendAssign: _send_assign,
     ev.SendResult: _send_result,
     ev.SendFetch: _send_fetch,
-    ev.SendConfirms: _send_confirms,
+    ev.SendWorkerConfirms: _send_confirms,
     ev.SendCancel: _send_cancel,
     ev.SendRested: _send_rested,
-    ev.SendHeartbeat: _send_heartbeat,
+    ev.SendPeerHeartbeat: _send_heartbeat,
     ev.SendAnswer: _send_answer,
     ev.SendNo: send_no,
-    ev.TellWhenWritten: _tell_when_written,
+    ev.TellWhenPeerWritten: _tell_when_written,
     ev.PauseReading: _pause_reading,
     ev.ResumeReading: _resume_reading,
     ev.Complain: _complain,

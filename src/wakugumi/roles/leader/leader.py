@@ -1,7 +1,7 @@
-"""The leader as a process: `dispatch` behind sockets.
+"""The leader as a process: the leader's machine behind sockets.
 
-Each connection has a Peer (`peer`), which turns frames into events; `Leader` performs what dispatch asks for
-(`sayings`). Between them stands the drive: nothing else calls the state machine. Payloads pass through as the bytes
+Each connection has a Peer (`connection`), which turns frames into events; `Leader` performs what dispatch asks for
+(`effects`). Between them stands the drive: nothing else calls the state machine. Payloads pass through as the bytes
 they came in.
 """
 
@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from wakugumi.adapters.http.page import PageAt
+from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.drive import Drive
 from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.link import adopt, bound_port, listen
-from wakugumi.adapters.port.port import Door, page_routes
+from wakugumi.adapters.port.port import HttpPort, page_routes
 from wakugumi.adapters.programs.linux import connections_max
 from wakugumi.core.backoff import EVERYWHERE, Policies
 from wakugumi.core.ids import ConnId, JobId, WorkerId
@@ -32,10 +32,10 @@ from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.metrics import LeaderMeters
 from wakugumi.core.leader.admin.overview import capacity
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.scheduling.locality import nobody
 from wakugumi.core.memory_budget import Budget
-from wakugumi.core.requirements import Wants, check_wants
+from wakugumi.core.requirements import Requirements, check_wants
 from wakugumi.core.subject import Subject, SubjectError, route
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
@@ -43,13 +43,13 @@ from wakugumi.limits.http import HTTP_CLIENT_CAP, HTTP_RECEIVED_MAX
 from wakugumi.limits.journal import JOURNAL_QUEUE_BYTES_MAX
 from wakugumi.limits.leader import ROUTES_REMEMBERED_MAX
 from wakugumi.limits.wire import CLOSE_DEADLINE_S, DRAIN_DEADLINE_S, EXEC_NAME_CHARS_MAX, HELLO_DEADLINE_S
-from wakugumi.roles.leader.connection import Peer
+from wakugumi.roles.leader.connection import PeerConnection
 from wakugumi.roles.leader.effects import SAYINGS
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
-from wakugumi.roles.leader.files.caches import Caches
-from wakugumi.roles.leader.old_peers import Egress
+from wakugumi.roles.leader.files.caches import LeaderCaches
+from wakugumi.roles.leader.old_peers import OldPeers
 from wakugumi.roles.leader.questions import Questions
-from wakugumi.roles.leader.submit import Ingress
+from wakugumi.roles.leader.submit import Submissions
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.node_request import why_not_simple
@@ -61,7 +61,8 @@ log = logging.getLogger("wakugumi.leader")
 
 
 class Insider(Protocol):
-    """A client or worker of `dispatch` that lives in the leader's own process, and stands for one that speaks HTTP."""
+    """A client or worker of the leader's machine that lives in the leader's own process, and stands for one that speaks
+    HTTP."""
 
     def perform(self, effect: LeaderDo) -> None:
         """Dispatch asks for this. It must not raise."""
@@ -106,7 +107,7 @@ class Leader:
             queue_jobs_max = budget.queue_jobs
         if payload_memory_bytes is None:
             payload_memory_bytes = budget.payload_bytes
-        machine = Dispatch(
+        machine = LeaderMachine(
             random.random,
             now=loop.time(),
             policies=policies,
@@ -127,8 +128,8 @@ class Leader:
         self.why_not = machine.why_not
         self.why_stalled: Callable[[], str] = lambda: machine.stalled
         self.unclaimed = machine.unclaimed
-        self.ingress = Ingress(self)
-        self.egress = Egress(self)
+        self.ingress = Submissions(self)
+        self.egress = OldPeers(self)
         self.packed = False
         """There may be packed payloads, in the journal or from a peer that asked for that."""
         self.holders: Callable[[str], Collection[WorkerId]] = nobody
@@ -149,21 +150,21 @@ class Leader:
         self.questions = Questions(lambda: machine.lanes.queued > 0)
         self.behind = False
         """The disk does not keep up: those are not read from of whom something waits for it."""
-        self.held_back: dict[ConnId, Peer] = {}
+        self.held_back: dict[ConnId, PeerConnection] = {}
         """Connections that are not read from until the disk has what came from them."""
         self.is_durable = journal is not None
         if journal is not None:
             journal.begin(loop, self.drive.fail, self._disk_low, self._fall_behind, self._commits_stalled)
-        self.peers: dict[ConnId, Peer] = {}
+        self.peers: dict[ConnId, PeerConnection] = {}
         self.insiders: dict[ConnId, Insider] = {}
-        """Clients and workers of `dispatch` that have no connection of frames: those that speak HTTP."""
+        """Clients and workers of the leader's machine that have no connection of frames: those that speak HTTP."""
         self.has_nodes = False
         """Some of them are nodes: jobs are looked at for whether a node can be told them."""
         self.hello_deadline_s = hello_deadline_s
         self.connections_max = connections_max()
         self._conns = 0
         self._server: asyncio.Server | None = None
-        self.door: Door | None = None
+        self.door: HttpPort | None = None
         self._http = http
         self.group: GroupPages | None = None
         """Made when the first one asks by HTTP."""
@@ -174,13 +175,13 @@ class Leader:
         self._alone = asyncio.Event()
         self._alone.set()
         self._routes: dict[tuple[str, str], tuple[Subject, str, int]] = {}
-        self._wants: dict[Wants, Wants] = {}
+        self._wants: dict[Requirements, Requirements] = {}
         self._act = SAYINGS
-        self.caches: Caches | None = None
+        self.caches: LeaderCaches | None = None
         """Only a leader with a place for blobs keeps caches."""
         if blobs is not None:
             manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
-            self.caches = Caches(self.peers, self._act, blobs, manifests)
+            self.caches = LeaderCaches(self.peers, self._act, blobs, manifests)
             self.caches.drive.failed.add_done_callback(self._caches_failed)
             self.caches.machine.shelf.is_needed = machine.holds
             self.caches.machine.sources.blobs_max = budget.stocked_blobs
@@ -191,7 +192,7 @@ class Leader:
         """Take connections; returns the port, which matters if 0 was asked for. `names`: what it is called beside
         this machine's name. Raises ConfigError."""
         of_blobs = () if self.blobs is None else self.blobs.routes
-        self.door = Door([*of_blobs, page_routes(self._pages)], names=names)
+        self.door = HttpPort([*of_blobs, page_routes(self._pages)], names=names)
         self._server = await listen(host, port, self.new_peer, self.door.at)
         return bound_port(self._server)
 
@@ -243,14 +244,14 @@ class Leader:
     def connections(self) -> int:
         return len(self.peers) + (0 if self.door is None else self.door.connections)
 
-    def _pages(self) -> Sequence[PageAt]:
+    def _pages(self) -> Sequence[PageRoute]:
         from wakugumi.roles.leader.http.pages import GroupPages
 
         self.group = GroupPages(self, self._http)
         return self.group.pages()
 
-    def new_peer(self) -> Peer:
-        return Peer(self, self.new_conn())
+    def new_peer(self) -> PeerConnection:
+        return PeerConnection(self, self.new_conn())
 
     def new_conn(self) -> ConnId:
         self._conns += 1
@@ -261,11 +262,11 @@ class Leader:
         known = self._roster.by_id.get(worker)
         return () if known is None else tuple(known.jobs)
 
-    def came(self, peer: Peer) -> None:
+    def came(self, peer: PeerConnection) -> None:
         self.peers[peer.conn] = peer
         self._alone.clear()
 
-    def went(self, peer: Peer) -> bool:
+    def went(self, peer: PeerConnection) -> bool:
         """False for a peer that was never let in."""
         known = self.peers.pop(peer.conn, None) is not None
         self.held_back.pop(peer.conn, None)
@@ -294,9 +295,9 @@ class Leader:
         self._routes[subject, program] = routed
         return routed
 
-    def wants(self, head: ms.SubmitHead) -> Wants:
+    def wants(self, head: ms.SubmitHead) -> Requirements:
         """What a job asks for besides being run; the one copy of it, for many ask for the same. Raises Refused."""
-        asked = Wants(head.key, head.priority, head.slots)
+        asked = Requirements(head.key, head.priority, head.slots)
         known = self._wants.get(asked)
         if known is not None:
             return known
@@ -327,9 +328,9 @@ class Leader:
                 except Exception as error:
                     peer.fail(effect, error)
 
-    def _perform_own(self, effect: ev.Stopped | ev.LoadPayloads | ev.BlobsFreed) -> None:
+    def _perform_own(self, effect: ev.LeaderStopped | ev.LoadPayloads | ev.BlobsFreed) -> None:
         """What concerns no connection."""
-        if isinstance(effect, ev.Stopped):
+        if isinstance(effect, ev.LeaderStopped):
             self._stopped.set()
             return
         if isinstance(effect, ev.BlobsFreed):
@@ -368,7 +369,7 @@ class Leader:
                 self.hold_back(peer)
         self._read_again()
 
-    def hold_back(self, peer: Peer) -> None:
+    def hold_back(self, peer: PeerConnection) -> None:
         """It is far ahead of the disk: nothing more is read from it for now."""
         self.held_back[peer.conn] = peer
         self.drive.on_safe = self._read_again
@@ -383,7 +384,7 @@ class Leader:
             self.drive.on_safe = None
 
 
-def _recover(machine: Dispatch, journal: Journal, now: float) -> None:
+def _recover(machine: LeaderMachine, journal: Journal, now: float) -> None:
     """Bring back all that the journal has. The wall clock says how old it is, for those who look at it."""
     wall_now = time.time()
     began_at = time.perf_counter()
@@ -394,8 +395,8 @@ def _recover(machine: Dispatch, journal: Journal, now: float) -> None:
             journal.path,
             len(machine.jobs),
             machine.lanes.queued,
-            len(machine.callers.delivery.undelivered),
-            len(machine.callers.dead.letters),
+            len(machine.clients.results.undelivered),
+            len(machine.clients.dead.letters),
             len(machine.roster.by_id),
             time.perf_counter() - began_at,
         )

@@ -36,7 +36,7 @@ from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef, InputFile, JobRequest, JobResult
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader.connection import Peer
+    from wakugumi.roles.leader.connection import PeerConnection
     from wakugumi.roles.leader.leader import Leader
 
 
@@ -50,7 +50,7 @@ class _Line(NamedTuple):
     task: asyncio.Task[None]
 
 
-class Egress:
+class OldPeers:
     """What goes out of one leader to peers that cannot take it as it is."""
 
     def __init__(self, leader: Leader) -> None:
@@ -64,7 +64,7 @@ class Egress:
 
     # In line.
 
-    def when_written(self, peer: Peer, tell: Callable[[], None]) -> None:
+    def when_written(self, peer: PeerConnection, tell: Callable[[], None]) -> None:
         """Call this once what the peer was given so far has been sent."""
         line = self._lines.get(peer.conn)
         if line is None:
@@ -72,12 +72,12 @@ class Egress:
         else:
             line.work.append(partial(peer.link.when_written, tell))
 
-    def left(self, peer: Peer) -> None:
+    def left(self, peer: PeerConnection) -> None:
         line = self._lines.pop(peer.conn, None)
         if line is not None:
             line.task.cancel()
 
-    def _in_line(self, peer: Peer, work: _Work) -> None:
+    def _in_line(self, peer: PeerConnection, work: _Work) -> None:
         """Do it now, if nothing stands before it and it takes no time."""
         line = self._lines.get(peer.conn)
         if line is not None:
@@ -92,7 +92,7 @@ class Egress:
         task = self._tasks.start(self._go_on(peer, todo), name=f"what waits for {peer.link.peer}")
         self._lines[peer.conn] = _Line(todo, task)
 
-    async def _go_on(self, peer: Peer, todo: deque[_Work]) -> None:
+    async def _go_on(self, peer: PeerConnection, todo: deque[_Work]) -> None:
         try:
             while todo:
                 if peer.link.is_blocked:
@@ -108,21 +108,21 @@ class Egress:
 
     # A job to a worker.
 
-    def assign(self, peer: Peer, effect: ev.SendAssign) -> None:
+    def assign(self, peer: PeerConnection, effect: ev.SendAssign) -> None:
         """Send it, now or once its content has been read."""
         if peer.zstd and peer.blobs:
             _send_job(peer, effect, effect.payload)
         else:
             self._in_line(peer, partial(self._assign, peer, effect))
 
-    def _assign(self, peer: Peer, effect: ev.SendAssign) -> _Rest | None:
+    def _assign(self, peer: PeerConnection, effect: ev.SendAssign) -> _Rest | None:
         payload = effect.payload if peer.zstd else _plain(effect.payload)
         if not peer.blobs and ms.job_has_blobs(_plain(payload)):
             return partial(self._inline_job, peer, effect)
         _send_job(peer, effect, payload)
         return None
 
-    async def _inline_job(self, peer: Peer, effect: ev.SendAssign) -> None:
+    async def _inline_job(self, peer: PeerConnection, effect: ev.SendAssign) -> None:
         request = JobRequest(show_job_id(effect.job))
         try:
             request = ms.read_request(_plain(effect.payload))
@@ -143,7 +143,7 @@ class Egress:
             raise _too_big(sum(ref.size for ref in refs))
         return payload
 
-    def _answer_for(self, peer: Peer, effect: ev.SendAssign, request: JobRequest, no: Refused) -> None:
+    def _answer_for(self, peer: PeerConnection, effect: ev.SendAssign, request: JobRequest, no: Refused) -> None:
         """The worker never heard of it, and still offers the slot that it was to have."""
         if not self._is_here(peer):
             return
@@ -154,14 +154,14 @@ class Egress:
 
     # A result to a client.
 
-    def result(self, peer: Peer, job: JobId, result: bytes) -> None:
+    def result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
         """Send it, now or once its archive has been read."""
         if peer.zstd and peer.blobs:
             self._send_result(peer, job, result)
         else:
             self._in_line(peer, partial(self._result, peer, job, result))
 
-    def _result(self, peer: Peer, job: JobId, result: bytes) -> _Rest | None:
+    def _result(self, peer: PeerConnection, job: JobId, result: bytes) -> _Rest | None:
         if not peer.zstd:
             result = _plain(result)
         if not peer.blobs and ms.result_has_blobs(_plain(result)):
@@ -169,7 +169,7 @@ class Egress:
         self._send_result(peer, job, result)
         return None
 
-    async def _inline_result(self, peer: Peer, job: JobId, result: bytes) -> None:
+    async def _inline_result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
         try:
             record = ms.read_result(job, result)
         except PeerError as error:
@@ -186,12 +186,12 @@ class Egress:
         if self._is_here(peer):
             self._send_result(peer, job, ms.encode(record))
 
-    def _send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
+    def _send_result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
         peer.link.send(fr.encode(fr.RESULT, job, job, payload=result))
         if not peer.receipts:  # It cannot say that it has it: written is delivered (F9).
             self._leader.drive.post(ev.Confirmed(peer.conn, (job,)))
 
-    def _is_here(self, peer: Peer) -> bool:
+    def _is_here(self, peer: PeerConnection) -> bool:
         return self._leader.peers.get(peer.conn) is peer
 
     async def _read(self, refs: Sequence[BlobRef], bytes_max: int) -> dict[str, bytes]:
@@ -208,7 +208,7 @@ def _same(rest: _Rest) -> _Rest:
     return rest
 
 
-def _send_job(peer: Peer, effect: ev.SendAssign, payload: bytes) -> None:
+def _send_job(peer: PeerConnection, effect: ev.SendAssign, payload: bytes) -> None:
     peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, payload))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from wakugumi.adapters.loop.drive import Drive
 from wakugumi.core.connections.question_share import QuestionShare
-from wakugumi.core.leader.events import Asked
+from wakugumi.core.leader.events import QuestionAsked
 from wakugumi.errors import Refused
 
 _LOOK_S: Final = 0.2
@@ -22,11 +22,11 @@ class Questions:
     def __init__(self, jobs_wait: Callable[[], bool]) -> None:
         self._loop = asyncio.get_running_loop()
         self._jobs_wait = jobs_wait
-        self.share: QuestionShare[tuple[Drive[Any, Any, Any], Asked]] = QuestionShare()
+        self.share: QuestionShare[tuple[Drive[Any, Any, Any], QuestionAsked]] = QuestionShare()
         self.went = self.share.went
         self._timer: asyncio.Handle | None = None
 
-    def ask(self, drive: Drive[Any, Any, Any], event: Asked, size: int) -> None:
+    def ask(self, drive: Drive[Any, Any, Any], event: QuestionAsked, size: int) -> None:
         """The machine of `drive` answers it, now or when it is its turn. Raises Refused."""
         if not self.share.ask(event.conn, (drive, event), size):
             raise Refused("full", "too many questions wait for an answer", hint="ask again when one is answered")

@@ -19,7 +19,7 @@ from wakugumi.adapters.net.compression import is_packed, unpack
 from wakugumi.core.environment import check_env
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.requirements import CACHE, Wants, check_wants
+from wakugumi.core.requirements import CACHE, Requirements, check_wants
 from wakugumi.errors import Refused
 from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S, JOB_TIMEOUT_S
@@ -30,7 +30,7 @@ from wakugumi.wire.message import BlobRef
 from wakugumi.wire.references import blobs_of_job
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader.connection import Peer
+    from wakugumi.roles.leader.connection import PeerConnection
     from wakugumi.roles.leader.leader import Leader
 
 _REMEMBERED_MAX: Final = 1_000
@@ -39,14 +39,14 @@ _REMEMBERED_FILES_MAX: Final = 16
 remembered: it may never be accepted."""
 
 
-class Ingress:
+class Submissions:
     """What comes in to one leader with files that are not in its frame."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
-        self._looking: set[tuple[Peer, JobId]] = set()
+        self._looking: set[tuple[PeerConnection, JobId]] = set()
         """What is being looked for, and for whom."""
-        self._wants: dict[Wants, Wants] = {}
+        self._wants: dict[Requirements, Requirements] = {}
 
     # A job.
 
@@ -87,13 +87,13 @@ class Ingress:
             wants = leader.wants(head)
         if head.env:
             check_env(head.env)
-            wants = self._known_wants(msgspec.structs.replace(wants or Wants(), env=True))
+            wants = self._known_wants(msgspec.structs.replace(wants or Requirements(), env=True))
         event = ev.Submitted(
             conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, checksum, request
         )
         return event, blobs
 
-    def _files(self, knows_blobs: bool, head: ms.SubmitHead) -> tuple[Wants | None, tuple[BlobRef, ...]]:
+    def _files(self, knows_blobs: bool, head: ms.SubmitHead) -> tuple[Requirements | None, tuple[BlobRef, ...]]:
         """What a job with files asks for, and its blobs. Raises Refused."""
         assert head.files is not None
         names, blobs = blobs_of_job(head.files)
@@ -106,10 +106,10 @@ class Ingress:
             for name in names:
                 if name.startswith(CACHE):
                     self._leader.caches.named(name.removeprefix(CACHE))
-        wants = Wants(head.key, head.priority, head.slots, names)
+        wants = Requirements(head.key, head.priority, head.slots, names)
         return self._known_wants(wants), blobs
 
-    def _known_wants(self, wants: Wants) -> Wants:
+    def _known_wants(self, wants: Requirements) -> Requirements:
         """The one copy of it, for many ask for the same."""
         if len(wants.files) > _REMEMBERED_FILES_MAX:
             return wants
@@ -117,7 +117,7 @@ class Ingress:
             self._wants.clear()
         return self._wants.setdefault(wants, wants)
 
-    def submitted(self, peer: Peer, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
+    def submitted(self, peer: PeerConnection, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
         """Hand it on once its blobs are there. A job that is known is not run for it, and needs nothing."""
         if self._leader.knows(event.job):
             self.settled(peer, event.job)
@@ -125,25 +125,25 @@ class Ingress:
         else:
             self._look_for(peer, event, blobs)
 
-    def cancelled(self, peer: Peer, jobs: Iterable[JobId]) -> None:
+    def cancelled(self, peer: PeerConnection, jobs: Iterable[JobId]) -> None:
         """What is still being looked for is not wanted any more."""
         for job in jobs:
             self._looking.discard((peer, job))
             self.settled(peer, job)
 
-    def left(self, peer: Peer) -> None:
+    def left(self, peer: PeerConnection) -> None:
         if self._leader.blobs is not None:
             self._leader.blobs.expected.left(peer.conn)
 
     # A result.
 
-    def acked(self, peer: Peer, event: ev.Acked, blobs: Sequence[BlobRef]) -> None:
+    def acked(self, peer: PeerConnection, event: ev.Acked, blobs: Sequence[BlobRef]) -> None:
         """Hand it on once its blobs are there. Raises Refused."""
         self._must_know(peer.blobs)
         named = msgspec.structs.replace(event, blobs=tuple(ref.sha256 for ref in blobs))
         self._look_for(peer, named, blobs)
 
-    def settled(self, peer: Peer, job: JobId) -> None:
+    def settled(self, peer: PeerConnection, job: JobId) -> None:
         """It does not come again with what it named."""
         if self._leader.blobs is not None:
             self._leader.blobs.expected.came(peer.conn, job)
@@ -154,7 +154,7 @@ class Ingress:
         if not knows_blobs:
             raise Refused("not-supported", "whoever names blobs has to say in its hello that it knows them")
 
-    def _look_for(self, peer: Peer, event: ev.Submitted | ev.Acked, blobs: Sequence[BlobRef]) -> None:
+    def _look_for(self, peer: PeerConnection, event: ev.Submitted | ev.Acked, blobs: Sequence[BlobRef]) -> None:
         leader = self._leader
         assert leader.blobs is not None
         looked_for = peer, event.job

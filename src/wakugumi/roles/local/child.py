@@ -17,7 +17,7 @@ from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.net.link import Link, Owner, adopt
+from wakugumi.adapters.net.link import Link, LinkOwner, adopt
 from wakugumi.adapters.programs.guardian import guard
 from wakugumi.adapters.programs.linux import raise_open_files
 from wakugumi.adapters.programs.processes import ProgramRules, Programs
@@ -99,7 +99,7 @@ async def _live(settings: Settings) -> int:
     place = FolderPlace(Path(settings.jobs) / ".blobs")  # Client and worker use the same folder.
     leader = Leader(blobs=LeaderBlobs(place, url=place.url, sweeps=True))
 
-    async def dial(owner: Owner) -> Link:
+    async def dial(owner: LinkOwner) -> Link:
         ours, theirs = socket.socketpair()
         await leader.adopt(ours)
         return await adopt(theirs, owner, trusted=True)

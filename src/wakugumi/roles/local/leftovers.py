@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from wakugumi.adapters.files import remove_tree
-from wakugumi.adapters.folder_lock import FolderLock, Held
+from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.jobdir.folder import owner_of
 from wakugumi.adapters.jobdir.folder_claim import LOCK
 from wakugumi.adapters.programs.marks import Mark, end_marked
@@ -23,7 +23,7 @@ NAME: Final = re.compile(r"waku-[0-9a-f]{16}")
 def end_abandoned(folder: str) -> None:
     """End what a dead grid left running, and remove its temporary folder. Nothing happens if it lives, or if
     the folder is a link or another user's."""
-    with suppress(Held, OSError):
+    with suppress(FolderInUse, OSError):
         lock = FolderLock(folder, LOCK, own=True)
         try:
             if (owner := owner_of(folder)) is not None:

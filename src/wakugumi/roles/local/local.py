@@ -26,7 +26,7 @@ from wakugumi.adapters.machine.usable_cpus import usable_cpus
 from wakugumi.errors import ConfigError, Refused
 
 if TYPE_CHECKING:
-    from wakugumi.adapters.net.link import Link, Owner
+    from wakugumi.adapters.net.link import Link, LinkOwner
     from wakugumi.roles.client.blocking import Client
     from wakugumi.roles.client.grid import Grid
 
@@ -80,14 +80,14 @@ class Local:
         self._settings = settings
         self._cap = cap
         self._client_id = client_id
-        self._begun: Child | None = None
+        self._begun: GridChild | None = None
         self._client: Client | None = None
         self._grid: AbstractAsyncContextManager[Grid] | None = None
 
     def begin(self) -> None:
         """Start the child now, for those who know early that they will want it. The next `with` has it."""
         if self._begun is None:
-            self._begun = Child(self._settings)
+            self._begun = GridChild(self._settings)
 
     def drop(self) -> None:
         """What has begun is not wanted after all."""
@@ -122,12 +122,12 @@ class Local:
         assert self._grid is not None
         return await self._grid.__aexit__(kind, error, trace)
 
-    def _take(self) -> Child:
-        child, self._begun = self._begun or Child(self._settings), None
+    def _take(self) -> GridChild:
+        child, self._begun = self._begun or GridChild(self._settings), None
         return child
 
     @asynccontextmanager
-    async def _open(self, child: Child) -> AsyncIterator[Grid]:
+    async def _open(self, child: GridChild) -> AsyncIterator[Grid]:
         from wakugumi.roles.client.grid import Grid, default_client_id
         from wakugumi.roles.client.leader_status import Endpoint
 
@@ -146,7 +146,7 @@ class Local:
             await child.stop()
 
 
-class Child:
+class GridChild:
     """The process with the leader and the worker."""
 
     def __init__(self, settings: dict[str, object]) -> None:
@@ -184,7 +184,7 @@ class Child:
             os.close(lifeline)
             os.close(stderr)
 
-    async def dial(self, owner: Owner) -> Link:
+    async def dial(self, owner: LinkOwner) -> Link:
         """Its socket, once. Raises Refused: a grid that has died stays dead, and says its last words."""
         from wakugumi.adapters.net.link import adopt
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from wakugumi.adapters.http.page import Refusal
+from wakugumi.adapters.http.page import HttpRefusal
 from wakugumi.adapters.http.upload import Received
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, PeerError, Refused
@@ -77,7 +77,7 @@ class Sender:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError:
             text = f"others wait to send, and less than {RECEIVE_BYTES_PER_S_MIN} bytes came a second"
-            raise Refusal(408, "too-slow", text, {"Connection": "close"}) from None
+            raise HttpRefusal(408, "too-slow", text, {"Connection": "close"}) from None
 
 
 class Node:
@@ -117,7 +117,7 @@ class Node:
         if station.is_running(job):
             return None
         is_full = station.free <= 0
-        # For a small one `run` finds out by itself; and who sends nothing asks only for what is here (`errand`).
+        # For a small one `run` finds out by itself; and who sends nothing asks only for what is here (`node_job`).
         if is_full or not size or size > INLINE_FILE_BYTES_MAX:
             finished = await station.finished(job)
             if finished is not None:
@@ -170,7 +170,7 @@ class Node:
         """The same, and when to come again if that may help."""
         if error.code not in _COME_AGAIN:
             return error
-        return Refusal(503, error.code, error.message, {"Retry-After": str(self.retry_after_s)}, error.hint)
+        return HttpRefusal(503, error.code, error.message, {"Retry-After": str(self.retry_after_s)}, error.hint)
 
     # Those who wait for an answer, so that none is cut off by the end.
 

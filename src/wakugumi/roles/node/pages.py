@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from wakugumi import __version__
-from wakugumi.adapters.http.page import PageAt, Refusal, Reply, Visit
+from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply
 from wakugumi.adapters.http.upload import Received, receive_file
 from wakugumi.core.ids import JobId
 from wakugumi.core.metrics import Family, counter, gauge
@@ -31,12 +31,12 @@ from wakugumi.wire.request_digest import HEADER, digest_in
 _JSON: Final = "application/json"
 
 
-def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageAt]:
+def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageRoute]:
     """All pages of a node."""
     station = node.station
     return [
-        PageAt("POST", "/run/", partial(_run, node)),
-        PageAt("DELETE", "/jobs/", partial(_cancel, node)),
+        PageRoute("POST", "/run/", partial(_run, node)),
+        PageRoute("DELETE", "/jobs/", partial(_cancel, node)),
         *wayside_pages(
             "node",
             __version__,
@@ -61,7 +61,7 @@ def node_families(node: Node) -> Iterable[Family]:
     )
 
 
-async def _run(node: Node, visit: Visit) -> Reply:
+async def _run(node: Node, visit: HttpRequest) -> Reply:
     name, job = job_of(visit)
     form = JobForm.of(visit)
     request = digest_in(visit.header(HEADER))
@@ -85,7 +85,7 @@ async def _run(node: Node, visit: Visit) -> Reply:
             node.end_answer()
 
 
-async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm, request: bytes) -> Finished:
+async def _run_anew(node: Node, visit: HttpRequest, job: JobId, form: JobForm, request: bytes) -> Finished:
     if node.station.is_running(job):
         raise _running(visit.job)
     async with node.receive_slot(visit.content_length) as sender:
@@ -98,7 +98,7 @@ async def _run_anew(node: Node, visit: Visit, job: JobId, form: JobForm, request
     return await running
 
 
-async def _cancel(node: Node, visit: Visit) -> Reply:
+async def _cancel(node: Node, visit: HttpRequest) -> Reply:
     _name, job = job_of(visit)
     if node.station.cancel(job):
         return Reply(202, b'{"cancelled":true}', _JSON)
@@ -114,9 +114,9 @@ def _end(node: Node, finished: Finished) -> None:
     node.end_answer()
 
 
-def _running(name: str) -> Refusal:
+def _running(name: str) -> HttpRefusal:
     text = f"job {name} runs here already"
-    return Refusal(423, "running", text, {"Retry-After": str(RUNNING_RETRY_AFTER_S)})
+    return HttpRefusal(423, "running", text, {"Retry-After": str(RUNNING_RETRY_AFTER_S)})
 
 
 def _drop(received: Received) -> None:

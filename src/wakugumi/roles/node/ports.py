@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from wakugumi.adapters.http.page import PageAt
-from wakugumi.adapters.lines.server import LineListener, Lines, listen_lines
+from wakugumi.adapters.http.page import PageRoute
+from wakugumi.adapters.lines.server import LineListener, LineServer, listen_lines
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.port.port import HttpListener, listen_http, page_routes
@@ -81,7 +81,7 @@ async def listen(
     """With `one_port` that of HTTP speaks lines too. Raises ConfigError if one cannot be had."""
     ports = NodePorts(node, "http" if tls is None else "https")
     each_max = connections_max(_PARTS)
-    by_line = None if lines is None else Lines(line_page(node), connections_max=each_max)
+    by_line = None if lines is None else LineServer(line_page(node), connections_max=each_max)
     try:
         if http is not None:
             routes = [page_routes(partial(_pages, node))]
@@ -103,7 +103,7 @@ async def listen(
     return ports
 
 
-def _pages(node: Node) -> Sequence[PageAt]:
+def _pages(node: Node) -> Sequence[PageRoute]:
     """Asked for when the first HTTP byte has come: what they need is imported then."""
     from wakugumi.roles.http.openapi import NODE, document
     from wakugumi.roles.node.pages import node_pages

@@ -20,7 +20,7 @@ from uuid import UUID
 import msgspec
 
 from wakugumi.adapters.machine.cpu_use import busy_share
-from wakugumi.adapters.net.link import Address, Link, Owner, dial
+from wakugumi.adapters.net.link import Address, Link, LinkOwner, dial
 from wakugumi.core.backoff import next_redial_s, with_jitter
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.runner import events as ev
@@ -28,8 +28,8 @@ from wakugumi.core.runner.events import SlotsEvent
 from wakugumi.errors import Lost, PeerError
 from wakugumi.limits.client import RECONNECT_MAX_S, WORKER_RECONNECT_FIRST_S
 from wakugumi.limits.wire import CLOSE_DEADLINE_S
-from wakugumi.roles.runner.files.inputs import Supply
-from wakugumi.roles.runner.files.send_results import Deliveries
+from wakugumi.roles.runner.files.inputs import InputSupply
+from wakugumi.roles.runner.files.send_results import ResultUploads
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -37,7 +37,7 @@ from wakugumi.wire.frame import Frame
 
 log = logging.getLogger("wakugumi.worker")
 
-Dial: TypeAlias = Callable[[Owner], Awaitable[Link]]
+Dial: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
 """Makes a connection that belongs to this owner. Raises Lost if it may succeed later."""
 
 
@@ -66,8 +66,8 @@ class LeaderLink:
         self._withheld: dict[JobId, tuple[bytes, bytes]] | None = None
         """Results of which a silent leader, which may be that one, is not yet told that they do not fit."""
         self._ignored: set[int] = set()
-        self.deliveries = Deliveries(runner.load_whole, self._send_result, self._not_delivered)
-        self._supply: Supply | None = None
+        self.deliveries = ResultUploads(runner.load_whole, self._send_result, self._not_delivered)
+        self._supply: InputSupply | None = None
         self._on: dict[int, Callable[[Frame], None]] = {
             fr.ASSIGN_JOB: self._assign,
             fr.CONFIRM: self._confirm,
@@ -80,19 +80,19 @@ class LeaderLink:
         }
         self.act: dict[type[object], Callable[[Any], None]] = {
             ev.SendAck: self._send_ack,
-            ev.TellWhenWritten: self._tell_when_written,
+            ev.TellWhenResultsWritten: self._tell_when_written,
             ev.SendCredit: self._send_credit,
             ev.SendHolding: self._send_holding,
             ev.SendFailure: self._send_failure,
             ev.SendLeaving: self._send_leaving,
             ev.SendResting: self._send_resting,
-            ev.SendHeartbeat: self._send_heartbeat,
-            ev.Complain: self._complain,
-            ev.HangUp: self._hang_up,
+            ev.SendRunnerHeartbeat: self._send_heartbeat,
+            ev.ComplainAboutLeader: self._complain,
+            ev.HangUpOnLeader: self._hang_up,
         }
         """What `slots` asks for that concerns the leader."""
 
-    def connect(self, supply: Supply) -> None:
+    def connect(self, supply: InputSupply) -> None:
         """What the leader says of inputs and caches goes there."""
         self._supply = supply
         self._on |= {
@@ -167,7 +167,7 @@ class LeaderLink:
             log.warning("%s sent a frame of type %d (%s), which is ignored", link.peer, frame.type, name)
 
     def on_alive(self, _link: Link) -> None:
-        self._post(ev.Heard())
+        self._post(ev.LeaderHeard())
 
     def on_blocked(self, link: Link, blocked: bool) -> None:
         """Nothing to do: `slots` asks when what it said is written, before it says more than a buffer should hold."""
@@ -196,7 +196,7 @@ class LeaderLink:
     def _confirm(self, frame: Frame) -> None:
         jobs = ms.unpack_ids(frame.payload)
         self.deliveries.settled(jobs)
-        self._post(ev.Confirmed(jobs))
+        self._post(ev.ResultsConfirmed(jobs))
 
     def _cancel(self, frame: Frame) -> None:
         jobs = ms.unpack_ids(frame.payload)
@@ -205,7 +205,7 @@ class LeaderLink:
 
     def _missing(self, frame: Frame) -> None:
         self.deliveries.missing(JobId(frame.corr_id), ms.read_missing(frame.payload))
-        self._post(ev.Heard())
+        self._post(ev.LeaderHeard())
 
     def _fetch(self, frame: Frame) -> None:
         self._post(ev.Fetched(ms.unpack_ids(frame.payload)))
@@ -214,7 +214,7 @@ class LeaderLink:
         self._post(ev.RestKnown())
 
     def _heartbeat(self, _frame: Frame) -> None:
-        self._post(ev.Heard())
+        self._post(ev.LeaderHeard())
 
     def _welcome(self, frame: Frame) -> None:
         welcome = ms.read_welcome(frame.payload)
@@ -228,7 +228,7 @@ class LeaderLink:
             self.deliveries.connected(welcome.blobs or self._leader_url)
         if self._supply is not None:
             self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
-        self._post(ev.Welcomed(ms.RESTS in welcome.wants))
+        self._post(ev.LeaderWelcomed(ms.RESTS in welcome.wants))
 
     # What the deliveries say.
 
@@ -255,9 +255,9 @@ class LeaderLink:
     def _send_ack(self, effect: ev.SendAck) -> None:
         self._send_result(effect.job, effect.payload, effect.request)
 
-    def _tell_when_written(self, _effect: ev.TellWhenWritten) -> None:
+    def _tell_when_written(self, _effect: ev.TellWhenResultsWritten) -> None:
         if self._link is not None:
-            self._link.when_written(partial(self._post, ev.Written()))
+            self._link.when_written(partial(self._post, ev.ResultsWritten()))
 
     def _send_failure(self, effect: ev.SendFailure) -> None:
         result = ms.JobResult(
@@ -278,12 +278,12 @@ class LeaderLink:
     def _send_resting(self, effect: ev.SendResting) -> None:
         self.send(fr.encode(fr.RESTING, payload=ms.encode(ms.Rest(effect.why))))
 
-    def _send_heartbeat(self, effect: ev.SendHeartbeat) -> None:
+    def _send_heartbeat(self, effect: ev.SendRunnerHeartbeat) -> None:
         self.send(fr.encode(fr.HEARTBEAT, payload=ms.encode(ms.Load(busy_share(), effect.held_by))))
 
-    def _complain(self, effect: ev.Complain) -> None:
+    def _complain(self, effect: ev.ComplainAboutLeader) -> None:
         log.warning("%s", effect.text)
 
-    def _hang_up(self, effect: ev.HangUp) -> None:
+    def _hang_up(self, effect: ev.HangUpOnLeader) -> None:
         self._why_lost = effect.why
         self._hang_up_quietly()

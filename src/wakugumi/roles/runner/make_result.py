@@ -1,7 +1,7 @@
 """What does a job's end say? From exit code, output and files to a result that fits a frame (SPEC W6, C5).
 
 OK is exit code 0 and nothing else. A program that failed still answers with all it wrote and made. What does not fit
-stays in the job's directory as files that the result names by their hashes: `deliveries` brings them to the leader.
+stays in the job's directory as files that the result names by their hashes: `send_results` brings them to the leader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from wakugumi.adapters.jobdir.folder import JobDir
 from wakugumi.adapters.jobdir.large_parts import STDERR, STDOUT
 from wakugumi.adapters.programs.output_files import Capture
-from wakugumi.adapters.programs.processes import Child
+from wakugumi.adapters.programs.processes import RunningProgram
 from wakugumi.adapters.zip.write_memory import TooBig
 from wakugumi.limits.runner import RESULT_BYTES_MAX
 from wakugumi.limits.units import KIB
@@ -30,7 +30,7 @@ _UNPACKED_BYTES: Final = 40
 """What it takes to say how many bytes the archive's files have."""
 
 
-class Ended(NamedTuple):
+class MadeResult(NamedTuple):
     """A job's encoded result and what the worker must know of it."""
 
     payload: bytes
@@ -47,14 +47,14 @@ class Ended(NamedTuple):
 
 def conclude(
     request: JobRequest,
-    child: Child,
+    child: RunningProgram,
     directory: JobDir,
     worker: str,
     kept_s: float,
     go_on: Callable[[], None] = lambda: None,
     *,
     however_large: bool = True,
-) -> Ended:
+) -> MadeResult:
     """Make the result of a program that has ended, and keep it in its directory. Raises Refused, and TooBig if it is
     large and was not to be made `however_large`: then nothing has changed.
 
@@ -76,7 +76,7 @@ def conclude(
     )
     if reason == "output-limit":
         result = _with_texts(bare, child.capture, note, TAIL_BYTES, TAIL_BYTES)
-        return Ended(directory.seal(result, encode(result), None), False, reason, _ran_s(child))
+        return MadeResult(directory.seal(result, encode(result), None), False, reason, _ran_s(child))
     result, payload, large = _texts_that_fit(bare, child.capture, note)
     # In JSON an archive is base64: four characters for three bytes.
     room = ((_TEXTS_BYTES_MAX if large else PAYLOAD_BYTES_MAX) - len(payload) - _UNPACKED_BYTES) // 4 * 3
@@ -96,8 +96,8 @@ def conclude(
     if archive is not None:
         result = msgspec.structs.replace(result, unpacked_bytes=directory.unpacked_bytes)
     if large or isinstance(archive, BlobRef):
-        return Ended(directory.seal_large(result, archive, large), not reason, reason, _ran_s(child))
-    return Ended(directory.seal(result, payload, archive), not reason, reason, _ran_s(child))
+        return MadeResult(directory.seal_large(result, archive, large), not reason, reason, _ran_s(child))
+    return MadeResult(directory.seal(result, payload, archive), not reason, reason, _ran_s(child))
 
 
 def too_big(result: JobResult, where: str, kept_s: float) -> JobResult:
@@ -125,7 +125,9 @@ NOT_BEGUN: Final = frozenset({"disk", "worker-error", "unknown-program"})
 """Reasons that say nothing about the job itself: another worker may well be able to start it (SPEC W9)."""
 
 
-def refuse(request: JobRequest, child: Child | None, code: str, text: str, worker: str, *, sick: bool) -> Ended:
+def refuse(
+    request: JobRequest, child: RunningProgram | None, code: str, text: str, worker: str, *, sick: bool
+) -> MadeResult:
     """The result of a job that could not be run, or whose result could not be kept: by this machine's fault, if it is
     `sick`."""
     result = JobResult(
@@ -139,14 +141,14 @@ def refuse(request: JobRequest, child: Child | None, code: str, text: str, worke
         worker=worker,
         not_begun=True if child is None and code in NOT_BEGUN else msgspec.UNSET,
     )
-    return Ended(encode(result), False, code, _ran_s(child), text if sick else "")
+    return MadeResult(encode(result), False, code, _ran_s(child), text if sick else "")
 
 
-def _ran_s(child: Child | None) -> float:
+def _ran_s(child: RunningProgram | None) -> float:
     return 0.0 if child is None else child.ended_at - child.started_at
 
 
-def _note(child: Child) -> str:
+def _note(child: RunningProgram) -> str:
     """What the program itself could not say."""
     if child.why:
         return f"wakugumi: {child.why}\n"
@@ -182,7 +184,7 @@ def _texts_that_fit(
     return result, encode(result), files
 
 
-def _kept(bare: JobResult, capture: Capture, note: str, directory: JobDir, worker: str, kept_s: float) -> Ended:
+def _kept(bare: JobResult, capture: Capture, note: str, directory: JobDir, worker: str, kept_s: float) -> MadeResult:
     """More than anyone takes: all of it stays where it is."""
     note += (
         f"wakugumi: the result is larger than {RESULT_BYTES_MAX} bytes: {capture.out_bytes} on stdout, "
@@ -190,7 +192,9 @@ def _kept(bare: JobResult, capture: Capture, note: str, directory: JobDir, worke
         f"It is kept for {kept_s:g} s in {directory.path} on worker {worker}\n"
     )
     result = msgspec.structs.replace(bare, status=FAILED, reason="too-big")
-    return Ended(directory.keep(_with_texts(result, capture, note, TAIL_BYTES, TAIL_BYTES), capture), False, "too-big")
+    return MadeResult(
+        directory.keep(_with_texts(result, capture, note, TAIL_BYTES, TAIL_BYTES), capture), False, "too-big"
+    )
 
 
 def _with_texts(

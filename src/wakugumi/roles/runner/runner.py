@@ -27,14 +27,14 @@ from wakugumi.adapters.loop.threads import is_no_thread, started_pool
 from wakugumi.adapters.machine.cpu_use import OthersCpu
 from wakugumi.adapters.machine.start_probe import a_program, check_machine, check_room
 from wakugumi.adapters.programs.marks import Mark, end_marked
-from wakugumi.adapters.programs.processes import RULES, Child, Processes, ProgramRules, Programs
-from wakugumi.adapters.programs.resource_limits import Bounds
+from wakugumi.adapters.programs.processes import RULES, Processes, ProgramRules, Programs, RunningProgram
+from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.adapters.programs.run_as import check_reach, check_way
 from wakugumi.adapters.zip.write_memory import TooBig
 from wakugumi.core.environment import check_env, check_settable
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.names import check_file_names
-from wakugumi.core.runner.counts import Runs
+from wakugumi.core.runner.counts import RunCounts
 from wakugumi.core.runner.finished import FOUND_MAX, age_found_s
 from wakugumi.errors import ConfigError, PeerError, Refused, Sick
 from wakugumi.limits.runner import (
@@ -48,10 +48,10 @@ from wakugumi.limits.runner import (
     OUTPUT_BYTES_MAX,
 )
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX
-from wakugumi.roles.runner.files.inputs import Supply
-from wakugumi.roles.runner.files.place_inputs import Goods, NotLinked
-from wakugumi.roles.runner.files.uploaded_inputs import Brought
-from wakugumi.roles.runner.make_result import Ended, conclude, refuse, too_big
+from wakugumi.roles.runner.files.inputs import InputSupply
+from wakugumi.roles.runner.files.place_inputs import JobInputs, NotLinked
+from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
+from wakugumi.roles.runner.make_result import MadeResult, conclude, refuse, too_big
 from wakugumi.wire.message import JobRequest, encode, read_request, read_result
 from wakugumi.wire.request_digest import request_digest
 
@@ -79,15 +79,15 @@ class Run:
 
     __slots__ = ("brought", "child", "digest", "directory", "goods", "job_id", "kill_code", "name", "request")
 
-    def __init__(self, job_id: JobId, brought: Brought | None) -> None:
+    def __init__(self, job_id: JobId, brought: UploadedInputs | None) -> None:
         self.job_id = job_id
         self.name = show_job_id(job_id)
         self.request = JobRequest(self.name)
         self.digest = b""
         """Of the request, once it is known."""
         self.directory: JobDir | None = None
-        self.child: Child | None = None
-        self.goods: Goods | None = None
+        self.child: RunningProgram | None = None
+        self.goods: JobInputs | None = None
         """Inputs that it has on loan."""
         self.brought = brought
         """Inputs that came as files of this disk, which are its own."""
@@ -103,7 +103,7 @@ class Runner:
         loop: asyncio.AbstractEventLoop,
         programs: Programs,
         jobs_folder: Path,
-        on_end: Callable[[JobId, Ended], None],
+        on_end: Callable[[JobId, MadeResult], None],
         worker_name: str = "",
         *,
         is_owed: Callable[[JobId], bool] = lambda _: False,
@@ -193,10 +193,10 @@ class Runner:
         """The same by time, oldest first: there may be hundreds of thousands. One that ran again stands here twice."""
         self._remains: deque[tuple[float, JobId]] = deque()
         """What interrupted jobs left, and when it goes, the next first."""
-        self.counts = Runs()
+        self.counts = RunCounts()
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep_on)
         self._closed = False
-        self.supply: Supply | None = None
+        self.supply: InputSupply | None = None
         """Where inputs come from that are not in the request."""
 
     @property
@@ -211,7 +211,7 @@ class Runner:
     def runs(self, job_id: JobId) -> bool:
         return job_id in self._runs
 
-    def start(self, job_id: JobId, payload: bytes, brought: Brought | None = None) -> None:
+    def start(self, job_id: JobId, payload: bytes, brought: UploadedInputs | None = None) -> None:
         """Run a job. `on_end` is called later, never from inside this. What was kept of an earlier run is removed.
 
         What was `brought` are inputs that the request names without their content: the runner's own from now on.
@@ -265,7 +265,7 @@ class Runner:
         where = f"{self._folder.path}/{show_job_id(job_id)}"
         return encode(too_big(read_result(job_id, payload), where, self._done_ttl_s))
 
-    def discard(self, brought: Brought) -> None:
+    def discard(self, brought: UploadedInputs) -> None:
         """Nobody needs them any more, or not under these names. A large file takes its time to go."""
         if self._closed:
             brought.remove()
@@ -287,7 +287,7 @@ class Runner:
         """Once, at the start: the jobs that ended in an earlier life and their age in seconds.
 
         What was interrupted then is removed in its time. `load` has the last word on each: power may have been lost.
-        They stay for a while yet, but no more of them than a leader can be told of: see `kept`.
+        They stay for a while yet, but no more of them than a leader can be told of: see `finished`.
         """
         found = self._folder.finished(self._interrupted_ttl_s)
         now = self._loop.time()
@@ -362,7 +362,7 @@ class Runner:
             log.exception("the machine could not be tried")
             self._probed(repr(error))
 
-    def _probe_ended(self, child: Child) -> None:
+    def _probe_ended(self, child: RunningProgram) -> None:
         why = child.why or f"a program that does nothing ended with exit code {child.exit_code}"
         try:
             self._folder.captures.give_back(child.capture, abandoned=child.abandoned)
@@ -401,10 +401,10 @@ class Runner:
         if request.env:
             check_settable(request.env, self._rules.env)
         program = self._programs.resolve(request.exec_name)
-        bounds = Bounds(request.limits) if request.limits is not None else None
+        bounds = JobBounds(request.limits) if request.limits is not None else None
         self._check_disk()
 
-        def equip(goods: Goods | Refused | None) -> None:
+        def equip(goods: JobInputs | Refused | None) -> None:
             if isinstance(goods, Refused):
                 raise goods
             run.goods = goods
@@ -428,7 +428,7 @@ class Runner:
         if goods is not None:
             equip(goods)
 
-    def _equip(self, run: Run, program: str, bounds: Bounds | None) -> None:
+    def _equip(self, run: Run, program: str, bounds: JobBounds | None) -> None:
         """All inputs are here: put them into the job's directory, and start its program."""
         files, goods, brought = run.request.files, run.goods, run.brought
         run.directory = directory = self._folder.make(run.name)
@@ -464,7 +464,7 @@ class Runner:
         else:
             launch(program)
 
-    def _launch(self, run: Run, directory: JobDir, program: str, bounds: Bounds | None) -> None:
+    def _launch(self, run: Run, directory: JobDir, program: str, bounds: JobBounds | None) -> None:
         if run.kill_code:
             raise Refused(run.kill_code, _why_killed(run.kill_code))
         if run.goods is not None:
@@ -502,13 +502,13 @@ class Runner:
 
     # From the program's end to the result.
 
-    def _program_ended(self, child: Child) -> None:
+    def _program_ended(self, child: RunningProgram) -> None:
         if child.job == _PROBE:
             self._probe_ended(child)
         elif not self._closed:
             self._try(self._by_name[child.job], self._conclude, child)
 
-    def _conclude(self, run: Run, child: Child) -> None:
+    def _conclude(self, run: Run, child: RunningProgram) -> None:
         directory = run.directory
         assert directory is not None
         directory.request = run.digest
@@ -517,18 +517,18 @@ class Runner:
             if self._closed or run.kill_code:
                 raise Refused(run.kill_code or "worker-error", _why_killed(run.kill_code or "the worker stops"))
 
-        def ended(*, however_large: bool = True) -> Ended:
+        def ended(*, however_large: bool = True) -> MadeResult:
             kept_s = self._done_ttl_s
             request, worker = run.request, self._worker_name
             return conclude(request, child, directory, worker, kept_s, go_on, however_large=however_large)
 
-        def ended_unless_large() -> Ended | None:
+        def ended_unless_large() -> MadeResult | None:
             try:
                 return ended(however_large=False)
             except TooBig:
                 return None
 
-        def finish(end: Ended | None) -> None:
+        def finish(end: MadeResult | None) -> None:
             if end is None:
                 self._in_thread(run, ended, finish, large=True)
             else:
@@ -577,7 +577,7 @@ class Runner:
         else:  # who knows how much there is to remove
             self._in_thread(run, record, lambda kept: self._finish(run, end, kept=kept))
 
-    def _finish(self, run: Run, end: Ended, *, kept: bool = True) -> None:
+    def _finish(self, run: Run, end: MadeResult, *, kept: bool = True) -> None:
         if kept:
             self._keep(run.job_id, self._loop.time())
         child = run.child

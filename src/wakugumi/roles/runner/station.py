@@ -29,7 +29,7 @@ from wakugumi.adapters.programs.processes import RULES, ProgramRules, Programs
 from wakugumi.adapters.programs.run_as import check_way
 from wakugumi.core.ids import JobId
 from wakugumi.core.runner import events as ev
-from wakugumi.core.runner.counts import Runs
+from wakugumi.core.runner.counts import RunCounts
 from wakugumi.core.runner.events import SlotsDo, SlotsEvent
 from wakugumi.core.runner.slots import Slots
 from wakugumi.core.subject import SubjectError, worker_patterns
@@ -38,11 +38,11 @@ from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.runner import CPU_CAP, CPU_CAP_MAX, CPU_CAP_MIN, DONE_TTL_S
 from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.wire import WORKER_NAME_CHARS_MAX
-from wakugumi.roles.runner.files.inputs import Supply
+from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.files.serve import Serving, serve, where_to_serve
-from wakugumi.roles.runner.files.uploaded_inputs import Brought
+from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
 from wakugumi.roles.runner.leader_link import Dial, LeaderLink
-from wakugumi.roles.runner.make_result import Ended
+from wakugumi.roles.runner.make_result import MadeResult
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -135,7 +135,7 @@ class Station:
         self._stopped = asyncio.Event()
         self._waiting: dict[JobId, dict[asyncio.Future[ev.AnswerCaller], None]] = {}
         """Callers of this machine, by what they wait for."""
-        self._brought: dict[JobId, tuple[bytes, Brought]] = {}
+        self._brought: dict[JobId, tuple[bytes, UploadedInputs]] = {}
         """Files of jobs that were not started yet, and with which request they came."""
         self._reading: dict[JobId, int] = {}
         """Results that are open, and how often."""
@@ -169,17 +169,17 @@ class Station:
             ev.HealthChanged: self._health_changed,
             ev.AnswerCaller: self._answer_caller,
             ev.RefuseCaller: self._refuse_caller,
-            ev.Stopped: self._stop,
+            ev.RunnerStopped: self._stop,
         }
         self.link: LeaderLink | None = None
-        self.supply: Supply | None = None
+        self.supply: InputSupply | None = None
         if leader is not None:
             unnamed = programs.default is not None
             hello = ms.HelloWorker(name, list(ms.WANTS_WORKER), slots, unnamed, rules.runs_as_root)
             frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=patterns, payload=ms.encode(hello))
             self.link = LeaderLink(leader, frame, self._runner, self._post)
             folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
-            self.supply = Supply(loop, folder, self._runner.folder, self.link.send, self._input_changed)
+            self.supply = InputSupply(loop, folder, self._runner.folder, self.link.send, self._input_changed)
             self._runner.supply = self.supply
             self.link.connect(self.supply)
             self._act |= self.link.act
@@ -211,7 +211,7 @@ class Station:
         return self._slots.leaving or self._stopped.is_set()
 
     @property
-    def counts(self) -> Runs:
+    def counts(self) -> RunCounts:
         return self._runner.counts
 
     def is_running(self, job: JobId) -> bool:
@@ -233,11 +233,11 @@ class Station:
             if job in self._reading and not self._slots.has(job):
                 return self._read_again(job)
             if bring and job not in self._waiting and not self._slots.has(job):
-                self._brought[job] = payload, Brought(bring)
+                self._brought[job] = payload, UploadedInputs(bring)
                 bring = None
         finally:
             if bring:
-                self._runner.discard(Brought(bring))
+                self._runner.discard(UploadedInputs(bring))
         told = self._wait(job, payload, ms.read_slots(payload) if slots is None else slots)
         del payload, bring  # Others may wait for long, and must not hold what only the first one's run needs.
         return await self._told(job, told)
@@ -264,7 +264,7 @@ class Station:
         """End it, whoever it is for; those who wait are told. False if it does not run."""
         if not self._slots.has(job):
             return False
-        self._post(ev.CancelWanted(job))
+        self._post(ev.CallerCancels(job))
         return True
 
     async def serve(self) -> None:
@@ -316,8 +316,8 @@ class Station:
 
     # What the runner and the supply say.
 
-    def _ended(self, job: JobId, end: Ended) -> None:
-        self._post(ev.Ended(job, end.ok, end.reason, end.payload, end.ran_s, end.fault, end.request))
+    def _ended(self, job: JobId, end: MadeResult) -> None:
+        self._post(ev.ProgramEnded(job, end.ok, end.reason, end.payload, end.ran_s, end.fault, end.request))
 
     def _is_needed(self, job: JobId) -> bool:
         return self._slots.owes(job) or job in self._reading
@@ -382,7 +382,7 @@ class Station:
             if not told.done():
                 told.set_exception(Refused(effect.code, effect.text))
 
-    def _stop(self, _effect: ev.Stopped) -> None:
+    def _stop(self, _effect: ev.RunnerStopped) -> None:
         self._stopped.set()
 
     # What callers get.
@@ -390,7 +390,7 @@ class Station:
     def _wait(self, job: JobId, payload: bytes, slots: int) -> asyncio.Future[ev.AnswerCaller]:
         told: asyncio.Future[ev.AnswerCaller] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(job, {})[told] = None
-        self._post(ev.Wanted(job, payload, slots))
+        self._post(ev.CallerWants(job, payload, slots))
         return told
 
     async def _told(self, job: JobId, told: asyncio.Future[ev.AnswerCaller]) -> Finished:

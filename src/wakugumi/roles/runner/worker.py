@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from wakugumi import __version__
-from wakugumi.adapters.http.page import PageAt
+from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.link import Address
@@ -158,7 +158,7 @@ class Worker:
         """Finish what runs, deliver, and stop; asked again, stop now."""
         self.station.request_stop()
 
-    def pages(self) -> list[PageAt]:
+    def pages(self) -> list[PageRoute]:
         """For those who watch; nothing can be run or changed there."""
         station = self.station
         return wayside_pages(

@@ -11,6 +11,7 @@ from tests.kit.leader_world import ClientEnd, World, a_world, job_id
 from wakugumi.core.backoff import parse_policies
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader import events as ev
+from wakugumi.core.leader import records
 from wakugumi.core.leader.admin import overview
 from wakugumi.core.leader.admin.questions import (
     NO_FIGURES,
@@ -33,8 +34,8 @@ from wakugumi.core.leader.admin.questions import (
     WorkerRow,
     WorkersAnswer,
 )
-from wakugumi.core.leader.scheduling import lanes as queues_module
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.scheduling import lanes
+from wakugumi.core.requirements import Requirements
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT, LIST_ROWS_MAX, REATTACH_GRACE_S
 from wakugumi.limits.scheduling import SLOTS_PATIENCE_S, STICKY_PATIENCE_S
 
@@ -77,7 +78,7 @@ def test_it_stands_behind_jobs_of_higher_priority(world: World) -> None:
     desk = world.client()
     world.worker("a")
     (first,) = desk.submits(1)
-    desk.submits(2, wants=Wants(priority=5))
+    desk.submits(2, wants=Requirements(priority=5))
     assert world.reasons(first)[1:] == [
         "it stands behind 2 jobs of the same client and subject, 2 of them of higher priority"
     ]
@@ -88,7 +89,7 @@ def test_it_needs_more_slots_than_any_worker_has(world: World) -> None:
     world.worker("a", credit=2, slots=2)
     world.worker("old", old=True, credit=9)
     world.worker("elsewhere", "job.assign.draw", credit=16, slots=16)
-    (job,) = desk.submits(1, wants=Wants(slots=4))
+    (job,) = desk.submits(1, wants=Requirements(slots=4))
     world.wait(60.0)
     assert world.reasons(job) == [
         "it needs 4 slots at once, and no worker that serves job.assign.calc has so many: the largest has 2"
@@ -103,7 +104,7 @@ def test_it_needs_more_slots_than_any_worker_has(world: World) -> None:
 def test_no_worker_says_how_many_slots_it_has(world: World) -> None:
     desk = world.client()
     world.worker("old", old=True, credit=9)
-    (job,) = desk.submits(1, wants=Wants(slots=2))
+    (job,) = desk.submits(1, wants=Requirements(slots=2))
     (reason,) = world.reasons(job)
     assert reason.endswith("no worker that serves job.assign.calc has so many: none of them says how many it has")
 
@@ -111,7 +112,7 @@ def test_no_worker_says_how_many_slots_it_has(world: World) -> None:
 def test_a_worker_is_kept_free_for_it(world: World) -> None:
     desk, other = world.client(), world.client("other")
     a = world.worker("a", credit=1, slots=2)
-    (job,) = desk.submits(1, wants=Wants(slots=2))
+    (job,) = desk.submits(1, wants=Requirements(slots=2))
     assert world.reasons(job) == ["it needs 2 slots at once, and no worker has so many free: at most 1"]
     world.wait(SLOTS_PATIENCE_S + 0.1)
     assert world.reasons(job) == ["it needs 2 slots at once: worker a is being kept free for it, 1 of them are free"]
@@ -132,7 +133,7 @@ def test_it_waits_for_the_home_of_its_key() -> None:
     with a_world(policies=parse_policies("sticky")) as world:
         desk = world.client()
         a = world.worker("a", credit=1)
-        first, second = desk.submits(2, wants=Wants("k"))
+        first, second = desk.submits(2, wants=Requirements("k"))
         a.gets(first)
         b = world.worker("b", credit=5)
         assert world.reasons(second) == ["it waits for the home of its key, worker a, which is busy"]
@@ -167,7 +168,8 @@ def test_its_client_is_at_its_cap(world: World) -> None:
 
 
 def test_its_client_has_not_taken_its_results(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues_module, "UNDELIVERED_BYTES_PER_CLIENT_MAX", 1_000)
+    for module in (records, lanes):
+        monkeypatch.setattr(module, "UNDELIVERED_BYTES_PER_CLIENT_MAX", 1_000)
     desk, worker = world.client(), world.worker("w", credit=9)
     (done,) = desk.submits(1)
     worker.gets(done)
@@ -472,7 +474,7 @@ def test_the_workers_are_listed_with_what_they_offer(world: World) -> None:
     desk, worker = world.client(), world.worker("w", "job.assign.calc", credit=2)
     (job,) = desk.submits(1)
     worker.gets(job)
-    world.hear(ev.Heard(worker.conn, 0.75))
+    world.hear(ev.PeerHeard(worker.conn, 0.75))
     world.wait(2)
     shown = "2e2e2e77-2e2e-2e2e-2e2e-2e2e2e2e2e2e"
     row = WorkerRow(shown, "w", "ready", ["job.assign.calc"], credit=1, running=1, cpu=0.75, seen_s=2.0)
@@ -495,12 +497,12 @@ def test_draining_answers_with_the_workers_row(world: World) -> None:
 def test_a_worker_that_others_keep_from_its_cpu_is_held_back_and_everybody_is_told(world: World) -> None:
     desk, worker = world.client(), world.worker("w", slots=2)
     (job,) = desk.submits(1)
-    world.hear(ev.Heard(worker.conn, 1.0, 0.93))
+    world.hear(ev.PeerHeard(worker.conn, 1.0, 0.93))
     (reason,) = world.reasons(job)
     assert "1 of them held back because others use 93% of its CPU (--cpu-cap)" in reason
     row = overview.worker_row(world.leader.roster.by_id[worker.id], world.now)
     assert (row.state, row.why) == ("held back", "others use 93% of its CPU")
-    world.hear(ev.Heard(worker.conn, 0.2))
+    world.hear(ev.PeerHeard(worker.conn, 0.2))
     row = overview.worker_row(world.leader.roster.by_id[worker.id], world.now)
     assert (row.state, row.why) == ("busy", "")
     worker.credit(1)

@@ -11,10 +11,10 @@ from tests.kit.leader_world import World, a_world, subject
 
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.metrics import LeaderMeters
-from wakugumi.core.leader.machine import Dispatch
+from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.stats import BOUNDS_S, OTHERS, Stats
 from wakugumi.core.metrics import COARSE_S, Family, about_us, coarse
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import worker_patterns
 from wakugumi.limits.leader import SWEEP_S
 
@@ -69,7 +69,7 @@ def test_a_job_that_a_node_gives_back_has_waited_once_and_is_told_as_declined() 
     with a_world() as world:
         client, name = world.client(), "wakugumi_leader_dispatch_delay_seconds"
         node = world.worker("node", credit=1, is_node=True)
-        (job,) = client.submits(1, wants=Wants(simple=True))
+        (job,) = client.submits(1, wants=Requirements(simple=True))
         for _ in range(3):
             node.gets(job)
             node.declines(job)
@@ -113,8 +113,8 @@ class Watcher:
     """Counts as Prometheus does: what a series grew by, and all of it if it is new or has shrunk."""
 
     def __init__(self, stats: Stats, series_max: int) -> None:
-        leader = SimpleNamespace(course=SimpleNamespace(stats=stats))
-        self._meters = LeaderMeters(cast(Dispatch, leader), series_max)
+        leader = SimpleNamespace(lifecycle=SimpleNamespace(stats=stats))
+        self._meters = LeaderMeters(cast(LeaderMachine, leader), series_max)
         self._last: dict[Any, float] = {}
         self.counted: dict[str, float] = {}
         self.series = 0

@@ -12,7 +12,6 @@ from tests.kit.leader_world import World, a_world, subject
 from wakugumi.core.backoff import parse_policies
 from wakugumi.core.ids import ClientId, ConnId, JobId, JobState, show_job_id
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader import lifecycle
 from wakugumi.core.leader.admin.overview import capacity
 from wakugumi.core.leader.admin.overview import status as status_of
 from wakugumi.core.leader.admin.questions import (
@@ -25,9 +24,10 @@ from wakugumi.core.leader.admin.questions import (
     JobsAnswer,
     StatusAnswer,
 )
+from wakugumi.core.leader.jobs import lifecycle
 from wakugumi.core.leader.journal import leaves
-from wakugumi.core.leader.machine import Dispatch
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.machine import LeaderMachine
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject, is_valid_subject
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, REATTACH_GRACE_S, RECOVERY_GRACE_S, UNDELIVERED_TTL_S
 from wakugumi.limits.scheduling import CREDIT_MAX
@@ -312,7 +312,7 @@ def test_a_request_that_is_only_in_the_journal_is_read_when_its_job_is_assigned(
     desk, worker = lean.client(), lean.worker("w", credit=2)
     one, two = desk.submit(payload=b"first"), desk.submit(payload=b"second")
     assert [worker.takes(ev.SendAssign).payload for _ in range(2)] == [b"first", b"second"]
-    assert lean.leader.course.memory_bytes == 0
+    assert lean.leader.lifecycle.memory_bytes == 0
     desk.gets_receipt(one)
     desk.gets_receipt(two)
     worker.acks(one)
@@ -418,8 +418,8 @@ def test_the_first_requests_are_held_in_memory_up_to_the_budget() -> None:
     with a_world(payload_memory_bytes=15) as world:
         desk = world.client()
         desk.submits(3)  # of seven bytes each
-        assert world.leader.course.memory_bytes == 14
-        assert world.leader.course.open_bytes == 21
+        assert world.leader.lifecycle.memory_bytes == 14
+        assert world.leader.lifecycle.open_bytes == 21
 
 
 # A disk that is nearly full.
@@ -492,12 +492,14 @@ def test_a_job_that_was_called_off_is_not_forgotten_before_its_worker_could_be_t
 @pytest.mark.spec("L9")
 def test_while_nothing_is_committed_questions_and_refusals_are_answered_at_once() -> None:
     """And say what is the matter. What depends on the disk waits for it."""
-    leader = Dispatch(lambda: 0.5)
+    leader = LeaderMachine(lambda: 0.5)
     conn, job = ConnId(1), JobId(bytes(16))
     leader.handle([ev.ClientJoined(conn, ClientId("desk"), 4, True, True)], 0.0)
     submit = ev.Submitted(conn, job, subject("a"), "a", 60.0, b"{}")
     leader.handle([ev.DiskLow(True), ev.CommitsStalled("the disk is full")], 1.0)
-    step = leader.handle([submit, *(ev.Asked(conn, b"", question) for question in (AskStatus(), AskWorkers()))], 2.0)
+    step = leader.handle(
+        [submit, *(ev.QuestionAsked(conn, b"", question) for question in (AskStatus(), AskWorkers()))], 2.0
+    )
     refusal, status, workers = step.at_once
     assert isinstance(refusal, ev.SendRefusal)
     assert refusal.code == "disk-full"
@@ -506,7 +508,9 @@ def test_while_nothing_is_committed_questions_and_refusals_are_answered_at_once(
     assert status.answer.stalled == "the disk is full"
     assert isinstance(workers, ev.SendAnswer)
     assert not step.do
-    step = leader.handle([ev.Asked(conn, b"", AskJob(show_job_id(job))), ev.Asked(conn, b"", AskCancel(["x"]))], 3.0)
+    step = leader.handle(
+        [ev.QuestionAsked(conn, b"", AskJob(show_job_id(job))), ev.QuestionAsked(conn, b"", AskCancel(["x"]))], 3.0
+    )
     assert [type(effect) for effect in step.at_once] == [ev.SendNo]
     assert [type(effect) for effect in step.do] == [ev.SendAnswer], "a cancel is kept before it is answered"
     assert capacity(leader)["free"] == 0
@@ -536,7 +540,7 @@ def test_a_leader_that_heard_nobody_for_a_while_takes_nobody_for_lost(world: Wor
         world.hear(ev.ReadingStopped(False) if how == "deaf" else ev.CommitsStalled(""))
     else:
         world.now += 100.0
-        world.hear(ev.Heard(worker.conn, 0.0))
+        world.hear(ev.PeerHeard(worker.conn, 0.0))
     world.wait(1.0)
     worker.gets_nothing()
     desk.gets_nothing()
@@ -550,7 +554,7 @@ def test_signs_of_life_and_welcomes_do_not_wait_for_the_disk(world: World) -> No
     desk = world.client(heartbeats=True)
     desk.submits(1)
     step = world.leader.tick(world.now + 5.0)
-    assert [type(effect) for effect in step.at_once] == [ev.SendHeartbeat]
+    assert [type(effect) for effect in step.at_once] == [ev.SendPeerHeartbeat]
     joined = ev.ClientJoined(ConnId(99), ClientId("new"), 1, True, True)
     assert world.leader.handle([joined], world.now + 5.0).at_once == [ev.SendWelcome(ConnId(99))]
 
@@ -570,11 +574,11 @@ def test_of_many_attempts_only_the_last_ones_keep_what_they_printed() -> None:
             world.wait(70.0)
         outputs = [attempt.output for attempt in world.leader.jobs[job].history]
         assert outputs == ["", "", "", "said 3", "said 4", "said 5"]
-        assert world.leader.course.output_bytes == 18
+        assert world.leader.lifecycle.output_bytes == 18
         worker.gets(job)
         world.restart()
         assert [attempt.output for attempt in world.leader.jobs[job].history] == outputs
-        assert world.leader.course.output_bytes == 18
+        assert world.leader.lifecycle.output_bytes == 18
 
 
 def test_what_attempts_printed_has_a_budget(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -590,7 +594,7 @@ def test_what_attempts_printed_has_a_budget(world: World, monkeypatch: pytest.Mo
 def test_what_a_job_asks_for_survives_its_leader_and_a_journal_from_before_there_was_any_is_read() -> None:
     with a_world() as world:
         desk = world.client()
-        (urgent,) = desk.submits(1, wants=(wants := Wants("k", 5, 2)))
+        (urgent,) = desk.submits(1, wants=(wants := Requirements("k", 5, 2)))
         (plain,) = desk.submits(1)
         world.restart()
         assert world.leader.jobs[urgent].wants == wants

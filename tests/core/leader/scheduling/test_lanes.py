@@ -15,10 +15,11 @@ from tests.sim.turns import Turns
 
 from wakugumi.core.backoff import EVERYWHERE, Policies, parse_policies
 from wakugumi.core.ids import ClientId, ConnId, JobId, JobState, WorkerId
-from wakugumi.core.leader.scheduling.lanes import Client, Job, Lanes
+from wakugumi.core.leader.records import ClientRecord, JobRecord, WorkerRecord
+from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.picking import size, slots_of
-from wakugumi.core.leader.scheduling.roster import Roster, Worker
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject, parse_pattern, parse_subject, worker_patterns
 from wakugumi.limits.leader import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 from wakugumi.limits.scheduling import (
@@ -39,10 +40,10 @@ class Queues:
     def __init__(self, policies: Policies = EVERYWHERE) -> None:
         self.roster = Roster(*policies.rankings)
         self.lanes = Lanes(self.roster, policies)
-        self.clients: dict[str, Client] = {}
-        self.jobs: dict[str, Job] = {}
+        self.clients: dict[str, ClientRecord] = {}
+        self.jobs: dict[str, JobRecord] = {}
 
-    def worker(self, name: str, *patterns: str, slots: int = 0) -> Worker:
+    def worker(self, name: str, *patterns: str, slots: int = 0) -> WorkerRecord:
         worker = self.roster.add(WorkerId(name.encode().ljust(16)))
         worker.slots = slots
         worker.call(name)
@@ -50,25 +51,27 @@ class Queues:
         self.lanes.pools_came(self.roster.connect(worker, ConnId(worker.number), wanted))
         return worker
 
-    def lose(self, worker: Worker) -> None:
+    def lose(self, worker: WorkerRecord) -> None:
         self.lanes.leaves(worker)
         worker.away_until = 0.0
         worker.jobs.clear()
         self.lanes.pools_went(self.roster.disconnect(worker))
         self.roster.remove(worker)
 
-    def client(self, name: str, cap: int = 1_000) -> Client:
-        client = self.clients[name] = Client(ClientId(name))
+    def client(self, name: str, cap: int = 1_000) -> ClientRecord:
+        client = self.clients[name] = ClientRecord(ClientId(name))
         client.cap = cap
         return client
 
-    def push(self, names: str, lane: str = "calc", *, first: bool = False, wants: Wants | None = None) -> None:
+    def push(self, names: str, lane: str = "calc", *, first: bool = False, wants: Requirements | None = None) -> None:
         """Queue jobs. The letter says whose they are."""
         for name in names.split():
             client = self.clients.get(name[0]) or self.client(name[0])
             subject = parse_subject(f"job.assign.{lane}")
             now = self.roster.now
-            job = Job(JobId(name.encode().ljust(16)), client, subject, lane, 1.0, now, b"", (), since=now, wants=wants)
+            job = JobRecord(
+                JobId(name.encode().ljust(16)), client, subject, lane, 1.0, now, b"", (), since=now, wants=wants
+            )
             self.jobs[name] = job
             self.lanes.push(job, first=first)
 
@@ -83,7 +86,7 @@ class Queues:
             client.in_flight -= 1
             self.lanes.room_came(client)
 
-    def give(self, worker: Worker, credit: int) -> None:
+    def give(self, worker: WorkerRecord, credit: int) -> None:
         worker.credit += credit
         self.roster.changed(worker)
 
@@ -108,7 +111,7 @@ class Queues:
         self.lanes.check()
         return pairs
 
-    def serve(self, worker: Worker, credit: int = 1) -> str:
+    def serve(self, worker: WorkerRecord, credit: int = 1) -> str:
         self.give(worker, credit)
         return " ".join(job for _, job in self.assigned())
 
@@ -465,18 +468,18 @@ def test_clients_with_enough_jobs_are_never_two_apart(clients: int, subjects: in
 @pytest.mark.spec("L1")
 def test_a_higher_priority_goes_first_and_equals_go_first_in_first_out(queues: Queues) -> None:
     queues.push("a1 a2")
-    queues.push("a3 a4", wants=Wants(priority=5))
-    queues.push("a5", wants=Wants(priority=-5))
-    queues.push("a6", wants=Wants(priority=100))
+    queues.push("a3 a4", wants=Requirements(priority=5))
+    queues.push("a5", wants=Requirements(priority=-5))
+    queues.push("a6", wants=Requirements(priority=100))
     queues.push("a7")
     assert queues.serve(queues.worker("w"), 9) == "a6 a3 a4 a1 a2 a7 a5"
 
 
 @pytest.mark.spec("L1")
 def test_priorities_change_nothing_between_clients_and_subjects(queues: Queues) -> None:
-    queues.push("a1 a2 a3", wants=Wants(priority=100))
+    queues.push("a1 a2 a3", wants=Requirements(priority=100))
     queues.push("b1 b2 b3")
-    queues.push("c1", "other", wants=Wants(priority=-100))
+    queues.push("c1", "other", wants=Requirements(priority=-100))
     assert queues.serve(queues.worker("w"), 9) == "a1 c1 b1 a2 b2 a3 b3"
 
 
@@ -484,28 +487,28 @@ def test_priorities_change_nothing_between_clients_and_subjects(queues: Queues) 
 def test_age_lifts_one_step_per_so_many_seconds(queues: Queues) -> None:
     queues.push("a1")
     queues.roster.now += 3 * PRIORITY_AGE_S
-    queues.push("a2", wants=Wants(priority=2))
-    queues.push("a3", wants=Wants(priority=4))
+    queues.push("a2", wants=Requirements(priority=2))
+    queues.push("a3", wants=Requirements(priority=4))
     assert queues.serve(queues.worker("w"), 9) == "a3 a1 a2"
 
 
 @pytest.mark.spec("L1")
 def test_nobody_starves_behind_a_stream_of_the_highest_priority(queues: Queues) -> None:
     worker = queues.worker("w")
-    queues.push("a0", wants=Wants(priority=-PRIORITY_MAX))
+    queues.push("a0", wants=Requirements(priority=-PRIORITY_MAX))
     served: list[str] = []
     while "a0" not in served:
         assert queues.roster.now <= (2 * PRIORITY_MAX + 1) * PRIORITY_AGE_S
         queues.roster.now += PRIORITY_AGE_S
-        queues.push(f"a{len(served) + 1}", wants=Wants(priority=PRIORITY_MAX))
+        queues.push(f"a{len(served) + 1}", wants=Requirements(priority=PRIORITY_MAX))
         served += queues.serve(worker).split()
     assert len(served) > 2 * PRIORITY_MAX - 2
 
 
 @pytest.mark.spec("L4")
 def test_a_job_that_comes_back_goes_before_those_of_its_priority(queues: Queues) -> None:
-    queues.push("a1 a2", wants=Wants(priority=1))
-    queues.push("a3", wants=Wants(priority=7))
+    queues.push("a1 a2", wants=Requirements(priority=1))
+    queues.push("a3", wants=Requirements(priority=7))
     worker = queues.worker("w")
     assert queues.serve(worker, 2) == "a3 a1"
     queues.roster.now += 1.0
@@ -518,9 +521,9 @@ def test_a_job_that_comes_back_goes_before_those_of_its_priority(queues: Queues)
 
 @pytest.mark.spec("L10")
 def test_who_submits_and_cancels_jobs_with_priorities_in_a_circle_fills_no_memory(queues: Queues) -> None:
-    queues.push("a0", wants=Wants(priority=1))
+    queues.push("a0", wants=Requirements(priority=1))
     for number in range(1, 2_000):
-        queues.push(f"a{number}", wants=Wants(priority=number % 50))
+        queues.push(f"a{number}", wants=Requirements(priority=number % 50))
         queues.cancel(f"a{number}")
         assert queues.assigned() == []
     lane = queues.lanes.lane(parse_subject("job.assign.calc"))
@@ -531,14 +534,14 @@ def test_who_submits_and_cancels_jobs_with_priorities_in_a_circle_fills_no_memor
 
 def test_a_turn_in_which_nobody_asks_for_anything_any_more_is_plain_again(queues: Queues) -> None:
     queues.push("a1 a2 a3 b1")
-    queues.push("a4", wants=Wants(priority=1))
+    queues.push("a4", wants=Requirements(priority=1))
     lane = queues.lanes.lane(parse_subject("job.assign.calc"))
     assert lane is not None
     turn = lane.by_client[ClientId("a")]
-    assert turn.asks is not None
+    assert turn.needs is not None
     assert queues.serve(queues.worker("w")) == "a4"
-    assert turn.asks is None
-    assert lane.by_client[ClientId("b")].asks is None
+    assert turn.needs is None
+    assert lane.by_client[ClientId("b")].needs is None
 
 
 @pytest.mark.spec("L1")
@@ -553,7 +556,7 @@ def test_the_next_one_is_always_the_one_a_look_at_all_jobs_would_choose(script: 
     for number, (what, x) in enumerate(script):
         if what == "push":
             priority = (0, 0, 0, 1, 2, 5, -3, 100, -100, 7)[x]
-            queues.push(f"a{number}", wants=Wants(priority=priority) if priority or number % 2 else None)
+            queues.push(f"a{number}", wants=Requirements(priority=priority) if priority or number % 2 else None)
             waiting.append((queues.roster.now - priority * PRIORITY_AGE_S, number, f"a{number}"))
         elif what == "cancel" and waiting:
             queues.cancel(waiting.pop(x % len(waiting))[2])
@@ -572,13 +575,13 @@ def sticky() -> Queues:
     return Queues(parse_policies("sticky"))
 
 
-def keyed(queues: Queues, wanted: Worker, but_not: str = "", subject: Subject = CALC) -> Wants:
+def keyed(queues: Queues, wanted: WorkerRecord, but_not: str = "", subject: Subject = CALC) -> Requirements:
     """A key whose home is this worker."""
     lane = queues.lanes.lane(subject) or queues.lanes._open(subject)
     for number in range(1_000):
-        wants = Wants(key=f"key {number}")
-        probe = Job(JobId(b"probe"), Client(ClientId("p")), CALC, "calc", 1.0, 0.0, b"", (), wants=wants)
-        if wants.key != but_not and queues.lanes.choice.home_of(lane, probe) is wanted:
+        wants = Requirements(key=f"key {number}")
+        probe = JobRecord(JobId(b"probe"), ClientRecord(ClientId("p")), CALC, "calc", 1.0, 0.0, b"", (), wants=wants)
+        if wants.key != but_not and queues.lanes.picker.home_of(lane, probe) is wanted:
             return wants
     raise AssertionError("no such key")
 
@@ -599,7 +602,7 @@ def test_a_key_means_nothing_where_the_policy_is_not_sticky(queues: Queues) -> N
     one, other = queues.worker("one"), queues.worker("other")
     queues.give(one, 1)
     queues.give(other, 2)
-    queues.push("a1 a2 a3", wants=Wants(key="k"))
+    queues.push("a1 a2 a3", wants=Requirements(key="k"))
     assert queues.assigned() == [("other", "a1"), ("one", "a2"), ("other", "a3")]
 
 
@@ -698,7 +701,7 @@ def test_a_job_of_several_slots_takes_as_many_of_a_worker_that_has_them(queues: 
     old = queues.worker("old")
     queues.give(small, 2)
     queues.give(old, 9)
-    queues.push("a1", wants=Wants(slots=3))
+    queues.push("a1", wants=Requirements(slots=3))
     assert queues.assigned() == []
     queues.give(large, 8)
     assert queues.assigned() == [("large", "a1")]
@@ -708,7 +711,7 @@ def test_a_job_of_several_slots_takes_as_many_of_a_worker_that_has_them(queues: 
 @pytest.mark.spec("L1")
 def test_small_jobs_pass_a_large_one_for_a_while_and_then_a_worker_is_kept_free_for_it(queues: Queues) -> None:
     one, other = queues.worker("one", slots=2), queues.worker("other", slots=2)
-    queues.push("a1", wants=Wants(slots=2))
+    queues.push("a1", wants=Requirements(slots=2))
     queues.push("a2 a3 a4 a5 a6 a7")
     assert queues.serve(one) == "a2"
     assert queues.serve(other) == "a3"
@@ -724,7 +727,7 @@ def test_small_jobs_pass_a_large_one_for_a_while_and_then_a_worker_is_kept_free_
 @pytest.mark.spec("L1")
 def test_a_worker_that_idles_with_too_few_slots_is_kept_free_when_the_time_has_come(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
-    queues.push("a1", wants=Wants(slots=2))
+    queues.push("a1", wants=Requirements(slots=2))
     assert queues.serve(one) == ""
     assert queues.wait(SLOTS_PATIENCE_S + 0.1) == []
     assert one.kept_for is not None
@@ -737,7 +740,7 @@ def test_a_worker_that_idles_with_too_few_slots_is_kept_free_when_the_time_has_c
 @pytest.mark.spec("L10")
 def test_nobody_is_kept_free_for_a_job_that_was_cancelled(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
-    queues.push("a1", wants=Wants(slots=2))
+    queues.push("a1", wants=Requirements(slots=2))
     queues.serve(one)
     queues.wait(2 * SLOTS_PATIENCE_S)
     queues.push("a2")
@@ -751,7 +754,7 @@ def test_nobody_is_kept_free_for_a_job_that_was_cancelled(queues: Queues) -> Non
 def test_if_the_worker_that_is_kept_free_goes_another_one_is(queues: Queues, how: str) -> None:
     one, other = queues.worker("one", slots=2), queues.worker("other", slots=2)
     queues.worker("third")
-    queues.push("a1", wants=Wants(slots=2))
+    queues.push("a1", wants=Requirements(slots=2))
     queues.give(other, 1)
     queues.serve(one)
     queues.wait(2 * SLOTS_PATIENCE_S)
@@ -772,7 +775,7 @@ def test_if_the_worker_that_is_kept_free_goes_another_one_is(queues: Queues, how
 def test_never_are_all_workers_kept_free(queues: Queues) -> None:
     workers = [queues.worker(f"w{number}", slots=2) for number in range(3)]
     for number in range(1, 6):
-        queues.push(f"{'abcde'[number - 1]}1", wants=Wants(slots=2))
+        queues.push(f"{'abcde'[number - 1]}1", wants=Requirements(slots=2))
     for worker in workers:
         queues.give(worker, 1)
     assert queues.assigned() == []
@@ -785,7 +788,7 @@ def test_never_are_all_workers_kept_free(queues: Queues) -> None:
 @pytest.mark.spec("L1")
 def test_jobs_too_large_for_all_workers_hold_nobody_up(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
-    queues.push(" ".join(f"a{number}" for number in range(200)), wants=Wants(slots=9))
+    queues.push(" ".join(f"a{number}" for number in range(200)), wants=Requirements(slots=9))
     queues.push("a999")
     assert queues.serve(one, 2) == "a999"
     queues.wait(10.0)
@@ -796,7 +799,7 @@ def test_jobs_too_large_for_all_workers_hold_nobody_up(queues: Queues) -> None:
 @pytest.mark.spec("F7")
 def test_a_worker_that_never_offers_what_it_said_is_believed_no_longer(queues: Queues) -> None:
     liar = queues.worker("liar", slots=9)
-    queues.push("a1", wants=Wants(slots=4))
+    queues.push("a1", wants=Requirements(slots=4))
     queues.push("b1", "other")
     assert queues.serve(liar, 1) == "b1"
     liar.jobs.clear()
@@ -813,7 +816,7 @@ def test_nobody_is_kept_free_for_a_client_at_its_cap(queues: Queues) -> None:
     one = queues.worker("one", slots=2)
     queues.client("a", cap=1)
     queues.push("a1")
-    queues.push("a2", wants=Wants(slots=2))
+    queues.push("a2", wants=Requirements(slots=2))
     assert queues.serve(one) == "a1"
     assert queues.serve(one) == ""
     queues.wait(3 * SLOTS_PATIENCE_S)
@@ -832,9 +835,9 @@ def test_whatever_is_asked_for_nobody_starves_and_nothing_is_kept_for_ever(
     script: list[tuple[int, int]], policies: str
 ) -> None:
     queues = Queues(parse_policies(policies))
-    workers: list[Worker] = []
+    workers: list[WorkerRecord] = []
     names = 0
-    running: dict[str, Worker] = {}
+    running: dict[str, WorkerRecord] = {}
 
     def heed(pairs: list[tuple[str, str]]) -> None:
         by_name = {worker.name: worker for worker in workers}
@@ -856,10 +859,10 @@ def test_whatever_is_asked_for_nobody_starves_and_nothing_is_kept_for_ever(
     for what, x in script:
         if what <= 3:
             names += 1
-            wants = Wants(("", "", "k1", "k2", "k3")[x % 5], (0, 0, 3, -2)[x % 4], (1, 1, 1, 2, 4)[x // 3 % 5])
+            wants = Requirements(("", "", "k1", "k2", "k3")[x % 5], (0, 0, 3, -2)[x % 4], (1, 1, 1, 2, 4)[x // 3 % 5])
             if "abc"[x % 3] not in queues.clients:
                 queues.client("abc"[x % 3], cap=1 + 2 * (x % 3))
-            queues.push(f"{'abc'[x % 3]}{names}", "xyz"[x % 3], wants=None if wants == Wants() else wants)
+            queues.push(f"{'abc'[x % 3]}{names}", "xyz"[x % 3], wants=None if wants == Requirements() else wants)
         elif what == 4 and len(workers) < 5:
             names += 1
             slots = (1, 2, 4, 4)[x % 4]
@@ -904,7 +907,7 @@ def test_a_worker_that_comes_free_no_further_is_let_go_and_another_one_is_kept(q
         for name in names:
             queues.push(name)
             assert queues.serve(worker, 1) == name
-    queues.push("large", wants=Wants(slots=4))
+    queues.push("large", wants=Requirements(slots=4))
     queues.serve(stuck, 3)
     queues.serve(other, 2)
     queues.wait(2 * SLOTS_PATIENCE_S)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from wakugumi.core.backoff import POLICIES, Ranking, most_credit, round_robin, score
 from wakugumi.core.ids import ConnId, JobId, WorkerId
-from wakugumi.core.leader.scheduling.roster import Roster, Worker
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.records import WorkerRecord
+from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject, matches, parse_pattern, parse_subject
 from wakugumi.limits.scheduling import CREDIT_MAX
 
@@ -19,7 +20,7 @@ CALC = parse_subject("job.assign.calc")
 DRAW = parse_subject("job.assign.draw")
 
 
-def join(roster: Roster, name: str, *patterns: str, credit: int = 0) -> Worker:
+def join(roster: Roster, name: str, *patterns: str, credit: int = 0) -> WorkerRecord:
     worker = roster.add(WorkerId(name.encode().ljust(16, b".")))
     worker.call(name)
     roster.connect(worker, ConnId(worker.number), tuple(parse_pattern(pattern) for pattern in patterns or (">",)))
@@ -27,12 +28,12 @@ def join(roster: Roster, name: str, *patterns: str, credit: int = 0) -> Worker:
     return worker
 
 
-def give(roster: Roster, worker: Worker, credit: int) -> None:
+def give(roster: Roster, worker: WorkerRecord, credit: int) -> None:
     worker.credit += credit
     roster.changed(worker)
 
 
-def best(roster: Roster, subject: Subject) -> Worker | None:
+def best(roster: Roster, subject: Subject) -> WorkerRecord | None:
     roster.rank_changed()
     roster.check()
     return roster.best(roster.pools_for(subject))
@@ -205,7 +206,7 @@ def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(
 ) -> None:
     rankings = rankings[:in_use]
     roster = Roster(*rankings)
-    workers: list[Worker] = []
+    workers: list[WorkerRecord] = []
     for number in range(data.draw(st.integers(5, 40))):
         what = data.draw(
             st.sampled_from(["join", "credit", "credit", "assign", "assign", "ack", "load", "drain", "leave"])
@@ -239,7 +240,7 @@ def test_the_choice_is_always_the_one_a_look_at_all_workers_would_make(
                 expected = min(able, key=lambda w: ranks[w.name], default=None)
                 assert roster.best(roster.pools_for(subject), order) is expected
                 roomy = min((w for w in able if w.credit >= 2), key=lambda w: ranks[w.name], default=None)
-                assert roster.roomy(roster.pools_for(subject), order, Wants(slots=2)) is roomy
+                assert roster.roomy(roster.pools_for(subject), order, Requirements(slots=2)) is roomy
             if what == "assign" and found is not None:
                 roster.take_turn(found, roster.pools_for(subject))
                 roster.assign(found, JobId(number.to_bytes(15, "little") + subject[-1:].encode()))

@@ -17,7 +17,7 @@ from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files import inputs as module
-from wakugumi.roles.client.files.inputs import Content, Contents, LocalFile
+from wakugumi.roles.client.files.inputs import Content, InputContents, LocalFile
 from wakugumi.roles.client.job_spec import Arg, JobSpec, Task
 from wakugumi.roles.client.request import Plan, Request, Requests
 from wakugumi.wire.frame import Decoder
@@ -60,7 +60,7 @@ def sha(content: bytes) -> str:
 
 
 def made(files: Mapping[str, Content], *args: str) -> Request:
-    return Requests("me").make(JobSpec("p", args=args, job_id="one"), Contents().load(files))
+    return Requests("me").make(JobSpec("p", args=args, job_id="one"), InputContents().load(files))
 
 
 def files_of(request: Request) -> list[dict[str, object]]:
@@ -110,7 +110,7 @@ def test_if_small_files_do_not_fit_a_frame_the_largest_go_beside_it() -> None:
 def test_what_map_adds_up_is_what_submit_would_send() -> None:
     common: dict[str, Content] = {f"c{number:02}": bytes([number]) * 200_000 for number in range(20)}
     own: dict[str, Content] = {f"o{number:02}": bytes([number]) * 250_000 for number in range(4)}
-    contents = Contents()
+    contents = InputContents()
     plan = Plan(Requests("me"), JobSpec("p"), contents.load(common))
     mapped = plan.request(Task(files=own, job_id="one"))
     assert mapped.frame == made({**common, **own}).frame
@@ -123,7 +123,7 @@ def test_what_map_adds_up_is_what_submit_would_send() -> None:
 
 def test_an_item_that_is_its_arguments_is_sent_as_a_task_would_be() -> None:
     spec = JobSpec("p", args=["first"], timeout_s=5.0, retries=2)
-    plan = Plan(Requests("me"), spec, Contents().load({"f": b"x"}))
+    plan = Plan(Requests("me"), spec, InputContents().load({"f": b"x"}))
     lists: list[list[Arg]] = [[], ["a", "b"], ["x", 7, 1.5, Path("p")]]
     for args in lists:
         quick, task = plan.args_request(args), plan.request(Task(args=args))
@@ -144,19 +144,19 @@ def test_ten_thousand_files_fit_one_frame_and_little_memory(tmp_path: Path) -> N
     for number in range(40):
         (tmp_path / str(number)).write_bytes(bytes([number]) * INLINE_FILE_BYTES_MAX)
     files: dict[str, Content] = {f"{number}": tmp_path / str(number % 40) for number in range(1_000)}
-    loaded = Contents().load(files)
+    loaded = InputContents().load(files)
     inline = sum(len(entry.content) for entry in loaded.entries if entry.content is not None)
     assert inline <= PAYLOAD_BYTES_MAX
     assert len(loaded.entries) == 1_000
     with pytest.raises(Refused, match="at most"):
-        Contents().load(dict.fromkeys(map(str, range(FILES_PER_JOB_MAX + 1)), b""))
+        InputContents().load(dict.fromkeys(map(str, range(FILES_PER_JOB_MAX + 1)), b""))
 
 
 @pytest.mark.usefixtures("settled")
 def test_an_unchanged_file_is_read_once_for_any_number_of_jobs(tmp_path: Path, hashed: list[str]) -> None:
     path = tmp_path / "large"
     path.write_bytes(LARGE)
-    contents = Contents()
+    contents = InputContents()
     for _ in range(100):
         contents.load({"f": path})
     assert hashed == [str(path)]
@@ -171,7 +171,7 @@ def test_several_who_need_the_same_file_read_it_once(
 ) -> None:
     path = tmp_path / "large"
     path.write_bytes(LARGE)
-    contents = Contents()
+    contents = InputContents()
     go_on = threading.Event()
     real = module.ref_of_file
 
@@ -195,7 +195,7 @@ def test_several_who_need_the_same_file_read_it_once(
 def test_a_file_that_was_just_written_is_not_taken_for_known(tmp_path: Path, hashed: list[str]) -> None:
     path = tmp_path / "large"
     path.write_bytes(LARGE)
-    contents = Contents()
+    contents = InputContents()
     contents.load({"f": path})
     contents.load({"f": path})
     assert len(hashed) == 2, "its time would not tell a second change at the same moment"
@@ -214,14 +214,14 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(module, "ref_of_file", ref_of_file)
     with pytest.raises(Refused, match="was changed while it was read"):
-        Contents().load({"f": path})
+        InputContents().load({"f": path})
 
 
 def test_a_sparse_file_counts_with_all_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as file:
         file.truncate(64 * MIB)
-    (entry,) = Contents().load({"f": path}).entries
+    (entry,) = InputContents().load({"f": path}).entries
     assert (entry.size, entry.sha256) == (64 * MIB, sha(bytes(64 * MIB)))
 
 
@@ -230,10 +230,10 @@ def test_what_is_no_file_is_refused_however_large(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     for name in ("pipe", "nowhere", "loop", ".", "a\0b"):
         with pytest.raises(Refused) as caught:
-            Contents().load({"f": tmp_path / name})
+            InputContents().load({"f": tmp_path / name})
         assert caught.value.code == "bad-request"
     with pytest.raises(TypeError, match="bytes, text, a Path or Cached"):
-        Contents().load({"f": 7})  # type: ignore[dict-item]
+        InputContents().load({"f": 7})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_names_with_tricks_are_refused_also_of_large_and_cached_files(names: tup
     contents: tuple[Content, ...] = (LARGE, Cached("c"))
     for content in contents:
         with pytest.raises(Refused) as caught:
-            Contents().load(dict.fromkeys(names, content))
+            InputContents().load(dict.fromkeys(names, content))
         assert caught.value.code == "bad-name"
 
 
@@ -274,7 +274,7 @@ def test_what_can_be_a_cache_id(cache_id: str) -> None:
 def test_reading_ends_soon_after_the_client_was_closed(tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(bytes(4 * MIB))
-    contents = Contents()
+    contents = InputContents()
     contents.close()
     with pytest.raises(Refused) as caught:
         contents.load({"f": path})

@@ -20,11 +20,11 @@ import pytest
 from tests.roles.client.test_grid import scripted
 
 from wakugumi.adapters.blobs.place import FolderPlace
-from wakugumi.app.show.downloads import Transfer, in_thread
+from wakugumi.app.show.downloads import ShownTransfer, in_thread
 from wakugumi.app.work.map_output import OutFolder, Record
 from wakugumi.limits.units import MIB
 from wakugumi.roles.client.grid import Grid, connect
-from wakugumi.roles.leader.connection import Peer
+from wakugumi.roles.leader.connection import PeerConnection
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr
@@ -37,9 +37,9 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderPlace:
     place = FolderPlace(tmp_path / "place")
-    real = Peer._ack
+    real = PeerConnection._ack
 
-    def ack(self: Peer, frame: Frame) -> None:
+    def ack(self: PeerConnection, frame: Frame) -> None:
         result = msgspec.json.decode(frame.payload, type=ms.JobResult)
         refs = [ref for ref in (result.archive_blob, result.stdout_blob, result.stderr_blob) if ref]
         missing = [ref.sha256 for ref in refs if isinstance(ref, ms.BlobRef) and not place.has(ref)]
@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderPlace:
         else:
             real(self, frame)
 
-    monkeypatch.setattr(Peer, "_ack", ack)
+    monkeypatch.setattr(PeerConnection, "_ack", ack)
     return place
 
 
@@ -112,7 +112,7 @@ async def test_a_result_is_saved_in_a_thread_and_the_loop_goes_on(tmp_path: Path
                 await asyncio.sleep(0)
 
         counting = asyncio.get_running_loop().create_task(count(), name="the loop's turns")
-        kept = await in_thread(lambda on_bytes: folder.put("a", result, record, on_bytes), Transfer(0))
+        kept = await in_thread(lambda on_bytes: folder.put("a", result, record, on_bytes), ShownTransfer(0))
         counting.cancel()
         assert (kept.status, (tmp_path / "out/a/big").stat().st_size) == ("OK", 5 * MIB)
         assert turns > 1
@@ -126,7 +126,7 @@ async def test_a_result_is_saved_in_a_thread_and_the_loop_goes_on(tmp_path: Path
 async def test_whoever_is_cancelled_leaves_no_thread_at_work(tmp_path: Path) -> None:
     begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    transfer = Transfer(100)
+    transfer = ShownTransfer(100)
 
     def work(on_bytes: object) -> None:
         loop.call_soon_threadsafe(begun.set)

@@ -315,7 +315,7 @@ async def test_a_worker_that_fails_and_one_that_leaves_are_told_by_name(tmp_path
         await fine.takes()
         answer = await client.answer(put)
         assert (answer.status, answer.ok, answer.failed) == ("FAILED", 1, 1)
-        assert answer.failures == [ms.CacheFailure("full", "the disk is full")]
+        assert answer.failures == [ms.FailedWorker("full", "the disk is full")]
 
 
 async def test_caches_outlive_a_leader_with_a_journal(tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ async def test_what_cannot_be_done_for_one_connection_ends_that_connection_alone
 
     async with a_leader_with_caches(tmp_path) as leader:
         assert leader.leader.caches is not None
-        for act, effect in ((leader.leader.caches._act, se.SendNoSource), (leader.leader._act, ev.SendConfirms)):
+        for act, effect in ((leader.leader.caches._act, se.SendNoSource), (leader.leader._act, ev.SendWorkerConfirms)):
             works, act[effect] = act[effect], fail
             async with Fetcher(leader.port) as worker:
                 await worker.joins()

@@ -6,7 +6,7 @@ import pytest
 
 from wakugumi.core.ids import ConnId
 from wakugumi.limits.files import BLOB_NAMED_S
-from wakugumi.roles.leader.files.expected_blobs import Expected
+from wakugumi.roles.leader.files.expected_blobs import ExpectedBlobs
 from wakugumi.wire.message import BlobRef
 
 A, B, C = (BlobRef(letter * 64, 1) for letter in "abc")
@@ -20,13 +20,13 @@ class Clock:
         return self.now
 
 
-def found(expected: Expected) -> str:
+def found(expected: ExpectedBlobs) -> str:
     return "".join(ref.sha256[0] for ref in (A, B, C) if ref.sha256 in expected)
 
 
 def test_what_was_named_counts_for_a_while() -> None:
     clock = Clock()
-    expected = Expected(clock)
+    expected = ExpectedBlobs(clock)
     expected.name([A])
     assert found(expected) == "a"
     clock.now += BLOB_NAMED_S
@@ -34,7 +34,7 @@ def test_what_was_named_counts_for_a_while() -> None:
 
 
 def test_what_was_asked_for_counts_until_the_frame_came_or_its_sender_left() -> None:
-    expected = Expected()
+    expected = ExpectedBlobs()
     expected.ask(ONE, b"1", [A, B])
     expected.ask(ONE, b"2", [B])
     expected.ask(TWO, b"1", [C])
@@ -54,7 +54,7 @@ def test_what_was_asked_for_counts_until_the_frame_came_or_its_sender_left() -> 
 
 def test_what_was_asked_for_first_is_forgotten_when_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakugumi.roles.leader.files.expected_blobs.BLOBS_ASKED_MAX", 2)
-    expected = Expected()
+    expected = ExpectedBlobs()
     expected.ask(ONE, b"1", [A])
     expected.ask(TWO, b"2", [B])
     expected.ask(ONE, b"1", [A])
@@ -65,7 +65,7 @@ def test_what_was_asked_for_first_is_forgotten_when_it_is_too_much(monkeypatch: 
 
 
 def test_what_was_named_first_is_forgotten_when_it_is_too_much() -> None:
-    expected = Expected()
+    expected = ExpectedBlobs()
     for start in range(0, 300_000, 10_000):
         expected.name([BlobRef(f"{number:064}", 1) for number in range(start, start + 10_000)])
     assert len(expected._named) <= 100_000

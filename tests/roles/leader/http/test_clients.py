@@ -57,10 +57,10 @@ async def test_a_counter_that_nobody_uses_is_let_go_and_so_is_its_client(leader:
             await caller.send("/dispatch/two?client=other")
             await worker.ack(await worker.assigned())
             await caller.answer()
-        await leader.until(lambda machine: set(machine.callers.clients) == {"desk"})
+        await leader.until(lambda machine: set(machine.clients.by_id) == {"desk"})
         assert callers.counters == 1, "the job that goes on is still its own"
         await worker.ack(job)
-        await leader.until(lambda machine: not machine.callers.clients)
+        await leader.until(lambda machine: not machine.clients.by_id)
     assert callers.counters == 0
     assert not leader.leader.insiders
     assert (await post(leader, "/dispatch/one?client=desk")).status == 200
@@ -107,7 +107,7 @@ async def test_who_asks_again_takes_the_place_of_who_left(leader: Running) -> No
             await caller.send("/dispatch/one")
             await worker.ack(await worker.assigned())
             assert (await caller.answer()).status == 200
-        await leader.until(lambda machine: not machine.callers.clients)
+        await leader.until(lambda machine: not machine.clients.by_id)
 
 
 async def test_a_worker_that_is_drained_adds_nothing_to_the_capacity(leader: Running) -> None:
@@ -147,9 +147,9 @@ async def test_a_result_is_delivered_once_it_is_written_and_not_when_its_reader_
         (counter,) = pages_of(leader).callers._counters()
         await leader.until(lambda _: job in counter.unread and not counter.visits)
         await asyncio.sleep(0)
-        assert job in leader.machine.callers.delivery.undelivered, "nobody has it"
+        assert job in leader.machine.clients.results.undelivered, "nobody has it"
         assert (await post(leader, "/dispatch/one")).status == 200
-        await leader.until(lambda machine: job not in machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: job not in machine.clients.results.undelivered)
         assert not counter.unread
 
 
@@ -172,9 +172,9 @@ async def test_a_result_that_nobody_comes_back_for_is_let_go_after_a_while(
         )
         await worker.ack(await worker.assigned())
         await waiting
-        assert job in leader.machine.callers.delivery.undelivered, "nobody said that it was written"
-        await leader.until(lambda machine: job not in machine.callers.delivery.undelivered)
-        await leader.until(lambda machine: not machine.callers.clients)
+        assert job in leader.machine.clients.results.undelivered, "nobody said that it was written"
+        await leader.until(lambda machine: job not in machine.clients.results.undelivered)
+        await leader.until(lambda machine: not machine.clients.by_id)
 
 
 @pytest.mark.spec("F9", "L6")
@@ -187,7 +187,7 @@ async def test_a_job_that_ends_as_a_problem_is_delivered_with_it(leader: Running
         await worker.ack(await worker.assigned(), Status="FAILED", Stderr="no", Reason=reason)
         assert (await caller.answer()).code == reason
         assert not any(counter.unread for counter in callers._counters())
-        await leader.until(lambda machine: job not in machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: job not in machine.clients.results.undelivered)
         assert await leader.leader.drain(DEADLINE_S)
 
 
@@ -208,7 +208,7 @@ async def test_a_stopping_leader_does_not_wait_for_a_reader_that_left(leader: Ru
         await worker.ack(await worker.assigned())
         await waiting
         assert not await leader.leader.drain(0.1), "its reader reads"
-        assert job in leader.machine.callers.delivery.undelivered
+        assert job in leader.machine.clients.results.undelivered
         visit.is_gone = True
         assert await leader.leader.drain(DEADLINE_S)
-        assert job not in leader.machine.callers.delivery.undelivered
+        assert job not in leader.machine.clients.results.undelivered

@@ -97,7 +97,7 @@ async def test_a_job_is_run_by_a_worker_and_its_zip_is_the_answer(leader: Runnin
             "waku-run-seconds": "0.500000",
             "waku-worker": "w",
         }
-        assert not leader.machine.callers.delivery.undelivered
+        assert not leader.machine.clients.results.undelivered
     await nothing_is_left(leader)
 
 
@@ -185,7 +185,7 @@ async def test_the_same_id_again_gets_the_same_bytes_and_is_not_run(leader: Runn
             first = await caller.answer()
             assert (await caller.post("/dispatch/night")).body == first.body
         assert (await get(leader, "/result/night")).body == first.body
-        assert leader.machine.course.counts.submitted == 1
+        assert leader.machine.lifecycle.counts.submitted == 1
 
 
 @pytest.mark.spec("L6")
@@ -197,7 +197,7 @@ async def test_the_same_id_waits_for_the_job_that_runs(leader: Running) -> None:
         await leader.until(lambda _: pages_of(leader).callers.waiting == 2)
         await worker.ack(job, Stdout="once", ExitCode=0)
         assert (await one.answer()).body == (await two.answer()).body
-        assert leader.machine.course.counts.submitted == 1
+        assert leader.machine.lifecycle.counts.submitted == 1
     await nothing_is_left(leader)
 
 
@@ -248,7 +248,7 @@ async def test_a_job_sent_by_http_is_fetched_by_frames(leader: Running) -> None:
                 for frame in (await client.expect(fr.RESULT), await other.expect(fr.RESULT)):
                     assert ms.read_result(frame.corr_id, frame.payload).stdout == "one job"  # type: ignore[arg-type]
                 assert files_of(await caller.answer())["stdout.txt"] == b"one job"
-        assert leader.machine.course.counts.submitted == 1
+        assert leader.machine.lifecycle.counts.submitted == 1
 
 
 @pytest.mark.spec("L6", "F9")
@@ -265,11 +265,11 @@ async def test_a_job_sent_by_frames_is_fetched_by_http(leader: Running) -> None:
         await worker.ack(job, Stdout="one job", ExitCode=0)
         await client.expect(fr.RESULT)
         assert files_of(await get(leader, "/result/night"))["stdout.txt"] == b"one job"
-        assert leader.machine.callers.delivery.undelivered, "only its own client says that it has it"
-        assert leader.machine.callers.clients["desk"].cap == 64  # type: ignore[index]
+        assert leader.machine.clients.results.undelivered, "only its own client says that it has it"
+        assert leader.machine.clients.by_id["desk"].cap == 64  # type: ignore[index]
         answer = await post(leader, "/dispatch/night?program=calcA&client=desk")
         assert files_of(answer)["stdout.txt"] == b"one job"
-        assert leader.machine.course.counts.submitted == 1
+        assert leader.machine.lifecycle.counts.submitted == 1
 
 
 # Those who leave.
@@ -282,9 +282,9 @@ async def test_who_leaves_leaves_the_job_to_go_on_and_its_result_for_the_next(le
             job = await worker.assigned()
         await nothing_is_left(leader)
         await worker.ack(job, Stdout="for nobody", ExitCode=0)
-        await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+        await leader.until(lambda machine: not machine.clients.results.undelivered)
         assert files_of(await post(leader, "/dispatch/night"))["stdout.txt"] == b"for nobody"
-        assert leader.machine.course.counts.submitted == 1
+        assert leader.machine.lifecycle.counts.submitted == 1
 
 
 async def test_who_comes_back_waits_for_the_same_run(leader: Running) -> None:
@@ -338,13 +338,13 @@ async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_on
             assert (await worker.expect(fr.ASSIGN_JOB)).msg_id == job_id_from_name("noon")
             await worker.ack(UUID(bytes_le=job_id_from_name("noon")), Stdout="unasked", ExitCode=0)
             await worker.expect(fr.CONFIRM)
-            await leader.until(lambda machine: machine.callers.delivery.undelivered)
+            await leader.until(lambda machine: machine.clients.results.undelivered)
             await caller.send("/dispatch/night")
-            await leader.until(lambda machine: not machine.callers.delivery.undelivered)
+            await leader.until(lambda machine: not machine.clients.results.undelivered)
             await worker.ack(NIGHT, Stdout="once", ExitCode=0)
             assert files_of(await caller.answer())["stdout.txt"] == b"once"
         assert files_of(await post(leader, "/dispatch/noon" + query))["stdout.txt"] == b"unasked"
-        assert leader.machine.course.counts.submitted == 0
+        assert leader.machine.lifecycle.counts.submitted == 0
 
 
 async def test_those_who_wait_are_told_that_the_leader_stops() -> None:
@@ -539,7 +539,7 @@ async def test_what_can_be_no_job_is_refused_and_leaves_nothing(
     assert answer.status == status, answer
     await nothing_is_left(leader)
     assert not leader.machine.jobs
-    assert leader.machine.callers.clients == {}
+    assert leader.machine.clients.by_id == {}
 
 
 async def test_an_input_beyond_all_bounds_is_refused_by_what_it_says_of_itself(leader: Running) -> None:

@@ -101,7 +101,7 @@ async def test_a_job_that_wants_to_be_retried_is_retried() -> None:
     async with a_node() as node, a_group(node) as (leader, grid):
         node.heads |= {"Waku-Status": "FAILED", "Waku-Exit-Code": "3", "Waku-Reason": "exit"}
         job = await hand_in(grid, retries=1)
-        await leader.until(lambda machine: machine.course.backing_off)
+        await leader.until(lambda machine: machine.lifecycle.backing_off)
         node.done.clear()
         node.heads |= {"Waku-Status": "OK", "Waku-Exit-Code": "0"}
         assert (await job).ok
@@ -316,7 +316,7 @@ async def test_one_that_cannot_be_asked_is_asked_again(monkeypatch: pytest.Monke
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(remote_node.Outpost, "_ask_capacity", broken)
+        patch.setattr(remote_node.RemoteNode, "_ask_capacity", broken)
         async with a_node() as node, a_group(node) as (leader, grid):
             job = await hand_in(grid)
             await leader.until(lambda machine: any("ZeroDivision" in worker.rests for worker in machine.roster))
@@ -371,7 +371,7 @@ async def test_a_problem_that_may_pass_is_an_attempt(status: int, outcome: str) 
     async with a_node() as node, a_group(node) as (leader, grid):
         node.status = status, {"code": outcome if status == 507 else "?"}
         job = await hand_in(grid)
-        await leader.until(lambda machine: machine.course.backing_off)
+        await leader.until(lambda machine: machine.lifecycle.backing_off)
         node.status = None
         assert (await job).ok
         assert next(iter(leader.machine.jobs.values())).history[0].outcome == outcome

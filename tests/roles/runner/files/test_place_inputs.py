@@ -17,7 +17,7 @@ from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.core.ids import JobId
 from wakugumi.limits.units import KIB
-from wakugumi.roles.runner.files.place_inputs import Goods, Lender
+from wakugumi.roles.runner.files.place_inputs import InputLinker, JobInputs
 from wakugumi.wire.message import BlobRef
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ class World:
         self.folder = CacheFolder(path / "cache", 1000 * KIB)
         self.changed: list[JobId] = []
         leases = partial(Leases, asyncio.get_running_loop())
-        self.lender = Lender(self.folder, str(self.jobs), leases, self.changed.append)
+        self.lender = InputLinker(self.folder, str(self.jobs), leases, self.changed.append)
         self.folder.on_gone = self.lender.forget
         self.ref = self.bring(CONTENT)
 
@@ -44,7 +44,7 @@ class World:
         self.folder.arrived(ref)
         return ref
 
-    def lend(self, *names: str) -> tuple[Goods, Path]:
+    def lend(self, *names: str) -> tuple[JobInputs, Path]:
         """A job that has the content under these names, and its directory."""
         contents = {}
         for name in names:
@@ -93,7 +93,7 @@ from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.roles.runner.runner import Runner
-from wakugumi.roles.runner.files.inputs import Supply
+from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.wire.message import InputFile, JobRequest, encode, read_result
 
 async def main(top):
@@ -101,7 +101,7 @@ async def main(top):
     ends = asyncio.Queue()
     runner = Runner(loop, Programs(top / "programs"), top / "jobs", lambda *end: ends.put_nowait(end))
     folder = CacheFolder(top / "cache", 1 << 30)
-    runner.supply = supply = Supply(loop, folder, runner.folder, lambda _: None, print)
+    runner.supply = supply = InputSupply(loop, folder, runner.folder, lambda _: None, print)
     content = bytes(1 << 20)
     ref = ref_of_bytes(content)
     folder.make_room(ref)

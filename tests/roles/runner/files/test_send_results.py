@@ -448,7 +448,7 @@ async def test_a_delivery_that_fails_for_a_reason_nobody_foresaw_is_told(caplog:
 
     job = JobId(uuid.uuid4().bytes_le)
     told: asyncio.Future[tuple[JobId, str, str]] = asyncio.get_running_loop().create_future()
-    all_of_it = send_results.Deliveries(load, lambda *_: None, lambda *failure: told.set_result(failure))
+    all_of_it = send_results.ResultUploads(load, lambda *_: None, lambda *failure: told.set_result(failure))
     all_of_it.connected("http://127.0.0.1:1")
     all_of_it.missing(job, ["ab" * 32])
     async with asyncio.timeout(20):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wakugumi.roles.runner.files.place_inputs import NotLinked
-from wakugumi.roles.runner.files.uploaded_inputs import Brought
+from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def no_link(*_: object, **__: object) -> None:
 
 
 def test_a_file_is_linked_and_then_has_one_name(tmp_path: Path, upload: Path) -> None:
-    brought, there = Brought({"in": upload}), tmp_path / "there"
+    brought, there = UploadedInputs({"in": upload}), tmp_path / "there"
     brought.place_at_once(None)("in", str(there), None)
     assert there.stat().st_ino == upload.stat().st_ino
     brought.remove()
@@ -34,7 +34,7 @@ def test_where_no_link_can_be_made_a_copy_is_and_that_takes_a_thread(
     tmp_path: Path, upload: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.link", no_link)
-    brought, there = Brought({"in": upload}), tmp_path / "there"
+    brought, there = UploadedInputs({"in": upload}), tmp_path / "there"
     with pytest.raises(NotLinked):
         brought.place_at_once(None)("in", str(there), None)
     assert not there.exists()
@@ -49,13 +49,13 @@ def test_what_was_not_brought_is_placed_by_others(upload: Path) -> None:
     def others(name: str, path: str, _: int | None) -> None:
         placed.append((name, path))
 
-    brought = Brought({"in": upload})
+    brought = UploadedInputs({"in": upload})
     brought.place(others)("one", "/there/one", None)
     brought.place_at_once(others)("two", "/there/two", None)
     assert placed == [("one", "/there/one"), ("two", "/there/two")]
 
 
 def test_a_file_that_is_gone_is_an_error_of_the_disk(tmp_path: Path) -> None:
-    brought = Brought({"in": tmp_path / "gone"})
+    brought = UploadedInputs({"in": tmp_path / "gone"})
     with pytest.raises(OSError, match="No such file"):
         brought.place(None)("in", str(tmp_path / "there"), None)

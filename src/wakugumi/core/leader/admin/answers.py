@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from wakugumi.core.ids import DONE, JobId, JobState, Verdict, parse_job_id, show_job_id
 from wakugumi.core.leader.admin import overview
@@ -43,25 +42,23 @@ from wakugumi.core.leader.admin.questions import (
     StoryLine,
     WorkersAnswer,
 )
-from wakugumi.core.leader.broadcast import PARTS, owner_of, read_list
-from wakugumi.core.leader.dead_letters import last_outcome
-from wakugumi.core.leader.scheduling.lanes import Client, Job, Lane
+from wakugumi.core.leader.jobs.broadcast import PARTS, owner_of, read_list
+from wakugumi.core.leader.jobs.dead_letters import last_outcome
+from wakugumi.core.leader.records import ClientRecord, JobRecord, Lane, WorkerRecord
 from wakugumi.core.leader.scheduling.picking import in_order, slots_of
-from wakugumi.core.leader.scheduling.roster import Worker, can_run, has_room, members_of
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.scheduling.roster import can_run, has_room, members_of
+from wakugumi.core.leader.state import LeaderState
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, SubjectError, matches, parse_pattern
 from wakugumi.errors import Refused
 from wakugumi.limits.leader import JOBS_LOOKED_AT_MAX, LIST_ROWS_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 
-if TYPE_CHECKING:
-    from wakugumi.core.leader.machine import Dispatch
-
-_NOTHING = Wants()
+_NOTHING = Requirements()
 STATES = ("queued", "backoff", "running", "ok", "failed")
 """As people call them; the first three in the order of JobState, and DONE in two kinds."""
 
 
-def answer(leader: Dispatch, question: Question, now: float) -> Answer:
+def answer(leader: LeaderState, question: Question, now: float) -> Answer:
     """Raises Refused if there is no such job or worker."""
     match question:
         case AskStatus():
@@ -85,10 +82,10 @@ def answer(leader: Dispatch, question: Question, now: float) -> Answer:
         case AskCancel() | AskDrain() | AskResume() | AskRequeue() | AskDrop():
             raise AssertionError("these change something, and are not answered here")
         case AskCaches() | AskCache() | AskPin() | AskDropCache():
-            raise Refused("not-supported", "this leader keeps no caches")  # Otherwise `spread` had answered.
+            raise Refused("not-supported", "this leader keeps no caches")  # Otherwise the files machine had answered.
 
 
-def jobs(leader: Dispatch, question: AskJobs, now: float) -> JobsAnswer:
+def jobs(leader: LeaderState, question: AskJobs, now: float) -> JobsAnswer:
     """The newest last, as many as were asked for; of more there is only the number."""
     limit = max(1, min(question.limit, LIST_ROWS_MAX))
     if question.state and question.state not in STATES:
@@ -122,12 +119,12 @@ def parse_wanted(pattern: str) -> Pattern | None:
         raise Refused("bad-subject", str(error)) from None
 
 
-def is_wanted(job: Job, client: str, wanted: Pattern | None) -> bool:
+def is_wanted(job: JobRecord, client: str, wanted: Pattern | None) -> bool:
     """Is it of this client, with a subject that the pattern matches? An empty word and None mean any."""
     return (not client or job.client.id == client) and (wanted is None or matches(wanted, job.subject))
 
 
-def job_row(job: Job, now: float) -> JobRow:
+def job_row(job: JobRecord, now: float) -> JobRow:
     wants = job.wants or _NOTHING
     return JobRow(
         job=show_job_id(job.id),
@@ -145,7 +142,7 @@ def job_row(job: Job, now: float) -> JobRow:
     )
 
 
-def story(job: Job, now: float) -> StoryAnswer:
+def story(job: JobRecord, now: float) -> StoryAnswer:
     """All that happened to a job, from its record."""
     lines = [StoryLine(now - job.submitted_at, f"submitted by {job.client.id} to {job.subject}")]
     for attempt in job.history:
@@ -172,7 +169,7 @@ def story(job: Job, now: float) -> StoryAnswer:
     return StoryAnswer(show_job_id(job.id), lines)
 
 
-def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
+def explain(leader: LeaderState, job: JobRecord, now: float) -> ExplainAnswer:
     """Why is it not running, or not done?"""
     match job.state:
         case JobState.QUEUED:
@@ -203,18 +200,18 @@ def explain(leader: Dispatch, job: Job, now: float) -> ExplainAnswer:
     return ExplainAnswer(show_job_id(job.id), _state(job), reasons)
 
 
-def dead(leader: Dispatch, question: AskDead, now: float) -> DeadAnswer:
+def dead(leader: LeaderState, question: AskDead, now: float) -> DeadAnswer:
     found, _ = letters(leader, question.jobs, question.pattern, question.reason)
     limit = max(1, min(question.limit, LIST_ROWS_MAX))
     return DeadAnswer([_dead_row(job, now) for job in found[-limit:]], len(found))
 
 
-def letters(leader: Dispatch, jobs: Sequence[str], pattern: str, reason: str) -> tuple[list[Job], list[str]]:
+def letters(leader: LeaderState, jobs: Sequence[str], pattern: str, reason: str) -> tuple[list[JobRecord], list[str]]:
     """The dead that all filters let through, and the ids that were named and are not among them. Raises Refused."""
-    all_letters = leader.callers.dead.letters
+    all_letters = leader.clients.dead.letters
     found, unknown = list(all_letters.values()), []
     if jobs:
-        named: dict[JobId, Job] = {}
+        named: dict[JobId, JobRecord] = {}
         for text in jobs:
             try:
                 job = all_letters.get(parse_job_id(text))
@@ -230,10 +227,10 @@ def letters(leader: Dispatch, jobs: Sequence[str], pattern: str, reason: str) ->
     return [job for job in found if not reason or last_outcome(job) == reason], unknown
 
 
-def letter(leader: Dispatch, text: str, now: float) -> LetterAnswer:
+def letter(leader: LeaderState, text: str, now: float) -> LetterAnswer:
     """Raises Refused if it is not dead."""
     job = _job_called(leader, text)
-    if job not in leader.callers.dead:
+    if job not in leader.clients.dead:
         raise Refused("not-dead", f"job {text} is {_state(job)}, and not among the dead letters")
     attempts = [
         AttemptRow(
@@ -249,7 +246,7 @@ def letter(leader: Dispatch, text: str, now: float) -> LetterAnswer:
     return LetterAnswer(_dead_row(job, now), attempts)
 
 
-def _dead_row(job: Job, now: float) -> DeadRow:
+def _dead_row(job: JobRecord, now: float) -> DeadRow:
     return DeadRow(
         job=show_job_id(job.id),
         client=job.client.id,
@@ -262,21 +259,21 @@ def _dead_row(job: Job, now: float) -> DeadRow:
     )
 
 
-def worker_called(leader: Dispatch, text: str) -> Worker:
+def worker_called(leader: LeaderState, text: str) -> WorkerRecord:
     worker = leader.roster.find(text)
     if worker is None:
         raise Refused("unknown-worker", f"no worker is called {text!r}")
     return worker
 
 
-def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
+def _why_queued(leader: LeaderState, job: JobRecord, now: float) -> list[str]:
     lane = leader.lanes.lane(job.subject)
     assert lane is not None
     workers = _matching(lane)
     reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
     reasons += _why_elsewhere(leader, job)
     if not workers and owner_of(job.subject) is not None:
-        due = leader.course.deadlines.get(job.id, now)
+        due = leader.lifecycle.deadlines.get(job.id, now)
         reasons.append(f"it is a broadcast's part for a worker that is away; it is given up in {due - now:.0f} s")
     elif not workers:
         total = len(leader.roster)
@@ -297,14 +294,14 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
         reasons.append(f"{kept} with free slots, kept free for jobs that need several")
     elif job.wants is not None and job.wants.blobs and _waits_for_blobs(able):
         reasons.append("it names blobs: those that have credit do not know them, and it waits for one that does")
-    home = leader.lanes.choice.known_home(lane, job)
+    home = leader.lanes.picker.known_home(lane, job)
     if home is not None and not has_room(home, slots_of(job)):
         how = "away" if home.conn is None else "busy"
         reasons.append(f"it waits for the home of its key, worker {home.label}, which is {how}")
     reasons += _why_client_waits(job.client)
-    if leader.callers.is_swamped():
-        delivery = leader.callers.delivery
-        held = f"{_count(len(delivery.undelivered), 'result')} of {delivery.undelivered_bytes} bytes"
+    if leader.clients.is_swamped():
+        results = leader.clients.results
+        held = f"{_count(len(results.undelivered), 'result')} of {results.undelivered_bytes} bytes"
         reasons.append(f"nothing is assigned while {held} wait to be fetched by their clients")
     ahead, above = _ahead(lane, job)
     if ahead:
@@ -313,7 +310,7 @@ def _why_queued(leader: Dispatch, job: Job, now: float) -> list[str]:
     return reasons or ["it is next: it will be assigned at once"]
 
 
-def _why_elsewhere(leader: Dispatch, job: Job) -> list[str]:
+def _why_elsewhere(leader: LeaderState, job: JobRecord) -> list[str]:
     """It waits for another worker than those that could not start it (W9)."""
     shuns = () if job.wants is None else job.wants.shuns
     known = [worker for it in shuns if (worker := leader.roster.by_id.get(it)) is not None]
@@ -324,7 +321,7 @@ def _why_elsewhere(leader: Dispatch, job: Job) -> list[str]:
     return [f"it waits for another worker: {whose}{more}"]
 
 
-def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
+def _why_unable(leader: LeaderState, job: JobRecord, workers: list[WorkerRecord]) -> str:
     if job.wants is not None and job.wants.env and not any(worker.env for worker in workers):
         count = _count(len(workers), "matching worker")
         return f"it sets variables (--env), and of {count} none knows of them: it waits for one of a newer version"
@@ -344,7 +341,7 @@ def _why_unable(leader: Dispatch, job: Job, workers: list[Worker]) -> str:
     return "; ".join(reasons)
 
 
-def _why_no_credit(workers: list[Worker]) -> str:
+def _why_no_credit(workers: list[WorkerRecord]) -> str:
     count = _count(len(workers), "matching worker")
     running = sum(len(worker.jobs) for worker in workers)
     held_back = [worker for worker in workers if worker.draining or worker.leaving]
@@ -363,12 +360,12 @@ def _why_no_credit(workers: list[Worker]) -> str:
     return f"{count} without free credit{also}, busy with {_count(running, 'job')}{busy}"
 
 
-def _waits_for_blobs(workers: list[Worker]) -> bool:
+def _waits_for_blobs(workers: list[WorkerRecord]) -> bool:
     knowing = [worker for worker in workers if worker.blobs and worker.serves]
     return bool(knowing) and not any(worker.usable_credit for worker in knowing)
 
 
-def _why_client_waits(client: Client) -> list[str]:
+def _why_client_waits(client: ClientRecord) -> list[str]:
     if client.in_flight >= client.cap:
         return [f"client {client.id} is at its cap: {client.in_flight} of {client.cap} jobs in flight"]
     if not client.may_run:
@@ -381,7 +378,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def _why_no_room(lane: Lane, job: Job, workers: list[Worker]) -> list[str]:
+def _why_no_room(lane: Lane, job: JobRecord, workers: list[WorkerRecord]) -> list[str]:
     slots = slots_of(job)
     needs = f"it needs {slots} slots at once"
     largest = max(worker.slots for worker in workers)
@@ -389,7 +386,7 @@ def _why_no_room(lane: Lane, job: Job, workers: list[Worker]) -> list[str]:
         most = f"the largest has {largest}" if largest else "none of them says how many it has"
         return [f"{needs}, and no worker that serves {job.subject} has so many: {most}"]
     turn = lane.by_client[job.client.id]
-    kept = turn.asks.kept if turn.asks is not None and turn.asks.large is job else None
+    kept = turn.needs.kept if turn.needs is not None and turn.needs.large is job else None
     if kept is not None:
         return [f"{needs}: worker {kept.label} is being kept free for it, {kept.usable_credit} of them are free"]
     if any(has_room(worker, slots) for worker in workers):
@@ -398,7 +395,7 @@ def _why_no_room(lane: Lane, job: Job, workers: list[Worker]) -> list[str]:
     return [f"{needs}, and no worker has so many free: at most {free}"]
 
 
-def _ahead(lane: Lane, job: Job) -> tuple[int, int]:
+def _ahead(lane: Lane, job: JobRecord) -> tuple[int, int]:
     """Jobs of the same turn before it, and those of them that are there by their priority."""
     turn = lane.by_client.get(job.client.id)
     priority = (job.wants or _NOTHING).priority
@@ -411,17 +408,17 @@ def _ahead(lane: Lane, job: Job) -> tuple[int, int]:
     return count, above
 
 
-def _matching(lane: Lane) -> list[Worker]:
+def _matching(lane: Lane) -> list[WorkerRecord]:
     return members_of(lane.all_pools)
 
 
-def _state(job: Job) -> str:
+def _state(job: JobRecord) -> str:
     if job.state is DONE:
         return "ok" if job.ok else "failed"
     return STATES[job.state]
 
 
-def _reason(job: Job) -> str:
+def _reason(job: JobRecord) -> str:
     """Why it failed, as a code of the error table: the system's own word, or how its last attempt ended."""
     if job.state is not DONE or job.ok:
         return ""
@@ -430,13 +427,13 @@ def _reason(job: Job) -> str:
     return job.history[-1].outcome if job.history else ""
 
 
-def _last_worker(job: Job) -> str:
+def _last_worker(job: JobRecord) -> str:
     if job.worker is not None:
         return job.worker.label
     return job.history[-1].worker if job.history else ""
 
 
-def _job_called(leader: Dispatch, text: str) -> Job:
+def _job_called(leader: LeaderState, text: str) -> JobRecord:
     try:
         job = leader.jobs.get(parse_job_id(text))
     except ValueError as error:

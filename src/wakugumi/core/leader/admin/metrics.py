@@ -13,17 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from operator import add, sub
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakugumi.core.leader.admin.overview import slots_of
-from wakugumi.core.leader.broadcast import owner_of
+from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.stats import BROADCASTS, NOBODY, OTHERS, Cell
 from wakugumi.core.metrics import COARSE_S, Buckets, Family, Kind, Sample, about_us, coarse, counter, gauge
 from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.limits.leader import SWEEP_S
-
-if TYPE_CHECKING:
-    from wakugumi.core.leader.machine import Dispatch
 
 _NOBODY: Final = "(nobody)"
 """The group of jobs that no worker had."""
@@ -42,7 +40,7 @@ Tally = list[int]
 class LeaderMeters:
     """The metrics of one leader. It remembers which cells it tells apart."""
 
-    def __init__(self, leader: Dispatch, series_max: int = METRIC_SERIES_MAX) -> None:
+    def __init__(self, leader: LeaderState, series_max: int = METRIC_SERIES_MAX) -> None:
         self._leader = leader
         self._series_max = series_max
         self._told: dict[Cell, Tally] = {}
@@ -62,7 +60,7 @@ class LeaderMeters:
     # What was counted, by group and subject.
 
     def _of_cells(self) -> Iterator[Family]:
-        cells = {cell for cells in self._leader.course.stats.by_subject().values() for cell in cells}
+        cells = {cell for cells in self._leader.lifecycle.stats.by_subject().values() for cell in cells}
         self._look_at(cells)
         self._choose(cells)
         rows = {_labels(cell): tally for cell, tally in self._told.items()}
@@ -144,17 +142,19 @@ class LeaderMeters:
 
     def _of_leader(self, now: float) -> Iterator[Family]:
         leader = self._leader
-        clients = leader.callers.clients.values()
-        yield gauge("wakugumi_leader_queued_bytes", "Requests of jobs that are not done.", leader.course.open_bytes)
-        yield gauge("wakugumi_leader_jobs_backing_off", "Jobs that wait for their next try.", leader.course.backing_off)
-        undelivered = len(leader.callers.delivery.undelivered)
+        clients = leader.clients.by_id.values()
+        yield gauge("wakugumi_leader_queued_bytes", "Requests of jobs that are not done.", leader.lifecycle.open_bytes)
+        yield gauge(
+            "wakugumi_leader_jobs_backing_off", "Jobs that wait for their next try.", leader.lifecycle.backing_off
+        )
+        undelivered = len(leader.clients.results.undelivered)
         yield gauge("wakugumi_leader_results_undelivered", "Results that their client does not have yet.", undelivered)
-        letters = len(leader.callers.dead.letters)
+        letters = len(leader.clients.dead.letters)
         yield gauge("wakugumi_leader_dead_letters", "Dead jobs that wait for a person.", letters)
         yield gauge("wakugumi_leader_workers", "Workers that are connected, or may re-attach.", len(leader.roster))
         resting = sum(bool(worker.rests) for worker in leader.roster)
         yield gauge("wakugumi_leader_workers_resting", "Workers of them that are out of order or said busy.", resting)
-        counts = leader.course.counts
+        counts = leader.lifecycle.counts
         yield counter("wakugumi_leader_rests_total", "Times that a worker began to rest.", counts.rests)
         yield counter(
             "wakugumi_leader_jobs_declined_total",

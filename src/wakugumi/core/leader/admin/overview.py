@@ -6,7 +6,7 @@ Nothing here changes anything. Of what is too much for an answer the busiest row
 from __future__ import annotations
 
 from heapq import nlargest, nsmallest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from wakugumi.core.backoff import TURN_STRIDE
@@ -21,38 +21,35 @@ from wakugumi.core.leader.admin.questions import (
     TopAnswer,
     WorkerRow,
 )
-from wakugumi.core.leader.broadcast import owner_of
-from wakugumi.core.leader.scheduling.lanes import Client
-from wakugumi.core.leader.scheduling.roster import Pool, Worker
+from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.records import ClientRecord, PatternPool, WorkerRecord
+from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.stats import BROADCASTS, OTHERS, Cell
 from wakugumi.core.subject import Pattern, Subject, group_of
 from wakugumi.limits.leader import CLIENT_ROWS_MAX, LIST_ROWS_MAX
 
-if TYPE_CHECKING:
-    from wakugumi.core.leader.machine import Dispatch
 
-
-def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAnswer:
-    counts = leader.course.counts
-    submitted_per_s, finished_per_s = leader.course.stats.rates(now)
+def status(leader: LeaderState, now: float, limit: int = LIST_ROWS_MAX) -> StatusAnswer:
+    counts = leader.lifecycle.counts
+    submitted_per_s, finished_per_s = leader.lifecycle.stats.rates(now)
     subjects, subjects_total = _subjects(leader, now, limit)
     groups, groups_total = _groups(leader, now, limit)
     return StatusAnswer(
         up_s=now - leader.started_at,
         workers=len(leader.roster),
         slots_free=sum(worker.usable_credit for worker in leader.roster),
-        clients=sum(1 for client in leader.callers.clients.values() if client.conns),
+        clients=sum(1 for client in leader.clients.by_id.values() if client.conns),
         queued=leader.lanes.queued,
-        queued_bytes=leader.course.open_bytes,
-        backing_off=leader.course.backing_off,
-        running=sum(client.in_flight for client in leader.callers.clients.values()),
-        undelivered=len(leader.callers.delivery.undelivered),
+        queued_bytes=leader.lifecycle.open_bytes,
+        backing_off=leader.lifecycle.backing_off,
+        running=sum(client.in_flight for client in leader.clients.by_id.values()),
+        undelivered=len(leader.clients.results.undelivered),
         submitted=counts.submitted,
         finished_ok=counts.finished_ok,
         finished_failed=counts.finished_failed,
         redelivered=counts.redelivered,
         dead=counts.dead,
-        letters=len(leader.callers.dead.letters),
+        letters=len(leader.clients.dead.letters),
         durable=leader.durable,
         disk_low=leader.disk_low,
         full=leader.full,
@@ -68,7 +65,7 @@ def status(leader: Dispatch, now: float, limit: int = LIST_ROWS_MAX) -> StatusAn
     )
 
 
-def capacity(leader: Dispatch) -> dict[str, int]:
+def capacity(leader: LeaderState) -> dict[str, int]:
     """What all workers that may be given jobs run and could run, for whoever chooses among groups (SPEC G1). While
     nothing is committed, nothing is free: no job would be assigned."""
     running = limit = free = 0
@@ -81,12 +78,12 @@ def capacity(leader: Dispatch) -> dict[str, int]:
     return {"running": running, "limit": limit, "queued": leader.lanes.queued, "free": free}
 
 
-def top(leader: Dispatch, question: AskTop, now: float) -> TopAnswer:
+def top(leader: LeaderState, question: AskTop, now: float) -> TopAnswer:
     limit = max(1, min(question.limit, LIST_ROWS_MAX))
     workers = nsmallest(limit, leader.roster, key=lambda worker: (-len(worker.jobs), worker.label))
     failures = [
         FailureRow(show_job_id(it.job), it.program, it.subject, it.worker, it.reason, now - it.at)
-        for it in reversed(leader.course.stats.failures)
+        for it in reversed(leader.lifecycle.stats.failures)
     ]
     return TopAnswer(
         status=status(leader, now, limit),
@@ -96,7 +93,7 @@ def top(leader: Dispatch, question: AskTop, now: float) -> TopAnswer:
     )
 
 
-def worker_row(worker: Worker, now: float) -> WorkerRow:
+def worker_row(worker: WorkerRecord, now: float) -> WorkerRow:
     return WorkerRow(
         worker=str(UUID(bytes_le=worker.id)),
         name=worker.name,
@@ -115,8 +112,8 @@ def worker_row(worker: Worker, now: float) -> WorkerRow:
     )
 
 
-def _kept_for(worker: Worker) -> str:
-    large = None if worker.kept_for is None or worker.kept_for.asks is None else worker.kept_for.asks.large
+def _kept_for(worker: WorkerRecord) -> str:
+    large = None if worker.kept_for is None or worker.kept_for.needs is None else worker.kept_for.needs.large
     return "" if large is None else show_job_id(large.id)
 
 
@@ -129,9 +126,9 @@ class _Place(NamedTuple):
     name: str
 
 
-def _subjects(leader: Dispatch, now: float, limit: int) -> tuple[list[SubjectRow], int]:
+def _subjects(leader: LeaderState, now: float, limit: int) -> tuple[list[SubjectRow], int]:
     """Those with jobs, and those that had some since the leader began; what is no longer told apart comes last."""
-    stats = leader.course.stats
+    stats = leader.lifecycle.stats
     cells = stats.by_subject()
     others = cells.pop(OTHERS, None)
     busy = [lane for lane in leader.lanes.busy_lanes() if owner_of(lane.subject) is None]
@@ -149,7 +146,7 @@ def _subjects(leader: Dispatch, now: float, limit: int) -> tuple[list[SubjectRow
     return rows, total
 
 
-def _queued(leader: Dispatch, subject: str) -> int:
+def _queued(leader: LeaderState, subject: str) -> int:
     if subject == BROADCASTS:
         return sum(lane.queued for lane in leader.lanes.busy_lanes() if owner_of(lane.subject) is not None)
     lane = leader.lanes.lane(Subject(Pattern(subject)))
@@ -163,17 +160,17 @@ class _Members:
         self.workers = self.slots = self.slots_free = self.queued = 0
 
 
-def _groups(leader: Dispatch, now: float, limit: int) -> tuple[list[GroupRow], int]:
+def _groups(leader: LeaderState, now: float, limit: int) -> tuple[list[GroupRow], int]:
     """Those that have workers, and those whose workers had jobs since the leader began."""
-    cells = leader.course.stats.by_group()
+    cells = leader.lifecycle.stats.by_group()
     groups: dict[str, _Members] = {name: _Members() for name in cells}
     for worker in leader.roster:
-        for name in leader.course.stats.groups_of(worker.patterns) - {""}:
+        for name in leader.lifecycle.stats.groups_of(worker.patterns) - {""}:
             members = groups.setdefault(name, _Members())
             members.workers += worker.conn is not None
             members.slots += slots_of(worker)
             members.slots_free += worker.usable_credit
-    by_pool: dict[Pool, str] = {}
+    by_pool: dict[PatternPool, str] = {}
     for lane in leader.lanes.busy_lanes():
         for pool in lane.all_pools:
             if pool not in by_pool:
@@ -185,7 +182,7 @@ def _groups(leader: Dispatch, now: float, limit: int) -> tuple[list[GroupRow], i
         limit, (_place(name, it.queued, cells.get(name, [])) for name, it in groups.items())
     ):
         it = groups[name]
-        figures = leader.course.stats.figures(cells.get(name, []), now)
+        figures = leader.lifecycle.stats.figures(cells.get(name, []), now)
         rows.append(GroupRow(name, it.workers, it.slots, it.slots_free, it.queued, figures))
     return rows, len(groups)
 
@@ -196,11 +193,11 @@ def _place(name: str, queued: int, cells: list[Cell]) -> _Place:
     return _Place(-queued, -running, -ended, name)
 
 
-def slots_of(worker: Worker) -> int:
+def slots_of(worker: WorkerRecord) -> int:
     return worker.slots or worker.credit + len(worker.jobs)
 
 
-def _matching_count(leader: Dispatch, name: str) -> int:
+def _matching_count(leader: LeaderState, name: str) -> int:
     if name == BROADCASTS:
         return 0
     subject = Subject(Pattern(name))
@@ -211,12 +208,12 @@ def _matching_count(leader: Dispatch, name: str) -> int:
     return len({number for pool in pools for number in pool.members})
 
 
-def _busiest(leader: Dispatch) -> list[Client]:
-    clients = [client for client in leader.callers.clients.values() if client.open_jobs]
+def _busiest(leader: LeaderState) -> list[ClientRecord]:
+    clients = [client for client in leader.clients.by_id.values() if client.open_jobs]
     return nlargest(CLIENT_ROWS_MAX, clients, key=lambda client: client.open_jobs)
 
 
-def _client_row(client: Client) -> ClientRow:
+def _client_row(client: ClientRecord) -> ClientRow:
     return ClientRow(
         client=client.id,
         connected=bool(client.conns),

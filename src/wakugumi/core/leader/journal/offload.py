@@ -11,49 +11,54 @@ from collections.abc import Mapping, Sequence
 
 from wakugumi.core.ids import JobId, Verdict
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.clients import Callers
+from wakugumi.core.leader.clients import Clients
+from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
+from wakugumi.core.leader.jobs.orphans import OrphanJobs
 from wakugumi.core.leader.journal.recovery import keep_whole
-from wakugumi.core.leader.lifecycle import Course
-from wakugumi.core.leader.orphans import Claims
-from wakugumi.core.leader.scheduling.lanes import Job
-from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.core.leader.records import JobRecord
+from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.limits.journal import JOURNAL_MOVED_BYTES_MAX
 
 
-class Shelf:
+class OffloadedRequests:
     """The journal, seen from one leader's jobs."""
 
     def __init__(
-        self, out: Outbox, course: Course, callers: Callers, jobs: Mapping[JobId, Job], claims: Claims
+        self,
+        out: StepBuilder,
+        lifecycle: JobLifecycle,
+        clients: Clients,
+        jobs: Mapping[JobId, JobRecord],
+        orphans: OrphanJobs,
     ) -> None:
         self._out = out
         self._leaves = out.leaves
-        self._course = course
-        self._callers = callers
+        self._lifecycle = lifecycle
+        self._clients = clients
         self._jobs = jobs
-        self._claims = claims
+        self._orphans = orphans
 
-    def load(self, jobs: Sequence[Job]) -> None:
+    def load(self, jobs: Sequence[JobRecord]) -> None:
         """Their requests are only in the journal: they are sent when they have been read."""
         by_leaf: dict[int, list[JobId]] = {}
         for job in jobs:
             assert job.worker is not None
             assert job.worker.conn is not None
-            if job.id not in self._course.loading:
+            if job.id not in self._lifecycle.loading:
                 job.worker.loading += 1
-            self._course.loading[job.id] = job.worker.conn
+            self._lifecycle.loading[job.id] = job.worker.conn
             by_leaf.setdefault(job.leaf, []).append(job.id)
         self._out.do += [ev.LoadPayloads(leaf, ids) for leaf, ids in by_leaf.items()]
 
-    def load_again(self, jobs: Sequence[Job]) -> None:
+    def load_again(self, jobs: Sequence[JobRecord]) -> None:
         """The same for jobs that their workers hold already: they took their credit when they were assigned."""
-        self._course.unpaid.update(job.id for job in jobs)
+        self._lifecycle.unpaid.update(job.id for job in jobs)
         self.load(jobs)
 
     def loaded(self, event: ev.PayloadsLoaded, now: float) -> None:
-        again: list[Job] = []
+        again: list[JobRecord] = []
         for job_id in event.asked:
-            conn = self._course.loading.get(job_id)
+            conn = self._lifecycle.loading.get(job_id)
             if conn is None:
                 continue
             job = self._jobs[job_id]
@@ -66,31 +71,31 @@ class Shelf:
                 again.append(job)
             elif payload is None:
                 text = "the leader's journal could not read its request"
-                self._course.finish(job, False, Verdict("input-lost", text), now)
+                self._lifecycle.finish(job, False, Verdict("input-lost", text), now)
             else:
                 self._sent(job)
                 self._out.do.append(ev.SendAssign(conn, job_id, job.subject, payload))
         if again:
             self.load(again)
 
-    def _sent(self, job: Job) -> None:
+    def _sent(self, job: JobRecord) -> None:
         assert job.worker is not None
         job.worker.loading -= 1
-        del self._course.loading[job.id]
-        self._course.unpaid.discard(job.id)
+        del self._lifecycle.loading[job.id]
+        self._lifecycle.unpaid.discard(job.id)
 
     def tidy(self, now: float) -> None:
         """Drop the leaves that nobody needs, after what stands in their way was moved to the end."""
-        delivery = self._callers.delivery
+        results = self._clients.results
         live_bytes = (
-            self._course.open_bytes + self._course.output_bytes + delivery.stored_bytes + self._callers.dead.bytes
-        ) + self._claims.bytes
+            self._lifecycle.open_bytes + self._lifecycle.output_bytes + results.stored_bytes + self._clients.dead.bytes
+        ) + self._orphans.bytes
         written = self._leaves.written_bytes
-        for job_id in self._leaves.stragglers(len(self._jobs) + self._claims.answers, live_bytes):
+        for job_id in self._leaves.stragglers(len(self._jobs) + self._orphans.answers, live_bytes):
             job = self._jobs.get(job_id)
             if job is not None and self._leaves.is_in_oldest(job.leaf):
-                keep_whole(job, self._out, self._course, now)
-            self._claims.move(job_id)
+                keep_whole(job, self._out, self._lifecycle, now)
+            self._orphans.move(job_id)
             if self._leaves.written_bytes - written >= JOURNAL_MOVED_BYTES_MAX:
                 break  # The others stay the oldest, and are next.
         before = self._leaves.droppable()

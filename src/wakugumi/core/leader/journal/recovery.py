@@ -15,23 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from wakugumi.core.ids import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Tried, Verdict, WorkerId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.dead_letters import is_dead
 from wakugumi.core.leader.events import LeaderKeep
-from wakugumi.core.leader.lifecycle import LEADER_LOST, Course, outputs_of, strip_old_output
-from wakugumi.core.leader.not_started import tried_again, tried_too, without_shuns
-from wakugumi.core.leader.results import bytes_of
-from wakugumi.core.leader.scheduling.lanes import CRC_BITS, Client, Job, digest_of
-from wakugumi.core.leader.step_builder import Outbox
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.jobs.dead_letters import is_dead
+from wakugumi.core.leader.jobs.lifecycle import LEADER_LOST, JobLifecycle, outputs_of, strip_old_output
+from wakugumi.core.leader.jobs.not_started import tried_again, tried_too
+from wakugumi.core.leader.jobs.results import bytes_of
+from wakugumi.core.leader.jobs.same_request import digest_of
+from wakugumi.core.leader.records import CRC_BITS, ClientRecord, JobRecord
+from wakugumi.core.leader.state import LeaderState
+from wakugumi.core.leader.step_builder import StepBuilder
+from wakugumi.core.requirements import Requirements, without_shuns
 from wakugumi.core.subject import Pattern, Subject
 from wakugumi.limits.leader import RECOVERY_GRACE_S
-
-if TYPE_CHECKING:
-    from wakugumi.core.leader.machine import Dispatch
 
 T = TypeVar("T", str, float)
 
@@ -39,7 +38,7 @@ Leaf: TypeAlias = tuple[int, float, Sequence[LeaderKeep]]
 """A leaf's number, how many seconds ago it was written (by a clock that nobody trusts), and what it says."""
 
 
-def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
+def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: float) -> None:
     """Say all about a job in this step's leaf, so that the ones in which it stood may go."""
     running = None
     if job.worker is not None:
@@ -66,21 +65,21 @@ def keep_whole(job: Job, out: Outbox, course: Course, now: float) -> None:
             job.delivered,
             job.requeued,
             without_shuns(job.wants),
-            course.holds.results.get(job.id, ()),
-            course.tried.get(job.id),
+            lifecycle.holds.results.get(job.id, ()),
+            lifecycle.tried.get(job.id),
             job.request,
         )
     )
-    if (due := course.deadlines.get(job.id)) is not None:
+    if (due := lifecycle.deadlines.get(job.id)) is not None:
         out.keep.append(ev.KeepDeadline(job.id, due - now))
     out.leaves.release(job.leaf)
     size = (job.size if payload is not None else 0) + bytes_of(job.result) + outputs_of(job)
     job.leaf = out.leaves.hold(job.id, size)
 
 
-def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
+def recover(leader: LeaderState, leaves: Iterable[Leaf], now: float) -> None:
     """Fill a leader that has done nothing yet."""
-    fold = _Fold(leader)
+    fold = _RecoveryFold(leader)
     last, at = 0, -inf
     for number, age_s, records in leaves:
         at = max(at, now - max(0.0, age_s))  # A later leaf was written later, even if the clock was set back.
@@ -88,54 +87,54 @@ def recover(leader: Dispatch, leaves: Iterable[Leaf], now: float) -> None:
         last = number
     if last:
         leader.leaves.turn()
-    leader.course.tried.update(fold.tried)
+    leader.lifecycle.tried.update(fold.tried)
     leader.not_started.recovered(now)
     leader.jobs.put_in_order()
     for job in list(leader.jobs.values()):
         if job.state is DONE:
             _take_back_result(leader, job, fold.blobs.get(job.id, ()), now)
             continue
-        leader.course.holds.begin(job)
+        leader.lifecycle.holds.begin(job)
         job.client.open_jobs += 1
-        leader.course.open_bytes += job.size
-        leader.course.output_bytes += outputs_of(job)
+        leader.lifecycle.open_bytes += job.size
+        leader.lifecycle.output_bytes += outputs_of(job)
         if (within_s := fold.deadlines.get(job.id)) is not None:
-            leader.course.must_be_done(job, within_s, now)
+            leader.lifecycle.must_be_done(job, within_s, now)
         attempt = fold.running.get(job.id)
         if attempt is not None:
             _expect_back(leader, job, attempt, now)
         elif job.history and job.history[-1].outcome not in {"worker-lost", LEADER_LOST}:
-            leader.course.back_off(job, now)
+            leader.lifecycle.back_off(job, now)
         else:
             job.since = now
-            leader.course.queue(job)
-    for answers in fold.claims.values():
+            leader.lifecycle.queue(job)
+    for answers in fold.orphans.values():
         for claim, leaf in answers.values():
-            leader.claims.recovered(claim, leaf, now)
+            leader.orphans.recovered(claim, leaf, now)
     for worker in leader.roster:
-        leader.crew.expect(worker, now + RECOVERY_GRACE_S)
-    leader.callers.push_out_letters()
-    leader.callers.forget_too_much()
-    leader.callers.forget_idle()
+        leader.workers.expect(worker, now + RECOVERY_GRACE_S)
+    leader.clients.push_out_letters()
+    leader.clients.forget_too_much()
+    leader.clients.forget_idle()
 
 
-class _Fold:
+class _RecoveryFold:
     """What the leaves said so far."""
 
-    def __init__(self, leader: Dispatch) -> None:
+    def __init__(self, leader: LeaderState) -> None:
         self._jobs = leader.jobs
         self._leaves = leader.leaves
-        self._dead = leader.callers.dead
-        self._called = leader.callers.called
-        self._clients: dict[ClientId, Client] = {}
+        self._dead = leader.clients.dead
+        self._called = leader.clients.called
+        self._clients: dict[ClientId, ClientRecord] = {}
         self._same: dict[str | float, str | float] = {}
-        self._wants: dict[Wants, Wants] = {}
+        self._wants: dict[Requirements, Requirements] = {}
         self.running: dict[JobId, Attempt] = {}
         self.deadlines: dict[JobId, float] = {}
         self.blobs: dict[JobId, tuple[str, ...]] = {}
         """Of results that have some."""
         self.tried: dict[JobId, Tried] = {}
-        self.claims: dict[JobId, dict[WorkerId, tuple[ev.KeepClaim, int]]] = {}
+        self.orphans: dict[JobId, dict[WorkerId, tuple[ev.KeepClaim, int]]] = {}
         """And the leaf in which each stands."""
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
@@ -150,16 +149,16 @@ class _Fold:
             elif isinstance(record, ev.KeepClaim):
                 self._forget_answer(record.job, record.worker)
                 leaf = self._leaves.hold(record.job, len(record.payload))
-                self.claims.setdefault(record.job, {})[record.worker] = record, leaf
+                self.orphans.setdefault(record.job, {})[record.worker] = record, leaf
             elif isinstance(record, ev.ForgetClaim):
-                for worker in [record.worker] if record.worker else list(self.claims.get(record.job, ())):
+                for worker in [record.worker] if record.worker else list(self.orphans.get(record.job, ())):
                     self._forget_answer(record.job, worker)
             elif not isinstance(record, ev.DropLeaves):
                 job = self._jobs.get(record.job)
                 if job is not None:
                     self._change(job, record, at)
 
-    def _open(self, record: ev.KeepJob | ev.KeepWhole, at: float, digest: int, size: int) -> Job:
+    def _open(self, record: ev.KeepJob | ev.KeepWhole, at: float, digest: int, size: int) -> JobRecord:
         """A million of these are made: what is the same in many of them is one object."""
         known = self._jobs.get(record.job)
         if known is not None:
@@ -168,7 +167,7 @@ class _Fold:
         if client is None:
             client = self._clients[record.client] = self._called(record.client)
         client.cap = record.cap
-        job = Job(
+        job = JobRecord(
             record.job,
             client,
             Subject(Pattern(self._one(record.subject))),
@@ -205,7 +204,7 @@ class _Fold:
             self._done(job, record.ok, record.result, record.blobs, at)
             job.delivered = record.delivered
 
-    def _change(self, job: Job, record: LeaderKeep, at: float) -> None:
+    def _change(self, job: JobRecord, record: LeaderKeep, at: float) -> None:
         match record:
             case ev.KeepAttempt(_, worker, label):
                 job.attempts += 1
@@ -234,7 +233,7 @@ class _Fold:
             case _:
                 raise AssertionError("these are told apart before")
 
-    def _end_attempt(self, job: Job, outcome: str, output: str, at: float) -> None:
+    def _end_attempt(self, job: JobRecord, outcome: str, output: str, at: float) -> None:
         attempt = self.running.pop(job.id, None)
         if attempt is not None:
             ended = Attempt(
@@ -243,7 +242,7 @@ class _Fold:
             job.history = (*job.history, ended)
             strip_old_output(job)
 
-    def _done(self, job: Job, ok: bool, result: bytes | Verdict, blobs: tuple[str, ...], at: float) -> None:
+    def _done(self, job: JobRecord, ok: bool, result: bytes | Verdict, blobs: tuple[str, ...], at: float) -> None:
         job.state = DONE
         job.ok = ok
         job.result = result
@@ -254,7 +253,7 @@ class _Fold:
         if is_dead(result):
             self._dead.add(job)
 
-    def _forget(self, job: Job) -> None:
+    def _forget(self, job: JobRecord) -> None:
         self._jobs.remove(job)
         self.running.pop(job.id, None)
         self.deadlines.pop(job.id, None)
@@ -265,31 +264,31 @@ class _Fold:
         self._leaves.release(job.leaf)
 
     def _forget_answer(self, job_id: JobId, worker: WorkerId) -> None:
-        answers = self.claims.get(job_id, {})
+        answers = self.orphans.get(job_id, {})
         if (known := answers.pop(worker, None)) is not None:
             self._leaves.release(known[1])
         if not answers:
-            self.claims.pop(job_id, None)
+            self.orphans.pop(job_id, None)
 
     def _one(self, value: T) -> T:
         return self._same.setdefault(value, value)  # type: ignore[return-value]
 
 
-def _take_back_result(leader: Dispatch, job: Job, blobs: tuple[str, ...], now: float) -> None:
-    delivery = leader.callers.delivery
-    if job in leader.callers.dead:
-        leader.course.holds.begin(job)
+def _take_back_result(leader: LeaderState, job: JobRecord, blobs: tuple[str, ...], now: float) -> None:
+    results = leader.clients.results
+    if job in leader.clients.dead:
+        leader.lifecycle.holds.begin(job)
     if blobs:
-        leader.course.holds.keep(job.id, blobs)
+        leader.lifecycle.holds.keep(job.id, blobs)
     job.since = now
     if job.delivered:
-        delivery.keep(job, now)
+        results.keep(job, now)
     else:
         job.client.open_jobs += 1
-        delivery.finished(job)
+        results.finished(job)
 
 
-def _expect_back(leader: Dispatch, job: Job, attempt: Attempt, now: float) -> None:
+def _expect_back(leader: LeaderState, job: JobRecord, attempt: Attempt, now: float) -> None:
     worker = leader.roster.by_id.get(attempt.worker_id)
     if worker is None:
         worker = leader.roster.add(WorkerId(attempt.worker_id))
@@ -301,8 +300,8 @@ def _expect_back(leader: Dispatch, job: Job, attempt: Attempt, now: float) -> No
     job.since = attempt.started_at
     job.client.in_flight += 1
     worker.jobs[job.id] = None
-    leader.course.inherited[job.id] = None
-    job.cell = leader.course.stats.held(worker.patterns, job.subject)
+    leader.lifecycle.inherited[job.id] = None
+    job.cell = leader.lifecycle.stats.held(worker.patterns, job.subject)
 
 
 def _moved(attempt: Attempt, by_s: float) -> Attempt:

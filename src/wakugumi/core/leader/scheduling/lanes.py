@@ -9,242 +9,34 @@ when it is served; of all lanes that can use the credit there is, whichever pool
 served next. So between two jobs of one subject every other one that its worker hears and that waited has its turn. A
 job that was cancelled stays in its deque and is skipped there: its state says so.
 
-Jobs that ask for something (`wants`) are chosen in `choice`. A turn that can use none of the credit there is stands
+Jobs that ask for something (`wants`) are chosen in `picking`. A turn that can use none of the credit there is stands
 aside, so that the others of its lane go on. So do jobs that are not simple, where only workers have credit that take
 no others.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 from typing import Final
-from zlib import crc32
-
-import msgspec
 
 from wakugumi.core.backoff import Policies
-from wakugumi.core.ids import DONE, QUEUED, RUNNING, Attempt, ClientId, ConnId, JobId, JobState, Verdict
-from wakugumi.core.leader.broadcast import own_subject, owner_of
+from wakugumi.core.ids import DONE, QUEUED, RUNNING, JobId
+from wakugumi.core.leader.jobs.broadcast import own_subject, owner_of
+from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, Lane, PatternPool, Turn, WorkerRecord
 from wakugumi.core.leader.scheduling import picking
 from wakugumi.core.leader.scheduling.locality import Holders, nobody
-from wakugumi.core.leader.scheduling.picking import Asks, Choice, slots_of
-from wakugumi.core.leader.scheduling.roster import Pool, Roster, Worker
-from wakugumi.core.leader.scheduling.waiting_line import Line
-from wakugumi.core.leader.stats import Cell
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.scheduling.picking import Picker, slots_of
+from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.leader.waiting_line import WaitingLine
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, PatternTree, Subject
 from wakugumi.limits.leader import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX
 from wakugumi.limits.scheduling import LOOK_AHEAD_MAX
-from wakugumi.limits.wire import PACK_FROM_BYTES, PACK_SHARE_MAX
 
-DIGEST_BITS: Final = 128
-CRC_BITS: Final = 32
-_DIGEST: Final = (1 << DIGEST_BITS) - 1
-_CRC: Final = (1 << CRC_BITS) - 1
 _GONE_KEPT: Final = 64
 """Cancelled jobs that may stay in a deque, however short it is: fewer are not worth a new one."""
-
-
-class Client:
-    """Whoever submits under one client id, over any number of connections. It outlives them while it has jobs."""
-
-    __slots__ = ("cap", "conns", "id", "in_flight", "open_jobs", "parked", "undelivered_bytes")
-
-    def __init__(self, client_id: ClientId) -> None:
-        self.id = client_id
-        self.cap = 0
-        self.conns: dict[ConnId, int] = {}
-        """Its connections and the cap that each declared; the largest holds."""
-        self.in_flight = 0
-        self.open_jobs = 0
-        """Jobs that it submitted and nobody has the result of yet."""
-        self.undelivered_bytes = 0
-        self.parked: OrderedDict[Turn, None] = OrderedDict()
-        """Those of its turns that wait until it may run more, in the order in which they began to wait."""
-
-    @property
-    def may_run(self) -> bool:
-        return self.in_flight < self.cap and self.undelivered_bytes < UNDELIVERED_BYTES_PER_CLIENT_MAX
-
-
-class Job(msgspec.Struct, gc=False, eq=False):
-    """A job as its leader knows it. A million of these are held: no dictionaries, shared strings, no cyclic garbage."""
-
-    id: JobId
-    client: Client
-    subject: Subject
-    program: str
-    timeout_s: float
-    submitted_at: float
-    payload: bytes | None
-    """The request's bytes; None if only the journal has them, or nobody needs them any more."""
-    waiters: tuple[ConnId, ...]
-    """Connections that will get the result."""
-    state: JobState = QUEUED
-    since: float = 0.0
-    """When it came into this state."""
-    attempts: int = 0
-    worker: Worker | None = None
-    """Who runs it, while it is RUNNING."""
-    history: tuple[Attempt, ...] = ()
-    """Attempts that ended."""
-    also: tuple[Worker, ...] = ()
-    """Others that still run it, from attempts that were given up: the first answer counts."""
-    ok: bool = False
-    delivered: bool = False
-    result: bytes | Verdict | None = None
-    digest: int = 0
-    """The request in short, and its size: see `digest_of`."""
-    leaf: int = 0
-    """Where the journal has its request; 0 if there is no journal."""
-    retries: int = 0
-    """How often a non-zero exit or a timeout is not yet its answer."""
-    requeued: bool = False
-    """It was dead before."""
-    wants: Wants | None = None
-    """None for the plain job that asks for nothing."""
-    cell: Cell | None = None
-    """Where the statistics count its attempt, while it is RUNNING."""
-    older: JobId | None = None
-    newer: JobId | None = None
-    """Its neighbours of the same client and subject (`jobs`): by their ids, so that there are no circles."""
-
-    @property
-    def size(self) -> int:
-        """How many bytes its request has."""
-        return self.digest >> DIGEST_BITS
-
-    @property
-    def request(self) -> bytes:
-        """The digest of what decides its answer; empty if that is not known."""
-        digest = self.digest & _DIGEST
-        return digest.to_bytes(DIGEST_BITS // 8, "little") if digest > _CRC else b""
-
-    @property
-    def checksum(self) -> int:
-        """Size and checksum in one machine word, as journals hold them: 0 for the checksum of one with a digest."""
-        digest = self.digest & _DIGEST
-        return self.size << CRC_BITS | (digest if digest <= _CRC else 0)
-
-
-def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b"") -> int:
-    """A request in short, in one number: its size, and the digest of what decides its answer (`wire/request_digest`).
-    Only jobs of older journals have none: a CRC-32 of the bytes stands there, which finds an accident and no intention.
-    `checksum` is size and CRC-32 of a request that is packed, or was read from a journal."""
-    if request:
-        return size << DIGEST_BITS | int.from_bytes(request, "little")
-    if checksum:
-        return checksum >> CRC_BITS << DIGEST_BITS | checksum & _CRC
-    return size << DIGEST_BITS | crc32(payload)
-
-
-def is_of_another(job: Job, request: bytes) -> bool:
-    """Is this the digest of another request than the job's? If one of them has none, nobody knows."""
-    known = job.digest & _DIGEST
-    return bool(request) and known > _CRC and known != int.from_bytes(request, "little")
-
-
-def is_same_request(job: Job, request: bytes, payload: bytes, checksum: int) -> bool:
-    """Does this ask for the same answer as the job (SPEC L6)? By their digests, or, where one of the two has none, by
-    their bytes. `checksum` is that of what is packed, else 0."""
-    known = job.digest & _DIGEST
-    if request and known > _CRC:
-        return known == int.from_bytes(request, "little")
-    if job.payload is not None and job.payload == payload:
-        return True
-    if known > _CRC:
-        return False
-    came = checksum & _CRC if checksum else crc32(payload)
-    size = checksum >> CRC_BITS if checksum else len(payload)
-    if known != came:
-        return False
-    if job.size == size and not checksum:
-        return job.payload is None
-    # Both are of the unpacked request, and one of them came packed.
-    return bool(checksum) or (size >= PACK_FROM_BYTES and job.size < PACK_SHARE_MAX * size)
-
-
-class Turn:
-    """One client's jobs in one lane: in the lane's ring, or parked with its client, or aside, while any of them is
-    queued."""
-
-    __slots__ = ("asks", "client", "gone", "jobs", "lane", "sorted_out")
-
-    def __init__(self, lane: Lane, client: Client) -> None:
-        self.lane = lane
-        self.client = client
-        self.jobs: deque[Job] = deque()
-        self.gone = 0
-        """Those of the jobs that are no longer queued."""
-        self.asks: Asks | None = None
-        """None while none of its jobs asks for anything: then it is first in, first out, to the best worker."""
-        self.sorted_out = False
-        """Those that others are able to run than the rest have queues of their own."""
-
-
-class Lane:
-    """The queue of one subject."""
-
-    __slots__ = (
-        "aside",
-        "by_client",
-        "looked",
-        "order",
-        "parked",
-        "place",
-        "pools",
-        "queued",
-        "ready",
-        "refused",
-        "ring",
-        "simple",
-        "simple_pools",
-        "sticky",
-        "subject",
-    )
-
-    def __init__(self, subject: Subject, pools: list[Pool], order: int = 0, *, sticky: bool = False) -> None:
-        self.subject = subject
-        self.pools: list[Pool]
-        self.simple_pools: list[Pool]
-        """Of workers that take simple jobs only."""
-        self.served_by(pools)
-        self.order = order
-        """By which of the roster's rules its workers are ranked."""
-        self.sticky = sticky
-        """Its keys have homes."""
-        self.ring: deque[Turn] = deque()
-        """Turns of clients that may run something, the next one first."""
-        self.by_client: dict[ClientId, Turn] = {}
-        self.queued = 0
-        self.simple = 0
-        """Those of them that are simple."""
-        self.place = 0
-        """Since when it waits, against other lanes; 0 if it was served since, or has nothing to wait for."""
-        self.ready = False
-        """It stands in the line of lanes to be served."""
-        self.parked = False
-        """It waits for credit with all its pools, or for a pool."""
-        self.refused = False
-        """It is parked although there is credit: all its turns that may run stand aside."""
-        self.aside: dict[Turn, None] | None = None
-        """Turns that cannot use the credit there is, in the order in which they were found so; None for none."""
-        self.looked = 0
-        """The round in which they were."""
-
-    def served_by(self, pools: list[Pool]) -> None:
-        self.pools = [pool for pool in pools if not pool.simple_only]
-        self.simple_pools = [pool for pool in pools if pool.simple_only]
-
-    @property
-    def all_pools(self) -> list[Pool]:
-        return [*self.pools, *self.simple_pools] if self.simple_pools else self.pools
-
-    def pools_of(self, wants: Wants) -> list[Pool]:
-        """Where a job may go that asks for this."""
-        return self.all_pools if wants.simple else self.pools
 
 
 class Lanes:
@@ -254,7 +46,7 @@ class Lanes:
         """The roster ranks by the policies' rules; `holders` tells who holds a file."""
         self._roster = roster
         self._policies = policies
-        self.choice = Choice(roster, holders)
+        self.picker = Picker(roster, holders)
         self._round = 0
         self._refused: list[Lane] = []
         """In this round."""
@@ -263,17 +55,17 @@ class Lanes:
         self._idle: dict[Lane, None] = {}
         self._places = 0
         """The last one taken."""
-        self._ready: Line[Lane] = Line()
-        self._pools_with_news: dict[Pool, None] = {}
+        self._ready: WaitingLine[Lane] = WaitingLine()
+        self._pools_with_news: dict[PatternPool, None] = {}
         """Someone waits there, and there may be credit."""
-        self._news: list[tuple[int, int, Pool]] = []
+        self._news: list[tuple[int, int, PatternPool]] = []
         """The same while lanes are served, as a heap: the lowest place of those that wait there, a number, the pool."""
-        self._able: list[Worker] = []
+        self._able: list[WorkerRecord] = []
         """Whose credit is the news."""
-        self._clients_with_news: dict[Client, None] = {}
+        self._clients_with_news: dict[ClientRecord, None] = {}
         self.queued = 0
 
-    def push(self, job: Job, *, first: bool = False) -> None:
+    def push(self, job: JobRecord, *, first: bool = False) -> None:
         """Queue a job; one that comes back goes to the head of its client's turn."""
         lane = self._lanes.get(job.subject)
         if lane is None:
@@ -303,14 +95,14 @@ class Lanes:
         elif not lane.ready and not lane.parked:
             self._wake(lane)
 
-    def dropped(self, job: Job) -> None:
+    def dropped(self, job: JobRecord) -> None:
         """A queued job was cancelled or finished: it no longer counts, and is skipped when its turn comes."""
         assert job.state is DONE
         lane = self._lanes[job.subject]
         turn = lane.by_client[job.client.id]
         turn.gone += 1
-        if turn.asks is not None:
-            self.choice.forget(turn, job)
+        if turn.needs is not None:
+            self.picker.forget(turn, job)
             lane.simple -= is_simple(job)
             held = picking.size(turn)
         else:
@@ -319,32 +111,32 @@ class Lanes:
             self._drop(turn)
         elif turn.gone > _GONE_KEPT and 2 * turn.gone > held:
             # Its turn may be long in coming: who submits and cancels in a circle must not fill the memory.
-            if turn.asks is not None:
+            if turn.needs is not None:
                 picking.purge(turn)
             else:
                 turn.jobs = deque(other for other in turn.jobs if other.state is QUEUED)
                 turn.gone = 0
         self._uncount(lane)
 
-    def taken(self, job: Job) -> None:
+    def taken(self, job: JobRecord) -> None:
         """A queued job turned out to run already. It may come back, so it must not stay behind in its deque."""
         lane = self._lanes[job.subject]
         turn = lane.by_client[job.client.id]
-        self.choice.forget(turn, job)
+        self.picker.forget(turn, job)
         picking.remove(turn, job)
         lane.simple -= is_simple(job)
         if turn.gone == picking.size(turn):
             self._drop(turn)
         self._uncount(lane)
 
-    def ask_anew(self, jobs: list[Job], wants: Wants | None) -> None:
+    def ask_anew(self, jobs: list[JobRecord], wants: Requirements | None) -> None:
         """These queued jobs of one subject, which asked for the same, ask for this from now on. They go to the head of
         their clients' turns, in the order in which they stood."""
-        turns: dict[Turn, dict[JobId, Job]] = {}
+        turns: dict[Turn, dict[JobId, JobRecord]] = {}
         for job in jobs:
             turn = self._lanes[job.subject].by_client[job.client.id]
             turns.setdefault(turn, {})[job.id] = job
-            self.choice.forget(turn, job)
+            self.picker.forget(turn, job)
         for turn, theirs in turns.items():
             lane, pulled = turn.lane, picking.pull(turn, theirs)
             lane.simple -= sum(map(is_simple, pulled))
@@ -354,10 +146,10 @@ class Lanes:
                 job.wants = wants
                 self.push(job, first=True)
 
-    def assign(self) -> list[Job]:
+    def assign(self) -> list[JobRecord]:
         """Hand out whatever can be handed out now. Each of these jobs is RUNNING and has its worker, whose credit is
         taken, and its place under its client's cap."""
-        assigned: list[Job] = []
+        assigned: list[JobRecord] = []
         while True:
             self._round += 1
             # Where other pools serve a lane than before, the credit may be anybody's.
@@ -379,27 +171,27 @@ class Lanes:
 
     def tick(self, now: float) -> None:
         """Whoever waits for a time is looked at by the next `assign`, if there is credit."""
-        for turn in self.choice.due(now):
+        for turn in self.picker.due(now):
             if turn.lane.aside is not None:
                 self._stir(turn)
 
     def wake_at(self) -> float | None:
-        return self.choice.wake_at()
+        return self.picker.wake_at()
 
-    def leaves(self, worker: Worker) -> None:
+    def leaves(self, worker: WorkerRecord) -> None:
         """It serves nobody any more: who had it kept free looks for another."""
         turn = worker.kept_for
         if turn is not None:
-            self.choice.let_go(turn)
+            self.picker.let_go(turn)
             if turn.lane.aside is not None:
                 self._stir(turn)
 
-    def room_came(self, client: Client) -> None:
+    def room_came(self, client: ClientRecord) -> None:
         """A client fell below its cap, or took its results."""
         if client.parked and client.may_run:
             self._clients_with_news[client] = None
 
-    def pools_came(self, pools: list[Pool]) -> None:
+    def pools_came(self, pools: list[PatternPool]) -> None:
         """Patterns nobody had before: the subjects they match have one more pool."""
         for pool in pools:
             for lane in self._tree.overlapping(pool.pattern):
@@ -412,13 +204,13 @@ class Lanes:
                     if lane.parked and (lane.simple or not pool.simple_only):
                         pool.parked.add(lane.place, lane)
 
-    def worker_came(self, worker: Worker) -> None:
+    def worker_came(self, worker: WorkerRecord) -> None:
         """What is meant for it alone may have waited for it."""
         lane = self._lanes.get(own_subject(worker.id))
         if lane is not None:
             self._find_pools(lane)
 
-    def pools_went(self, pools: list[Pool]) -> None:
+    def pools_went(self, pools: list[PatternPool]) -> None:
         """Patterns nobody has any more."""
         for pool in pools:
             pool.parked.at.clear()
@@ -443,11 +235,11 @@ class Lanes:
         assert not self._refused
         for worker in self._roster:
             if worker.kept_for is not None:
-                assert worker.kept_for.asks is not None
-                assert worker.kept_for.asks.kept is worker, "a worker is kept free for nobody"
+                assert worker.kept_for.needs is not None
+                assert worker.kept_for.needs.kept is worker, "a worker is kept free for nobody"
                 assert worker.kept_for.lane.by_client[worker.kept_for.client.id] is worker.kept_for
                 if not self._ready.at and not self._roster.has_changes:
-                    large = worker.kept_for.asks.large
+                    large = worker.kept_for.needs.large
                     assert large is not None
                     assert worker.usable_credit < slots_of(large), "it has room, and is still kept free"
         for subject, lane in self._lanes.items():
@@ -460,11 +252,11 @@ class Lanes:
             for turn in turns:
                 held = picking.size(turn)
                 assert turn.gone == held - sum(1 for _ in picking.in_order(turn)) < held
-                self.choice.check(turn)
+                self.picker.check(turn)
                 if turn in turn.client.parked:
                     assert not turn.client.may_run or turn.client in self._clients_with_news
                     assert turn not in lane.ring
-                    assert turn.asks is None or turn.asks.kept is None
+                    assert turn.needs is None or turn.needs.kept is None
                 elif turn in aside:
                     assert turn not in lane.ring
                 else:
@@ -584,7 +376,7 @@ class Lanes:
         """Nothing is queued here for this client any more."""
         lane = turn.lane
         del lane.by_client[turn.client.id]
-        turn.asks = None
+        turn.needs = None
         ring = lane.ring
         if ring and ring[0] is turn:
             ring.popleft()
@@ -595,7 +387,7 @@ class Lanes:
         else:
             ring.remove(turn)
 
-    def _serve(self, assigned: list[Job]) -> None:
+    def _serve(self, assigned: list[JobRecord]) -> None:
         best = self._roster.best
         if self._pools_with_news:
             self._hear_news()
@@ -603,7 +395,7 @@ class Lanes:
             if lane.aside is not None and lane.looked != self._round:
                 self._bring_back(lane)
             while (turn := self._turn(lane)) is not None:
-                if turn.asks is None:
+                if turn.needs is None:
                     worker = best(lane.pools, lane.order)
                     if worker is None:
                         if lane.simple and best(lane.simple_pools, lane.order) is not None:
@@ -612,7 +404,7 @@ class Lanes:
                         self._park(lane)
                         break
                     assigned.append(self._hand_out(turn, worker))
-                elif (picked := self.choice.pick(turn)) is not None:
+                elif (picked := self.picker.pick(turn)) is not None:
                     assigned.append(self._hand_out_picked(turn, *picked))
                 elif best(lane.all_pools if lane.simple else lane.pools, lane.order) is None:
                     self._park(lane)
@@ -629,7 +421,7 @@ class Lanes:
                 if lane.aside is not None:
                     self._refused.append(lane)
 
-    def _hand_out(self, turn: Turn, worker: Worker) -> Job:
+    def _hand_out(self, turn: Turn, worker: WorkerRecord) -> JobRecord:
         lane, jobs = turn.lane, turn.jobs
         job = jobs.popleft()
         job.state = RUNNING
@@ -646,10 +438,10 @@ class Lanes:
         self._uncount(lane)
         return job
 
-    def _hand_out_picked(self, turn: Turn, job: Job, worker: Worker) -> Job:
+    def _hand_out_picked(self, turn: Turn, job: JobRecord, worker: WorkerRecord) -> JobRecord:
         lane = turn.lane
         was_kept = worker.kept_for is turn
-        self.choice.forget(turn, job)
+        self.picker.forget(turn, job)
         picking.remove(turn, job)
         job.state = RUNNING
         job.worker = worker
@@ -707,8 +499,8 @@ class Lanes:
 
     def _come_forward(self, turn: Turn) -> None:
         """The worker that is kept free for this turn has credit: if that is enough, it is served at once."""
-        assert turn.asks is not None
-        worker, job = turn.asks.kept, turn.asks.large
+        assert turn.needs is not None
+        worker, job = turn.needs.kept, turn.needs.large
         assert worker is not None
         assert job is not None
         if worker.usable_credit < slots_of(job):
@@ -736,7 +528,7 @@ class Lanes:
         heapify(self._news)
         self._pools_with_news.clear()
 
-    def _hear_of(self, worker: Worker) -> None:
+    def _hear_of(self, worker: WorkerRecord) -> None:
         """It was kept for a large job, which it now has: lanes that waited before may use the rest of its credit."""
         pools = [*(pool for _, _, pool in self._news), *(pool for pool in worker.pools if pool.parked.at)]
         self._pools_with_news = dict.fromkeys(pools)
@@ -800,7 +592,7 @@ class Lanes:
             client = turn.client
             # What `may_run` says, in full: this is asked for every job.
             if client.in_flight < client.cap and client.undelivered_bytes < UNDELIVERED_BYTES_PER_CLIENT_MAX:
-                if turn.asks is not None:
+                if turn.needs is not None:
                     return turn
                 jobs = turn.jobs
                 while jobs[0].state is not QUEUED:
@@ -809,12 +601,12 @@ class Lanes:
                 return turn
             ring.popleft()
             client.parked[turn] = None
-            if turn.asks is not None:
-                self.choice.let_go(turn)
+            if turn.needs is not None:
+                self.picker.let_go(turn)
         return None
 
 
-def is_simple(job: Job) -> bool:
+def is_simple(job: JobRecord) -> bool:
     return job.wants is not None and job.wants.simple
 
 

@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from wakugumi.core.ids import WorkerId
-from wakugumi.core.leader.scheduling.roster import (
-    Pool,
-    Roster,
-    Worker,
-    can_run,
-    has_room,
-    members_of,
-    rank_of,
-    ready_in,
-)
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.records import Lane, PatternPool, WorkerRecord
+from wakugumi.core.leader.scheduling.roster import Roster, can_run, has_room, members_of, rank_of, ready_in
+from wakugumi.core.requirements import Requirements
 from wakugumi.limits.scheduling import FILES_WEIGHED_MAX, HOLDERS_LOOKED_MAX, HOLDERS_WEIGHED_MAX
-
-if TYPE_CHECKING:
-    from wakugumi.core.leader.scheduling.lanes import Lane
 
 Holders: TypeAlias = Callable[[str], Collection[WorkerId]]
 """Who holds a file: a blob by its SHA-256, or a cache as `cache:<id>`. It is asked for every job that names some, so it
@@ -37,7 +26,9 @@ def nobody(_file: str) -> Collection[WorkerId]:
     return ()
 
 
-def nearest(lane: Lane, wants: Wants, best: Worker, roster: Roster, holders: Holders) -> Worker | None:
+def nearest(
+    lane: Lane, wants: Requirements, best: WorkerRecord, roster: Roster, holders: Holders
+) -> WorkerRecord | None:
     """Of those with room the one that holds most of its files; if nobody holds any, `best`, which can run it. None if
     it has to wait for one that knows blobs."""
     pools = lane.pools_of(wants)
@@ -60,12 +51,14 @@ def nearest(lane: Lane, wants: Wants, best: Worker, roster: Roster, holders: Hol
     )
 
 
-def _with_room(pools: list[Pool], slots: int, roster: Roster, held: list[Collection[WorkerId]]) -> dict[Worker, None]:
+def _with_room(
+    pools: list[PatternPool], slots: int, roster: Roster, held: list[Collection[WorkerId]]
+) -> dict[WorkerRecord, None]:
     """Who holds some of the files and has room. A busy grid has few with room and an idle one many: whichever are
     fewer, these or the holders, are looked at."""
     by_id = roster.by_id
     ready = sum(len(pool.heap) for pool in pools)
-    found: dict[Worker, None] = {}
+    found: dict[WorkerRecord, None] = {}
     for them in held:
         if len(them) <= ready:
             able = (

@@ -15,7 +15,7 @@ their order, and the first that can go now goes:
     shuns       to none of the workers that could not start it. Where many stand first that nobody with room is able to
                 run, each kind of them gets a queue of its own (`sort_out`)
 
-A turn in which nothing can go stands aside (`queues`) until credit comes, or a job, or the time that is asked for here.
+A turn in which nothing can go stands aside (`lanes`) until credit comes, or a job, or the time that is asked for here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 
-from wakugumi.core.ids import QUEUED, JobId, WorkerId
+from wakugumi.core.ids import QUEUED, JobId
+from wakugumi.core.leader.records import JobRecord, Kind, Lane, Row, Turn, TurnNeeds, WorkerRecord
 from wakugumi.core.leader.scheduling.locality import Holders, nearest, nobody
-from wakugumi.core.leader.scheduling.roster import Roster, Worker, can_run, has_room, members_of, rank_of
-from wakugumi.core.leader.scheduling.sticky_keys import Homes
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.scheduling.roster import Roster, can_run, has_room, members_of, rank_of
+from wakugumi.core.leader.scheduling.sticky_keys import StickyKeys
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Subject
 from wakugumi.limits.scheduling import (
     BLOBS_PATIENCE_S,
@@ -42,80 +43,22 @@ from wakugumi.limits.scheduling import (
     STICKY_PATIENCE_S,
 )
 
-if TYPE_CHECKING:
-    from wakugumi.core.leader.scheduling.lanes import Job, Lane, Turn
-
 _NEVER: Final = float("inf")
-_NOTHING: Final = Wants()
-
-Kind: TypeAlias = tuple[int, tuple[WorkerId, ...]]
-"""Who is able to run it."""
-Row: TypeAlias = tuple[int, int, Kind]
-"""Priority, slots, and its kind where that is told apart."""
+_NOTHING: Final = Requirements()
 
 
-class Asks:
-    """What the jobs of one turn ask for. A turn whose jobs ask for nothing has none."""
-
-    __slots__ = (
-        "count",
-        "first",
-        "first_at",
-        "grew_at",
-        "homes",
-        "idle_at",
-        "keep_at",
-        "kept",
-        "kept_credit",
-        "large",
-        "picky",
-        "queues",
-        "seen",
-        "stuck",
-        "wake_at",
-    )
-
-    def __init__(self) -> None:
-        self.queues: dict[Row, deque[Job]] = {}
-        """Jobs by what they ask for; those that ask for nothing of it stay in the turn's own deque."""
-        self.count = 0
-        """Jobs of the turn that ask for something; also those that are gone and not yet removed."""
-        self.picky = 0
-        """Those of them that cannot go to just anybody."""
-        self.first: Job | None = None
-        self.first_at = 0.0
-        """The first one that waits for its home, and since when it does so as the first."""
-        self.large: Job | None = None
-        self.keep_at = 0.0
-        """The first one that needs more slots than anybody has free, and when a worker may be kept free for it."""
-        self.kept: Worker | None = None
-        """Who is kept free for it."""
-        self.kept_credit = 0
-        self.grew_at = 0.0
-        """How much of that one is free, and since when it has been no more."""
-        self.stuck: Worker | None = None
-        """Who was kept free before, in vain."""
-        self.idle_at = _NEVER
-        """Since when that one runs nothing, and still has no room."""
-        self.wake_at = _NEVER
-        self.homes: list[Worker] | None = None
-        self.seen = (0, 0)
-        """Who was waited for when nothing could go, of how many jobs and in which era: while none of that has changed
-        and none of them has credit, there is no need to look again. None: look."""
-
-
-def slots_of(job: Job) -> int:
+def slots_of(job: JobRecord) -> int:
     return 1 if job.wants is None else job.wants.slots
 
 
-def due_of(job: Job) -> float:
+def due_of(job: JobRecord) -> float:
     """Its place: when it came, or would have come to stand there without its priority. One that comes back has the
     place of its submit."""
     came_at = job.submitted_at if job.attempts else job.since
     return came_at if job.wants is None else came_at - PRIORITY_AGE_S * job.wants.priority
 
 
-def is_picky(job: Job, lane: Lane) -> bool:
+def is_picky(job: JobRecord, lane: Lane) -> bool:
     wants = job.wants
     return wants is not None and (
         wants.slots > 1
@@ -130,14 +73,14 @@ def is_picky(job: Job, lane: Lane) -> bool:
 # What a turn holds.
 
 
-def add(turn: Turn, job: Job, *, first: bool) -> None:
+def add(turn: Turn, job: JobRecord, *, first: bool) -> None:
     """Queue a job that asks for something."""
     assert job.wants is not None
-    asks = turn.asks
-    if asks is None:
-        asks = turn.asks = Asks()
-    asks.count += 1
-    asks.picky += is_picky(job, turn.lane)
+    needs = turn.needs
+    if needs is None:
+        needs = turn.needs = TurnNeeds()
+    needs.count += 1
+    needs.picky += is_picky(job, turn.lane)
     queue = _queue_of(turn, job)
     if first:
         queue.appendleft(job)
@@ -145,18 +88,18 @@ def add(turn: Turn, job: Job, *, first: bool) -> None:
         queue.append(job)
 
 
-def remove(turn: Turn, job: Job) -> None:
+def remove(turn: Turn, job: JobRecord) -> None:
     """It is not in this turn any more."""
     _queue_of(turn, job).remove(job)
     _uncount(turn, job)
 
 
-def pull(turn: Turn, jobs: dict[JobId, Job]) -> list[Job]:
+def pull(turn: Turn, jobs: dict[JobId, JobRecord]) -> list[JobRecord]:
     """Remove these, which all ask for the same. Returns them in the order in which they stood. One pass, as far as the
     last of them."""
     queue = _queue_of(turn, next(iter(jobs.values())))
-    pulled: list[Job] = []
-    passed: list[Job] = []
+    pulled: list[JobRecord] = []
+    passed: list[JobRecord] = []
     while len(pulled) < len(jobs):
         job = queue.popleft()
         (pulled if jobs.get(job.id) is job else passed).append(job)
@@ -168,13 +111,13 @@ def pull(turn: Turn, jobs: dict[JobId, Job]) -> list[Job]:
 
 def size(turn: Turn) -> int:
     """How many jobs it holds, with those that are gone."""
-    return len(turn.jobs) + (0 if turn.asks is None else sum(len(queue) for queue in turn.asks.queues.values()))
+    return len(turn.jobs) + (0 if turn.needs is None else sum(len(queue) for queue in turn.needs.queues.values()))
 
 
 def purge(turn: Turn) -> None:
     """Remove all that are gone."""
-    assert turn.asks is not None
-    for queue in (turn.jobs, *turn.asks.queues.values()):
+    assert turn.needs is not None
+    for queue in (turn.jobs, *turn.needs.queues.values()):
         gone = [job for job in queue if job.state is not QUEUED]
         left = [job for job in queue if job.state is QUEUED]
         queue.clear()
@@ -186,8 +129,8 @@ def purge(turn: Turn) -> None:
 
 def _prune(turn: Turn) -> None:
     """Remove those that are gone and stand first: whoever looks would step over them each time."""
-    assert turn.asks is not None
-    for queue in (turn.jobs, *turn.asks.queues.values()):
+    assert turn.needs is not None
+    for queue in (turn.jobs, *turn.needs.queues.values()):
         while queue and queue[0].state is not QUEUED:
             turn.gone -= 1
             _uncount(turn, queue.popleft())
@@ -196,22 +139,22 @@ def _prune(turn: Turn) -> None:
 def sort_out(turn: Turn) -> None:
     """From now on each kind of its jobs has a queue of its own: those that nobody is able to run are stepped over at
     once, however many they are."""
-    assert turn.asks is not None
+    assert turn.needs is not None
     turn.sorted_out = True
-    queues = [list(queue) for queue in (turn.jobs, *turn.asks.queues.values())]
+    queues = [list(queue) for queue in (turn.jobs, *turn.needs.queues.values())]
     turn.jobs.clear()
-    turn.asks.queues.clear()
+    turn.needs.queues.clear()
     for jobs in queues:
         for job in jobs:
             _queue_of(turn, job).append(job)
 
 
-def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[Job]:
+def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[JobRecord]:
     """Those that are queued, the next one first. Rows that are put into `skip` meanwhile are left out from there on."""
-    if turn.asks is None or not turn.asks.queues:
+    if turn.needs is None or not turn.needs.queues:
         yield from (job for job in turn.jobs if job.state is QUEUED)
         return
-    rows = [(_PLAIN, turn.jobs), *turn.asks.queues.items()]
+    rows = [(_PLAIN, turn.jobs), *turn.needs.queues.items()]
     heap = []
     for (priority, slots, kind), queue in rows:
         jobs = (job for job in queue if job.state is QUEUED)
@@ -232,46 +175,46 @@ _ANY_KIND: Final[Kind] = (0, ())
 _PLAIN: Final = (0, 1, _ANY_KIND)
 
 
-def _kind_of(wants: Wants) -> Kind:
+def _kind_of(wants: Requirements) -> Kind:
     return 4 * wants.env + 2 * wants.unnamed + wants.simple, wants.shuns
 
 
-def _row_of(turn: Turn, wants: Wants) -> Row:
+def _row_of(turn: Turn, wants: Requirements) -> Row:
     return wants.priority, wants.slots, _kind_of(wants) if turn.sorted_out else _ANY_KIND
 
 
-def _queue_of(turn: Turn, job: Job) -> deque[Job]:
+def _queue_of(turn: Turn, job: JobRecord) -> deque[JobRecord]:
     wants = job.wants
     if wants is None or (row := _row_of(turn, wants)) == _PLAIN:
         return turn.jobs
-    assert turn.asks is not None
-    queue = turn.asks.queues.get(row)
+    assert turn.needs is not None
+    queue = turn.needs.queues.get(row)
     if queue is None:
-        queue = turn.asks.queues[row] = deque()
+        queue = turn.needs.queues[row] = deque()
     return queue
 
 
-def _uncount(turn: Turn, job: Job) -> None:
-    asks = turn.asks
-    if job.wants is None or asks is None:
+def _uncount(turn: Turn, job: JobRecord) -> None:
+    needs = turn.needs
+    if job.wants is None or needs is None:
         return
-    asks.count -= 1
-    asks.picky -= is_picky(job, turn.lane)
+    needs.count -= 1
+    needs.picky -= is_picky(job, turn.lane)
     row = _row_of(turn, job.wants)
-    if row in asks.queues and not asks.queues[row]:
-        del asks.queues[row]
-    if not asks.count:
-        assert asks.kept is None
-        turn.asks = None
+    if row in needs.queues and not needs.queues[row]:
+        del needs.queues[row]
+    if not needs.count:
+        assert needs.kept is None
+        turn.needs = None
 
 
-class Choice:
+class Picker:
     """Chooses for the turns of one leader whose jobs ask for something."""
 
     def __init__(self, roster: Roster, holders: Holders = nobody) -> None:
         self._roster = roster
         self._holders = holders
-        self._homes: OrderedDict[Subject, tuple[Homes, int]] = OrderedDict()
+        self._sticky_keys: OrderedDict[Subject, tuple[StickyKeys, int]] = OrderedDict()
         """Of each sticky subject, with the era in which they were settled; what was used last stands last."""
         self._timers: list[tuple[float, int, Turn]] = []
         self._timer_count = 0
@@ -284,39 +227,41 @@ class Choice:
         found = []
         while self._timers and self._timers[0][0] <= now:
             at, _, turn = heappop(self._timers)
-            asks = turn.asks
-            if asks is not None and asks.wake_at == at:
-                asks.wake_at = _NEVER
-                asks.homes = None
+            needs = turn.needs
+            if needs is not None and needs.wake_at == at:
+                needs.wake_at = _NEVER
+                needs.homes = None
                 found.append(turn)
                 self._look_at_kept(turn)
         return found
 
-    def pick(self, turn: Turn) -> tuple[Job, Worker] | None:
+    def pick(self, turn: Turn) -> tuple[JobRecord, WorkerRecord] | None:
         """The job of this turn that goes now, and to whom."""
-        asks, lane, roster = turn.asks, turn.lane, self._roster
-        assert asks is not None
+        needs, lane, roster = turn.needs, turn.lane, self._roster
+        assert needs is not None
         kept = self._look_at_kept(turn)
         if kept is not None:
             return kept
         best = roster.best(lane.pools, lane.order)
         if best is None and not (lane.simple and roster.best(lane.simple_pools, lane.order)):
             return None
-        if asks.homes is not None:
-            if asks.seen == (size(turn), roster.era) and all(home.rank < 0 for home in asks.homes):
+        if needs.homes is not None:
+            if needs.seen == (size(turn), roster.era) and all(home.rank < 0 for home in needs.homes):
                 return None
-            asks.homes = None
+            needs.homes = None
         _prune(turn)
-        return self._look_through(turn, asks, best)
+        return self._look_through(turn, needs, best)
 
-    def _look_through(self, turn: Turn, asks: Asks, best: Worker | None) -> tuple[Job, Worker] | None:
+    def _look_through(
+        self, turn: Turn, needs: TurnNeeds, best: WorkerRecord | None
+    ) -> tuple[JobRecord, WorkerRecord] | None:
         """The first of its jobs that can go now; if there is none, remember what they wait for."""
         lane, roster = turn.lane, self._roster
         now, by_id = roster.now, roster.by_id
         keys = self._homes_in(lane)
-        homes: dict[Worker, None] = {}
+        homes: dict[WorkerRecord, None] = {}
         """Of those that wait for theirs."""
-        late: Job | None = None
+        late: JobRecord | None = None
         wake_at = too_large = _NEVER
         skip: set[Row] = set()
         looked = 0
@@ -349,7 +294,7 @@ class Choice:
                     skip.add(_row_of(turn, wants))
                 if not no_room:
                     no_room = True
-                    wake_at = min(wake_at, self._wait_for_room(turn, asks, job, home))
+                    wake_at = min(wake_at, self._wait_for_room(turn, needs, job, home))
                     best = roster.best(lane.pools, lane.order)
                     if best is None and not lane.simple:
                         late = None
@@ -367,11 +312,11 @@ class Choice:
                 return job, to
             else:
                 if not homes:
-                    if asks.first is not job:
-                        asks.first, asks.first_at = job, now
-                    if asks.first_at + STICKY_PATIENCE_S <= now:
+                    if needs.first is not job:
+                        needs.first, needs.first_at = job, now
+                    if needs.first_at + STICKY_PATIENCE_S <= now:
                         return job, to
-                    wake_at = min(wake_at, asks.first_at + STICKY_PATIENCE_S)
+                    wake_at = min(wake_at, needs.first_at + STICKY_PATIENCE_S)
                 homes[home] = None
                 given_up_at = max(home.spent_at, home.joined_at) + STICKY_PATIENCE_S
                 if given_up_at > now:
@@ -382,7 +327,7 @@ class Choice:
             if looked >= LOOK_AHEAD_MAX:
                 if (unable or shunned) and not turn.sorted_out:
                     sort_out(turn)
-                    return self._look_through(turn, asks, best)
+                    return self._look_through(turn, needs, best)
                 break
         if late is not None and (able := self._ablest(lane, late.wants or _NOTHING, best)) is not None:
             to = self._to_whom(lane, late, able)
@@ -390,12 +335,12 @@ class Choice:
                 return late, to
         if no_blobs:  # Those that know them may leave, and nobody says so.
             wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
-        self._wake(turn, asks, wake_at)
+        self._wake(turn, needs, wake_at)
         if not (no_room or no_blobs or unable):
-            asks.homes, asks.seen = list(homes), (size(turn), roster.era)
+            needs.homes, needs.seen = list(homes), (size(turn), roster.era)
         return None
 
-    def _ablest(self, lane: Lane, wants: Wants, best: Worker | None) -> Worker | None:
+    def _ablest(self, lane: Lane, wants: Requirements, best: WorkerRecord | None) -> WorkerRecord | None:
         """The best of those that can run it and have room; `best` is that of all that are not for simple jobs only."""
         if wants.simple and lane.simple_pools:
             best = self._roster.best(lane.all_pools, lane.order)
@@ -404,11 +349,11 @@ class Choice:
         able = [it for it in members_of(lane.pools_of(wants)) if has_room(it, 1) and can_run(it, wants)]
         return min(able, key=lambda worker: rank_of(worker, lane.order), default=None)
 
-    def _to_whom(self, lane: Lane, job: Job, best: Worker) -> Worker | None:
+    def _to_whom(self, lane: Lane, job: JobRecord, best: WorkerRecord) -> WorkerRecord | None:
         wants = job.wants
         return nearest(lane, wants, best, self._roster, self._holders) if wants is not None and wants.files else best
 
-    def home_of(self, lane: Lane, job: Job) -> Worker | None:
+    def home_of(self, lane: Lane, job: JobRecord) -> WorkerRecord | None:
         """Who should run it, if that matters. It may be away, if it may still come back."""
         keys = self._homes_in(lane)
         if keys is None or job.wants is None or not job.wants.key:
@@ -416,84 +361,84 @@ class Choice:
         home = keys.home_of(job.wants.key)
         return None if home is None else self._roster.by_id[home]
 
-    def known_home(self, lane: Lane, job: Job) -> Worker | None:
+    def known_home(self, lane: Lane, job: JobRecord) -> WorkerRecord | None:
         """The same, if it was asked for before. To look changes nothing."""
-        known = self._homes.get(lane.subject)
+        known = self._sticky_keys.get(lane.subject)
         if known is None or not lane.sticky or job.wants is None or not job.wants.key:
             return None
         home = known[0].known(job.wants.key)
         return None if home is None else self._roster.by_id.get(home)
 
-    def forget(self, turn: Turn, job: Job) -> None:
+    def forget(self, turn: Turn, job: JobRecord) -> None:
         """It was cancelled, or runs: what was done for it alone ends."""
-        asks = turn.asks
-        if asks is not None:
-            asks.homes = None
-            if asks.large is job:
+        needs = turn.needs
+        if needs is not None:
+            needs.homes = None
+            if needs.large is job:
                 self.let_go(turn)
-                asks.large = None
-            if asks.first is job:
-                asks.first = None
+                needs.large = None
+            if needs.first is job:
+                needs.first = None
 
     def let_go(self, turn: Turn) -> None:
         """Nobody is kept free for this turn any more."""
-        asks = turn.asks
-        if asks is not None and asks.kept is not None:
-            self._roster.let_go(asks.kept)
-            asks.kept = None
-            asks.keep_at = self._roster.now
+        needs = turn.needs
+        if needs is not None and needs.kept is not None:
+            self._roster.let_go(needs.kept)
+            needs.kept = None
+            needs.keep_at = self._roster.now
 
     def check(self, turn: Turn) -> None:
-        asks = turn.asks
-        if asks is None:
+        needs = turn.needs
+        if needs is None:
             assert all(job.wants is None for job in turn.jobs)
             return
-        jobs = [*turn.jobs, *(job for queue in asks.queues.values() for job in queue)]
-        assert asks.count == sum(job.wants is not None for job in jobs) > 0
-        assert asks.picky == sum(is_picky(job, turn.lane) for job in jobs)
-        for row, queue in asks.queues.items():
+        jobs = [*turn.jobs, *(job for queue in needs.queues.values() for job in queue)]
+        assert needs.count == sum(job.wants is not None for job in jobs) > 0
+        assert needs.picky == sum(is_picky(job, turn.lane) for job in jobs)
+        for row, queue in needs.queues.items():
             assert queue
             assert all(job.wants is not None for job in queue)
             assert all(_row_of(turn, job.wants) == row for job in queue if job.wants)
         order = list(in_order(turn))
         assert sorted(map(id, order)) == sorted(id(job) for job in jobs if job.state is QUEUED)
-        for waiting in (asks.first, asks.large):
+        for waiting in (needs.first, needs.large):
             assert waiting is None or any(job is waiting for job in order), "it waits for one that is not there"
-        if asks.kept is not None:
-            assert asks.kept.kept_for is turn
-            assert asks.large is not None
-            assert asks.large.state is QUEUED
-            assert asks.wake_at < _NEVER, "a worker is kept free, and nobody looks whether it should be"
+        if needs.kept is not None:
+            assert needs.kept.kept_for is turn
+            assert needs.large is not None
+            assert needs.large.state is QUEUED
+            assert needs.wake_at < _NEVER, "a worker is kept free, and nobody looks whether it should be"
 
-    def _homes_in(self, lane: Lane) -> Homes | None:
+    def _homes_in(self, lane: Lane) -> StickyKeys | None:
         """The homes of this lane's keys, among those who serve it now; None if it is not sticky."""
         if not lane.sticky:
             return None
-        homes, era = self._homes.get(lane.subject) or (Homes(), -1)
+        sticky_keys, era = self._sticky_keys.get(lane.subject) or (StickyKeys(), -1)
         if era != self._roster.era:
-            self._settle(lane, homes)
-        self._homes.move_to_end(lane.subject)
-        return homes
+            self._settle(lane, sticky_keys)
+        self._sticky_keys.move_to_end(lane.subject)
+        return sticky_keys
 
-    def _settle(self, lane: Lane, homes: Homes) -> None:
+    def _settle(self, lane: Lane, sticky_keys: StickyKeys) -> None:
         """Other workers serve than before. One that is away and may come back to what it runs keeps its keys."""
         by_id = self._roster.by_id
         members = [worker.id for worker in members_of(lane.all_pools) if worker.serves]
-        away = [it for it in homes.workers if (known := by_id.get(it)) is not None and known.conn is None]
-        homes.settle([*members, *away])
-        self._homes[lane.subject] = homes, self._roster.era
-        if len(self._homes) > HOMES_SUBJECTS_MAX:
-            self._homes.popitem(last=False)
+        away = [it for it in sticky_keys.workers if (known := by_id.get(it)) is not None and known.conn is None]
+        sticky_keys.settle([*members, *away])
+        self._sticky_keys[lane.subject] = sticky_keys, self._roster.era
+        if len(self._sticky_keys) > HOMES_SUBJECTS_MAX:
+            self._sticky_keys.popitem(last=False)
 
-    def _wait_for_room(self, turn: Turn, asks: Asks, job: Job, home: Worker | None) -> float:
+    def _wait_for_room(self, turn: Turn, needs: TurnNeeds, job: JobRecord, home: WorkerRecord | None) -> float:
         """Nobody has so many slots free. Returns when this is to be looked at again."""
         now = self._roster.now
-        if asks.large is not job:
+        if needs.large is not job:
             self.let_go(turn)
-            asks.large, asks.keep_at = job, now + SLOTS_PATIENCE_S
-        if asks.keep_at > now:
-            return asks.keep_at
-        asks.keep_at = now + SLOTS_PATIENCE_S
+            needs.large, needs.keep_at = job, now + SLOTS_PATIENCE_S
+        if needs.keep_at > now:
+            return needs.keep_at
+        needs.keep_at = now + SLOTS_PATIENCE_S
         serving = [worker for worker in members_of(turn.lane.pools) if worker.serves]
         wants = job.wants or _NOTHING
         fit = [worker for worker in serving if worker.slots >= wants.slots and can_run(worker, wants)]
@@ -503,44 +448,44 @@ class Choice:
             return _NEVER  # Until one comes that has so many, and that one will offer credit.
         free = [worker for worker in serving if worker.kept_for is None]
         fit = [worker for worker in fit if worker.kept_for is None]
-        if asks.kept is None and fit and len(free) >= min(2, len(serving)):
-            asks.kept = max(
+        if needs.kept is None and fit and len(free) >= min(2, len(serving)):
+            needs.kept = max(
                 fit,
-                key=lambda worker: (worker is not asks.stuck, worker is home, worker.usable_credit, -worker.number),
+                key=lambda worker: (worker is not needs.stuck, worker is home, worker.usable_credit, -worker.number),
             )
-            asks.idle_at = _NEVER
-            asks.kept_credit, asks.grew_at = asks.kept.credit, now
-            self._roster.keep_free(asks.kept, turn)
-            self._wake(turn, asks, asks.keep_at)
-        return asks.keep_at
+            needs.idle_at = _NEVER
+            needs.kept_credit, needs.grew_at = needs.kept.credit, now
+            self._roster.keep_free(needs.kept, turn)
+            self._wake(turn, needs, needs.keep_at)
+        return needs.keep_at
 
-    def _look_at_kept(self, turn: Turn) -> tuple[Job, Worker] | None:
+    def _look_at_kept(self, turn: Turn) -> tuple[JobRecord, WorkerRecord] | None:
         """Should the worker that is kept free still be so? Returns it with its job, if it has room by now."""
-        asks, now = turn.asks, self._roster.now
-        assert asks is not None
-        worker = asks.kept
+        needs, now = turn.needs, self._roster.now
+        assert needs is not None
+        worker = needs.kept
         if worker is None:
             return None
-        assert asks.large is not None
-        slots = slots_of(asks.large)
-        asks.idle_at = _NEVER if worker.jobs or worker.credit >= slots else min(asks.idle_at, now)
-        if asks.idle_at + SLOTS_DOUBT_S <= now:
+        assert needs.large is not None
+        slots = slots_of(needs.large)
+        needs.idle_at = _NEVER if worker.jobs or worker.credit >= slots else min(needs.idle_at, now)
+        if needs.idle_at + SLOTS_DOUBT_S <= now:
             worker.slots = worker.credit
-        if worker.credit > asks.kept_credit:
-            asks.kept_credit, asks.grew_at, asks.stuck = worker.credit, now, None
-        is_stuck = bool(worker.jobs) and asks.grew_at + SLOTS_STUCK_S <= now
+        if worker.credit > needs.kept_credit:
+            needs.kept_credit, needs.grew_at, needs.stuck = worker.credit, now, None
+        is_stuck = bool(worker.jobs) and needs.grew_at + SLOTS_STUCK_S <= now
         if is_stuck:
-            asks.stuck = worker  # What it runs takes long: another one may have room sooner.
+            needs.stuck = worker  # What it runs takes long: another one may have room sooner.
         serving = [member for member in members_of(turn.lane.pools) if member.serves]
         nobody_else = len(serving) > 1 and all(member.kept_for is not None for member in serving)
         if worker.slots < slots or worker not in serving or nobody_else or (is_stuck and worker.credit < slots):
             self.let_go(turn)
             return None
-        self._wake(turn, asks, now + SLOTS_PATIENCE_S)
-        return (asks.large, worker) if worker.usable_credit >= slots else None
+        self._wake(turn, needs, now + SLOTS_PATIENCE_S)
+        return (needs.large, worker) if worker.usable_credit >= slots else None
 
-    def _wake(self, turn: Turn, asks: Asks, at: float) -> None:
-        if at < asks.wake_at:
-            asks.wake_at = at
+    def _wake(self, turn: Turn, needs: TurnNeeds, at: float) -> None:
+        if at < needs.wake_at:
+            needs.wake_at = at
             self._timer_count += 1
             heappush(self._timers, (at, self._timer_count, turn))

@@ -17,198 +17,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from wakugumi.core.backoff import NUMBER_MASK, TURN_STRIDE, Ranking, most_credit, round_robin, score
 from wakugumi.core.ids import ConnId, JobId, WorkerId
-from wakugumi.core.leader.broadcast import own_subject, owner_of
-from wakugumi.core.leader.scheduling.waiting_line import Line
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.jobs.broadcast import own_subject, owner_of
+from wakugumi.core.leader.records import PatternPool, Turn, WorkerRecord, digits_of
+from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import PATTERN_TOKENS_PER_WORKER_MAX, Pattern, PatternTree, Subject, is_address, tokens_of
 from wakugumi.limits.leader import GONE_WORKERS_MAX, RESTING_PATIENCE_S
 from wakugumi.limits.scheduling import CREDIT_MAX, PATTERN_TOKENS_FEW_MAX, PATTERN_TOKENS_MAX
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
-if TYPE_CHECKING:
-    from wakugumi.core.leader.scheduling.lanes import Lane, Turn
-
-_NOTHING: Final = Wants()
-
-
-class Pool:
-    """The workers that subscribe to one pattern."""
-
-    __slots__ = ("clock", "heap", "is_address", "members", "more", "parked", "pattern", "simple_only")
-
-    def __init__(self, pattern: Pattern, rankings: int = 1, *, simple_only: bool = False) -> None:
-        self.pattern = pattern
-        self.simple_only = simple_only
-        """All its members are."""
-        self.is_address = False
-        """It means one machine: subjects that it matches are served by no others while it is there (SPEC S4)."""
-        self.members: dict[int, Worker] = {}
-        self.clock = 0
-        """Whose turn it was last, where workers take turns."""
-        self.heap: list[int] = []
-        self.more: list[list[int]] = [[] for _ in range(1, rankings)]
-        self.parked: Line[Lane] = Line()
-        """Subjects with work that wait for credit here."""
-
-
-class Worker:
-    """A worker as its leader knows it. It outlives its connection by the time it has to come back."""
-
-    __slots__ = (
-        "as_root",
-        "away_until",
-        "blobs",
-        "blocked",
-        "cancels",
-        "conn",
-        "cpu",
-        "credit",
-        "draining",
-        "env",
-        "fault",
-        "heartbeats",
-        "held_by",
-        "id",
-        "jobs",
-        "joined_at",
-        "kept_for",
-        "label",
-        "leaving",
-        "lent",
-        "load",
-        "loading",
-        "more",
-        "name",
-        "number",
-        "parallel",
-        "patterns",
-        "pools",
-        "rank",
-        "reattach",
-        "receipts",
-        "resend",
-        "rests",
-        "runs_unnamed",
-        "seen_at",
-        "settled",
-        "simple_only",
-        "slots",
-        "slots_said",
-        "spent_at",
-        "stride",
-        "timer_at",
-        "turn",
-        "unpaid",
-        "unpaid_since",
-        "unwritten_bytes",
-    )
-
-    def __init__(self, worker_id: WorkerId, number: int) -> None:
-        self.id = worker_id
-        self.number = number
-        self.name = ""
-        self.label = _digits(worker_id)[:8]
-        """What people call it."""
-        self.conn: ConnId | None = None
-        self.patterns: tuple[Pattern, ...] = ()
-        self.pools: list[Pool] = []
-        self.credit = 0
-        self.parallel = 0
-        """How many jobs it takes at once: its first credit over this connection."""
-        self.unpaid = 0
-        """Empty acks since its credit and its jobs were as many as that: maybe of duplicates, for which a worker of the
-        nine types offers no credit."""
-        self.unpaid_since = 0.0
-        self.lent = 0
-        """Credit that it was given back for them: less is taken of what it offers, if that would be too much."""
-        self.jobs: dict[JobId, None] = {}
-        """What it was given and has not answered, as far as the leader knows."""
-        self.rank = -1
-        """Below 0: it may be given nothing now."""
-        self.more: list[int] = []
-        """Its ranks by the other rules in use."""
-        self.turn = 0
-        self.stride = TURN_STRIDE
-        """When it is its turn, and how far that is put off by a job: the less, the larger its weight."""
-        self.slots = self.slots_said = 0
-        """How many it has in all; 0 if it did not say so, and then it is given no job that needs several."""
-        self.kept_for: Turn | None = None
-        """It is given nothing but the large job of that turn, once it has room for it."""
-        self.receipts = self.heartbeats = self.reattach = self.cancels = False
-        self.blobs = False
-        """It fetches what a job names and does not bring along."""
-        self.runs_unnamed = self.simple_only = False
-        self.resend = False
-        """It is sent once more what it says it holds."""
-        self.env = False
-        """It gives programs the variables that a job sets."""
-        self.as_root = False
-        """Programs have the rights of root there."""
-        self.rests = ""
-        """Why it is out of order; empty if it is not."""
-        self.fault = ""
-        """Why it could not start a job, the last time that it could not."""
-        self.settled = True
-        """It has said what it holds, or never will: it may be given work."""
-        self.draining = False
-        self.leaving = False
-        self.blocked = False
-        """It does not read what it is sent."""
-        self.unwritten_bytes = 0
-        """Requests that it was given since the last ones were written. From GIVEN_BYTES_MAX on it is given no more."""
-        self.loading = 0
-        """Those of its jobs whose requests are being read from the journal."""
-        self.away_until: float | None = None
-        self.timer_at: float | None = None
-        """When it is looked whether it is still away."""
-        self.seen_at = self.joined_at = 0.0
-        self.cpu = 0.0
-        self.held_by = 0.0
-        """Of its CPU, 0 to 1, others used so much that it held credit back (W2); 0 if it did not."""
-        self.load = 0
-        """The same in percent, if anyone ranks by it."""
-        self.spent_at = 0.0
-        """When its last credit was used, or lost."""
-
-    @property
-    def usable_credit(self) -> int:
-        if self.draining or self.leaving or self.blocked or not self.settled or self.conn is None:
-            return 0
-        return self.credit if self.unwritten_bytes < GIVEN_BYTES_MAX else 0  # As `is_written_to` says.
-
-    @property
-    def is_written_to(self) -> bool:
-        """It has still to read what it was given, and is given nothing more before."""
-        return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
-
-    @property
-    def serves(self) -> bool:
-        """It takes jobs, now or when it has credit again."""
-        return not (self.conn is None or self.draining or self.leaving or self.rests)
-
-    def call(self, name: str) -> None:
-        self.name = name
-        self.label = name or _digits(self.id)[:8]
-
-    @property
-    def state(self) -> str:
-        if self.conn is None:
-            return "away"
-        if self.leaving:
-            return "leaving"
-        if self.draining:
-            return "draining"
-        if self.rests:
-            return "resting"
-        if self.usable_credit:
-            return "ready"
-        if self.credit and self.is_written_to:
-            return "sending"
-        return "held back" if self.held_by and len(self.jobs) < self.slots else "busy"
+_NOTHING: Final = Requirements()
 
 
 class Roster:
@@ -221,23 +42,23 @@ class Roster:
         self.by_load = score in rankings
         """Somebody's rank depends on the CPU use that workers report."""
         self.by_turns = round_robin in rankings
-        self._tree: PatternTree[Pool] = PatternTree()
-        self._simple_tree: PatternTree[Pool] = PatternTree()
+        self._tree: PatternTree[PatternPool] = PatternTree()
+        self._simple_tree: PatternTree[PatternPool] = PatternTree()
         """Pools of those that take simple jobs only."""
         self.tokens_max = PATTERN_TOKENS_MAX
         """Less where memory is limited."""
         self._numbers = 0
         self._turns = 0
         """The latest of all turns."""
-        self._changed: dict[Worker, None] = {}
-        self.to_write: dict[Worker, None] = {}
+        self._changed: dict[WorkerRecord, None] = {}
+        self.to_write: dict[WorkerRecord, None] = {}
         """Those that are given no more before what they were given is written, and nobody was asked yet to tell when
         that is."""
-        self.by_id: dict[WorkerId, Worker] = {}
-        self.by_conn: dict[ConnId, Worker] = {}
+        self.by_id: dict[WorkerId, WorkerRecord] = {}
+        self.by_conn: dict[ConnId, WorkerRecord] = {}
         self.now = 0.0
         """When this step happens."""
-        self.gone: OrderedDict[WorkerId, Worker] = OrderedDict()
+        self.gone: OrderedDict[WorkerId, WorkerRecord] = OrderedDict()
         """Workers that left less than RESTING_PATIENCE_S ago and are not back, the last one last: `spent_at` says
         when."""
         self.era = 0
@@ -246,14 +67,14 @@ class Roster:
     def __len__(self) -> int:
         return len(self.by_conn)
 
-    def __iter__(self) -> Iterator[Worker]:
+    def __iter__(self) -> Iterator[WorkerRecord]:
         return iter(self.by_id.values())
 
-    def add(self, worker_id: WorkerId) -> Worker:
+    def add(self, worker_id: WorkerId) -> WorkerRecord:
         """A worker never seen before. It is nobody's member until `connect`."""
         assert worker_id not in self.by_id
         self._numbers += 1
-        worker = Worker(worker_id, self._numbers & NUMBER_MASK)
+        worker = WorkerRecord(worker_id, self._numbers & NUMBER_MASK)
         self.by_id[worker_id] = worker
         return worker
 
@@ -271,7 +92,7 @@ class Roster:
         pools = ((pattern, self._tree.get(pattern)) for pattern in patterns)
         return tuple(pattern if pool is None else pool.pattern for pattern, pool in pools)
 
-    def connect(self, worker: Worker, conn: ConnId, patterns: tuple[Pattern, ...]) -> list[Pool]:
+    def connect(self, worker: WorkerRecord, conn: ConnId, patterns: tuple[Pattern, ...]) -> list[PatternPool]:
         """Put it into the pools of its patterns. Returns the pools that are new, or have become an
         address: subjects may have waited for them."""
         assert worker.conn is None
@@ -290,7 +111,7 @@ class Roster:
             pool = tree.get(pattern)
             addressed = is_address(pattern, worker.name)
             if pool is None:
-                pool = tree[pattern] = Pool(pattern, 1 + len(self._more), simple_only=worker.simple_only)
+                pool = tree[pattern] = PatternPool(pattern, 1 + len(self._more), simple_only=worker.simple_only)
                 born.append(pool)
             elif addressed and not pool.is_address:
                 born.append(pool)
@@ -299,7 +120,7 @@ class Roster:
             worker.pools.append(pool)
         return born
 
-    def disconnect(self, worker: Worker) -> list[Pool]:
+    def disconnect(self, worker: WorkerRecord) -> list[PatternPool]:
         """Its credit is gone with the connection (F7). Returns the pools that lost their last member."""
         assert worker.conn is not None
         del self.by_conn[worker.conn]
@@ -321,14 +142,14 @@ class Roster:
         worker.pools = []
         return emptied
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: WorkerRecord) -> None:
         assert worker.conn is None
         assert not worker.jobs
         del self.by_id[worker.id]
         worker.away_until = None
         self.era += 1
 
-    def pools_for(self, subject: Subject) -> list[Pool]:
+    def pools_for(self, subject: Subject) -> list[PatternPool]:
         """Those whose patterns match; of these only the addresses, if there are any. Those of simple jobs only are
         among them."""
         owner = owner_of(subject)
@@ -340,27 +161,27 @@ class Roster:
             matching += self._simple_tree.match(subject)
         return [pool for pool in matching if pool.is_address] or matching
 
-    def audience(self, subject: Subject, wants: Wants | None = None) -> list[Worker]:
+    def audience(self, subject: Subject, wants: Requirements | None = None) -> list[WorkerRecord]:
         """All who would take a job of this subject if they had a slot for it, in the order in which they came."""
         members = {worker.number: worker for pool in self.pools_for(subject) for worker in pool.members.values()}
         return [worker for _, worker in sorted(members.items()) if worker.serves and can_run(worker, wants or _NOTHING)]
 
-    def _remember_gone(self, worker: Worker) -> None:
+    def _remember_gone(self, worker: WorkerRecord) -> None:
         gone = self.gone
         gone[worker.id] = worker
         while len(gone) > GONE_WORKERS_MAX or next(iter(gone.values())).spent_at + RESTING_PATIENCE_S <= self.now:
             gone.popitem(last=False)
 
-    def _tree_of(self, worker: Worker) -> PatternTree[Pool]:
+    def _tree_of(self, worker: WorkerRecord) -> PatternTree[PatternPool]:
         return self._simple_tree if worker.simple_only else self._tree
 
-    def _own_pool(self, worker: Worker) -> Pool:
+    def _own_pool(self, worker: WorkerRecord) -> PatternPool:
         """The pool in which it is alone. It has one from the first time that something is meant for it alone."""
         pattern = own_subject(worker.id)
         tree = self._tree_of(worker)
         pool = tree.get(pattern)
         if pool is None:
-            pool = tree[pattern] = Pool(pattern, 1 + len(self._more), simple_only=worker.simple_only)
+            pool = tree[pattern] = PatternPool(pattern, 1 + len(self._more), simple_only=worker.simple_only)
             pool.is_address = True
             pool.members[worker.number] = worker
             worker.pools.append(pool)
@@ -369,7 +190,7 @@ class Roster:
             self._changed[worker] = None
         return pool
 
-    def changed(self, worker: Worker) -> None:
+    def changed(self, worker: WorkerRecord) -> None:
         """Its credit, its readiness or what it runs is not what it was."""
         self._changed[worker] = None
 
@@ -377,14 +198,14 @@ class Roster:
     def has_changes(self) -> bool:
         return bool(self._changed)
 
-    def loaded(self, worker: Worker, cpu: float) -> None:
+    def loaded(self, worker: WorkerRecord, cpu: float) -> None:
         """It said how busy its CPU is."""
         load = round(100 * cpu)
         if load != worker.load:
             worker.load = load
             self._changed[worker] = None
 
-    def rank_changed(self) -> list[Worker]:
+    def rank_changed(self) -> list[WorkerRecord]:
         """Rank anew whoever changed. Returns those of them that may be given work: someone may wait for them."""
         if not self._changed:
             return []
@@ -408,20 +229,20 @@ class Roster:
         self._changed.clear()
         return able
 
-    def best(self, pools: list[Pool], order: int = 0) -> Worker | None:
+    def best(self, pools: list[PatternPool], order: int = 0) -> WorkerRecord | None:
         """Of all members with credit the one to take the next job, by the rule at this place."""
         if order:
             return self._best_by(pools, order - 1)
         if len(pools) == 1:
             return self.best_of(pools[0])
-        best: Worker | None = None
+        best: WorkerRecord | None = None
         for pool in pools:
             worker = self.best_of(pool)
             if worker is not None and (best is None or worker.rank < best.rank):
                 best = worker
         return best
 
-    def best_of(self, pool: Pool) -> Worker | None:
+    def best_of(self, pool: PatternPool) -> WorkerRecord | None:
         heap, members = pool.heap, pool.members
         while heap:
             worker = members.get(heap[0] & NUMBER_MASK)
@@ -430,7 +251,7 @@ class Roster:
             heappop(heap)
         return None
 
-    def roomy(self, pools: list[Pool], order: int, wants: Wants) -> Worker | None:
+    def roomy(self, pools: list[PatternPool], order: int, wants: Requirements) -> WorkerRecord | None:
         """The best of those that can run it and have so many slots free. It looks at all of them, unless the first one
         says no for all: few jobs ask for this."""
         slots = wants.slots
@@ -441,7 +262,7 @@ class Roster:
         able = [worker for worker in members_of(pools) if has_room(worker, slots) and can_run(worker, wants)]
         return min(able, key=lambda worker: rank_of(worker, order), default=None)
 
-    def take_turn(self, worker: Worker, pools: list[Pool]) -> None:
+    def take_turn(self, worker: WorkerRecord, pools: list[PatternPool]) -> None:
         """It is given a job of a subject that these pools serve. Each pool has a clock of its own, which only its own
         jobs move: who had no credit for a while does not make up for that, and what others do takes no turn away."""
         turn = worker.turn
@@ -468,7 +289,7 @@ class Roster:
                 pool.clock = TURN_STRIDE
         self._turns = 0
 
-    def assign(self, worker: Worker, job_id: JobId, slots: int = 1, size: int = 0) -> None:
+    def assign(self, worker: WorkerRecord, job_id: JobId, slots: int = 1, size: int = 0) -> None:
         """Take the credit for this job, whose request has so many bytes."""
         assert worker.credit >= slots
         worker.credit -= slots
@@ -493,19 +314,19 @@ class Roster:
         if self._more:
             self._rank_more(worker)
 
-    def keep_free(self, worker: Worker, turn: Turn) -> None:
+    def keep_free(self, worker: WorkerRecord, turn: Turn) -> None:
         """From now on it is given nothing else."""
         assert worker.kept_for is None
         worker.kept_for = turn
         worker.rank = -1
 
-    def let_go(self, worker: Worker) -> None:
+    def let_go(self, worker: WorkerRecord) -> None:
         """It may be given anything again."""
         worker.kept_for = None
         if worker.conn is not None:
             self._changed[worker] = None
 
-    def _rank_more(self, worker: Worker) -> None:
+    def _rank_more(self, worker: WorkerRecord) -> None:
         args = worker.credit, len(worker.jobs), worker.turn, worker.number, worker.load
         worker.more = ranks = [ranking(*args) for ranking in self._more]
         for pool in worker.pools:
@@ -517,8 +338,8 @@ class Roster:
                 else:
                     heappush(heap, rank)
 
-    def _best_by(self, pools: list[Pool], at: int) -> Worker | None:
-        best: Worker | None = None
+    def _best_by(self, pools: list[PatternPool], at: int) -> WorkerRecord | None:
+        best: WorkerRecord | None = None
         for pool in pools:
             heap, members = pool.more[at], pool.members
             while heap:
@@ -530,11 +351,11 @@ class Roster:
                 heappop(heap)
         return best
 
-    def find(self, text: str) -> Worker | None:
+    def find(self, text: str) -> WorkerRecord | None:
         """By name, or by id as it is shown: whole, or its first eight digits."""
         wanted = text.lower().replace("-", "")
         for worker in self.by_id.values():
-            if worker.name == text or wanted in {_digits(worker.id), _digits(worker.id)[:8]}:
+            if worker.name == text or wanted in {digits_of(worker.id), digits_of(worker.id)[:8]}:
                 return worker
         return None
 
@@ -570,7 +391,7 @@ class Roster:
             assert not (worker.rests and worker.credit)
 
 
-def can_run(worker: Worker, wants: Wants) -> bool:
+def can_run(worker: WorkerRecord, wants: Requirements) -> bool:
     """Is it able to, whatever else it does now?"""
     return (
         (worker.runs_unnamed or not wants.unnamed)
@@ -580,24 +401,24 @@ def can_run(worker: Worker, wants: Wants) -> bool:
     )
 
 
-def has_room(worker: Worker, slots: int) -> bool:
+def has_room(worker: WorkerRecord, slots: int) -> bool:
     """May it be given a job of so many slots now?"""
     return worker.rank >= 0 and worker.credit >= slots and (slots == 1 or worker.slots >= slots)
 
 
-def rank_of(worker: Worker, order: int) -> int:
+def rank_of(worker: WorkerRecord, order: int) -> int:
     """By the rule at this place; the lowest goes first."""
     return worker.more[order - 1] if order else worker.rank
 
 
-def members_of(pools: list[Pool]) -> list[Worker]:
+def members_of(pools: list[PatternPool]) -> list[WorkerRecord]:
     """Each once, however many of its patterns match."""
     if len(pools) == 1:
         return list(pools[0].members.values())
     return list({number: worker for pool in pools for number, worker in pool.members.items()}.values())
 
 
-def ready_in(pools: list[Pool]) -> Iterator[Worker]:
+def ready_in(pools: list[PatternPool]) -> Iterator[WorkerRecord]:
     """Those that may be given something now, the best of each pool among the first; some of them twice."""
     for pool in pools:
         members = pool.members
@@ -607,14 +428,10 @@ def ready_in(pools: list[Pool]) -> Iterator[Worker]:
                 yield worker
 
 
-def _enter(pool: Pool, rank: int) -> None:
+def _enter(pool: PatternPool, rank: int) -> None:
     """A new entry; where old ones have piled up, the heap is made anew from what counts."""
     if len(pool.heap) > 4 * len(pool.members) + 64:
         pool.heap = [member.rank for member in pool.members.values() if member.rank >= 0]
         heapify(pool.heap)
     else:
         heappush(pool.heap, rank)
-
-
-def _digits(worker_id: WorkerId) -> str:
-    return (worker_id[3::-1] + worker_id[5:3:-1] + worker_id[7:5:-1] + worker_id[8:]).hex()

@@ -21,7 +21,7 @@ from wakugumi.limits.scheduling import HOMES_MAX
 _WORD: Final = (1 << 64) - 1
 
 
-class Homes:
+class StickyKeys:
     """The keys of one subject, and who is at hand for them."""
 
     def __init__(self, keys_max: int = HOMES_MAX) -> None:

@@ -81,7 +81,7 @@ def _fetch(place: Place, ref: BlobRef, folder: str, on_bytes: OnBytes) -> int:
     """An open file, which has no name any more."""
     from weakref import finalize
 
-    from wakugumi.adapters.blobs.temporary import NotWritten, Passing
+    from wakugumi.adapters.blobs.temporary import NotWritten, TemporaryDownload
 
     path = os.path.join(folder, f".waku-{os.urandom(8).hex()}")
     scratch = f"{path}.part"
@@ -90,7 +90,7 @@ def _fetch(place: Place, ref: BlobRef, folder: str, on_bytes: OnBytes) -> int:
     try:
         for attempt in range(TRIES):
             try:
-                with contextlib.closing(Passing(ref, scratch, path)) as incoming:
+                with contextlib.closing(TemporaryDownload(ref, scratch, path)) as incoming:
                     place.fetch(ref, incoming, on_bytes)
                 break
             except (Lost, Refused) as error:

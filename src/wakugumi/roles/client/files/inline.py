@@ -9,7 +9,7 @@ import msgspec
 
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.roles.client.files.inputs import Brings, Brought, ref_of_bytes
+from wakugumi.roles.client.files.inputs import Brings, InputBlob, ref_of_bytes
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -37,7 +37,7 @@ def inlined(frame: bytes, brings: Brings) -> bytes | None:
     return fr.encode(decoded.type, decoded.msg_id, decoded.corr_id, decoded.subject, payload)
 
 
-def _content(brought: Brought) -> bytes:
+def _content(brought: InputBlob) -> bytes:
     if isinstance(brought.source, bytes):
         return brought.source
     brought.source.check(brought.ref)

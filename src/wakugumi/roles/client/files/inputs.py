@@ -68,7 +68,7 @@ class LocalFile(msgspec.Struct, frozen=True, gc=False):
         raise _bad(f"the input {self.path} was changed since it was handed in")
 
 
-class Brought(msgspec.Struct, frozen=True, gc=False):
+class InputBlob(msgspec.Struct, frozen=True, gc=False):
     """Content that is named by its SHA-256, and where it is here in case somebody asks for it."""
 
     name: str
@@ -76,31 +76,31 @@ class Brought(msgspec.Struct, frozen=True, gc=False):
     source: LocalFile | bytes
 
 
-Content: TypeAlias = bytes | str | Path | Cached | Brought
+Content: TypeAlias = bytes | str | Path | Cached | InputBlob
 """What a file holds: these bytes, this text, what the file at this path holds when the job is submitted, what the file
 of this name in a cache holds, or what a large file held when it was looked at."""
 
-Brings: TypeAlias = Mapping[str, Brought]
+Brings: TypeAlias = Mapping[str, InputBlob]
 """By their SHA-256."""
 NOTHING: Final[Brings] = {}
 
 
-class Loaded(msgspec.Struct, frozen=True):
+class JobFiles(msgspec.Struct, frozen=True):
     """Files of a job, ready to be named in its request, in the order of their names."""
 
     entries: Sequence[InputFile] = ()
     brings: Brings = NOTHING
 
-    def with_these(self, other: Loaded) -> Loaded:
+    def with_these(self, other: JobFiles) -> JobFiles:
         """Both; where they share a name, the other's counts. Raises Refused if they cannot stand beside each other."""
         merged = {entry.name: entry for entry in (*self.entries, *other.entries)}
         if len(merged) > len(other.entries):
             check_file_names(merged)
         entries = [merged[name] for name in sorted(merged)]
         known = {**self.brings, **other.brings}
-        return Loaded(entries, {entry.sha256: known[entry.sha256] for entry in entries if entry.sha256})
+        return JobFiles(entries, {entry.sha256: known[entry.sha256] for entry in entries if entry.sha256})
 
-    def lightened(self, excess_bytes: int) -> Loaded | None:
+    def lightened(self, excess_bytes: int) -> JobFiles | None:
         """So many bytes less of JSON: the largest files become references. None if that is not enough."""
         inline = [entry for entry in self.entries if entry.content is not None]
         chosen: set[str] = set()
@@ -118,15 +118,15 @@ class Loaded(msgspec.Struct, frozen=True):
         for entry in self.entries:
             if entry.name in chosen:
                 assert entry.content is not None
-                brought = Brought(entry.name, ref_of_bytes(entry.content), entry.content)
+                brought = InputBlob(entry.name, ref_of_bytes(entry.content), entry.content)
                 brings.setdefault(brought.ref.sha256, brought)
                 entries.append(_by_reference(brought))
             else:
                 entries.append(entry)
-        return Loaded(entries, brings)
+        return JobFiles(entries, brings)
 
 
-NO_FILES: Final = Loaded()
+NO_FILES: Final = JobFiles()
 
 
 def ref_of_bytes(content: bytes) -> BlobRef:
@@ -149,7 +149,7 @@ class Reading(msgspec.Struct, eq=False):
     done_bytes: int = 0
 
 
-class Contents:
+class InputContents:
     """Reads files for the jobs of one client. Any thread may call it, and several at once."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class Contents:
         """Whoever reads stops soon."""
         self._closed = True
 
-    def load(self, files: Mapping[str, Content]) -> Loaded:
+    def load(self, files: Mapping[str, Content]) -> JobFiles:
         """Raises Refused, or TypeError for what is no content."""
         if len(files) > FILES_PER_JOB_MAX:
             raise _bad(f"{len(files)} files: at most {FILES_PER_JOB_MAX} can go with a job")
@@ -172,13 +172,13 @@ class Contents:
         sizes = {name: size for name in names if (size := _size(name, files[name])) is not None}
         inline = _inline(sizes)
         entries: list[InputFile] = []
-        brings: dict[str, Brought] = {}
+        brings: dict[str, InputBlob] = {}
         for name in names:
             content = files[name]
             if isinstance(content, Cached):
                 entries.append(InputFile(name, content.cache_id))
                 continue
-            if isinstance(content, Brought):
+            if isinstance(content, InputBlob):
                 brings.setdefault(content.ref.sha256, content)
                 entries.append(InputFile(name, sha256=content.ref.sha256, size=content.ref.size))
                 continue
@@ -189,15 +189,15 @@ class Contents:
                 brought = self.bring(name, content)
                 brings.setdefault(brought.ref.sha256, brought)
                 entries.append(_by_reference(brought))
-        return Loaded(entries, brings)
+        return JobFiles(entries, brings)
 
-    def bring(self, name: str, content: bytes | str | Path) -> Brought:
+    def bring(self, name: str, content: bytes | str | Path) -> InputBlob:
         """Content by reference, however small. Raises Refused."""
         if isinstance(content, os.PathLike):
             ref, file = self.look(content)
-            return Brought(name, ref, file)
+            return InputBlob(name, ref, file)
         data = _bytes(content)
-        return Brought(name, ref_of_bytes(data), data)
+        return InputBlob(name, ref_of_bytes(data), data)
 
     def look(self, path: str | os.PathLike[str]) -> tuple[BlobRef, LocalFile]:
         """A file's SHA-256, read once while it stays as it is. Raises Refused."""
@@ -277,7 +277,7 @@ def _inline(sizes: Mapping[str, int]) -> set[str]:
 def _size(name: str, content: object) -> int | None:
     """None for what never goes into a frame. Raises TypeError for what is no content, Refused for what is no file."""
     match content:
-        case Cached() | Brought():
+        case Cached() | InputBlob():
             return None
         case str() | bytes() | bytearray() | memoryview():
             return len(_bytes(content))
@@ -327,7 +327,7 @@ def _ignore(_count: int) -> None:
     """How far it is interests nobody."""
 
 
-def _by_reference(brought: Brought) -> InputFile:
+def _by_reference(brought: InputBlob) -> InputFile:
     return InputFile(brought.name, sha256=brought.ref.sha256, size=brought.ref.size)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from wakugumi.errors import ConfigError, Lost, Refused
-from wakugumi.roles.client.files.inputs import Brought
+from wakugumi.roles.client.files.inputs import InputBlob
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import Place
@@ -21,10 +21,10 @@ _BROKEN_MAX: Final = 3
 """Content that arrives broken so often, and has not changed here, never arrives whole."""
 
 
-class BlobPut:
+class BlobUpload:
     """One blob on its way to one place."""
 
-    def __init__(self, url: str, brought: Brought) -> None:
+    def __init__(self, url: str, brought: InputBlob) -> None:
         self.url = url
         self.brought = brought
         self.done_bytes = 0
@@ -94,10 +94,10 @@ class BlobPut:
         if count:
             self.moved_at = time.monotonic()
         if self.is_stopped:
-            raise Stopped
+            raise UploadStopped
 
 
-class Stopped(Exception):
+class UploadStopped(Exception):
     """Nobody wants it there any more."""
 
 

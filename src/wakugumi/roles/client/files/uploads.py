@@ -30,8 +30,8 @@ from wakugumi.limits.client import RECONNECT_FIRST_S, RECONNECT_MAX_S
 from wakugumi.limits.files import UPLOAD_UNREACHED_S, UPLOADS_AT_ONCE_MAX
 from wakugumi.limits.wire import HELLO_DEADLINE_S
 from wakugumi.roles.client.files.inline import could_fit, inlined
-from wakugumi.roles.client.files.inputs import Brings, Brought
-from wakugumi.roles.client.files.upload import BlobPut, Stopped
+from wakugumi.roles.client.files.inputs import Brings, InputBlob
+from wakugumi.roles.client.files.upload import BlobUpload, UploadStopped
 from wakugumi.wire import frame as fr
 
 log = logging.getLogger("wakugumi.client")
@@ -45,7 +45,7 @@ _ID_AT: Final = slice(5, 21)
 """Where a frame has its type and its msgId."""
 
 
-class Transfer(msgspec.Struct, frozen=True):
+class FileTransfer(msgspec.Struct, frozen=True):
     """A file on its way to a leader, or being read for its SHA-256."""
 
     name: str
@@ -87,10 +87,10 @@ class _Stranger(msgspec.Struct, eq=False):
     over: asyncio.TimerHandle | None = None
 
 
-class _Put(BlobPut):
+class _Put(BlobUpload):
     """One blob on its way to one place."""
 
-    def __init__(self, url: str, brought: Brought) -> None:
+    def __init__(self, url: str, brought: InputBlob) -> None:
         super().__init__(url, brought)
         self.waiting: dict[bytes, _Held] = {}
         """Who waits for it. If nobody does, it stops."""
@@ -246,13 +246,13 @@ class Uploads:
         for about in list(self._held):
             self.release(about)
 
-    def transfers(self) -> list[Transfer]:
+    def transfers(self) -> list[FileTransfer]:
         """Those that have begun: few at a time."""
-        rows: list[Transfer] = []
+        rows: list[FileTransfer] = []
         for put in self._puts.values():
             if put.has_begun:
                 size = put.brought.ref.size
-                rows.append(Transfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
+                rows.append(FileTransfer(put.brought.name, min(put.done_bytes, size), size, "sending"))
         return rows
 
     # A leader that takes no blobs, as far as anybody knows.
@@ -318,7 +318,7 @@ class Uploads:
                         await beside(put.run, "wakugumi upload")
                         self._arrived(put)
                 return
-            except Stopped:
+            except UploadStopped:
                 return
             except Lost as error:
                 losses += 1

@@ -21,7 +21,7 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.port.port import Routes, blob_routes
 from wakugumi.errors import WakugumiError
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_STORE_BYTES, BLOB_SWEEP_S, BLOB_UNUSED_S
-from wakugumi.roles.leader.files.expected_blobs import Expected
+from wakugumi.roles.leader.files.expected_blobs import ExpectedBlobs
 from wakugumi.wire.message import BlobRef
 
 log = logging.getLogger("wakugumi.blobs")
@@ -42,7 +42,7 @@ class LeaderBlobs:
         self.url = url
         self.workers_at: Collection[str] = ()
         """Where workers may say that others fetch from them, besides the address of their own connection."""
-        self.expected = Expected()
+        self.expected = ExpectedBlobs()
         self.is_held: Callable[[str], bool] = lambda _: True
         """Is this blob still needed? The leader says; what nobody needs may be removed."""
         self._bytes_max = bytes_max

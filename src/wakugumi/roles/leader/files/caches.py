@@ -1,4 +1,4 @@
-"""A leader's hands for caches: `spread` behind sockets, as `leader` is for `dispatch`.
+"""A leader's hands for caches: `spread` behind sockets, as `leader` is for the leader's machine.
 
     client ── CachePut ──►                  ── CachePut, Source, CacheDrop ──► worker
                            Caches ◄─► spread
@@ -31,7 +31,7 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.worker_address import is_loopback, workers_url
 from wakugumi.core.files import events as se
 from wakugumi.core.files.events import SpreadDo, SpreadEvent, SpreadKeep
-from wakugumi.core.files.machine import Spreading
+from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.files.sources import TOO_MANY_WANTS
 from wakugumi.core.ids import ConnId, WorkerId
 from wakugumi.core.leader.admin.questions import CachesAnswer
@@ -49,7 +49,7 @@ from wakugumi.wire.message import BlobRef
 from wakugumi.wire.references import check_ref
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader.connection import Peer
+    from wakugumi.roles.leader.connection import PeerConnection
 
 log = logging.getLogger("wakugumi.caches")
 
@@ -60,13 +60,14 @@ _ENCODED_MAX: Final = 4
 _URL_CHARS_MAX: Final = 1_024
 
 
-class Caches:
-    """The caches of one leader, and who fetches what from whom. `act` performs what `dispatch` asks for, too."""
+class LeaderCaches:
+    """The caches of one leader, and who fetches what from whom. `act` performs what the leader's machine asks for,
+    too."""
 
     def __init__(
         self,
-        peers: Mapping[ConnId, Peer],
-        act: Mapping[type[object], Callable[[Peer, Any], None]],
+        peers: Mapping[ConnId, PeerConnection],
+        act: Mapping[type[object], Callable[[PeerConnection, Any], None]],
         blobs: LeaderBlobs,
         manifests: Manifests | None,
     ) -> None:
@@ -79,14 +80,14 @@ class Caches:
         self._looking: dict[ConnId, dict[bytes, None]] = {}
         """Wants whose content is just looked for in the place."""
         self._encoded: dict[tuple[str, str, int, bool], bytes] = {}
-        self.machine = Spreading(lambda: os.urandom(16), now=loop.time(), place_bounded=not blobs.url)
+        self.machine = FileDistribution(lambda: os.urandom(16), now=loop.time(), place_bounded=not blobs.url)
         if manifests is not None:
             self.machine.recover(manifests.load(), loop.time())
             manifests.begin(loop)
         self.drive: Drive[SpreadEvent, SpreadKeep, SpreadDo] = Drive(
             self.machine, self._perform, name="caches", keeper=manifests
         )
-        self._act: dict[type[object], Callable[[Peer, Any], None]] = {
+        self._act: dict[type[object], Callable[[PeerConnection, Any], None]] = {
             **act,
             SendAnswer: partial(self._send_answer, act[SendAnswer]),
             se.SendSource: _send_source,
@@ -102,7 +103,9 @@ class Caches:
         if self._manifests is not None:
             await self._manifests.close()
 
-    def _send_answer(self, send: Callable[[Peer, Any], None], peer: Peer, effect: SendAnswer) -> None:
+    def _send_answer(
+        self, send: Callable[[PeerConnection, Any], None], peer: PeerConnection, effect: SendAnswer
+    ) -> None:
         """With what only the store knows."""
         answer, store = effect.answer, self._blobs.store
         if isinstance(answer, CachesAnswer) and store is not None:
@@ -132,17 +135,17 @@ class Caches:
 
     # Who comes and goes.
 
-    def worker_came(self, peer: Peer, worker: WorkerId, name: str, patterns: tuple[Pattern, ...]) -> None:
+    def worker_came(self, peer: PeerConnection, worker: WorkerId, name: str, patterns: tuple[Pattern, ...]) -> None:
         self.drive.post(se.WorkerCame(peer.conn, worker, name, patterns, peer.blobs, is_loopback(peer.link.host)))
 
-    def went(self, peer: Peer) -> None:
+    def went(self, peer: PeerConnection) -> None:
         self._inline.pop(peer.conn, None)
         self._looking.pop(peer.conn, None)
         self.drive.post(se.ClientWent(peer.conn) if peer.is_client else se.WorkerWent(peer.conn))
 
     # What a client says.
 
-    def put(self, peer: Peer, frame: Frame) -> None:
+    def put(self, peer: PeerConnection, frame: Frame) -> None:
         try:
             request = ms.read_put(frame.payload)
             asked = _read_request(peer.conn, frame, request)
@@ -162,11 +165,11 @@ class Caches:
 
     # What a worker says.
 
-    def ack(self, peer: Peer, frame: Frame) -> None:
+    def ack(self, peer: PeerConnection, frame: Frame) -> None:
         head = ms.read_cache_ack(frame)
         self.drive.post(se.PutAnswered(peer.conn, frame.corr_id, head.cache_id, head.status, head.message))
 
-    def stock(self, peer: Peer, frame: Frame) -> None:
+    def stock(self, peer: PeerConnection, frame: Frame) -> None:
         stock = ms.read_stock(frame.payload)
         if not all(map(is_sha256, stock.blobs)) or not all(map(is_sha256, stock.gone)):
             raise PeerError("the payload of Stock has a hash that is none")
@@ -179,7 +182,7 @@ class Caches:
             se.Stocked(peer.conn, stock.whole, url, stock.key, stock.blobs, stock.gone, stock.caches, near_only),
         )
 
-    def _own_url(self, peer: Peer, url: str) -> str:
+    def _own_url(self, peer: PeerConnection, url: str) -> str:
         """Where others fetch from this worker: at its own address; empty if it names somebody else's."""
         try:
             own = workers_url(url, peer.link.host, self._blobs.workers_at)
@@ -193,12 +196,12 @@ class Caches:
             )
         return own or ""
 
-    def want(self, peer: Peer, frame: Frame) -> None:
+    def want(self, peer: PeerConnection, frame: Frame) -> None:
         want = ms.read_want(frame.payload)
         why = "" if want.failed is None else want.failed.why
         sha256, size = want.sha256, want.size
         if why == se.GIVEN_UP:
-            self.drive.post(se.Wanted(peer.conn, frame.msg_id, "", 0, "", "", why, here=False))
+            self.drive.post(se.BlobWanted(peer.conn, frame.msg_id, "", 0, "", "", why, here=False))
             return
         if want.cache_id:
             file = self.machine.find(want.cache_id, want.name)
@@ -210,7 +213,7 @@ class Caches:
                 raise PeerError(f"the payload of Want names no blob: {no.message}") from None
 
         def found(here: bool, is_sure: bool) -> None:
-            event = se.Wanted(
+            event = se.BlobWanted(
                 peer.conn, frame.msg_id, sha256, size, want.cache_id, want.name, why[:20], here=here, is_sure=is_sure
             )
             self.drive.post(event)
@@ -220,7 +223,7 @@ class Caches:
         else:
             found(here=False, is_sure=False)
 
-    def _look_for(self, peer: Peer, want: bytes, ref: BlobRef, then: Callable[[bool, bool], None]) -> None:
+    def _look_for(self, peer: PeerConnection, want: bytes, ref: BlobRef, then: Callable[[bool, bool], None]) -> None:
         """Is it in our place, or may it be; and is that sure? What a worker may not want is not looked for."""
         looking = self._looking.setdefault(peer.conn, {})
         if want in looking:
@@ -244,7 +247,9 @@ class Caches:
 
     # A put on its way.
 
-    async def _store(self, peer: Peer, frame: Frame, asked: se.PutAsked, contents: Mapping[str, bytes | None]) -> None:
+    async def _store(
+        self, peer: PeerConnection, frame: Frame, asked: se.PutAsked, contents: Mapping[str, bytes | None]
+    ) -> None:
         """Make blobs of what came in the frame."""
         try:
             await asyncio.to_thread(_put_all, self._blobs.place, contents)
@@ -257,7 +262,7 @@ class Caches:
                 self._inline[peer.conn] -= 1
         self._look(peer, frame, asked)
 
-    def _look(self, peer: Peer, frame: Frame, asked: se.PutAsked) -> None:
+    def _look(self, peer: PeerConnection, frame: Frame, asked: se.PutAsked) -> None:
         """Is all of its content here?"""
         refs, expected = [BlobRef(file.sha256, file.size) for file in asked.files], self._blobs.expected
         expected.name(refs)
@@ -289,7 +294,7 @@ class Caches:
                 except Exception as error:
                     peer.fail(effect, error)
 
-    def _send_cache_put(self, peer: Peer, effect: se.SendCachePut) -> None:
+    def _send_cache_put(self, peer: PeerConnection, effect: se.SendCachePut) -> None:
         key = effect.cache_id, effect.version, len(effect.files), effect.pinned
         if effect.inline:
             name = f"cache {effect.cache_id} to an old worker"
@@ -304,7 +309,7 @@ class Caches:
             payload = self._encoded[key] = ms.encode(put)
         peer.link.send(fr.encode(fr.CACHE_PUT, effect.put, subject="cache.put", payload=payload))
 
-    async def _send_inline(self, peer: Peer, effect: se.SendCachePut) -> None:
+    async def _send_inline(self, peer: PeerConnection, effect: se.SendCachePut) -> None:
         """To an old worker: all of the content, read back into one frame."""
         refs = [BlobRef(file.sha256, file.size) for file in effect.files]
         try:
@@ -386,24 +391,24 @@ def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
 # What spread asks for, done to the connection it is about.
 
 
-def _send_source(peer: Peer, effect: se.SendSource) -> None:
+def _send_source(peer: PeerConnection, effect: se.SendSource) -> None:
     token = make_token(effect.key, effect.sha256, time.time()) if effect.url else ""
     _send(peer, fr.SOURCE, effect.want, ms.Source(effect.sha256, effect.size, effect.url, token))
 
 
-def _send_no_source(peer: Peer, effect: se.SendNoSource) -> None:
+def _send_no_source(peer: PeerConnection, effect: se.SendNoSource) -> None:
     _send(peer, fr.SOURCE, effect.want, ms.Source(code=effect.code, message=effect.text))
 
 
-def _send_cache_drop(peer: Peer, effect: se.SendCacheDrop) -> None:
+def _send_cache_drop(peer: PeerConnection, effect: se.SendCacheDrop) -> None:
     _send(peer, fr.CACHE_DROP, fr.NO_ID, ms.CachePutHead(effect.cache_id))
 
 
-def _send_summary(peer: Peer, effect: se.SendSummary) -> None:
+def _send_summary(peer: PeerConnection, effect: se.SendSummary) -> None:
     """An old client gets one answer of three fields: how it ended, and the counts as text."""
     result = ms.CachePutResult(effect.cache_id, effect.status, effect.message)
     if peer.blobs:
-        failures = [ms.CacheFailure(worker, message) for worker, message in effect.failures]
+        failures = [ms.FailedWorker(worker, message) for worker, message in effect.failures]
         counts = effect.sent, effect.ok, effect.skipped, effect.failed, effect.silent, effect.waiting
         result = ms.CachePutResult(effect.cache_id, effect.status, effect.message, *counts, failures, effect.code)
     elif effect.failures:
@@ -412,15 +417,15 @@ def _send_summary(peer: Peer, effect: se.SendSummary) -> None:
     _send_ack(peer, effect.ask, result)
 
 
-def _refuse_put(peer: Peer, frame: Frame, code: str, text: str) -> None:
+def _refuse_put(peer: PeerConnection, frame: Frame, code: str, text: str) -> None:
     result = ms.CachePutResult(ms.read_cache_put(frame.payload), ms.FAILED, text[: ms.TEXT_CHARS_MAX])
     _send_ack(peer, frame.msg_id, msgspec.structs.replace(result, code=code if peer.blobs else ""))
 
 
-def _send_ack(peer: Peer, put: bytes, result: ms.CachePutResult) -> None:
+def _send_ack(peer: PeerConnection, put: bytes, result: ms.CachePutResult) -> None:
     subject = f"cache.ack.{result.cache_id}"
     peer.link.send(fr.encode(fr.CACHE_ACK, corr_id=put, subject=subject, payload=ms.encode(result)))
 
 
-def _send(peer: Peer, kind: int, corr_id: bytes, record: object) -> None:
+def _send(peer: PeerConnection, kind: int, corr_id: bytes, record: object) -> None:
     peer.link.send(fr.encode(kind, corr_id=corr_id, payload=ms.encode(record)))

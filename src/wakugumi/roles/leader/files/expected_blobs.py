@@ -21,7 +21,7 @@ _NAMED_MAX: Final = 100_000
 """Blobs that were named just now; beyond it the oldest are forgotten."""
 
 
-class Expected:
+class ExpectedBlobs:
     """What the peers of one leader have named and not brought yet."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -1,4 +1,5 @@
-"""How does somebody who asks by HTTP become a client of `dispatch`? By a counter: a client's door inside the leader.
+"""How does somebody who asks by HTTP become a client of the leader's machine? By a counter: a client's door inside the
+leader.
 
     visit ──► counter of its client id ──► Submitted ──► dispatch ──► SendResult ──► counter ──► the visit's answer
 
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from wakugumi.adapters.http.page import Visit
+from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import ClientId, ConnId, JobId
 from wakugumi.core.leader import events as ev
@@ -49,8 +50,8 @@ class HttpCallers:
         self._cap = cap
         self._linger_s = linger_s
         self._clients_max = clients_max
-        self._clients: dict[ClientId, list[Counter]] = {}
-        self._desk: Desk | None = None
+        self._clients: dict[ClientId, list[HttpClientSession]] = {}
+        self._desk: AdminDesk | None = None
         self._tasks = Tasks()
         self._looking: asyncio.Task[None] | None = None
         self._closed = False
@@ -65,7 +66,7 @@ class HttpCallers:
         return sum(map(len, self._clients.values()))
 
     async def wait_for(
-        self, visit: Visit, client: ClientId, job: JobId, say: Callable[[ConnId], ev.Submitted | ev.Claimed]
+        self, visit: HttpRequest, client: ClientId, job: JobId, say: Callable[[ConnId], ev.Submitted | ev.Claimed]
     ) -> ev.SendResult:
         """What becomes of a job: `say` submits it, or asks for its result. Raises Refused, or Lost if the visit ends
         before."""
@@ -84,7 +85,7 @@ class HttpCallers:
     def written(self, effect: ev.SendResult) -> None:
         """What `wait_for` gave has been written to its visit."""
         counter = self._leader.insiders.get(effect.conn)
-        if isinstance(counter, Counter):
+        if isinstance(counter, HttpClientSession):
             counter.written(effect.job)
 
     def adopt(self, by_client: Mapping[ClientId, Sequence[JobId]]) -> None:
@@ -100,7 +101,7 @@ class HttpCallers:
     async def ask(self, question: Question) -> Answer:
         """Raises Refused."""
         if self._desk is None:
-            self._desk = Desk(self._leader, self._leader.new_conn())
+            self._desk = AdminDesk(self._leader, self._leader.new_conn())
             self._leader.insiders[self._desk.conn] = self._desk
         return await self._desk.ask(question)
 
@@ -113,10 +114,10 @@ class HttpCallers:
             self._desk.refuse_all("stopping", "the leader is shutting down")
         await self._tasks.close()
 
-    def _counters(self) -> list[Counter]:
+    def _counters(self) -> list[HttpClientSession]:
         return [counter for counters in self._clients.values() for counter in counters]
 
-    def _counter(self, client: ClientId, job: JobId) -> Counter:
+    def _counter(self, client: ClientId, job: JobId) -> HttpClientSession:
         """One of this client's at which nobody waits for this job, or for word of it. Raises Refused."""
         if self._closed:
             raise Refused("stopping", "the leader is shutting down")
@@ -125,7 +126,7 @@ class HttpCallers:
                 return counter
         if client not in self._clients and len(self._clients) >= self._clients_max:
             raise Refused("full", f"{len(self._clients)} client ids are in use over HTTP")
-        counter = Counter(self._leader, self._leader.new_conn())
+        counter = HttpClientSession(self._leader, self._leader.new_conn())
         self._clients.setdefault(client, []).append(counter)
         self._leader.insiders[counter.conn] = counter
         self._leader.drive.post(ev.ClientJoined(counter.conn, client, self._cap, receipts=True, heartbeats=False))
@@ -163,7 +164,7 @@ class _Unread(NamedTuple):
     """A result that a visit was given."""
 
     since: float
-    visit: Visit
+    visit: HttpRequest
 
 
 class _Waiting:
@@ -171,14 +172,14 @@ class _Waiting:
 
     __slots__ = ("answer", "goes_on", "is_told", "takes_over", "visit")
 
-    def __init__(self, visit: Visit, answer: asyncio.Future[ev.SendResult], *, takes_over: bool) -> None:
+    def __init__(self, visit: HttpRequest, answer: asyncio.Future[ev.SendResult], *, takes_over: bool) -> None:
         self.visit = visit
         self.answer = answer
         self.takes_over = self.goes_on = takes_over
         self.is_told = False
 
 
-class Counter:
+class HttpClientSession:
     """One door of one client id."""
 
     def __init__(self, leader: Leader, conn: ConnId) -> None:
@@ -215,8 +216,8 @@ class Counter:
                 self.left[effect.job] = _GOES_ON
             if effect.job in self.visits:
                 _settle(self.visits[effect.job].answer, Refused(effect.code, effect.text))
-        elif isinstance(effect, ev.TellWhenWritten):  # Each answer has a connection of its own.
-            self._post(ev.Written(self.conn))
+        elif isinstance(effect, ev.TellWhenPeerWritten):  # Each answer has a connection of its own.
+            self._post(ev.PeerWritten(self.conn))
         elif isinstance(effect, ev.Complain):
             log.warning("a caller by HTTP: %s", effect.text)
 
@@ -225,7 +226,7 @@ class Counter:
         self.unread.pop(job, None)
         self._post(ev.Confirmed(self.conn, (job,)))
 
-    def enter(self, job: JobId, visit: Visit, answer: asyncio.Future[ev.SendResult]) -> None:
+    def enter(self, job: JobId, visit: HttpRequest, answer: asyncio.Future[ev.SendResult]) -> None:
         """Its visit waits from now on."""
         self.visits[job] = _Waiting(visit, answer, takes_over=self.left.pop(job, None) is not None)
 
@@ -257,7 +258,7 @@ class Counter:
 _GOES_ON: Final = _Left(is_told=True, goes_on=True)
 
 
-class Desk:
+class AdminDesk:
     """Where questions are asked. Nobody joins for that."""
 
     def __init__(self, leader: Leader, conn: ConnId) -> None:
@@ -272,7 +273,7 @@ class Desk:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[ask_id] = answer
         try:
-            self._leader.questions.ask(self._leader.drive, ev.Asked(self.conn, ask_id, question), 0)
+            self._leader.questions.ask(self._leader.drive, ev.QuestionAsked(self.conn, ask_id, question), 0)
             return await answer
         finally:
             del self._asked[ask_id]

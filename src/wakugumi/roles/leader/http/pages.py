@@ -26,7 +26,7 @@ from msgspec import structs
 from wakugumi import __version__
 from wakugumi.adapters.blobs.place import Place
 from wakugumi.adapters.blobs.store import Incoming
-from wakugumi.adapters.http.page import PageAt, Reply, Visit
+from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply
 from wakugumi.adapters.http.upload import Received, receive_file
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
 from wakugumi.adapters.net.compression import is_packed, unpack
@@ -67,12 +67,12 @@ class GroupPages:
         self.busy = Counter("wakugumi_leader_http_busy_total", "Jobs over HTTP told to come again, by code.", "code")
         self._is_first = True
 
-    def pages(self) -> list[PageAt]:
+    def pages(self) -> list[PageRoute]:
         return [
-            PageAt("POST", "/dispatch/", self.dispatch),
-            PageAt("GET", "/status/", self.status, quiet=True),
-            PageAt("GET", "/result/", self.result),
-            PageAt("DELETE", "/jobs/", self.cancel),
+            PageRoute("POST", "/dispatch/", self.dispatch),
+            PageRoute("GET", "/status/", self.status, quiet=True),
+            PageRoute("GET", "/result/", self.result),
+            PageRoute("DELETE", "/jobs/", self.cancel),
             *wayside_pages(
                 "leader",
                 __version__,
@@ -100,7 +100,7 @@ class GroupPages:
     async def close(self) -> None:
         await self.callers.close()
 
-    async def dispatch(self, visit: Visit) -> Reply:
+    async def dispatch(self, visit: HttpRequest) -> Reply:
         """Run a job, or wait for it where it runs, or give its result if it is done."""
         name, job = job_of(visit)
         form = JobForm.of(visit, _ALSO)
@@ -128,7 +128,7 @@ class GroupPages:
                 received.path.unlink(missing_ok=True)
         return await self._answer(visit, name, form.client, job, lambda conn: structs.replace(event, conn=conn))
 
-    async def status(self, visit: Visit) -> Reply:
+    async def status(self, visit: HttpRequest) -> Reply:
         """Where is a job, and why?"""
         name, job = job_of(visit)
         row = await self.callers.ask(AskJob(show_job_id(job)))
@@ -150,7 +150,7 @@ class GroupPages:
         }
         return Reply(200, msgspec.json.encode(told), _JSON)
 
-    async def result(self, visit: Visit) -> Reply:
+    async def result(self, visit: HttpRequest) -> Reply:
         """A job's ZIP, if it is done, whoever submitted it."""
         name, job = job_of(visit)
         row = await self.callers.ask(AskJob(show_job_id(job)))
@@ -160,7 +160,7 @@ class GroupPages:
         # Not as the client that submitted it: only its own word says that it has the result.
         return await self._answer(visit, name, ClientId(CLIENT), job, lambda conn: ev.Claimed(conn, (job,)))
 
-    async def cancel(self, visit: Visit) -> Reply:
+    async def cancel(self, visit: HttpRequest) -> Reply:
         """Nobody wants a job any more. One that is done stays as it is."""
         name, job = job_of(visit)
         answer = await self.callers.ask(AskCancel([show_job_id(job)]))
@@ -195,7 +195,7 @@ class GroupPages:
         finally:
             self.receiving -= 1
 
-    async def _receive(self, visit: Visit) -> Received:
+    async def _receive(self, visit: HttpRequest) -> Received:
         blobs = self._leader.blobs
         if blobs is None:
             return await receive_file(visit, Path(), bytes_max=INLINE_FILE_BYTES_MAX)
@@ -224,7 +224,7 @@ class GroupPages:
 
     async def _answer(
         self,
-        visit: Visit,
+        visit: HttpRequest,
         name: str,
         client: ClientId,
         job: JobId,

@@ -24,11 +24,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from wakugumi.adapters.blobs.store import Incoming
 from wakugumi.adapters.files import READ
-from wakugumi.adapters.http.client import Answer, Calls
+from wakugumi.adapters.http.client import HttpAnswer, HttpClient
 from wakugumi.adapters.net.compression import is_packed, unpack
 from wakugumi.core.ids import show_job_id
 from wakugumi.core.leader import events as ev
@@ -43,8 +41,8 @@ from wakugumi.wire import message as ms
 from wakugumi.wire.form import FORM_DATA, encode_head, encode_tail
 from wakugumi.wire.message import BlobRef, JobRequest, JobResult
 from wakugumi.wire.node_request import run_query
+from wakugumi.wire.problem import PeerProblem, read_problem
 from wakugumi.wire.request_digest import HEADER, request_digest
-from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 log = logging.getLogger("wakugumi.nodes")
 
@@ -57,7 +55,7 @@ _FAULTS: Final = frozenset({"worker-error", "disk", "disk-full", "bad-result"})
 """What a healthy node would not have said."""
 
 
-class Ended(NamedTuple):
+class NodeAnswered(NamedTuple):
     """There is an answer."""
 
     ok: bool
@@ -78,13 +76,13 @@ class GivenBack(NamedTuple):
     """Nobody is there; otherwise it is only busy."""
 
 
-class Gone(NamedTuple):
+class NodeLost(NamedTuple):
     """The node was lost, and may have begun it."""
 
     why: str
 
 
-Outcome: TypeAlias = Ended | GivenBack | Gone
+Outcome: TypeAlias = NodeAnswered | GivenBack | NodeLost
 
 
 class _Running(NamedTuple):
@@ -93,17 +91,12 @@ class _Running(NamedTuple):
     after_s: float
 
 
-class _Problem(msgspec.Struct, frozen=True, gc=False):
-    code: str = ""
-    detail: str = ""
-
-
-class Errand:
+class NodeJob:
     """One job at one node."""
 
     def __init__(
         self,
-        calls: Calls,
+        calls: HttpClient,
         url: str,
         blobs: LeaderBlobs | None,
         assigned: ev.SendAssign,
@@ -157,7 +150,7 @@ class Errand:
                 self._may_know = bare = True
                 lost_at = loop.time() if lost_at is None else lost_at
                 if loop.time() - lost_at >= self._patience_s:
-                    return Gone(str(lost))
+                    return NodeLost(str(lost))
                 await asyncio.sleep(NODE_AGAIN_S)
                 continue
             lost_at = None
@@ -181,14 +174,14 @@ class Errand:
                 self._timeout.reschedule(None)
                 if answer.status == 200:
                     return await self._ended(answer)
-                problem = _problem_of(await answer.read(_PROBLEM_BYTES_MAX))
+                problem = read_problem(await answer.read(_PROBLEM_BYTES_MAX))
                 return self._said(answer, problem, asked=file is None)
         except TimeoutError:
             raise Lost(f"{self._url} says nothing any more", "slow") from None
         finally:
             self._timeout = None
 
-    def _said(self, answer: Answer, problem: _Problem, *, asked: bool) -> Outcome | _Running | None:
+    def _said(self, answer: HttpAnswer, problem: PeerProblem, *, asked: bool) -> Outcome | _Running | None:
         status, code = answer.status, problem.code
         # One that shuts down lets its jobs finish, and does not say which it has.
         if status == 423 or (code == "stopping" and self._may_know):
@@ -200,7 +193,7 @@ class Errand:
             return None
         return self._failed(code if code in CODES else "worker-error", text)
 
-    async def _ended(self, answer: Answer) -> Ended:
+    async def _ended(self, answer: HttpAnswer) -> NodeAnswered:
         """Raises Lost if it is cut off: then it is asked for again."""
         try:
             result, blobs = await result_of(answer, self._request, self._blobs)
@@ -211,16 +204,16 @@ class Errand:
         ok, reason = result.status == ms.OK, result.reason or ""
         output = "" if ok else (result.stderr or result.stdout)[-OUTPUT_TAIL_CHARS_MAX:]
         fault = f"a job ended with {reason}" if reason in _FAULTS else ""
-        return Ended(ok, reason, ms.encode(result), output, blobs, fault)
+        return NodeAnswered(ok, reason, ms.encode(result), output, blobs, fault)
 
-    def _failed(self, code: str, text: str, *, ours: bool = False) -> Ended:
+    def _failed(self, code: str, text: str, *, ours: bool = False) -> NodeAnswered:
         """`ours`: the node is not to blame."""
         request, text = self._request, readable(text)
         failed = JobResult(
             request.job_id, request.client_id, request.exec_name, ms.FAILED, stderr=f"wakugumi: {text}\n", reason=code
         )
         fault = text if code in _FAULTS and not ours else ""
-        return Ended(False, code, ms.encode(failed), text[-OUTPUT_TAIL_CHARS_MAX:], (), fault)
+        return NodeAnswered(False, code, ms.encode(failed), text[-OUTPUT_TAIL_CHARS_MAX:], (), fault)
 
 
 class _Input:
@@ -286,13 +279,6 @@ def _open(blobs: LeaderBlobs, ref: BlobRef) -> int:
         return os.open(path, READ)
 
 
-def _problem_of(body: bytes) -> _Problem:
-    try:
-        return read_json(body, _Problem)
-    except Unreadable:
-        return _Problem()
-
-
-def _retry_after_s(answer: Answer) -> float:
+def _retry_after_s(answer: HttpAnswer) -> float:
     said = seconds_in(answer.header("Retry-After"))
     return _RETRY_AFTER_S if said is None else min(max(said, NODE_AGAIN_S), NODE_RETRY_AFTER_MAX_S)

@@ -24,7 +24,7 @@ import msgspec
 
 from wakugumi.adapters.blobs.store import ref_of_file
 from wakugumi.adapters.files import refused
-from wakugumi.adapters.http.client import Answer
+from wakugumi.adapters.http.client import HttpAnswer
 from wakugumi.adapters.zip.take_output import unsplice
 from wakugumi.errors import CODES, Lost, Refused
 from wakugumi.limits.runner import RESULT_BYTES_MAX
@@ -48,7 +48,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,15}")
 
 
 async def result_of(
-    answer: Answer, request: JobRequest, blobs: LeaderBlobs | None
+    answer: HttpAnswer, request: JobRequest, blobs: LeaderBlobs | None
 ) -> tuple[JobResult, tuple[str, ...]]:
     """The result, and the blobs it names. Raises Lost if the answer is cut off, and Refused: `bad-result` if the node
     is to blame, something else if we are."""
@@ -97,7 +97,7 @@ class _Scratch:
             with contextlib.suppress(OSError):  # Most likely it has become a blob.
                 os.unlink(file.name)
 
-    async def receive(self, answer: Answer) -> IO[bytes]:
+    async def receive(self, answer: HttpAnswer) -> IO[bytes]:
         """All of it. Raises Lost, or Refused if it is more than anyone takes."""
         held = bytearray()
         file: IO[bytes] | None = None
@@ -199,7 +199,7 @@ def _write(file: IO[bytes], data: bytes | bytearray | memoryview) -> None:
         raise refused(error, "the node's answer cannot be written") from None
 
 
-def _word(answer: Answer, name: str) -> str:
+def _word(answer: HttpAnswer, name: str) -> str:
     try:
         return readable(percent_decoded(answer.header(name) or "")[:200])
     except Refused:

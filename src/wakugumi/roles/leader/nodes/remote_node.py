@@ -1,9 +1,10 @@
 """How are nodes that a leader knows by their addresses workers of its own? (SPEC G1, G4)
 
-Each has an Outpost, which stands for it in the leader's process: `dispatch` hears of it what it hears of any worker.
+Each has a RemoteNode, which stands for it in the leader's process: the leader's machine hears of it what it hears of
+any worker.
 
     GET /capacity    what it has free is offered as credit: every two seconds, and whenever one of its jobs has ended
-    assigned         POST /run/<job>, by an Errand; busy or not there: the job is given back, and the node rests
+    assigned         POST /run/<job>, by a NodeJob; busy or not there: the job is given back, and the node rests
     its own fault    an answer that a healthy node would not give: it rests, with a backoff, and is then tried with one
                      job at a time
     cancelled        DELETE /jobs/<job>
@@ -25,7 +26,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
-from wakugumi.adapters.http.client import Calls
+from wakugumi.adapters.http.client import HttpClient
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.backoff import backoff_s
 from wakugumi.core.ids import ConnId, JobId, WorkerId, show_job_id
@@ -39,7 +40,7 @@ from wakugumi.limits.node import NODE_LEFT_MAX, NODE_POLL_S, NODE_POLL_TIMEOUT_S
 from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.wire import SILENCE_MAX_S
 from wakugumi.roles.http.job_request import ROOT, RUNS_AS, TAKES
-from wakugumi.roles.leader.nodes.node_job import Ended, Errand, GivenBack, Outcome
+from wakugumi.roles.leader.nodes.node_job import GivenBack, NodeAnswered, NodeJob, Outcome
 from wakugumi.roles.leader.nodes.node_result import readable
 from wakugumi.wire import message as ms
 from wakugumi.wire.untrusted_json import Unreadable, read_json
@@ -76,10 +77,10 @@ class Outposts:
     """All nodes of one leader. Make it inside a running loop, and close it before the leader."""
 
     def __init__(self, leader: Leader, nodes: Sequence[NodeAt], tls: ssl.SSLContext | None = None) -> None:
-        self._questions = Calls(tls)
+        self._questions = HttpClient(tls)
         """Apart from the jobs: of each node one poll and one cancel are under way, and no job keeps them waiting."""
         leader.has_nodes = True
-        self.all = [Outpost(leader, Calls(tls), self._questions, node) for node in nodes]
+        self.all = [RemoteNode(leader, HttpClient(tls), self._questions, node) for node in nodes]
 
     async def close(self) -> None:
         """The nodes go on with what they run."""
@@ -100,10 +101,10 @@ class _Kind(NamedTuple):
     """It takes variables."""
 
 
-class Outpost:
+class RemoteNode:
     """One node, as a worker of its leader."""
 
-    def __init__(self, leader: Leader, calls: Calls, questions: Calls, node: NodeAt) -> None:
+    def __init__(self, leader: Leader, calls: HttpClient, questions: HttpClient, node: NodeAt) -> None:
         self.node = node
         self.id = WorkerId(uuid5(_NAMESPACE, node.url).bytes_le)
         self._leader = leader
@@ -112,7 +113,7 @@ class Outpost:
         self._questions = questions
         self._post = leader.drive.post
         self._tasks = Tasks()
-        self._errands: dict[JobId, tuple[Errand, asyncio.Task[None]]] = {}
+        self._errands: dict[JobId, tuple[NodeJob, asyncio.Task[None]]] = {}
         self._told = 0
         """Credit that was offered and not used, as far as we have heard."""
         self._capacity = _Capacity(0, 0)
@@ -154,8 +155,8 @@ class Outpost:
                 self._assigned(effect)
             case ev.SendCancel():
                 self._cancelled(effect.job)
-            case ev.TellWhenWritten():  # Each job has a connection of its own.
-                self._post(ev.Written(self.conn))
+            case ev.TellWhenPeerWritten():  # Each job has a connection of its own.
+                self._post(ev.PeerWritten(self.conn))
             case ev.Complain():
                 log.warning("node %s: %s", self.node.url, effect.text)
             case ev.Close():
@@ -190,7 +191,7 @@ class Outpost:
                 env=self._kind.env,
             )
         )
-        self._post(ev.Held(self.conn, held, ()))
+        self._post(ev.WorkerHolds(self.conn, held, ()))
         self._rest(self._rests or _NOT_YET)
 
     def _assigned(self, effect: ev.SendAssign) -> None:
@@ -202,7 +203,7 @@ class Outpost:
         self._left.pop(job, None)
         if not is_held:
             self._told = max(0, self._told - 1)
-        errand = Errand(
+        errand = NodeJob(
             self._calls,
             self.node.url,
             self._leader.blobs,
@@ -225,7 +226,7 @@ class Outpost:
 
     # A job and its end.
 
-    async def _run(self, job: JobId, errand: Errand) -> None:
+    async def _run(self, job: JobId, errand: NodeJob) -> None:
         try:
             outcome = await errand.run()
         finally:
@@ -237,7 +238,7 @@ class Outpost:
 
     def _ended(self, job: JobId, outcome: Outcome) -> None:
         """If it has to rest that is said first: what is tried again goes to another."""
-        if isinstance(outcome, Ended):
+        if isinstance(outcome, NodeAnswered):
             self._heard()
             self._declines = 0
             if outcome.fault:
@@ -306,7 +307,7 @@ class Outpost:
                 self._failed(repr(error))
             else:
                 self._heard()
-                self._post(ev.Heard(self.conn, 0.0))
+                self._post(ev.PeerHeard(self.conn, 0.0))
                 self._call_off_soon()
                 self._offer()
             now = loop.time()

@@ -17,12 +17,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.blobs.store import ref_of_bytes
-from wakugumi.adapters.blobs.worker_cache import CacheFolder, Held
-from wakugumi.adapters.blobs.worker_cache_index import Cache, refs_of
+from wakugumi.adapters.blobs.worker_cache import CachedBlob, CacheFolder
+from wakugumi.adapters.blobs.worker_cache_index import CacheOnDisk, refs_of
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import Refused
-from wakugumi.roles.runner.files.fetch import Fetching, Need
+from wakugumi.roles.runner.files.fetch import Fetcher, Need
 from wakugumi.wire.message import FAILED, OK, BlobRef, CacheEntry, CachePutRequest, CachePutResult, read_put
 
 T = TypeVar("T")
@@ -33,13 +33,13 @@ Answer = Callable[[CachePutResult, str], None]
 """Gets the answer, and the version it is about."""
 
 
-class Caches:
+class WorkerCaches:
     """The caches of one worker. All calls are made in the loop's thread."""
 
     def __init__(
         self,
         folder: CacheFolder,
-        fetching: Fetching,
+        fetching: Fetcher,
         threads: Executor,
         on_here: Callable[[str], None],
         on_cache: Callable[[str], None],
@@ -106,7 +106,7 @@ class Caches:
         added = self._folder.plan(cache_id, files)
         if old is not None and not added.new and not added.absent and old.pinned == request.pinned:
             return request.version, SKIPPED, f"added=0, skipped={added.skipped}"
-        held: dict[str, Held] = {}
+        held: dict[str, CachedBlob] = {}
         try:
             await self._bring(files, inline, held)
             self._check_dropped(cache_id, drops)
@@ -118,7 +118,7 @@ class Caches:
         status = OK if added.new else SKIPPED
         return request.version, status, f"added={len(added.new)}, skipped={added.skipped}"
 
-    async def _bring(self, files: dict[str, BlobRef], inline: dict[str, bytes], held: dict[str, Held]) -> None:
+    async def _bring(self, files: dict[str, BlobRef], inline: dict[str, bytes], held: dict[str, CachedBlob]) -> None:
         """Have all contents here, and in use: into `held`."""
         outcomes: list[asyncio.Future[BlobRef | Refused]] = []
         needs: list[tuple[Need, Callable[[BlobRef | Refused], None]]] = []
@@ -144,7 +144,9 @@ class Caches:
             for one_need, told in needs:
                 self._fetching.give_up(one_need, told)
 
-    def _came(self, outcome: asyncio.Future[BlobRef | Refused], held: dict[str, Held], ref: BlobRef | Refused) -> None:
+    def _came(
+        self, outcome: asyncio.Future[BlobRef | Refused], held: dict[str, CachedBlob], ref: BlobRef | Refused
+    ) -> None:
         """In use at once: the next one to come could take its place."""
         if outcome.done():
             return
@@ -155,7 +157,7 @@ class Caches:
                 ref = error
         outcome.set_result(ref)
 
-    def _hold(self, ref: BlobRef, held: dict[str, Held]) -> None:
+    def _hold(self, ref: BlobRef, held: dict[str, CachedBlob]) -> None:
         one = self._folder.use(ref.sha256)
         if one is None:
             raise Refused("input-changed", f"the content {ref.sha256} came and was changed at once")
@@ -173,7 +175,7 @@ class Caches:
     async def _name(self, cache_id: str, request: CachePutRequest, files: dict[str, BlobRef], drops: int) -> None:
         """Links first, then the manifest, then what we know of it. If it fails, nothing has changed."""
         old = self._folder.caches.get(cache_id)
-        cache = Cache(request.version, request.pinned, {**(old.files if old is not None else {}), **files})
+        cache = CacheOnDisk(request.version, request.pinned, {**(old.files if old is not None else {}), **files})
         unnamed = self._folder.unnamed(cache_id, files)
 
         def write() -> None:

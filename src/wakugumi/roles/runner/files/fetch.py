@@ -125,7 +125,7 @@ class Fetch:
         self.again: asyncio.TimerHandle | None = None
 
 
-class Fetching:
+class Fetcher:
     """All that one worker is fetching."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """How do a job's inputs get here? And what is the leader told of what is here? (SPEC C1–C6)
 
-    runner ── bring ──► Supply ── need ──► fetching ◄── Want, Source ──► leader
+    runner ── bring ──► InputSupply ── need ──► fetching ◄── Want, Source ──► leader
        ◄──── Goods ────┘   └─ lend ──► goods (links, copies)
     leader ── CachePut, CacheDrop ──► cached ── CacheAck, Stock ──► leader
 
@@ -20,12 +20,12 @@ from typing import Final
 
 from wakugumi.adapters.blobs.file_leases import Leases
 from wakugumi.adapters.blobs.store import is_sha256
-from wakugumi.adapters.blobs.worker_cache import CacheFolder, Held
+from wakugumi.adapters.blobs.worker_cache import CachedBlob, CacheFolder
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
-from wakugumi.roles.runner.files.caches import Caches
-from wakugumi.roles.runner.files.fetch import Fetching, Need
-from wakugumi.roles.runner.files.place_inputs import Goods, Lender
+from wakugumi.roles.runner.files.caches import WorkerCaches
+from wakugumi.roles.runner.files.fetch import Fetcher, Need
+from wakugumi.roles.runner.files.place_inputs import InputLinker, JobInputs
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
@@ -38,10 +38,10 @@ _TOLD_AT_ONCE: Final = 5_000
 _SWEEP_S: Final = 60.0
 """How often what nobody needs any more is looked for. What is in somebody's way goes at once."""
 
-Then = Callable[[Goods | Refused], None]
+Then = Callable[[JobInputs | Refused], None]
 
 
-class Order:
+class InputOrder:
     """What one job waits for."""
 
     __slots__ = ("contents", "job", "needs", "program", "then")
@@ -50,12 +50,12 @@ class Order:
         self.job = job
         self.program = program
         self.then = then
-        self.contents: dict[str, tuple[BlobRef, Held]] = {}
+        self.contents: dict[str, tuple[BlobRef, CachedBlob]] = {}
         """What is here, and in use for it."""
         self.needs: dict[str, tuple[Need, Callable[[BlobRef | Refused], None]]] = {}
 
 
-class Supply:
+class InputSupply:
     """The inputs of one worker's jobs. All calls are made in the loop's thread."""
 
     def __init__(
@@ -79,14 +79,14 @@ class Supply:
         """Counts connections: what came over an earlier one is not answered."""
         self._confirmed: dict[str, str] = {}
         """Caches and their versions that this leader has confirmed on this connection."""
-        self._orders: dict[JobId, Order] = {}
+        self._orders: dict[JobId, InputOrder] = {}
         self._news: dict[str, bool] = {}
         self._cache_news: dict[str, None] = {}
         self._is_telling = False
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="waku-cache")
-        self._lender = Lender(folder, jobs_folder, partial(Leases, loop), on_changed)
-        self._fetching = Fetching(loop, folder, self._want, self._here)
-        self._caches = Caches(folder, self._fetching, self._threads, self._here, self._changed)
+        self._lender = InputLinker(folder, jobs_folder, partial(Leases, loop), on_changed)
+        self._fetching = Fetcher(loop, folder, self._want, self._here)
+        self._caches = WorkerCaches(folder, self._fetching, self._threads, self._here, self._changed)
         folder.on_gone = self._gone
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
 
@@ -132,9 +132,9 @@ class Supply:
 
     # Jobs.
 
-    def bring(self, job: JobId, program: str, files: Sequence[InputFile], then: Then) -> Goods | None:
+    def bring(self, job: JobId, program: str, files: Sequence[InputFile], then: Then) -> JobInputs | None:
         """What a job's files need that is not in its request: now, or later by `then`. Raises Refused."""
-        order = Order(job, program, then)
+        order = InputOrder(job, program, then)
         try:
             for file in files:
                 if file.content is None:
@@ -156,7 +156,7 @@ class Supply:
             self._let_go(order)
         return order is not None
 
-    def _look(self, order: Order, file: InputFile) -> None:
+    def _look(self, order: InputOrder, file: InputFile) -> None:
         need = self._need(file)
         if need.ref is not None:
             held = self.folder.use(need.ref.sha256)
@@ -182,7 +182,7 @@ class Supply:
                 return Need(ref)
         return Need(None, file.cache_id, file.name)
 
-    def _came(self, order: Order, name: str, outcome: BlobRef | Refused) -> None:
+    def _came(self, order: InputOrder, name: str, outcome: BlobRef | Refused) -> None:
         if self._orders.get(order.job) is not order:
             return
         del order.needs[name]
@@ -199,7 +199,7 @@ class Supply:
             del self._orders[order.job]
             order.then(self._lender.lend(order.job, order.program, order.contents))
 
-    def _let_go(self, order: Order) -> None:
+    def _let_go(self, order: InputOrder) -> None:
         for need, came in order.needs.values():
             self._fetching.give_up(need, came)
         for ref, held in order.contents.values():

@@ -1,7 +1,7 @@
 """How does a content that is here get into a job's directory, so that no other job is harmed by what is done to it?
 
-Large ones are hard links under a lease: see `leases`. Where that is not possible, and for small ones, a copy is made. A
-program that was seen to write to its inputs, and a content that was written to, are copied from then on.
+Large ones are hard links under a lease: see `file_leases`. Where that is not possible, and for small ones, a copy is
+made. A program that was seen to write to its inputs, and a content that was written to, are copied from then on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from wakugumi.adapters.blobs.file_leases import Lease, Leases, copy_file
-from wakugumi.adapters.blobs.worker_cache import CacheFolder, Held
+from wakugumi.adapters.blobs.worker_cache import CachedBlob, CacheFolder
 from wakugumi.adapters.files import NEW, READ, in_folder
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
@@ -35,12 +35,12 @@ class NotLinked(Exception):
     """A link was to be made and cannot be: a copy takes a thread."""
 
 
-class Loan:
+class LinkedInput:
     """One content, on loan to one job."""
 
     __slots__ = ("held", "lease", "links", "path", "placed", "ref")
 
-    def __init__(self, ref: BlobRef, path: str, held: Held) -> None:
+    def __init__(self, ref: BlobRef, path: str, held: CachedBlob) -> None:
         self.ref = ref
         self.path = path
         self.held = held
@@ -50,10 +50,10 @@ class Loan:
         """Where links to it were made."""
 
 
-class Goods:
+class JobInputs:
     """All that one job has on loan, from before its program starts until nothing of it is left."""
 
-    def __init__(self, lender: Lender, job: JobId, program: str, loans: Mapping[str, Loan]) -> None:
+    def __init__(self, lender: InputLinker, job: JobId, program: str, loans: Mapping[str, LinkedInput]) -> None:
         self._lender = lender
         self.job = job
         self.program = program
@@ -81,7 +81,7 @@ class Goods:
             loan.links = False
         return self._place(name, loan, path, folder)
 
-    def _place(self, name: str, loan: Loan, path: str, folder: int | None) -> bool:
+    def _place(self, name: str, loan: LinkedInput, path: str, folder: int | None) -> bool:
         """If it is no link, copy it."""
         path = in_folder(path, folder)
         if not loan.links:
@@ -109,7 +109,7 @@ class Goods:
         self._lender.take_back(self)
 
 
-class Lender:
+class InputLinker:
     """Lends the contents of one folder to jobs. All calls are made in the loop's thread."""
 
     def __init__(
@@ -119,32 +119,32 @@ class Lender:
         leases: Callable[[Callable[[str], None]], Leases],
         on_changed: Callable[[JobId], None],
     ) -> None:
-        """`leases` makes them, given whom to tell of a broken one. `on_changed` ends a job that may have read what
+        """`file_leases` makes them, given whom to tell of a broken one. `on_changed` ends a job that may have read what
         another wrote."""
         self._folder = folder
         self._on_changed = on_changed
         self._leases = leases(self._broken)
         self._can_link = _can_link(folder.path, jobs_folder)
-        self._linked: dict[str, dict[Goods, None]] = {}
+        self._linked: dict[str, dict[JobInputs, None]] = {}
         """Who has links to which content."""
         self._written: dict[str, None] = {}
         """Contents and programs of which a copy is made."""
 
-    def lend(self, job: JobId, program: str, contents: Mapping[str, tuple[BlobRef, Held]]) -> Goods:
+    def lend(self, job: JobId, program: str, contents: Mapping[str, tuple[BlobRef, CachedBlob]]) -> JobInputs:
         """Contents that are in use for this job, by the names of its files."""
-        loans: dict[str, Loan] = {}
+        loans: dict[str, LinkedInput] = {}
         linked: dict[str, None] = {}
         for name, (ref, held) in contents.items():
             # A second name for the same file would change with the first.
             loan = loans[name] = self._loan(ref, held, program, ref.sha256 in linked)
             if loan.links:
                 linked[ref.sha256] = None
-        goods = Goods(self, job, program, loans)
+        goods = JobInputs(self, job, program, loans)
         for sha256 in linked:
             self._linked.setdefault(sha256, {})[goods] = None
         return goods
 
-    def link(self, loan: Loan, path: str, folder: int | None = None) -> bool:
+    def link(self, loan: LinkedInput, path: str, folder: int | None = None) -> bool:
         """From any thread. False if it cannot be."""
         try:
             os.link(loan.path, in_folder(path, folder), dst_dir_fd=folder, follow_symlinks=False)
@@ -157,7 +157,7 @@ class Lender:
         loan.placed.append(path)
         return True
 
-    def take_back(self, goods: Goods) -> None:
+    def take_back(self, goods: JobInputs) -> None:
         for loan in goods.loans.values():
             sha256 = loan.ref.sha256
             for path in loan.placed:
@@ -182,8 +182,8 @@ class Lender:
     def close(self) -> None:
         self._leases.close()
 
-    def _loan(self, ref: BlobRef, held: Held, program: str, is_second: bool) -> Loan:
-        loan = Loan(ref, self._folder.store.path(ref.sha256), held)
+    def _loan(self, ref: BlobRef, held: CachedBlob, program: str, is_second: bool) -> LinkedInput:
+        loan = LinkedInput(ref, self._folder.store.path(ref.sha256), held)
         guarded = self._leases.find(ref.sha256) is not None
         is_copied = is_second or ref.size <= COPIED_BYTES or ref.sha256 in self._written or program in self._written
         if guarded or not (is_copied or held.users > 1 or not self._can_link):

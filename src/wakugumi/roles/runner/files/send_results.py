@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from typing import Final, TypeVar
 
 from wakugumi.adapters.blobs.place import open_place
-from wakugumi.adapters.jobdir.large_parts import Part, Whole
+from wakugumi.adapters.jobdir.large_parts import LargePart, Whole
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import is_no_thread, started_pool
 from wakugumi.core.ids import JobId, show_job_id
@@ -37,11 +37,11 @@ _BROKEN_MAX: Final = 3
 """So often the place may say that what came is not what its hash says; then what lies here is broken."""
 
 
-class Stopped(Exception):
+class SendingStopped(Exception):
     """Nobody wants it any more."""
 
 
-class Delivery:
+class ResultUpload:
     """The bulk of one result, on its way to one place."""
 
     def __init__(self, url: str) -> None:
@@ -52,10 +52,10 @@ class Delivery:
 
     def on_bytes(self, _count: int) -> None:
         if self.stopped:
-            raise Stopped
+            raise SendingStopped
 
 
-class Deliveries:
+class ResultUploads:
     """All of one worker. Make it inside a running loop; its calls are made there, and so are those it makes."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Deliveries:
         self._send_again = send_again
         self._fail = fail
         self._url = ""
-        self._under_way: dict[JobId, Delivery] = {}
+        self._under_way: dict[JobId, ResultUpload] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._large = asyncio.Semaphore(LARGE_TRANSFERS_MAX)
         """What is large takes hours: all others pass beside it."""
@@ -94,7 +94,7 @@ class Deliveries:
             return
         known = self._under_way.get(job)
         if known is None:
-            delivery = self._under_way[job] = Delivery(self._url)
+            delivery = self._under_way[job] = ResultUpload(self._url)
             self._tasks.start(self._deliver(job, blobs, delivery), name=f"delivery of {show_job_id(job)}")
         elif known.stopped or known.url != self._url:
             known.stopped, known.next_url = True, self._url
@@ -113,10 +113,10 @@ class Deliveries:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _deliver(self, job: JobId, blobs: Collection[str], delivery: Delivery) -> None:
+    async def _deliver(self, job: JobId, blobs: Collection[str], delivery: ResultUpload) -> None:
         try:
             await self._bring(job, blobs, delivery)
-        except Stopped:
+        except SendingStopped:
             pass
         except Refused as error:
             if not delivery.stopped:
@@ -131,7 +131,7 @@ class Deliveries:
         if delivery.next_url is not None:
             self.missing(job, blobs)
 
-    async def _bring(self, job: JobId, blobs: Collection[str], delivery: Delivery) -> None:
+    async def _bring(self, job: JobId, blobs: Collection[str], delivery: ResultUpload) -> None:
         """Put it all, and say so. Raises Refused if that can never be, and Stopped."""
         await self._start_threads(job, delivery)
         whole = await self._in_thread(lambda: self._load(job))
@@ -144,7 +144,7 @@ class Deliveries:
         if self._url == delivery.url and not delivery.stopped:
             self._send_again(job, whole.payload, whole.request)
 
-    async def _put(self, job: JobId, part: Part, delivery: Delivery) -> bool:
+    async def _put(self, job: JobId, part: LargePart, delivery: ResultUpload) -> bool:
         """False if it was given up, because there is no leader now: the next one will ask for it."""
         pause_s, broken = PAUSE_FIRST_S, 0
         while True:
@@ -163,10 +163,10 @@ class Deliveries:
                 log.log(level, "job=%s its result waits %.1f s: %s", show_job_id(job), pause_s, error)
             await asyncio.sleep(pause_s)
             if delivery.stopped:
-                raise Stopped
+                raise SendingStopped
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _start_threads(self, job: JobId, delivery: Delivery) -> None:
+    async def _start_threads(self, job: JobId, delivery: ResultUpload) -> None:
         """All of them at once, so that no delivery needs a new one. While there are none left here, it waits."""
         pause_s = PAUSE_FIRST_S
         while self._threads is None:
@@ -178,7 +178,7 @@ class Deliveries:
                 log.warning("job=%s its result waits %.1f s: no thread can be started", show_job_id(job), pause_s)
                 await asyncio.sleep(pause_s)
                 if delivery.stopped or not self._url:
-                    raise Stopped from None
+                    raise SendingStopped from None
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
@@ -186,7 +186,7 @@ class Deliveries:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
-def _put(delivery: Delivery, part: Part) -> None:
+def _put(delivery: ResultUpload, part: LargePart) -> None:
     delivery.on_bytes(0)
     try:
         place = open_place(delivery.url)

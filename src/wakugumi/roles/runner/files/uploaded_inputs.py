@@ -1,7 +1,8 @@
 """How does an input that came to this machine as a file get into its job's directory? By a link, not by a copy.
 
 It may be large, such as an upload that was written to the disk as it came. The file is the job's own from the start, so
-the link needs no guard (compare `goods`); its first name goes once the job has it, or when nobody needs it any more.
+the link needs no guard (compare `place_inputs`); its first name goes once the job has it, or when nobody needs it any
+more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Place: TypeAlias = Callable[[str, str, int | None], bool]
 in which that is, if it is open."""
 
 
-class Brought:
+class UploadedInputs:
     """The files that one caller brought for one job, by the names of its inputs."""
 
     __slots__ = ("files",)

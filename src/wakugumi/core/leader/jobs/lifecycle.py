@@ -6,7 +6,8 @@
                  ├── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
                  └── given back ◄─────┘                           it never began: no attempt
 
-The table of allowed changes is `job.TRANSITIONS`. Assignments are `queues`' and take a job from QUEUED to RUNNING.
+The table of allowed changes is `core/ids.py` TRANSITIONS. Assignments are `lanes`' and take a job from QUEUED to
+RUNNING.
 """
 
 from __future__ import annotations
@@ -21,17 +22,19 @@ import msgspec
 from wakugumi.core.backoff import backoff_s
 from wakugumi.core.ids import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Tried, Verdict
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.broadcast import SILENT
-from wakugumi.core.leader.clients import Callers
-from wakugumi.core.leader.dead_letters import DEAD, is_dead
-from wakugumi.core.leader.file_references import Holds
-from wakugumi.core.leader.job_table import Jobs
-from wakugumi.core.leader.not_started import without_shuns
-from wakugumi.core.leader.results import AROUND_BYTES, Door, bytes_of
-from wakugumi.core.leader.scheduling.lanes import DIGEST_BITS, Client, Job, Lanes, digest_of
-from wakugumi.core.leader.scheduling.roster import Roster, Worker
+from wakugumi.core.leader.clients import Clients
+from wakugumi.core.leader.jobs.broadcast import SILENT
+from wakugumi.core.leader.jobs.dead_letters import DEAD, is_dead
+from wakugumi.core.leader.jobs.file_references import FileReferences
+from wakugumi.core.leader.jobs.job_table import JobTable
+from wakugumi.core.leader.jobs.results import AROUND_BYTES, ClientConnection, bytes_of
+from wakugumi.core.leader.jobs.same_request import digest_of
+from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, WorkerRecord
+from wakugumi.core.leader.scheduling.lanes import Lanes
+from wakugumi.core.leader.scheduling.roster import Roster
 from wakugumi.core.leader.stats import Cell, Failure, Stats
-from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.core.leader.step_builder import StepBuilder
+from wakugumi.core.requirements import without_shuns
 from wakugumi.errors import CODES
 from wakugumi.limits.journal import OUTPUT_MEMORY_BYTES
 from wakugumi.limits.scheduling import CREDIT_MAX
@@ -65,18 +68,18 @@ class Counts(msgspec.Struct):
     """Times that a worker began to rest."""
 
 
-class Course:
+class JobLifecycle:
     """The jobs of one leader."""
 
     def __init__(
         self,
-        out: Outbox,
+        out: StepBuilder,
         roster: Roster,
         lanes: Lanes,
-        callers: Callers,
-        jobs: Jobs,
+        clients: Clients,
+        jobs: JobTable,
         stats: Stats,
-        holds: Holds,
+        holds: FileReferences,
         *,
         chance: Callable[[], float],
         attempts_max: int,
@@ -85,11 +88,11 @@ class Course:
         self._out = out
         self._roster = roster
         self._lanes = lanes
-        self._callers = callers
+        self._clients = clients
         self._chance = chance
         self._attempts_max = attempts_max
         self._payload_memory_bytes = payload_memory_bytes
-        self._timers: list[tuple[float, int, Job]] = []
+        self._timers: list[tuple[float, int, JobRecord]] = []
         self._timer_count = 0
         self.jobs = jobs
         self.stats = stats
@@ -138,16 +141,16 @@ class Course:
                 text = f"the worker did not answer within {now - job.submitted_at:.0f} s"
                 self.finish(job, False, Verdict(SILENT, text), now)
 
-    def accept(self, door: Door, event: ev.Submitted, now: float) -> Job:
+    def accept(self, connection: ClientConnection, event: ev.Submitted, now: float) -> JobRecord:
         """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
-        client = door.client
+        client = connection.client
         payload, request = event.payload, event.request
         size = len(payload)
         if request:  # What `digest_of` says, in full: nearly all jobs come this way.
             digest = size << DIGEST_BITS | int.from_bytes(request, "little")
         else:
             digest = digest_of(size, request, event.checksum, payload)
-        job = Job(
+        job = JobRecord(
             event.job,
             client,
             event.subject,
@@ -155,7 +158,7 @@ class Course:
             event.timeout_s,
             now,
             payload,
-            door.alone,
+            connection.alone,
             LIMBO,
             now,
             digest=digest,
@@ -192,9 +195,9 @@ class Course:
         self.memory_bytes += size
         return job
 
-    def reopen(self, dead: Job, client: Client, now: float) -> Job:
+    def reopen(self, dead: JobRecord, client: ClientRecord, now: float) -> JobRecord:
         """A new record for a dead job that shall be tried again: its request is all that stays of it."""
-        job = Job(
+        job = JobRecord(
             dead.id,
             client,
             dead.subject,
@@ -221,7 +224,7 @@ class Course:
         self.stats.came(job.subject)
         return job
 
-    def must_be_done(self, job: Job, within_s: float, now: float) -> None:
+    def must_be_done(self, job: JobRecord, within_s: float, now: float) -> None:
         """It is given up if it is not."""
         self.deadlines[job.id] = now + within_s
         if len(self._deadline_timers) > 2 * len(self.deadlines) + _TIMERS_KEPT:
@@ -230,11 +233,11 @@ class Course:
         else:
             heappush(self._deadline_timers, (now + within_s, job.id))
 
-    def queue(self, job: Job) -> None:
+    def queue(self, job: JobRecord) -> None:
         job.state = QUEUED
         self._lanes.push(job)
 
-    def run_on(self, job: Job, worker: Worker, now: float) -> None:
+    def run_on(self, job: JobRecord, worker: WorkerRecord, now: float) -> None:
         """The worker holds this job already: no assignment, no credit."""
         if job.state is QUEUED:
             self._lanes.taken(job)
@@ -248,13 +251,13 @@ class Course:
         job.cell = self.stats.held(worker.patterns, job.subject)
         self.attempt_began(job, worker, now)
 
-    def attempt_began(self, job: Job, worker: Worker, now: float) -> None:
+    def attempt_began(self, job: JobRecord, worker: WorkerRecord, now: float) -> None:
         job.attempts += 1
         job.since = now
         if self._out.keeps:
             self._out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
 
-    def attempt_lost(self, job: Job, code: str, now: float, *, at_once: bool, output: str = "") -> None:
+    def attempt_lost(self, job: JobRecord, code: str, now: float, *, at_once: bool, output: str = "") -> None:
         """The attempt ended without an answer: again, now or after a while, or never (SPEC L3, L4)."""
         if self.output_bytes + len(output) > OUTPUT_MEMORY_BYTES:
             output = ""
@@ -282,7 +285,7 @@ class Course:
         else:
             self.back_off(job, now)
 
-    def give_back(self, job: Job, now: float, *, by: Worker | None = None, lacks: bool = False) -> None:
+    def give_back(self, job: JobRecord, now: float, *, by: WorkerRecord | None = None, lacks: bool = False) -> None:
         """Its worker has not begun it: as if it had not been assigned, and it keeps its place. `by` is told if that
         worker could not start it, and `lacks` if that is because it does not have the program."""
         cell = job.cell
@@ -298,7 +301,7 @@ class Course:
         job.since = now if job.attempts else job.submitted_at
         self._lanes.push(job, first=True)
 
-    def back_off(self, job: Job, now: float) -> None:
+    def back_off(self, job: JobRecord, now: float) -> None:
         job.state = BACKOFF
         self.backing_off += 1
         job.since = now + backoff_s(job.attempts, self._chance())
@@ -307,11 +310,11 @@ class Course:
 
     def finish(
         self,
-        job: Job,
+        job: JobRecord,
         ok: bool,
         result: bytes | Verdict,
         now: float,
-        by: Worker | None = None,
+        by: WorkerRecord | None = None,
         why: str = "",
         blobs: tuple[str, ...] = (),
     ) -> None:
@@ -363,15 +366,15 @@ class Course:
             self.counts.finished_failed += 1
             self._note_failure(job, result.code if isinstance(result, Verdict) else outcome, now)
         if dead:
-            self._callers.bury(job)
-        self._callers.deliver(job)
+            self._clients.bury(job)
+        self._clients.deliver(job)
 
-    def _note_failure(self, job: Job, reason: str, now: float) -> None:
+    def _note_failure(self, job: JobRecord, reason: str, now: float) -> None:
         if reason != "cancelled":
             worker = job.history[-1].worker if job.history else ""
             self.stats.failures.append(Failure(job.id, job.program, job.subject, worker, reason, now))
 
-    def cancel(self, job: Job, now: float) -> bool:
+    def cancel(self, job: JobRecord, now: float) -> bool:
         """False if it was done before: its result stands."""
         if job.state is DONE:
             return False
@@ -380,12 +383,12 @@ class Course:
 
     def check(self, claimed: Iterable[int] = ()) -> None:
         """`claimed` are the leaves of what is no job here yet."""
-        running: dict[Client, int] = {}
+        running: dict[ClientRecord, int] = {}
         cells: dict[Cell, int] = {}
-        opened: dict[Client, int] = {}
+        opened: dict[ClientRecord, int] = {}
         leaves: dict[int, int] = Counter(claimed)
         open_bytes = memory_bytes = backing_off = 0
-        clients, undelivered = self._callers.clients, self._callers.delivery.undelivered
+        clients, undelivered = self._clients.by_id, self._clients.results.undelivered
         for job_id, job in self.jobs.items():
             assert job.id == job_id
             assert job.state is not LIMBO
@@ -432,7 +435,7 @@ class Course:
             assert client.in_flight == running.get(client, 0)
             assert client.open_jobs == opened.get(client, 0)
 
-    def _end_attempt(self, job: Job, outcome: str, now: float, output: str = "") -> Attempt:
+    def _end_attempt(self, job: JobRecord, outcome: str, now: float, output: str = "") -> Attempt:
         worker, client = job.worker, job.client
         assert worker is not None
         attempt = Attempt(job.attempts, worker.id, worker.label, job.since, now, outcome, output)
@@ -451,7 +454,7 @@ class Course:
             self._lanes.room_came(client)
         return attempt
 
-    def _unload(self, job: Job, worker: Worker) -> None:
+    def _unload(self, job: JobRecord, worker: WorkerRecord) -> None:
         """If it was never sent, its worker still has the credit that it was meant to take."""
         conn = self.loading.pop(job.id, None)
         if conn is not None:
@@ -467,7 +470,7 @@ class Course:
             self._roster.changed(worker)
         self.unpaid.discard(job.id)
 
-    def _call_off(self, job: Job) -> None:
+    def _call_off(self, job: JobRecord) -> None:
         """Whoever has been given it and has not answered need not go on."""
         for worker in dict.fromkeys((job.worker, *job.also)):
             if worker is not None and worker.conn is not None and worker.cancels and job.id in worker.jobs:
@@ -475,23 +478,23 @@ class Course:
         job.also = ()
 
 
-def attempts_used(job: Job) -> int:
+def attempts_used(job: JobRecord) -> int:
     """Attempts that the grid lost. Those that the program ended itself are counted by its `retries`."""
     with_leader = sum(attempt.outcome == LEADER_LOST for attempt in job.history)
     return len(job.history) - retries_used(job) - with_leader + with_leader // LEADER_LOST_PER_ATTEMPT
 
 
-def outputs_of(job: Job) -> int:
+def outputs_of(job: JobRecord) -> int:
     """How much of what its attempts printed is kept."""
     return sum(len(attempt.output) for attempt in job.history)
 
 
-def retries_used(job: Job) -> int:
+def retries_used(job: JobRecord) -> int:
     """Attempts that the program ended by itself, or that took too long."""
     return sum(attempt.outcome in PROGRAM_ENDS for attempt in job.history)
 
 
-def strip_old_output(job: Job) -> int:
+def strip_old_output(job: JobRecord) -> int:
     """Only the last attempts keep what they printed. Returns how much that sets free."""
     if len(job.history) <= OUTPUTS_KEPT:
         return 0

@@ -8,7 +8,6 @@ import pytest
 from tests.kit.leader_world import TIMEOUT_S, ClientEnd, WorkerEnd, World, a_world
 
 from wakugumi.core.ids import JobId, show_job_id
-from wakugumi.core.leader import dead_letters as module
 from wakugumi.core.leader import machine
 from wakugumi.core.leader.admin.questions import (
     AskDead,
@@ -20,6 +19,7 @@ from wakugumi.core.leader.admin.questions import (
     LetterAnswer,
     Question,
 )
+from wakugumi.core.leader.jobs import dead_letters as module
 from wakugumi.limits.leader import ACK_MARGIN_S, BACKOFF_MAX_S, KEPT_RESULT_TTL_S
 from wakugumi.limits.wire import HEARTBEAT_S
 
@@ -155,12 +155,12 @@ def test_a_confirm_of_what_was_before_does_not_settle_a_job_that_was_requeued(wo
     worker.acks(job)
     again = world.client()
     again.confirms(job)  # said again over the new connection
-    assert job in world.leader.callers.delivery.undelivered
+    assert job in world.leader.clients.results.undelivered
     again.claims(job)
     again.gets_receipt(job)
     again.gets_result(job)
     again.confirms(job)
-    assert job not in world.leader.callers.delivery.undelivered
+    assert job not in world.leader.clients.results.undelivered
 
 
 def test_many_letters_are_requeued_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

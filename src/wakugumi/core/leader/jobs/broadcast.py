@@ -29,7 +29,7 @@ _OWN: Final = "_worker."
 """No subject that can be submitted begins like this: they are all under `job.assign`."""
 
 
-class Part(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class BroadcastPart(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One worker's share of a broadcast."""
 
     job: str
@@ -52,10 +52,10 @@ def part_id(broadcast: JobId, worker: WorkerId) -> JobId:
     return JobId(uuid5(UUID(bytes=broadcast), worker.hex()).bytes)
 
 
-def list_of(parts: Sequence[Part]) -> Verdict:
+def list_of(parts: Sequence[BroadcastPart]) -> Verdict:
     return Verdict(PARTS, msgspec.json.encode(parts).decode())
 
 
-def read_list(text: str) -> list[Part]:
+def read_list(text: str) -> list[BroadcastPart]:
     """What `list_of` wrote. A list that came over a connection is read by `wire/message.py`."""
-    return msgspec.json.decode(text, type=list[Part])
+    return msgspec.json.decode(text, type=list[BroadcastPart])

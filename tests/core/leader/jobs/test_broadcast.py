@@ -11,9 +11,9 @@ from wakugumi.core.ids import JobId, JobState, Verdict
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader import machine
 from wakugumi.core.leader.admin.questions import AskDrain, AskRequeue
-from wakugumi.core.leader.broadcast import PARTS, own_subject, owner_of, part_id, read_list
-from wakugumi.core.leader.scheduling.lanes import Job
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.jobs.broadcast import PARTS, own_subject, owner_of, part_id, read_list
+from wakugumi.core.leader.records import JobRecord
+from wakugumi.core.requirements import Requirements
 from wakugumi.limits.leader import BROADCAST_DEADLINE_S, REATTACH_GRACE_S, RECOVERY_GRACE_S
 
 pytestmark = pytest.mark.spec("S5")
@@ -76,8 +76,8 @@ def test_a_part_that_is_done_leaves_no_result_behind_until_its_deadline(world: W
         desk.gets_result(parts["w"])
         desk.confirms(parts["w"])
         worker.credit(1)
-    timers = world.leader.course._deadline_timers
-    assert not any(isinstance(field, Job) for timer in timers for field in timer)
+    timers = world.leader.lifecycle._deadline_timers
+    assert not any(isinstance(field, JobRecord) for timer in timers for field in timer)
     assert len(timers) < 100
 
 
@@ -208,7 +208,9 @@ def test_a_worker_with_too_few_slots_is_not_called_silent(world: World) -> None:
     desk = world.client()
     world.worker("small", credit=1)
     job = world.new_job()
-    event = ev.Submitted(desk.conn, job, subject("calc"), "calc", TIMEOUT_S, b"request", 0, Wants(slots=4), WITHIN_S)
+    event = ev.Submitted(
+        desk.conn, job, subject("calc"), "calc", TIMEOUT_S, b"request", 0, Requirements(slots=4), WITHIN_S
+    )
     world.hear(event)
     desk.gets_receipt(job)
     verdict = desk.takes(ev.SendResult).result

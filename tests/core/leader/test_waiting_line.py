@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.leader.scheduling.waiting_line import Line
+from wakugumi.core.leader.waiting_line import WaitingLine
 
 
 def test_an_empty_line_has_no_first() -> None:
-    assert Line[str]().first() == 0
+    assert WaitingLine[str]().first() == 0
 
 
 def test_one_that_comes_back_stands_where_it_stood() -> None:
-    line: Line[str] = Line()
+    line: WaitingLine[str] = WaitingLine()
     for place, who in enumerate("abc", start=1):
         line.add(place, who)
     assert line.at.pop(1) == "a"
@@ -23,7 +23,7 @@ def test_one_that_comes_back_stands_where_it_stood() -> None:
 
 
 def test_who_leaves_and_comes_back_in_a_circle_fills_no_memory() -> None:
-    line: Line[str] = Line()
+    line: WaitingLine[str] = WaitingLine()
     for place in (1, 2, 3):
         line.add(place, "who")
     for _ in range(1_000):
@@ -35,7 +35,7 @@ def test_who_leaves_and_comes_back_in_a_circle_fills_no_memory() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 20)), max_size=100))
 def test_whoever_comes_and_goes_the_first_is_found(script: list[tuple[bool, int]]) -> None:
-    line: Line[int] = Line()
+    line: WaitingLine[int] = WaitingLine()
     for comes, place in script:
         if not comes:
             line.at.pop(place, None)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.core.ids import ConnId, JobId, Verdict
-from wakugumi.core.leader.scheduling.lanes import Client, Job
+from wakugumi.core.leader.records import ClientRecord, JobRecord
 from wakugumi.limits.leader import KEPT_BYTES_MAX, KEPT_RESULT_TTL_S, KEPT_RESULTS_MAX, UNDELIVERED_TTL_S
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
@@ -26,11 +26,11 @@ _SMALL_BYTES: Final = AROUND_BYTES + RECORD_BYTES
 """What a result without a byte costs."""
 
 
-class Door(msgspec.Struct, gc=False, eq=False):
+class ClientConnection(msgspec.Struct, gc=False, eq=False):
     """A client's connection as the leader knows it."""
 
     conn: ConnId
-    client: Client
+    client: ClientRecord
     receipts: bool
     heartbeats: bool
     seen_at: float
@@ -50,14 +50,14 @@ class Door(msgspec.Struct, gc=False, eq=False):
         return self.blocked or self.unwritten_bytes >= GIVEN_BYTES_MAX
 
 
-class Delivery:
+class ResultStore:
     """The finished jobs of one leader."""
 
     def __init__(self) -> None:
-        self.undelivered: dict[JobId, Job] = {}
+        self.undelivered: dict[JobId, JobRecord] = {}
         """In the order in which they finished."""
         self.undelivered_bytes = 0
-        self._kept: deque[tuple[float, Job]] = deque()
+        self._kept: deque[tuple[float, JobRecord]] = deque()
         self.kept_bytes = 0
         self.kept_bytes_max = KEPT_BYTES_MAX
         """Less where memory is limited."""
@@ -67,7 +67,7 @@ class Delivery:
         """What all results take on the disk, where a record is small."""
         return self.undelivered_bytes + self.kept_bytes - RECORD_BYTES * (len(self.undelivered) + len(self._kept))
 
-    def finished(self, job: Job) -> None:
+    def finished(self, job: JobRecord) -> None:
         self.undelivered[job.id] = job
         result = job.result
         # What `size_of` says, in full, here and below: a call more would be a hundredth of the job's time.
@@ -75,7 +75,7 @@ class Delivery:
         job.client.undelivered_bytes += size
         self.undelivered_bytes += size
 
-    def delivered(self, job: Job, now: float) -> None:
+    def delivered(self, job: JobRecord, now: float) -> None:
         """Someone has it. From here on it only answers those who ask again."""
         assert not job.delivered
         del self.undelivered[job.id]
@@ -87,7 +87,7 @@ class Delivery:
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
         self.kept_bytes += size
 
-    def keep(self, job: Job, now: float) -> None:
+    def keep(self, job: JobRecord, now: float) -> None:
         """It was delivered before this leader began, and answers those who ask again, for a while."""
         self._kept.append((now + KEPT_RESULT_TTL_S, job))
         self.kept_bytes += size_of(job.result)
@@ -96,20 +96,20 @@ class Delivery:
         """More delivered results are kept than may be."""
         return len(self._kept) > KEPT_RESULTS_MAX or self.kept_bytes > self.kept_bytes_max
 
-    def forget_kept(self) -> tuple[float, Job]:
+    def forget_kept(self) -> tuple[float, JobRecord]:
         """The oldest delivered result must go; with it comes until when it was to be kept."""
         until, job = self._kept.popleft()
         self.kept_bytes -= size_of(job.result)
         return until, job
 
-    def forget_all_kept(self, *, but: Callable[[Job], bool]) -> list[Job]:
+    def forget_all_kept(self, *, but: Callable[[JobRecord], bool]) -> list[JobRecord]:
         """All delivered results must go that are not needed for something else."""
         gone = [job for _, job in self._kept if not but(job)]
         self._kept = deque((until, job) for until, job in self._kept if but(job))
         self.kept_bytes -= sum(size_of(job.result) for job in gone)
         return gone
 
-    def expired(self, now: float) -> list[Job]:
+    def expired(self, now: float) -> list[JobRecord]:
         """Results whose time has come; they are no longer kept here."""
         gone = []
         while self._kept and self._kept[0][0] <= now:
@@ -123,7 +123,7 @@ class Delivery:
                 self.dropped(job)
         return gone
 
-    def dropped(self, job: Job) -> None:
+    def dropped(self, job: JobRecord) -> None:
         """Nobody will be given this result."""
         del self.undelivered[job.id]
         size = size_of(job.result)
@@ -131,7 +131,7 @@ class Delivery:
         self.undelivered_bytes -= size
 
     def check(self) -> None:
-        held: dict[Client, int] = {}
+        held: dict[ClientRecord, int] = {}
         for job_id, job in self.undelivered.items():
             assert job.id == job_id
             assert not job.delivered

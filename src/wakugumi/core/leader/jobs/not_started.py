@@ -14,31 +14,30 @@ A program that began and then broke its machine is none of this: it uses an atte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from wakugumi.core.ids import DONE, MACHINE_FAULTS, QUEUED, JobId, Tried, WorkerId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.broadcast import owner_of
-from wakugumi.core.leader.scheduling.roster import Roster, Worker, can_run, members_of
-from wakugumi.core.requirements import Wants
+from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
+from wakugumi.core.leader.records import JobRecord, WorkerRecord
+from wakugumi.core.leader.scheduling.lanes import Lanes
+from wakugumi.core.leader.scheduling.roster import Roster, can_run, members_of
+from wakugumi.core.requirements import Requirements, without_shuns
 from wakugumi.core.subject import Subject, matches
 from wakugumi.limits.leader import RECOVERY_GRACE_S, RESTING_PATIENCE_S
 
-if TYPE_CHECKING:
-    from wakugumi.core.leader.lifecycle import Course
-    from wakugumi.core.leader.scheduling.lanes import Job, Lanes
-
 LACKING: Final = frozenset({"unknown-program", "env-refused"})
 """What one worker lacks, or does not allow, and another may have."""
-_NOTHING: Final = Wants()
+_NOTHING: Final = Requirements()
 _NOBODY: Final = Tried()
 _NEVER: Final = float("inf")
 _DONE_KEPT: Final = 64
 """Jobs that are done and may still be remembered, however few there are: fewer are not worth a look."""
 
-Key: TypeAlias = tuple[Subject, Tried, Wants | None]
+Key: TypeAlias = tuple[Subject, Tried, Requirements | None]
 """A subject, who could not start a job of it, and what it asks for besides."""
 
 
@@ -47,7 +46,7 @@ def never_began(event: ev.Acked) -> bool:
     return event.reason in LACKING or (not event.begun and event.reason in MACHINE_FAULTS)
 
 
-def was_tried(tried: Tried | None, worker: Worker) -> bool:
+def was_tried(tried: Tried | None, worker: WorkerRecord) -> bool:
     return tried is not None and (worker.id in tried.sick or worker.id in tried.lack)
 
 
@@ -66,20 +65,13 @@ def tried_again(tried: Tried, worker: WorkerId, reason: str) -> Tried:
     return Tried(tried.sick, tried.lack, _with(tried.again, worker))
 
 
-def without_shuns(wants: Wants | None) -> Wants | None:
-    """What its client asked for; None for nothing."""
-    if wants is not None and wants.shuns:
-        wants = msgspec.structs.replace(wants, shuns=())
-    return None if wants == _NOTHING else wants
-
-
 class _Alike:
     """Jobs of one subject that ask for the same and were tried by the same workers: they shun the same."""
 
     __slots__ = ("alone_since", "busy_since", "jobs", "wants")
 
-    def __init__(self, wants: Wants | None) -> None:
-        self.jobs: dict[JobId, Job] = {}
+    def __init__(self, wants: Requirements | None) -> None:
+        self.jobs: dict[JobId, JobRecord] = {}
         """Some of them may be done by now."""
         self.wants = wants
         """What they ask for, with those that they shun: one object for all."""
@@ -92,10 +84,10 @@ class _Alike:
 class NotStarted:
     """The jobs of one leader that some worker could not start."""
 
-    def __init__(self, roster: Roster, lanes: Lanes, course: Course) -> None:
+    def __init__(self, roster: Roster, lanes: Lanes, lifecycle: JobLifecycle) -> None:
         self._roster = roster
         self._lanes = lanes
-        self._course = course
+        self._lifecycle = lifecycle
         self.alike: dict[Key, _Alike] = {}
         """Mostly empty: then there is nothing to `look` at."""
         self._count = 0
@@ -106,35 +98,35 @@ class NotStarted:
         self._all_back_by = 0.0
         """After a restart: until then, workers that are not connected may still come back."""
 
-    def by(self, worker: Worker, job: Job, event: ev.Acked, now: float) -> None:
+    def by(self, worker: WorkerRecord, job: JobRecord, event: ev.Acked, now: float) -> None:
         """Its worker could not start it, and says why."""
-        course = self._course
-        before = course.tried.get(job.id)
+        lifecycle = self._lifecycle
+        before = lifecycle.tried.get(job.id)
         lacks = event.reason in LACKING
         tried = tried_too(before, worker.id, lacks=lacks)
         worker.fault = _first_line(event.output) or event.reason
         if lacks and not self._able(job, tried) and self._expected_until(job, tried, now) <= now:
-            course.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
+            lifecycle.finish(job, False, event.payload, now, by=worker, why=event.reason, blobs=event.blobs)
             return
         self._move(job, tried, now)
         if lacks or tried != before:
-            course.give_back(job, now, by=worker if tried != before else None, lacks=lacks)
+            lifecycle.give_back(job, now, by=worker if tried != before else None, lacks=lacks)
         else:
             self.attempt_fails(worker, job, event.reason, now)
-            course.attempt_lost(job, event.reason, now, at_once=False, output=event.output)
+            lifecycle.attempt_lost(job, event.reason, now, at_once=False, output=event.output)
 
-    def attempt_fails(self, worker: Worker, job: Job, reason: str, now: float) -> None:
+    def attempt_fails(self, worker: WorkerRecord, job: JobRecord, reason: str, now: float) -> None:
         """Its attempt is about to end for this reason."""
-        tried = self._course.tried.get(job.id)
+        tried = self._lifecycle.tried.get(job.id)
         if tried is not None:
             self._move(job, tried_again(tried, worker.id, reason), now)
 
     def recovered(self, now: float) -> None:
         """What the last leader knew of this. Its workers are not back yet."""
-        if any(job.state is not DONE for job in self._course.jobs.values()):
+        if any(job.state is not DONE for job in self._lifecycle.jobs.values()):
             self._all_back_by = now + RECOVERY_GRACE_S
-        for job_id, tried in self._course.tried.items():
-            job = self._course.jobs[job_id]
+        for job_id, tried in self._lifecycle.tried.items():
+            job = self._lifecycle.jobs[job_id]
             _, alike = self._join(job, tried)
             job.wants = alike.wants
 
@@ -143,13 +135,13 @@ class NotStarted:
         if self._roster.era == self._era and now < self.look_at:
             return
         self._era, self.look_at = self._roster.era, _NEVER
-        if self._count > 2 * len(self._course.tried) + _DONE_KEPT:
+        if self._count > 2 * len(self._lifecycle.tried) + _DONE_KEPT:
             self._forget_done()
         for key, alike in self.alike.items():
             self._look_again(key, alike, now)
 
     def check(self) -> None:
-        jobs, tried = self._course.jobs, self._course.tried
+        jobs, tried = self._lifecycle.jobs, self._lifecycle.tried
         assert self._count == sum(len(alike.jobs) for alike in self.alike.values())
         for job_id, by in tried.items():
             assert jobs[job_id].state is not DONE
@@ -162,7 +154,7 @@ class NotStarted:
                 if job.state is not DONE and jobs.get(job.id) is job:
                     assert job.wants == alike.wants, "those that are alike shun the same"
 
-    def _move(self, job: Job, tried: Tried, now: float) -> None:
+    def _move(self, job: JobRecord, tried: Tried, now: float) -> None:
         """Other workers have tried this running job than before. It is waited for others as long as ever."""
         self._leave(job)
         key, alike = self._join(job, tried)
@@ -170,7 +162,7 @@ class NotStarted:
         self._look_again(key, alike, now)
         job.wants = alike.wants
 
-    def _join(self, job: Job, tried: Tried) -> tuple[Key, _Alike]:
+    def _join(self, job: JobRecord, tried: Tried) -> tuple[Key, _Alike]:
         key = job.subject, tried, without_shuns(job.wants)
         alike = self.alike.get(key)
         if alike is None:
@@ -178,11 +170,11 @@ class NotStarted:
             self._era = -1
         self._count += job.id not in alike.jobs
         alike.jobs[job.id] = job
-        self._course.tried[job.id] = tried
+        self._lifecycle.tried[job.id] = tried
         return key, alike
 
-    def _leave(self, job: Job) -> None:
-        tried = self._course.tried.pop(job.id, None)
+    def _leave(self, job: JobRecord) -> None:
+        tried = self._lifecycle.tried.pop(job.id, None)
         if tried is not None:
             key = job.subject, tried, without_shuns(job.wants)
             alike = self.alike[key]
@@ -192,7 +184,7 @@ class NotStarted:
                 del self.alike[key]
 
     def _forget_done(self) -> None:
-        jobs = self._course.jobs
+        jobs = self._lifecycle.jobs
         for key, alike in list(self.alike.items()):
             alike.jobs = {it: job for it, job in alike.jobs.items() if job.state is not DONE and jobs.get(it) is job}
             if not alike.jobs:
@@ -207,7 +199,7 @@ class NotStarted:
         alike.wants = msgspec.structs.replace(wants or _NOTHING, shuns=shuns) if shuns else wants
         queued = []
         for job in alike.jobs.values():
-            if job.state is QUEUED and self._course.jobs.get(job.id) is job:
+            if job.state is QUEUED and self._lifecycle.jobs.get(job.id) is job:
                 queued.append(job)
             elif job.state is not DONE:
                 job.wants = alike.wants
@@ -248,13 +240,13 @@ class NotStarted:
                 return (*tried.sick, *tried.lack)
         return tried.lack
 
-    def _able(self, job: Job, tried: Tried) -> list[Worker]:
+    def _able(self, job: JobRecord, tried: Tried) -> list[WorkerRecord]:
         """Who is connected and may have its program, however busy or sick."""
         wants = without_shuns(job.wants) or _NOTHING
         members = members_of(self._roster.pools_for(job.subject))
         return [worker for worker in members if not worker.leaving and _may_start(worker, wants, tried)]
 
-    def _expected_until(self, job: Job, tried: Tried, now: float) -> float:
+    def _expected_until(self, job: JobRecord, tried: Tried, now: float) -> float:
         """Nobody who stays is able to start it. Until when may one come back that is?"""
         until = self._all_back_by
         wants = without_shuns(job.wants) or _NOTHING
@@ -272,7 +264,7 @@ class NotStarted:
         return until
 
 
-def _may_start(worker: Worker, wants: Wants, tried: Tried) -> bool:
+def _may_start(worker: WorkerRecord, wants: Requirements, tried: Tried) -> bool:
     return (
         worker.id not in tried.lack
         and can_run(worker, wants)

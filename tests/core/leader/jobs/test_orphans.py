@@ -7,12 +7,12 @@ from tests.kit.leader_world import ClientEnd, WorkerEnd, World, a_world, job_id,
 
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader import orphans as claims_module
 from wakugumi.core.leader.events import Acked
-from wakugumi.core.leader.file_references import Holds
+from wakugumi.core.leader.jobs import orphans as claims_module
+from wakugumi.core.leader.jobs.file_references import FileReferences
+from wakugumi.core.leader.jobs.orphans import CLAIMANTS_MAX, Claimant, OrphanJobs
 from wakugumi.core.leader.journal import leaves as leaves_module
-from wakugumi.core.leader.orphans import CLAIMANTS_MAX, Claimant, Claims
-from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.subject import parse_pattern
 from wakugumi.limits.leader import SWEEP_S, UNDELIVERED_TTL_S
 
@@ -26,81 +26,81 @@ def ack(number: int, payload: bytes = b"output") -> Acked:
 
 
 @pytest.fixture
-def claims() -> Claims:
-    return Claims(Holds(), Outbox())
+def orphans() -> OrphanJobs:
+    return OrphanJobs(FileReferences(), StepBuilder())
 
 
 @pytest.mark.spec("L4")
-def test_a_claim_is_taken_once(claims: Claims) -> None:
-    claims.hold(job_id(1), A, ALL, 5.0)
-    claim = claims.take(job_id(1))
+def test_a_claim_is_taken_once(orphans: OrphanJobs) -> None:
+    orphans.hold(job_id(1), A, ALL, 5.0)
+    claim = orphans.take(job_id(1))
     assert claim is not None
     assert (claim.claimants, claim.answers) == ((Claimant(A, 5.0, ALL),), ())
-    assert claims.take(job_id(1)) is None
-    assert len(claims.by_job) == 0
+    assert orphans.take(job_id(1)) is None
+    assert len(orphans.by_job) == 0
 
 
 @pytest.mark.spec("L4")
-def test_a_claimant_that_answers_is_one_no_more_and_the_others_stay(claims: Claims) -> None:
-    claims.hold(job_id(1), A, ALL, 5.0)
-    claims.hold(job_id(1), B, ALL, 6.0)
-    assert claims.answer(ack(1, b"first"), B)
-    assert not claims.answer(ack(1, b"second"), B)
-    claims.hold(job_id(1), B, ALL, 7.0)
-    claims.hold(job_id(1), A, ALL, 8.0)
-    claims.check()
-    claim = claims.take(job_id(1))
+def test_a_claimant_that_answers_is_one_no_more_and_the_others_stay(orphans: OrphanJobs) -> None:
+    orphans.hold(job_id(1), A, ALL, 5.0)
+    orphans.hold(job_id(1), B, ALL, 6.0)
+    assert orphans.answer(ack(1, b"first"), B)
+    assert not orphans.answer(ack(1, b"second"), B)
+    orphans.hold(job_id(1), B, ALL, 7.0)
+    orphans.hold(job_id(1), A, ALL, 8.0)
+    orphans.check()
+    claim = orphans.take(job_id(1))
     assert claim is not None
     assert [(answer.by, answer.said) for answer in claim.answers] == [(Claimant(B, 6.0, ALL), ack(1, b"first"))]
     assert claim.claimants == (Claimant(A, 8.0, ALL),)
-    claims.check()
+    orphans.check()
 
 
-def test_a_job_has_a_few_claimants_each_of_them_once_and_only_they_answer(claims: Claims) -> None:
+def test_a_job_has_a_few_claimants_each_of_them_once_and_only_they_answer(orphans: OrphanJobs) -> None:
     for at in range(2 * CLAIMANTS_MAX):
-        claims.hold(job_id(1), worker_id(f"w{at}"), ALL, float(at))
-        claims.hold(job_id(1), A, ALL, float(at))
-    claim = claims.by_job[job_id(1)]
+        orphans.hold(job_id(1), worker_id(f"w{at}"), ALL, float(at))
+        orphans.hold(job_id(1), A, ALL, float(at))
+    claim = orphans.by_job[job_id(1)]
     assert len(claim.claimants) == CLAIMANTS_MAX
     assert claim.claimants[-1] == Claimant(A, 2.0 * CLAIMANTS_MAX - 1, ALL)
-    assert not claims.answer(ack(1), B)
-    assert claims.answer(ack(1), A)
+    assert not orphans.answer(ack(1), B)
+    assert orphans.answer(ack(1), A)
 
 
-def test_an_answer_to_what_nobody_claimed_is_not_kept(claims: Claims) -> None:
-    assert not claims.answer(ack(1), A)
-    assert len(claims.by_job) == 0
+def test_an_answer_to_what_nobody_claimed_is_not_kept(orphans: OrphanJobs) -> None:
+    assert not orphans.answer(ack(1), A)
+    assert len(orphans.by_job) == 0
 
 
-def test_of_too_many_claims_the_oldest_go(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_claims_the_oldest_go(orphans: OrphanJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "CLAIMS_MAX", 3)
     for number in range(5):
-        claims.hold(job_id(number), A, ALL, 0.0)
-        claims.check()
-    assert [number for number in range(5) if claims.take(job_id(number))] == [2, 3, 4]
+        orphans.hold(job_id(number), A, ALL, 0.0)
+        orphans.check()
+    assert [number for number in range(5) if orphans.take(job_id(number))] == [2, 3, 4]
 
 
-def test_of_too_many_bytes_the_oldest_go(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_bytes_the_oldest_go(orphans: OrphanJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims_module, "KEPT_BYTES_MAX", 100)
     for number in range(4):
-        claims.hold(job_id(number), A, ALL, 0.0)
-        assert claims.answer(ack(number, bytes(40)), A)
-        claims.check()
-    assert [number for number in range(4) if claims.take(job_id(number))] == [2, 3]
-    claims.check()
+        orphans.hold(job_id(number), A, ALL, 0.0)
+        assert orphans.answer(ack(number, bytes(40)), A)
+        orphans.check()
+    assert [number for number in range(4) if orphans.take(job_id(number))] == [2, 3]
+    orphans.check()
 
 
 def test_what_was_claimed_by_workers_that_are_gone_is_swept_away_but_their_results_stay_for_a_day(
-    claims: Claims,
+    orphans: OrphanJobs,
 ) -> None:
     for number in range(3):
-        claims.hold(job_id(number), B if number == 2 else A, ALL, 0.0)
-    claims.answer(ack(1), A)
-    claims.sweep({B}, 1.0)
-    assert len(claims.by_job) == 2
-    claims.sweep({B}, UNDELIVERED_TTL_S)
-    assert len(claims.by_job) == 0
-    claims.check()
+        orphans.hold(job_id(number), B if number == 2 else A, ALL, 0.0)
+    orphans.answer(ack(1), A)
+    orphans.sweep({B}, 1.0)
+    assert len(orphans.by_job) == 2
+    orphans.sweep({B}, UNDELIVERED_TTL_S)
+    assert len(orphans.by_job) == 0
+    orphans.check()
 
 
 def answered_unasked(world: World, *, ok: bool = True) -> JobId:
@@ -153,7 +153,7 @@ def test_an_answer_that_nobody_wants_is_forgotten_in_the_journal_too() -> None:
         job = answered_unasked(world)
         world.wait(UNDELIVERED_TTL_S + SWEEP_S)
         world.restart()
-        assert job not in world.leader.claims.by_job
+        assert job not in world.leader.orphans.by_job
 
 
 @pytest.mark.spec("L7")
@@ -173,7 +173,7 @@ def test_an_answer_that_waits_keeps_no_journal_from_being_tidied(monkeypatch: py
         world.wait(3600.0)
         assert len(world.journal) < 50
         world.restart()
-        assert claimed in world.leader.claims.by_job
+        assert claimed in world.leader.orphans.by_job
 
 
 @pytest.mark.spec("L4", "L7")
@@ -229,7 +229,7 @@ def test_a_claim_of_other_patterns_displaces_no_honest_one(count: int, answer: b
         thieves(world, job, count, answer=answer, alike=alike)
         if not first:
             honest.holds(running=[job])
-        kept = len(world.leader.claims.by_job[job].claimants) + len(world.leader.claims.by_job[job].answers)
+        kept = len(world.leader.orphans.by_job[job].claimants) + len(world.leader.orphans.by_job[job].answers)
         desk = submitted(world, job, kept - 1)
         honest.acks(job, b"honest")
         desk.gets_result(job, b"honest")
@@ -256,11 +256,11 @@ def test_an_answer_of_other_patterns_displaces_no_honest_one(first: bool, count:
             is_answered()
         for _ in range(restarts):
             world.restart()
-        assert len(world.leader.claims.by_job[job].answers) == min(count + 1, CLAIMANTS_MAX)
+        assert len(world.leader.orphans.by_job[job].answers) == min(count + 1, CLAIMANTS_MAX)
         refused = 0 if first or restarts else min(count, CLAIMANTS_MAX - 1)
         desk = submitted(world, job, refused)
         desk.gets_result(job, b"honest")
-        assert job not in world.leader.claims.by_job
+        assert job not in world.leader.orphans.by_job
         world.nothing_else()
 
 

@@ -9,12 +9,12 @@ from tests.kit.leader_world import World, a_world, job_id, subject
 from wakugumi.core.ids import ClientId, JobId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import AskCancel, AskDrop, AskRequeue
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.limits.journal import JOURNAL_SLACK_BYTES
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
 
 INPUT, ARCHIVE, OTHER = "a" * 64, "b" * 64, "c" * 64
-NAMES = Wants(files=(INPUT, "cache:data"))
+NAMES = Requirements(files=(INPUT, "cache:data"))
 
 
 def ended(world: World) -> None:
@@ -80,7 +80,7 @@ def delivered(world: World, *blobs: str, output: bytes = b"output") -> JobId:
 
 @pytest.mark.spec("C5", "L9")
 def test_a_delivered_results_blobs_stay_their_time_though_it_is_pushed_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.leader.results.KEPT_BYTES_MAX", 448 + 300)
+    monkeypatch.setattr("wakugumi.core.leader.jobs.results.KEPT_BYTES_MAX", 448 + 300)
     with a_world() as world:
         first = delivered(world, ARCHIVE)
         world.wait(KEPT_RESULT_TTL_S / 2)
@@ -98,8 +98,8 @@ def test_a_delivered_results_blobs_stay_their_time_though_it_is_pushed_out(monke
 def test_blobs_of_results_that_were_pushed_out_are_bounded_and_the_oldest_go_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("wakugumi.core.leader.results.KEPT_BYTES_MAX", 448 + 100)
-    monkeypatch.setattr("wakugumi.core.leader.file_references.KEPT_RESULTS_MAX", 2)
+    monkeypatch.setattr("wakugumi.core.leader.jobs.results.KEPT_BYTES_MAX", 448 + 100)
+    monkeypatch.setattr("wakugumi.core.leader.jobs.file_references.KEPT_RESULTS_MAX", 2)
     with a_world() as world:
         for blob in (ARCHIVE, OTHER, INPUT, ARCHIVE, ARCHIVE):
             delivered(world, blob)
@@ -110,7 +110,7 @@ def test_blobs_of_results_that_were_pushed_out_are_bounded_and_the_oldest_go_fir
 
 
 def test_blobs_of_results_that_were_pushed_out_go_when_the_disk_is_low(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.leader.results.KEPT_BYTES_MAX", 448 + 100)
+    monkeypatch.setattr("wakugumi.core.leader.jobs.results.KEPT_BYTES_MAX", 448 + 100)
     with a_world() as world:
         delivered(world, ARCHIVE)
         delivered(world, OTHER)
@@ -148,7 +148,7 @@ def test_what_another_job_needs_is_not_freed_with_a_result() -> None:
         worker.gets(job)
         worker.acks(job, blobs=(ARCHIVE,))
         desk.gets_result(job)
-        (later,) = desk.submits(1, wants=Wants(files=(ARCHIVE,)))
+        (later,) = desk.submits(1, wants=Requirements(files=(ARCHIVE,)))
         world.ask(AskCancel(jobs=[show_job_id(job)], forget=True))
         assert job not in world.leader.jobs
         assert world.leader.holds(ARCHIVE)
@@ -221,7 +221,7 @@ def test_a_result_that_nobody_submitted_here_holds_its_blobs_until_someone_does(
 @pytest.mark.spec("L9")
 def test_jobs_that_name_very_many_files_fill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakugumi.core.leader.machine.QUEUE_FILES_MAX", 20)
-    many = Wants(files=tuple(f"{number:064}" for number in range(14)))
+    many = Requirements(files=tuple(f"{number:064}" for number in range(14)))
     with a_world() as world:
         desk = world.client()
         first, _ = desk.submits(2, wants=many)
@@ -242,7 +242,7 @@ def test_holds_survive_the_leader() -> None:
         worker.gets(done)
         worker.acks(done, blobs=(ARCHIVE,))
         desk.gets_result(done)
-        desk.submits(1, wants=Wants(files=(OTHER,)))
+        desk.submits(1, wants=Requirements(files=(OTHER,)))
         world.restart()
         assert all(map(world.leader.holds, (INPUT, "cache:data", ARCHIVE, OTHER)))
 
@@ -274,7 +274,7 @@ def test_holds_survive_being_moved_in_the_journal() -> None:
 def test_a_journal_from_before_there_were_blobs_is_read() -> None:
     client, job = ClientId("desk"), job_id(1)
     records = [
-        (ev.KeepJob(job, client, 1, subject("calc"), "calc", 1.0, 0, b"request", Wants("k", 1, 2)), 1),
+        (ev.KeepJob(job, client, 1, subject("calc"), "calc", 1.0, 0, b"request", Requirements("k", 1, 2)), 1),
         (ev.KeepResult(job, True, "ok", b"output"), 1),
         (
             ev.KeepWhole(
@@ -287,5 +287,5 @@ def test_a_journal_from_before_there_were_blobs_is_read() -> None:
         fields = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
         old = msgspec.msgpack.encode(fields[:-new_fields])
         assert msgspec.msgpack.decode(old, type=type(record)) == record
-    wants = msgspec.msgpack.decode(msgspec.msgpack.encode(Wants("k", 1, 2)))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(wants[:3]), type=Wants) == Wants("k", 1, 2)
+    wants = msgspec.msgpack.decode(msgspec.msgpack.encode(Requirements("k", 1, 2)))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(wants[:3]), type=Requirements) == Requirements("k", 1, 2)

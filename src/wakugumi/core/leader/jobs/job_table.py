@@ -14,7 +14,7 @@ from operator import attrgetter, le
 from typing import Final
 
 from wakugumi.core.ids import ClientId, JobId
-from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.subject import Pattern, Subject, matches
 
 _submitted_at: Final = attrgetter("submitted_at")
@@ -25,12 +25,12 @@ class _Row:
 
     __slots__ = ("count", "newest", "oldest")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobRecord) -> None:
         self.oldest = self.newest = job
         self.count = 1
 
 
-class Jobs(dict[JobId, Job]):
+class JobTable(dict[JobId, JobRecord]):
     """Those of one leader. They come by `add`, go by `remove`, and never change their client or subject."""
 
     __slots__ = ("_rows",)
@@ -39,7 +39,7 @@ class Jobs(dict[JobId, Job]):
         super().__init__()
         self._rows: dict[tuple[ClientId, Subject], _Row] = {}
 
-    def add(self, job: Job) -> None:
+    def add(self, job: JobRecord) -> None:
         """A new job, or a new record of one. A method of its own: `__setitem__` of a subclass costs more."""
         job_id = job.id
         if job_id in self:
@@ -55,7 +55,7 @@ class Jobs(dict[JobId, Job]):
             row.newest = job
             row.count += 1
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobRecord) -> None:
         self._leave_row(job)
         del self[job.id]
 
@@ -74,10 +74,10 @@ class Jobs(dict[JobId, Job]):
         """Of this client, with a subject that the pattern matches; an empty word and None mean any."""
         return sum(row.count for row in self._found(client, wanted))
 
-    def newest_first(self, client: str, wanted: Pattern | None) -> Iterator[Job]:
+    def newest_first(self, client: str, wanted: Pattern | None) -> Iterator[JobRecord]:
         return merge(*map(self._back_from, reversed(self._found(client, wanted))), key=lambda job: -job.submitted_at)
 
-    def oldest_first(self, client: str, wanted: Pattern | None) -> Iterator[Job]:
+    def oldest_first(self, client: str, wanted: Pattern | None) -> Iterator[JobRecord]:
         """Row by row: each of them from the oldest to the newest."""
         for row in self._found(client, wanted):
             yield from self._forth_from(row)
@@ -99,19 +99,19 @@ class Jobs(dict[JobId, Job]):
             keys = [key for key in keys if key[1] in subjects]
         return [self._rows[key] for key in keys]
 
-    def _forth_from(self, row: _Row) -> Iterator[Job]:
-        job: Job | None = row.oldest
+    def _forth_from(self, row: _Row) -> Iterator[JobRecord]:
+        job: JobRecord | None = row.oldest
         while job is not None:
             yield job
             job = self[job.newer] if job.newer is not None else None
 
-    def _back_from(self, row: _Row) -> Iterator[Job]:
-        job: Job | None = row.newest
+    def _back_from(self, row: _Row) -> Iterator[JobRecord]:
+        job: JobRecord | None = row.newest
         while job is not None:
             yield job
             job = self[job.older] if job.older is not None else None
 
-    def _leave_row(self, job: Job) -> None:
+    def _leave_row(self, job: JobRecord) -> None:
         key = job.client.id, job.subject
         row, older, newer = self._rows[key], job.older, job.newer
         job.older = job.newer = None

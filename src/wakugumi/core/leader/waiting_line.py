@@ -16,7 +16,7 @@ _LEFT_KEPT: Final = 64
 """Places that were left and may stay in a heap, however short it is."""
 
 
-class Line(Generic[T]):
+class WaitingLine(Generic[T]):
     """Those that wait in one line."""
 
     __slots__ = ("_last", "_late", "at")

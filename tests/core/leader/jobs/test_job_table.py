@@ -12,21 +12,21 @@ from tests.kit.leader_world import World, job_id, subject
 from wakugumi.core.ids import ClientId, JobState, show_job_id
 from wakugumi.core.leader.admin import answers
 from wakugumi.core.leader.admin.questions import AskCancel, AskJobs, CancelAnswer, JobsAnswer
-from wakugumi.core.leader.job_table import Jobs
-from wakugumi.core.leader.scheduling.lanes import Client, Job
+from wakugumi.core.leader.jobs.job_table import JobTable
+from wakugumi.core.leader.records import ClientRecord, JobRecord
 from wakugumi.core.subject import parse_pattern
 
-CLIENTS = [Client(ClientId(name)) for name in ("", "a", "b")][1:]
+CLIENTS = [ClientRecord(ClientId(name)) for name in ("", "a", "b")][1:]
 SUBJECTS = [subject(word) for word in ("x", "y", "y.z")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.booleans()), max_size=60))
 def test_whatever_comes_and_goes_each_is_found_by_its_client_and_subject(script: list[tuple[int, int, bool]]) -> None:
-    jobs = Jobs()
+    jobs = JobTable()
     for at, (number, of, comes) in enumerate(script):
         if comes:
             client, word = list(product(CLIENTS, SUBJECTS))[of]
-            jobs.add(Job(job_id(number), client, word, "p", 1.0, float(at), b"", ()))
+            jobs.add(JobRecord(job_id(number), client, word, "p", 1.0, float(at), b"", ()))
         elif job_id(number) in jobs:
             jobs.remove(jobs[job_id(number)])
         jobs.check()
@@ -41,10 +41,10 @@ def test_whatever_comes_and_goes_each_is_found_by_its_client_and_subject(script:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=30))
 def test_put_in_order_the_oldest_is_first_for_everybody(script: list[tuple[int, int]]) -> None:
-    jobs = Jobs()
+    jobs = JobTable()
     for number, (of, at) in enumerate(script):
         client, word = list(product(CLIENTS, SUBJECTS))[of]
-        jobs.add(Job(job_id(number), client, word, "p", 1.0, float(at), b"", ()))
+        jobs.add(JobRecord(job_id(number), client, word, "p", 1.0, float(at), b"", ()))
     expected = sorted(jobs.values(), key=lambda job: job.submitted_at)
     jobs.put_in_order()
     jobs.check()
@@ -61,7 +61,7 @@ def test_a_question_about_one_client_looks_at_no_job_of_another(monkeypatch: pyt
     mine = desk.submits(3, "x")
     theirs = other.submits(50, "x")
     monkeypatch.setattr(answers, "is_wanted", lambda *_: pytest.fail("it looks at one by one"))
-    monkeypatch.setattr(Jobs, "values", lambda _: pytest.fail("it looks at all"))
+    monkeypatch.setattr(JobTable, "values", lambda _: pytest.fail("it looks at all"))
     answer = answers.jobs(world.leader, AskJobs(client="desk", pattern="job.assign.x"), world.now)
     assert [row.job for row in answer.jobs] == [show_job_id(job) for job in mine]
     assert (answer.total, answer.at_least) == (3, False)

@@ -16,15 +16,15 @@ from math import inf
 from typing import Final
 
 from wakugumi.core.ids import DONE, JobId
-from wakugumi.core.leader.dead_letters import Dead
-from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.leader.jobs.dead_letters import DeadLetters
+from wakugumi.core.leader.records import JobRecord
 from wakugumi.limits.leader import KEPT_RESULTS_MAX
 
 FILES_FREE: Final = 4
 """So many files of a job count as the job itself does."""
 
 
-class Holds:
+class FileReferences:
     """What the jobs of one leader need."""
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class Holds:
     def __contains__(self, file: str) -> bool:
         return file in self._counts
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: JobRecord) -> None:
         """It may be run, now or once it is requeued."""
         if job.wants is not None:
             self.many += max(0, len(job.wants.files) - FILES_FREE)
             for file in job.wants.files:
                 self._counts[file] = self._counts.get(file, 0) + 1
 
-    def end(self, job: Job) -> None:
+    def end(self, job: JobRecord) -> None:
         """It will not be run any more, at least not before someone submits it again."""
         if job.wants is not None:
             self.many -= max(0, len(job.wants.files) - FILES_FREE)
@@ -88,7 +88,9 @@ class Holds:
         loose, self._loose = self._loose, {}
         return [blob for blob in loose if blob not in self._counts]
 
-    def check(self, jobs: Iterable[Job], letters: Dead, claimed: Iterable[tuple[JobId, tuple[str, ...]]]) -> None:
+    def check(
+        self, jobs: Iterable[JobRecord], letters: DeadLetters, claimed: Iterable[tuple[JobId, tuple[str, ...]]]
+    ) -> None:
         """`jobs` are all that the leader knows, `letters` the dead ones of them, and `claimed` the results of jobs that
         nobody submitted yet."""
         counts: dict[str, int] = {}

@@ -9,8 +9,9 @@ from tests.kit.leader_world import OUTPUT, ClientEnd, WorkerEnd, World, a_world,
 
 from wakugumi.core.ids import JobId, Verdict
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader import results as delivery_module
-from wakugumi.core.leader.scheduling import lanes as queues_module
+from wakugumi.core.leader import records
+from wakugumi.core.leader.jobs import results as delivery_module
+from wakugumi.core.leader.scheduling import lanes
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_BYTES_MAX, UNDELIVERED_TTL_S
 
 
@@ -99,7 +100,7 @@ def test_an_own_client_gets_its_results_when_it_submits_again_until_it_confirms(
         desk.gets_receipt(job)
         desk.gets_result(job)
     desk.confirms(job)
-    assert len(world.leader.callers.delivery.undelivered) == 0
+    assert len(world.leader.clients.results.undelivered) == 0
 
 
 @pytest.mark.spec("F9")
@@ -219,7 +220,7 @@ def test_a_failure_that_was_not_delivered_runs_again_when_it_is_submitted_again(
     worker.acks(job)
     again.gets_result(job)
     again.confirms(job)
-    assert not world.leader.callers.delivery.undelivered
+    assert not world.leader.clients.results.undelivered
 
 
 @pytest.mark.spec("F9")
@@ -228,9 +229,9 @@ def test_a_result_is_not_delivered_by_the_word_of_someone_who_did_not_wait_for_i
     job = run(desk, worker)
     desk.gets_result(job)
     stranger.confirms(job)
-    assert job in world.leader.callers.delivery.undelivered
+    assert job in world.leader.clients.results.undelivered
     desk.confirms(job)
-    assert job not in world.leader.callers.delivery.undelivered
+    assert job not in world.leader.clients.results.undelivered
 
 
 @pytest.mark.spec("L6")
@@ -280,7 +281,7 @@ def test_a_result_that_nobody_fetched_for_a_day_is_dropped(world: World) -> None
     assert forgotten(world) == []
     world.wait(3 * SWEEP_S)
     assert forgotten(world) == [job]
-    assert not world.leader.callers.clients
+    assert not world.leader.clients.by_id
     assert not world.leader.jobs
 
 
@@ -299,7 +300,7 @@ def test_not_more_results_are_kept_than_may_be(world: World, monkeypatch: pytest
 
 @pytest.mark.spec("L6")
 def test_not_more_bytes_of_results_are_kept_than_may_be(world: World) -> None:
-    world.leader.callers.delivery.kept_bytes_max = 2 * 448 + 1_000
+    world.leader.clients.results.kept_bytes_max = 2 * 448 + 1_000
     worker, desk = world.worker("w"), world.client()
     small = run(desk, worker, output=bytes(300))
     desk.gets_result(small, bytes(300))
@@ -315,7 +316,8 @@ def test_not_more_bytes_of_results_are_kept_than_may_be(world: World) -> None:
 def test_a_client_that_does_not_take_its_results_waits_with_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues_module, "UNDELIVERED_BYTES_PER_CLIENT_MAX", 1_000)
+    for module in (records, lanes):
+        monkeypatch.setattr(module, "UNDELIVERED_BYTES_PER_CLIENT_MAX", 1_000)
     worker, desk, other = world.worker("w"), world.client(), world.client("other")
     job = run(desk, worker, output=bytes(1_000))
     desk.gets_result(job, bytes(1_000))
@@ -404,19 +406,19 @@ def test_results_that_nobody_fetches_hold_everyone_back_in_the_end(world: World)
     worker, desk, other = world.worker("w"), world.client(), world.client("other")
     job = run(desk, worker)
     desk.gets_result(job)
-    world.leader.callers.undelivered_bytes_max = 1
+    world.leader.clients.undelivered_bytes_max = 1
     late = other.submit()
     other.gets_refusal(late, "full")
     desk.confirms(job)
     waiting = other.submit()
     other.gets_receipt(waiting)
-    world.leader.callers.undelivered_bytes_max = 0
+    world.leader.clients.undelivered_bytes_max = 0
     worker.credit(1)
     worker.gets_nothing()
     assert "nothing is assigned while 0 results of 0 bytes wait to be fetched by their clients" in world.reasons(
         waiting
     )
-    world.leader.callers.undelivered_bytes_max = UNDELIVERED_BYTES_MAX
+    world.leader.clients.undelivered_bytes_max = UNDELIVERED_BYTES_MAX
     world.wait(SWEEP_S)
     worker.gets(waiting)
 

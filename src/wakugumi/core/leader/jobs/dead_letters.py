@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakugumi.core.ids import DONE, JobId, Verdict
-from wakugumi.core.leader.scheduling.lanes import Job
+from wakugumi.core.leader.records import JobRecord
 from wakugumi.limits.leader import DEAD_BYTES_MAX, DEAD_MAX
 
 DEAD: Final = "dead"
@@ -20,32 +20,32 @@ def is_dead(result: bytes | Verdict | None) -> bool:
     return isinstance(result, Verdict) and result.code == DEAD
 
 
-def last_outcome(job: Job) -> str:
+def last_outcome(job: JobRecord) -> str:
     """Why it is dead: how its last attempt ended."""
     return job.history[-1].outcome if job.history else ""
 
 
-class Dead:
+class DeadLetters:
     """The dead letters of one leader, the oldest first."""
 
     def __init__(self) -> None:
-        self.letters: dict[JobId, Job] = {}
+        self.letters: dict[JobId, JobRecord] = {}
         self.bytes = 0
         self.bytes_max = DEAD_BYTES_MAX
         """Less where memory is limited."""
 
-    def __contains__(self, job: Job) -> bool:
+    def __contains__(self, job: JobRecord) -> bool:
         return self.letters.get(job.id) is job
 
-    def add(self, job: Job) -> None:
+    def add(self, job: JobRecord) -> None:
         self.letters[job.id] = job
         self.bytes += _weight(job)
 
-    def remove(self, job: Job) -> None:
+    def remove(self, job: JobRecord) -> None:
         del self.letters[job.id]
         self.bytes -= _weight(job)
 
-    def too_many(self) -> Job | None:
+    def too_many(self) -> JobRecord | None:
         """The oldest, if it has to go."""
         if len(self.letters) > DEAD_MAX or self.bytes > self.bytes_max:
             return next(iter(self.letters.values()))
@@ -61,6 +61,6 @@ class Dead:
             assert job.leaf or job.payload is not None, "a letter without its request cannot be requeued"
 
 
-def _weight(job: Job) -> int:
+def _weight(job: JobRecord) -> int:
     """Its request, and what its attempts printed."""
     return job.size + sum(len(attempt.output) for attempt in job.history)

@@ -10,7 +10,7 @@ from tests.kit.leader_world import World, a_world
 from wakugumi.core.ids import Tried
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.journal.recovery import keep_whole
-from wakugumi.core.requirements import Wants
+from wakugumi.core.requirements import Requirements
 from wakugumi.limits.leader import ATTEMPTS_MAX, RECOVERY_GRACE_S, RESTING_PATIENCE_S
 from wakugumi.limits.scheduling import LOOK_AHEAD_MAX
 
@@ -83,7 +83,7 @@ def test_the_second_time_on_the_same_worker_it_uses_an_attempt_so_it_ends(world:
         sick.turns_down(job)
         world.wait(100.0)
     assert "5 attempts" in desk.gets_failure(job, "dead")
-    assert [attempt.outcome for attempt in world.leader.callers.dead.letters[job].history] == ["disk"] * ATTEMPTS_MAX
+    assert [attempt.outcome for attempt in world.leader.clients.dead.letters[job].history] == ["disk"] * ATTEMPTS_MAX
 
 
 def test_a_program_that_began_and_broke_its_machine_uses_an_attempt(world: World) -> None:
@@ -281,7 +281,7 @@ def test_jobs_that_the_same_workers_have_tried_are_alike_whoever_was_the_first(w
     right.gets(first)
     left.turns_down(second, "unknown-program")
     right.turns_down(first, "unknown-program")
-    assert world.leader.course.tried[first] == world.leader.course.tried[second]
+    assert world.leader.lifecycle.tried[first] == world.leader.lifecycle.tried[second]
 
 
 @pytest.mark.parametrize("count", [3, 3 * LOOK_AHEAD_MAX])
@@ -320,7 +320,7 @@ def test_a_late_word_of_a_worker_that_lost_the_job_changes_nothing(world: World)
 
 def test_a_job_that_needs_several_slots_does_not_block_others_of_its_size(world: World) -> None:
     desk, sick = world.client(), world.worker("sick", credit=2, slots=2)
-    first, second = desk.submits(2, wants=Wants(slots=2))
+    first, second = desk.submits(2, wants=Requirements(slots=2))
     sick.gets(first)
     world.worker("busy", slots=2)
     sick.turns_down(first)
@@ -351,10 +351,10 @@ def test_a_leader_that_is_started_anew_knows_who_could_not_start_it(moved: bool)
         sick.gets(job)
         sick.turns_down(job)
         if moved:
-            keep_whole(world.leader.jobs[job], world.leader._out, world.leader.course, world.now)
+            keep_whole(world.leader.jobs[job], world.leader._out, world.leader.lifecycle, world.now)
             world.wait(10.0)
         world.restart()
-        assert world.leader.course.tried == {job: Tried((sick.id,))}
+        assert world.leader.lifecycle.tried == {job: Tried((sick.id,))}
         world.wait(1.0)
         again, other = world.worker("sick"), world.worker("other")
         again.credit(1)

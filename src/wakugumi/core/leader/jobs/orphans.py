@@ -17,8 +17,8 @@ import msgspec
 
 from wakugumi.core.ids import ConnId, JobId, WorkerId
 from wakugumi.core.leader.events import Acked, ForgetClaim, KeepClaim
-from wakugumi.core.leader.file_references import Holds
-from wakugumi.core.leader.step_builder import Outbox
+from wakugumi.core.leader.jobs.file_references import FileReferences
+from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.subject import Pattern
 from wakugumi.limits.leader import CLAIMS_MAX, KEPT_BYTES_MAX, UNDELIVERED_TTL_S
 
@@ -36,7 +36,7 @@ class Claimant(NamedTuple):
     """What it heard then: a job outside of these is not its own. Empty if an older journal does not tell."""
 
 
-class Answer(msgspec.Struct, gc=False, eq=False):
+class OrphanAnswer(msgspec.Struct, gc=False, eq=False):
     """How the job ended, as one of its claimants says."""
 
     by: Claimant
@@ -45,22 +45,22 @@ class Answer(msgspec.Struct, gc=False, eq=False):
     """Where it stands in the journal, if there is one."""
 
 
-class Claim(msgspec.Struct, gc=False, eq=False):
+class OrphanClaim(msgspec.Struct, gc=False, eq=False):
     claimants: tuple[Claimant, ...]
     """Those that have not answered yet. The last one to claim it last."""
     since: float
     """When it was claimed last."""
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[OrphanAnswer, ...] = ()
     """The first one first, and one for each worker."""
 
 
-class Claims:
+class OrphanJobs:
     """The claims of one leader, the oldest first."""
 
-    def __init__(self, holds: Holds, out: Outbox) -> None:
+    def __init__(self, holds: FileReferences, out: StepBuilder) -> None:
         self._holds = holds
         self._out = out
-        self.by_job: OrderedDict[JobId, Claim] = OrderedDict()
+        self.by_job: OrderedDict[JobId, OrphanClaim] = OrderedDict()
         self.answers = 0
         """Of all claims."""
         self._bytes = 0
@@ -70,7 +70,7 @@ class Claims:
         claimant = Claimant(worker, now, patterns)
         known = self.by_job.get(job_id)
         if known is None:
-            self.by_job[job_id] = Claim((claimant,), now)
+            self.by_job[job_id] = OrphanClaim((claimant,), now)
             self._drop_too_much()
         elif not any(answer.by.worker == worker for answer in known.answers):
             known.since = now
@@ -85,7 +85,7 @@ class Claims:
         if claim is None or by is None:
             return False
         claim.claimants = _without(claim.claimants, worker)
-        answer = Answer(by, event)
+        answer = OrphanAnswer(by, event)
         self._add(claim, answer)
         if self._out.keeps:
             self._keep(answer)
@@ -105,8 +105,8 @@ class Claims:
         )
         claim = self.by_job.get(record.job)
         if claim is None:
-            claim = self.by_job[record.job] = Claim((), now)
-        self._add(claim, Answer(Claimant(record.worker, now, record.patterns), said, leaf))
+            claim = self.by_job[record.job] = OrphanClaim((), now)
+        self._add(claim, OrphanAnswer(Claimant(record.worker, now, record.patterns), said, leaf))
         self._drop_too_much()
 
     def move(self, job_id: JobId) -> None:
@@ -118,7 +118,7 @@ class Claims:
                 leaves.release(answer.leaf)
                 self._keep(answer)
 
-    def take(self, job_id: JobId) -> Claim | None:
+    def take(self, job_id: JobId) -> OrphanClaim | None:
         """Someone submitted it."""
         return self._drop(job_id) if job_id in self.by_job else None
 
@@ -159,17 +159,17 @@ class Claims:
             workers = [one.worker for one in (*claim.claimants, *(answer.by for answer in claim.answers))]
             assert len(workers) == len(set(workers))
 
-    def _all_answers(self) -> list[Answer]:
+    def _all_answers(self) -> list[OrphanAnswer]:
         return [answer for claim in self.by_job.values() for answer in claim.answers]
 
-    def _add(self, claim: Claim, answer: Answer) -> None:
+    def _add(self, claim: OrphanClaim, answer: OrphanAnswer) -> None:
         claim.answers = (*claim.answers, answer)
         self.answers += 1
         self._bytes += len(answer.said.payload)
         if answer.said.blobs:
             self._holds.keep(_held_as(answer), answer.said.blobs)
 
-    def _keep(self, answer: Answer) -> None:
+    def _keep(self, answer: OrphanAnswer) -> None:
         by, said = answer.by, answer.said
         what = (said.ok, said.reason, said.payload, said.blobs, said.begun, said.request)
         self._out.keep.append(KeepClaim(said.job, by.worker, *what, by.patterns))
@@ -179,14 +179,14 @@ class Claims:
         while self._bytes > KEPT_BYTES_MAX or len(self.by_job) > CLAIMS_MAX:
             self._drop(next(iter(self.by_job)))
 
-    def _drop_answer(self, claim: Claim, worker: WorkerId) -> None:
+    def _drop_answer(self, claim: OrphanClaim, worker: WorkerId) -> None:
         gone = next(answer for answer in claim.answers if answer.by.worker == worker)
         claim.answers = tuple(answer for answer in claim.answers if answer is not gone)
         self._release(gone)
         if gone.leaf:
             self._out.keep.append(ForgetClaim(gone.said.job, worker))
 
-    def _drop(self, job_id: JobId) -> Claim:
+    def _drop(self, job_id: JobId) -> OrphanClaim:
         claim = self.by_job.pop(job_id)
         for answer in claim.answers:
             self._release(answer)
@@ -194,7 +194,7 @@ class Claims:
             self._out.keep.append(ForgetClaim(job_id))
         return claim
 
-    def _release(self, answer: Answer) -> None:
+    def _release(self, answer: OrphanAnswer) -> None:
         self.answers -= 1
         self._bytes -= len(answer.said.payload)
         if answer.leaf:
@@ -214,6 +214,6 @@ def _least_missed(claimants: Iterable[Claimant]) -> WorkerId:
     return max(known, key=lambda one: alike[one.patterns]).worker
 
 
-def _held_as(answer: Answer) -> JobId:
+def _held_as(answer: OrphanAnswer) -> JobId:
     """Under no id that a job can have: a job of this id may be here as well, with a result of its own."""
     return JobId(b"claim" + answer.said.job + answer.by.worker)

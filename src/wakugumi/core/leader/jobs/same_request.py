@@ -1,0 +1,48 @@
+"""Do two requests ask for the same answer? (SPEC L6)
+
+Their digests decide or, where one of the two has none, their bytes.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from wakugumi.core.leader.records import CRC_BITS, CRC_MASK, DIGEST_BITS, DIGEST_MASK, JobRecord
+from wakugumi.limits.wire import PACK_FROM_BYTES, PACK_SHARE_MAX
+
+
+def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b"") -> int:
+    """A request in short, in one number: its size, and the digest of what decides its answer (`wire/request_digest`).
+    Only jobs of older journals have none: a CRC-32 of the bytes stands there, which finds an accident and no intention.
+    `checksum` is size and CRC-32 of a request that is packed, or was read from a journal."""
+    if request:
+        return size << DIGEST_BITS | int.from_bytes(request, "little")
+    if checksum:
+        return checksum >> CRC_BITS << DIGEST_BITS | checksum & CRC_MASK
+    return size << DIGEST_BITS | crc32(payload)
+
+
+def is_of_another(job: JobRecord, request: bytes) -> bool:
+    """Is this the digest of another request than the job's? If one of them has none, nobody knows."""
+    known = job.digest & DIGEST_MASK
+    return bool(request) and known > CRC_MASK and known != int.from_bytes(request, "little")
+
+
+def is_same_request(job: JobRecord, request: bytes, payload: bytes, checksum: int) -> bool:
+    """Does this ask for the same answer as the job (SPEC L6)? By their digests, or, where one of the two has none, by
+    their bytes. `checksum` is that of what is packed, else 0."""
+    known = job.digest & DIGEST_MASK
+    if request and known > CRC_MASK:
+        return known == int.from_bytes(request, "little")
+    if job.payload is not None and job.payload == payload:
+        return True
+    if known > CRC_MASK:
+        return False
+    came = checksum & CRC_MASK if checksum else crc32(payload)
+    size = checksum >> CRC_BITS if checksum else len(payload)
+    if known != came:
+        return False
+    if job.size == size and not checksum:
+        return job.payload is None
+    # Both are of the unpacked request, and one of them came packed.
+    return bool(checksum) or (size >= PACK_FROM_BYTES and job.size < PACK_SHARE_MAX * size)

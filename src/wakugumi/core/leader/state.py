@@ -1,0 +1,81 @@
+"""What does a leader know? Its jobs, peers, queues and counts, and what they are bounded by.
+
+The machine changes it; `admin` and `journal` read it or fill it, and need no machine for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wakugumi.core.backoff import EVERYWHERE, Policies
+from wakugumi.core.leader.clients import Clients
+from wakugumi.core.leader.jobs.file_references import FileReferences
+from wakugumi.core.leader.jobs.job_table import JobTable
+from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
+from wakugumi.core.leader.jobs.not_started import NotStarted
+from wakugumi.core.leader.jobs.orphans import OrphanJobs
+from wakugumi.core.leader.scheduling.lanes import Lanes
+from wakugumi.core.leader.scheduling.locality import Holders, nobody
+from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.leader.stats import Stats
+from wakugumi.core.leader.step_builder import StepBuilder
+from wakugumi.core.leader.workers import Workers
+from wakugumi.limits.journal import PAYLOAD_MEMORY_BYTES
+from wakugumi.limits.leader import ATTEMPTS_MAX
+
+
+class LeaderState:
+    """The parts of one leader, wired."""
+
+    def __init__(
+        self,
+        chance: Callable[[], float],
+        *,
+        now: float = 0.0,
+        policies: Policies = EVERYWHERE,
+        attempts_max: int = ATTEMPTS_MAX,
+        keeps: bool = True,
+        payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
+        holders: Holders = nobody,
+        why_not_simple: Callable[[bytes], str] = lambda _: "",
+    ) -> None:
+        """`keeps` says whether someone keeps what a step wants kept. `holders` tells who holds a file, and
+        `why_not_simple` why a request is none that a node could be told."""
+        self.why_not_simple = why_not_simple
+        self.started_at = now
+        self.full = False
+        self.stopping = False
+        self.disk_low = False
+        self.stalled = ""
+        """Why nothing is committed, if nothing is."""
+        self._out = out = StepBuilder(keeps=keeps)
+        self.leaves = out.leaves
+        self.file_references = FileReferences()
+        self.orphans = OrphanJobs(self.file_references, out)
+        self.jobs = JobTable()
+        self.roster = Roster(*policies.rankings)
+        self.roster.now = now
+        self.lanes = Lanes(self.roster, policies, holders)
+        self.clients = Clients(out, self.lanes, self.jobs, self.file_references)
+        self.lifecycle = JobLifecycle(
+            out,
+            self.roster,
+            self.lanes,
+            self.clients,
+            self.jobs,
+            Stats(now),
+            self.file_references,
+            chance=chance,
+            attempts_max=attempts_max,
+            payload_memory_bytes=payload_memory_bytes,
+        )
+        self.not_started = NotStarted(self.roster, self.lanes, self.lifecycle)
+        self.workers = Workers(out, self.roster, self.lanes, self.lifecycle, self.orphans)
+
+    @property
+    def durable(self) -> bool:
+        return self._out.keeps
+
+    def holds(self, file: str) -> bool:
+        """Does any job or result still need this blob or cache?"""
+        return file in self.file_references
