@@ -90,7 +90,7 @@ class JobLimits(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True
 
 
 class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """One run of a program, as the client asks for it and the worker reads it."""
+    """One run of a program, as the client asks for it and the worker reads it. What may be asked: `job_options`."""
 
     job_id: str
     client_id: str = ""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
 import pydoc
+import subprocess
+import sys
 from collections.abc import Callable
 from inspect import Parameter
 from pathlib import Path
@@ -112,3 +115,40 @@ def test_a_name_that_is_no_option_is_an_error_of_types(call: str, tmp_path: Path
 def test_the_annotations_of_options_can_be_read() -> None:
     for _, options in CALLS:
         assert get_type_hints(options)["timeout_s"] == float | None
+
+
+WRONG = """
+import wakugumi
+
+async def use(grid: wakugumi.Grid, client: wakugumi.Client, pool: wakugumi.Executor) -> None:
+    reveal_type(client.run("p", priority=1, env={"A": "1"}, args=["x", 1, 1.5]))
+    reveal_type(client.caches(limit=3))
+    await grid.run("p", priority="high")
+    await grid.submit("p", colour="red")
+    grid.map("p", [], job_id="one")
+    grid.broadcast("p", slots=2)
+    client.run("p", retries="two")
+    client.map("p", [], retrys=1)
+    client.put_cache("c", {}, shares=1)
+    pool.submit("p", "x", priority="high")
+    wakugumi.Task(args=["x"], timeout_s="1")
+    wakugumi.Client("here", cap="many")
+"""
+
+
+def test_type_checkers_know_each_option_of_each_call(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    told = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "wrong.py"],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(Path(wakugumi.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    errors = [line.split(": error: ")[1] for line in told.stdout.splitlines() if ": error: " in line]
+    words = ["priority", "colour", "job_id", "slots", "retries", "retrys", "shares", "priority", "timeout_s", "cap"]
+    assert [error.split('"')[1] for error in errors] == words, told.stdout + told.stderr
+    assert told.stdout.count("Revealed type is") == 2
+    assert "result.Result" in told.stdout
+    assert "list[wakugumi.core.leader.admin.questions.CacheRow]" in told.stdout
