@@ -74,6 +74,7 @@ bench-http: setup ## measure what HTTP, groups and the gateway cost beside the f
 
 docs: setup ## write the pages that are made of the source
 	$(BIN)/python tools/module_map.py
+	$(BIN)/python tools/settings_page.py
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

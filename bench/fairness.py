@@ -29,8 +29,8 @@ from processes import WAKU, end, start_leader
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.link import parse_address
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.leader.admin.questions import AskStatus, AskWorkers
+from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 
 HERE = str(Path(__file__).absolute())
@@ -101,7 +101,9 @@ def _grid(
 async def _work(address: str, slots: str, name: str, programs: str) -> None:
     jobs = Path(f"jobs-{name}")
     where = parse_address(address, 0)
-    worker = Worker(where, Programs(Path(programs)), jobs, name=name, slots=int(slots), cpu_cap=None)
+    worker = Worker(
+        WorkerSettings(leader=where, programs=Path(programs), jobs=jobs, name=name, slots=int(slots), cpu_cap=None)
+    )
     on_stop_signals(asyncio.get_running_loop(), worker.request_stop)
     await worker.run()
 

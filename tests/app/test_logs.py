@@ -12,6 +12,7 @@ import pytest
 from tests.kit.hostile_text import ALL, MARK, TEXTS, reached
 
 from wakugumi.app import logs
+from wakugumi.app.client_settings import LogSettings
 
 pytestmark = pytest.mark.spec("O1")
 
@@ -29,7 +30,7 @@ def as_before() -> Iterator[None]:
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_record_is_one_visible_line(name: str, as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    logs.start("info", as_json)
+    logs.start(LogSettings(log_level="info", log_json=as_json))
     text = TEXTS[name]
     logging.getLogger("wakugumi.test").info("said: %s", text, extra={"fields": {"path": text}})
     line = capsys.readouterr().err
@@ -44,7 +45,7 @@ def test_a_record_is_one_visible_line(name: str, as_json: bool, capsys: pytest.C
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_traceback_quotes_a_stranger_and_forges_no_line(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    logs.start("info", as_json)
+    logs.start(LogSettings(log_level="info", log_json=as_json))
     try:
         raise ValueError(ALL)
     except ValueError:
@@ -57,7 +58,7 @@ def test_a_traceback_quotes_a_stranger_and_forges_no_line(as_json: bool, capsys:
 
 
 def test_the_last_words_of_a_bug_are_visible(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.start("info")
+    logs.start(LogSettings(log_level="info"))
     try:
         raise ValueError(ALL)
     except ValueError:

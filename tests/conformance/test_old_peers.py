@@ -19,8 +19,8 @@ from tests.kit.old_peers import Message, OldClient, OldWorker
 
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.roles.client.grid import connect
+from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -373,7 +373,9 @@ async def our_worker(leader: Running, folder: Path, scripts: dict[str, str]) -> 
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
     tasks = Tasks()
-    worker = Worker(Address("127.0.0.1", leader.port), Programs(programs), folder / "jobs", slots=2)
+    worker = Worker(
+        WorkerSettings(leader=Address("127.0.0.1", leader.port), programs=programs, jobs=folder / "jobs", slots=2)
+    )
     running = tasks.start(worker.run(), name="our worker")
     try:
         yield worker

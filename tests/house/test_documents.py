@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 from tools.module_map import first_paragraph, modules_page
+from tools.settings_page import SECTIONS, settings_page
 
 from wakugumi.app.commands import COMMANDS
+from wakugumi.app.settings import all_options
+from wakugumi.core.setting import options_of
 
 TOP = Path(__file__).parents[2]
 SOURCE = TOP / "src" / "wakugumi"
@@ -58,6 +61,24 @@ def test_the_life_of_a_job_names_functions_that_are_there() -> None:
 
 def test_the_map_of_modules_is_made_of_the_source_as_it_is() -> None:
     assert (TOP / "docs" / "internals" / "modules.md").read_text() == modules_page(), "hint: make docs"
+
+
+def test_the_page_of_settings_is_made_of_the_source_as_it_is() -> None:
+    assert (TOP / "docs" / "reference" / "settings.md").read_text() == settings_page(), "hint: make docs"
+
+
+def test_the_page_of_settings_has_all_of_them() -> None:
+    shown = {option.key for role, _ in SECTIONS.values() for option in options_of(role).values() if option.env}
+    assert shown == {option.key for option in all_options()}
+
+
+def test_help_of_a_setting_is_a_phrase_in_plain_words() -> None:
+    for role, _ in SECTIONS.values():
+        for option in options_of(role).values():
+            about = option.setting.about
+            assert about.endswith("."), about
+            assert not re.match(r"(The|A|An|It|What|Who|Whom|Whoever|Where|Which|How) ", about), about
+            assert "nothing is said" not in about, about
 
 
 def test_every_module_and_every_folder_says_what_it_is_for() -> None:

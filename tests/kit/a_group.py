@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.kit.a_leader import Running
 from tests.kit.http_peer import Answer, HttpPeer
@@ -17,6 +18,7 @@ from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.http.pages import GroupPages
 from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.settings import LeaderSettings
 
 BOUNDARY = "----a-boundary"
 FORM = f"Content-Type: multipart/form-data; boundary={BOUNDARY}"
@@ -75,9 +77,9 @@ async def nothing_is_left(leader: Running) -> None:
 
 
 @asynccontextmanager
-async def a_group(folder: Path, **options: object) -> AsyncIterator[Running]:
+async def a_group(folder: Path, **options: Any) -> AsyncIterator[Running]:
     """A leader with a place for large inputs."""
-    leader = Leader(blobs=LeaderBlobs(FolderPlace(folder / "blobs"), url=""), **options)  # type: ignore[arg-type]
+    leader = Leader(settings=LeaderSettings(**options), blobs=LeaderBlobs(FolderPlace(folder / "blobs"), url=""))
     running = Running(leader, await leader.listen("127.0.0.1", 0))
     try:
         yield running

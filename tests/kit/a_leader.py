@@ -6,13 +6,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 from uuid import UUID, uuid4
 
 from tests.kit.old_peers import DEADLINE_S, SUBMIT_JOB, Message, OldClient, OldPeer, OldWorker, pack
 
+from wakugumi.adapters.journal.journal import Journal
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.limits.wire import FRAME_BYTES_MAX
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Decoder, Frame
@@ -122,9 +126,11 @@ class Running:
 
 
 @asynccontextmanager
-async def a_leader(**options: object) -> AsyncIterator[Running]:
+async def a_leader(
+    journal: Journal | None = None, blobs: LeaderBlobs | None = None, **options: Any
+) -> AsyncIterator[Running]:
     """Closed at the end, after a look at its invariants: no test may leave it broken or failed."""
-    leader = Leader(**options)  # type: ignore[arg-type]
+    leader = Leader(journal, settings=LeaderSettings(**options), blobs=blobs)
     running = Running(leader, await leader.listen("127.0.0.1", 0))
     try:
         yield running

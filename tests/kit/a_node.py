@@ -16,6 +16,7 @@ from wakugumi.adapters.programs.default_command import parse_command
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.roles.node.node import Node
 from wakugumi.roles.node.ports import NodePorts, listen
+from wakugumi.roles.node.settings import NodeSettings
 from wakugumi.roles.runner.station import Station
 
 DEADLINE_S = 20.0
@@ -93,8 +94,9 @@ async def a_node(
 ) -> AsyncIterator[ANode]:
     """Its slots are counted to zero when all callers are gone."""
     programs = Programs(make_programs(folder), default=parse_command(command) if command else None)
-    station = Station(None, programs, folder / "jobs", slots=slots, cpu_cap=None, done_ttl_s=keep_s)
-    node = Node(station, **settings)
+    told = NodeSettings(jobs=folder / "jobs", slots=slots, cpu_cap=None, done_ttl_s=keep_s, **settings)
+    station = Station(told, programs)
+    node = Node(station, told)
     ports = await listen(node, HERE, HERE, tls, one_port=one_port)
     serving = asyncio.get_running_loop().create_task(station.serve(), name="node under test")
     made = ANode(node, ports, folder)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wakugumi.core.gateway.groups import GroupAt
-from wakugumi.roles.gateway.server import GatewayServer, GatewaySettings
+from wakugumi.roles.gateway.server import GatewayServer
+from wakugumi.roles.gateway.settings import GatewaySettings
 
 DEADLINE_S = 20.0
 BOUNDARY = "xyz"
@@ -293,9 +294,10 @@ async def a_gateway(
     folder: Path, groups: list[FakeGroup], *, zones: dict[str, str] | None = None, **more: Any
 ) -> AsyncIterator[GatewayHere]:
     """With groups that were asked once, so that it knows them."""
-    settings = GatewaySettings([group.at((zones or {}).get(group.name, "")) for group in groups], folder)
+    at = tuple(group.at((zones or {}).get(group.name, "")) for group in groups)
+    settings = GatewaySettings(groups=at, state=folder, **({"poll_s": 0.03} | more))
     asked = {group.name: group.polls for group in groups}
-    async with GatewayServer(settings._replace(**({"poll_s": 0.03} | more))) as server:
+    async with GatewayServer(settings) as server:
         port = await server.listen("127.0.0.1", 0)
         known = [group for group in groups if group.capacity is not None]
         await until(lambda: all(group.polls > asked[group.name] + 1 for group in known))

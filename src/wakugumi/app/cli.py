@@ -115,12 +115,15 @@ def _is_plain_run(words: Sequence[str]) -> bool:
 
 def _run_plainly(program: str, args: tuple[str, ...] | None) -> int:
     """`waku run PROGRAM`, without the parser that there is nothing to parse for."""
-    from wakugumi.app import logs, settings
+    from wakugumi.app import logs
+    from wakugumi.app.client_settings import CONNECTION, ClientSettings
+    from wakugumi.app.settings import load
     from wakugumi.app.work.one_job import run_one
     from wakugumi.app.work.target import choose
 
-    logs.start(quiet=True)
-    return run_one(choose(program, None, slots=1), {"args": args or (), "timeout_s": settings.TIMEOUT_S.value()})
+    client = load(ClientSettings, fields=f"timeout_s log_level log_json {CONNECTION}".split())
+    logs.start(client, quiet=True)
+    return run_one(choose(program, client, slots=1), {"args": args or (), "timeout_s": client.timeout_s})
 
 
 def _dispatch(words: list[str], for_program: tuple[str, ...] | None) -> int:

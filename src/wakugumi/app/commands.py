@@ -172,7 +172,7 @@ Example:
     GRID: (
         Command(
             "up",
-            "wakugumi.app.serve.leader:up",
+            "wakugumi.app.serve.up:up",
             "[PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [--groups G [--nodes N]] [OPTIONS]",
             """\
 A leader and a worker on this machine, until you stop it.
@@ -240,7 +240,7 @@ Examples:
         ),
         Command(
             "worker",
-            "wakugumi.app.serve.leader:worker",
+            "wakugumi.app.serve.worker:worker",
             "HOST PORT [PATTERN] [--programs DIR] [--slots N] [OPTIONS]",
             """\
 A worker: runs programs for a leader.

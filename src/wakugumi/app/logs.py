@@ -13,7 +13,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
-from wakugumi.app import settings
+from wakugumi.app.client_settings import LogSettings
+from wakugumi.app.settings import tell_used_by
 from wakugumi.app.show.output import say, say_lines
 from wakugumi.core.visible_text import visible_json
 
@@ -22,15 +23,13 @@ log = logging.getLogger("wakugumi.app")
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:/[]@")
 
 
-def start(level: str | None = None, as_json: bool | None = None, *, quiet: bool = False) -> None:
+def start(logged: LogSettings, *, quiet: bool = False) -> None:
     """Send what is logged to stderr. Quiet are commands that tell their user themselves what matters."""
     handler = _Stderr()
-    handler.setFormatter(_Json() if settings.LOG_JSON.value(as_json) else _KeyValue())
-    wanted = settings.LOG_LEVEL.value(level)
-    if quiet and not settings.LOG_LEVEL.is_said(level):
-        wanted = "warning"
-    logging.basicConfig(level=wanted.upper(), handlers=[handler], force=True)
-    settings.tell_used_by(say if quiet else log.info)
+    handler.setFormatter(_Json() if logged.log_json else _KeyValue())
+    level = logged.log_level or ("warning" if quiet else "info")
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    tell_used_by(say if quiet else log.info)
     sys.excepthook = _last_words
     threading.excepthook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)
     sys.unraisablehook = lambda last: _last_words(last.exc_type, last.exc_value, last.exc_traceback)

@@ -126,7 +126,7 @@ class EachOptions(TypedDict, total=False):
     timeout_s: Annotated[
         float | None,
         Option(
-            "Seconds a job may run; 15 minutes if nothing is said. A job that takes longer has failed, by the reason "
+            "Time limit of a job in seconds (15 minutes by default). A job that takes longer has failed, by the reason "
             "timeout.",
             most=JOB_TIMEOUT_MAX_S,
             flag="--timeout",

@@ -1,4 +1,4 @@
-"""A leader that was asked to stop and is not done yet: what goes wrong is heard, too. And what a try-out refuses."""
+"""A leader that was asked to stop and is not done yet: what goes wrong is heard, too."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.kit.old_peers import DEADLINE_S
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.signals import handlers_restored
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.net.link import Address
+from wakugumi.app.cli import call
 from wakugumi.app.serve import leader as serve
 from wakugumi.app.serve.leader import NoJournal
-from wakugumi.core.backoff import EVERYWHERE
-from wakugumi.errors import ConfigError, JournalError
+from wakugumi.errors import JournalError
 from wakugumi.limits.wire import DRAIN_DEADLINE_S
 from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -54,7 +54,7 @@ async def leading(
     """`waku leader`, in this process, and its port."""
     tasks = Tasks()
     with handlers_restored():
-        running = tasks.start(serve._lead(Address("127.0.0.1", 0), frozenset(), state, EVERYWHERE), name="leader")
+        running = tasks.start(serve._lead(LeaderSettings(), 0, state), name="leader")
         said = ""
         async with asyncio.timeout(DEADLINE_S):
             while "\n" not in said:
@@ -145,14 +145,6 @@ async def test_a_leader_that_has_nothing_to_wait_for_leaves_without_a_word_about
     assert "leader stopped" in caplog.text
 
 
-def test_what_cannot_be_tried_out_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="for --groups"):
-        serve.up(0, nodes=2)
-    with pytest.raises(ConfigError, match="--groups is 1 to"):
-        serve.up(0, groups=0, programs=str(tmp_path), state=str(tmp_path))
-    with pytest.raises(ConfigError, match="no program 'nosuch'"):
-        serve.up(0, groups=2, program="nosuch", programs=str(tmp_path))
-    with pytest.raises(ConfigError, match="no folder of its own"):
-        serve.up(0, groups=2, programs=str(tmp_path))
-    with pytest.raises(ConfigError, match="stays on this machine"):
-        serve.up(0, groups=2, programs=str(tmp_path), host="0.0.0.0", allow_open=True)
+async def test_a_leader_without_a_journal_is_not_told_a_folder_for_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["leader", "0", "--memory", "--state", "here"]) == 2
+    assert "--memory means that nothing is kept" in capsys.readouterr().err

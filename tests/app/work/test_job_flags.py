@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.app import settings
 from wakugumi.app.cli import call
 from wakugumi.app.work.job_flags import BROADCAST, JOB, SAMPLE, BroadcastFlags, JobFlags, variables
 from wakugumi.errors import ConfigError
+from wakugumi.limits.runner import JOB_TIMEOUT_S
 from wakugumi.wire.job_options import OPTIONS, EachOptions
 
 
@@ -27,7 +27,7 @@ def test_help_has_every_flag_with_the_words_of_the_table(command: str, capsys: p
         there = bool(option.flag) and (command != "broadcast" or name in EachOptions.__annotations__)
         assert (f"{option.flag} " in shown if option.flag else False) is there, name
         assert not there or option.help in shown, name
-    assert "[WAKU_TIMEOUT]" in shown
+    assert "[default: 900] [env: WAKU_TIMEOUT]" in shown
 
 
 def test_what_is_said_are_the_options_of_a_call(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_what_is_said_are_the_options_of_a_call(tmp_path: Path) -> None:
 
 def test_nothing_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for given in (JOB.options(), BROADCAST.options(()), SAMPLE.options()):
-        assert given.pop("timeout_s") == settings.TIMEOUT_S.default
+        assert given.pop("timeout_s") == JOB_TIMEOUT_S
         assert not any(given.values())
     monkeypatch.setenv("WAKU_TIMEOUT", "7.5")
     assert JOB.options().get("timeout_s") == 7.5

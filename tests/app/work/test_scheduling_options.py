@@ -10,10 +10,11 @@ from tests.app.conftest import ScriptedLeader
 
 from wakugumi.app import settings as config
 from wakugumi.app.cli import call
-from wakugumi.app.serve import leader as serve
+from wakugumi.app.settings import load
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.core.subject import parse_subject
 from wakugumi.errors import ConfigError
+from wakugumi.roles.leader.settings import LeaderSettings
 
 ROW = qu.JobRow("one", "queued", "calcA", "desk", "job.assign.calca", 0, 1.0, "", "")
 WORKER = qu.WorkerRow("w", "rack", "ready", ["job.assign.>"], 3, 1, 0.5, 1.0)
@@ -33,19 +34,20 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_policies_come_from_flags_then_the_environment_then_the_file(
     settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert serve._policies(()).of(CALC).name == "most-credit"
+    assert load(LeaderSettings).policies.of(CALC).name == "most-credit"
     settings.write_text('policy = "score,calcA=sticky"')
     config._file.cache_clear()
-    assert serve._policies(()).of(CALC).name == "sticky"
+    assert load(LeaderSettings).policies.of(CALC).name == "sticky"
     monkeypatch.setenv("WAKU_POLICY", "round-robin")
-    assert serve._policies(()).of(CALC).name == "round-robin"
-    assert serve._policies(("round-robin", "job.assign.*.fast=score")).of(CALC).name == "score"
+    assert load(LeaderSettings).policies.of(CALC).name == "round-robin"
+    flags = ("round-robin", "job.assign.*.fast=score")
+    assert load(LeaderSettings, {"policies": flags}).policies.of(CALC).name == "score"
 
 
 @pytest.mark.usefixtures("settings")
 def test_a_policy_that_is_none_is_said_before_anything_is_started() -> None:
     with pytest.raises(ConfigError, match="there is no policy 'fastest'"):
-        serve._policies(("fastest",))
+        load(LeaderSettings, {"policies": ("fastest",)})
 
 
 @pytest.mark.parametrize(

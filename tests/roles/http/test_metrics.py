@@ -16,12 +16,12 @@ from tests.kit.http_peer import DEADLINE_S, ask
 from tests.kit.promtool import promtool_says
 
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.metrics import Family
 from wakugumi.core.runner.counts import RunCounts
 from wakugumi.core.runner.metrics import run_families
 from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.roles.node.pages import node_families
+from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("O2")]
@@ -74,11 +74,16 @@ async def telling(role: str, folder: Path) -> AsyncIterator[Told]:
 @asynccontextmanager
 async def working(folder: Path, leader: int) -> AsyncIterator[tuple[Worker, int]]:
     """A worker with metrics of its own, and where those are."""
-    programs = Programs(a_node.make_programs(folder))
-    where = Address("127.0.0.1", 0)
-    worker = Worker(
-        Address("127.0.0.1", leader), programs, folder / "jobs", slots=2, cpu_cap=None, metrics=where, name="w"
+    settings = WorkerSettings(
+        leader=Address("127.0.0.1", leader),
+        programs=a_node.make_programs(folder),
+        jobs=folder / "jobs",
+        slots=2,
+        cpu_cap=None,
+        metrics=Address("127.0.0.1", 0),
+        name="w",
     )
+    worker = Worker(settings)
     serving = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
     try:
         async with asyncio.timeout(DEADLINE_S):

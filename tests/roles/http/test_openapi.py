@@ -17,6 +17,7 @@ from wakugumi.adapters.programs.processes import Programs
 from wakugumi.errors import CODES
 from wakugumi.roles.http.openapi import GATEWAY, LEADER, NODE, OPERATIONS, ROLES, WORKER, document, operations_of
 from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.runner.settings import RunnerSettings, WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -51,14 +52,14 @@ async def pages_of(role: str, tmp_path: Path) -> AsyncIterator[tuple[Sequence[tu
         finally:
             await leader.close()
     elif role == WORKER:
-        worker = Worker(Address("127.0.0.1", 1), Programs(None, {}), tmp_path / "jobs")
+        worker = Worker(WorkerSettings(leader=Address("127.0.0.1", 1), jobs=tmp_path / "jobs"), Programs(None, {}))
         yield _of(worker.pages()), None
     elif role == NODE:
         from wakugumi.roles.node.node import Node
         from wakugumi.roles.node.pages import node_pages
         from wakugumi.roles.runner.station import Station
 
-        station = Station(None, Programs(None, {}), tmp_path / "jobs")
+        station = Station(RunnerSettings(jobs=tmp_path / "jobs"), Programs(None, {}))
         yield _of(node_pages(Node(station), lambda: b"")), None
     else:
         from wakugumi.roles.gateway.pages import GatewayPages

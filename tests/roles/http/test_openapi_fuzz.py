@@ -20,9 +20,9 @@ from tests.kit.a_node import a_node
 from tests.roles.http.test_metrics import working
 
 from wakugumi.core.gateway.groups import GroupAt
-from wakugumi.roles.gateway.server import GatewayServer, GatewaySettings
+from wakugumi.roles.gateway.server import GatewayServer
+from wakugumi.roles.gateway.settings import GatewaySettings
 from wakugumi.roles.http.openapi import GATEWAY, LEADER, NODE, WORKER, document, operations_of
-from wakugumi.roles.leader.leader import HttpSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -38,11 +38,11 @@ async def listening(role: str, folder: Path) -> AsyncIterator[int]:
             yield (await parts.enter_async_context(a_node(folder, slots=4))).http
             return
         (folder / "leader").mkdir()
-        leader = await parts.enter_async_context(a_group(folder / "leader", http=HttpSettings(program="copy")))
+        leader = await parts.enter_async_context(a_group(folder / "leader", program="copy"))
         _, metrics = await parts.enter_async_context(working(folder, leader.port))
         if role == GATEWAY:
             at = GroupAt("one", f"http://127.0.0.1:{leader.port}")
-            told = GatewaySettings([at], folder / "gateway", poll_s=0.05)
+            told = GatewaySettings(groups=(at,), state=folder / "gateway", poll_s=0.05)
             gate = await parts.enter_async_context(GatewayServer(told))
             yield await gate.listen("127.0.0.1", 0)
         else:

@@ -22,9 +22,9 @@ from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.compression import is_packed, pack, unpack
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.ids import JobId
 from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -66,7 +66,9 @@ async def our_worker(port: int, folder: Path) -> AsyncIterator[None]:
     programs.mkdir()
     (programs / "calcA").write_text("#!/bin/sh\ncat in.txt\n")
     (programs / "calcA").chmod(0o755)
-    worker = Worker(Address(FAR, port), Programs(programs), folder / "jobs", slots=2, cpu_cap=None)
+    worker = Worker(
+        WorkerSettings(leader=Address(FAR, port), programs=programs, jobs=folder / "jobs", slots=2, cpu_cap=None)
+    )
     tasks = Tasks()
     running = tasks.start(worker.run(), name="worker")
     try:

@@ -23,6 +23,7 @@ from wakugumi.errors import JournalError
 from wakugumi.limits.journal import JOURNAL_FREE_MIN_BYTES
 from wakugumi.limits.wire import AHEAD_BYTES_MAX
 from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -36,7 +37,7 @@ QUIET_S = 0.1
 async def a_leader(
     folder: Path, leader_options: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[Running]:
-    leader = Leader(Journal.open(folder, **options), **(leader_options or {}))
+    leader = Leader(Journal.open(folder, **options), settings=LeaderSettings(**(leader_options or {})))
     running = Running(leader, await leader.listen("127.0.0.1", 0))
     try:
         yield running

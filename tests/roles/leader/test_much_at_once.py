@@ -22,9 +22,9 @@ from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.compression import pack
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import GIVEN_BYTES_MAX, WRITE_BACKLOG_BYTES_MAX
+from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -95,7 +95,9 @@ async def test_a_real_worker_runs_all_jobs_with_many_files_once(where: str, tmp_
     async with leader_with(where, tmp_path) as leader, connect(f"127.0.0.1:{leader.port}", cap=count) as grid:
         jobs = [await grid.submit("nothing", files=files) for _ in range(count)]
         address = Address("127.0.0.1", leader.port)
-        worker = Worker(address, Programs(programs), tmp_path / "jobs", slots=count, cpu_cap=None)
+        worker = Worker(
+            WorkerSettings(leader=address, programs=programs, jobs=tmp_path / "jobs", slots=count, cpu_cap=None)
+        )
         running = Tasks().start(worker.run(), name="worker")
         async with asyncio.timeout(6 * DEADLINE_S):
             results = [await job for job in jobs]
@@ -174,7 +176,9 @@ async def test_a_leader_that_reads_late_gets_all_large_results_of_a_worker_over_
 
     server = await asyncio.start_server(came, "127.0.0.1", 0, limit=4096)
     address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
-    worker = Worker(address, Programs(programs), tmp_path / "jobs", slots=COUNT, cpu_cap=None)
+    worker = Worker(
+        WorkerSettings(leader=address, programs=programs, jobs=tmp_path / "jobs", slots=COUNT, cpu_cap=None)
+    )
     running = Tasks().start(worker.run(), name="worker")
     leader = OwnPeer(address.port)
     async with asyncio.timeout(DEADLINE_S):

@@ -16,10 +16,10 @@ from tests.kit.a_node import a_node, answer_from, ask, form, post, say, unzipped
 from wakugumi.adapters.http import connection, server, upload
 from wakugumi.adapters.lines import server as line_server
 from wakugumi.adapters.port.port import HttpListener
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.errors import ConfigError
 from wakugumi.limits.units import MIB
 from wakugumi.roles.node import node as node_module
+from wakugumi.roles.node.settings import NodeSettings
 from wakugumi.roles.runner.station import Station
 
 pytestmark = pytest.mark.anyio
@@ -137,7 +137,7 @@ async def test_when_all_receive_slots_are_taken_a_slow_sender_has_to_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_module, "RECEIVE_GRACE_S", 0.1)
-    async with a_node(tmp_path, receive_slots=1) as at, asyncio.TaskGroup() as group:
+    async with a_node(tmp_path, receive=1) as at, asyncio.TaskGroup() as group:
         head = post("/run/slow", form(bytes(MIB))[:1000], length=len(form(bytes(MIB))))
         for request, port, large in (
             (head, at.http, post("/run/a", form(bytes(MIB)))),
@@ -154,7 +154,7 @@ async def test_when_all_receive_slots_are_taken_a_slow_sender_has_to_go(
 
 @pytest.mark.spec("N3")
 async def test_a_small_input_does_not_wait_for_large_ones(tmp_path: Path) -> None:
-    async with a_node(tmp_path, receive_slots=1) as at:
+    async with a_node(tmp_path, receive=1) as at:
         reader, writer = await asyncio.open_connection("127.0.0.1", at.lines)
         writer.write(b"JOB large in.txt %d\nx" % MIB)
         await at.until("node.receiving == 1")
@@ -221,7 +221,7 @@ async def test_a_folder_for_what_is_received_is_no_link_to_elsewhere(tmp_path: P
 async def test_a_node_does_not_share_its_folder(tmp_path: Path) -> None:
     async with a_node(tmp_path):
         with pytest.raises(ConfigError, match="another process has the jobs folder"):
-            Station(None, Programs(tmp_path / "bin"), tmp_path / "jobs", shares_folder=False)
+            Station(NodeSettings(programs=tmp_path / "bin", jobs=tmp_path / "jobs"))
 
 
 @pytest.mark.spec("N2")

@@ -75,7 +75,7 @@ BAD_REQUESTS: dict[str, tuple[int, bytes]] = {
 
 @pytest.mark.spec("N2", "W5")
 async def test_a_bad_request_is_refused_and_costs_nothing(tmp_path: Path) -> None:
-    async with a_node(tmp_path, input_bytes_max=INPUT_MAX) as at:
+    async with a_node(tmp_path, input_bytes=INPUT_MAX) as at:
         for what, (status, request) in BAD_REQUESTS.items():
             got = await ask(at.http, request)
             assert got.status == status, what
@@ -173,7 +173,7 @@ BAD_LINES: dict[str, bytes] = {
 
 @pytest.mark.spec("N1", "W5")
 async def test_a_bad_line_is_refused_and_costs_nothing(tmp_path: Path) -> None:
-    async with a_node(tmp_path, input_bytes_max=INPUT_MAX) as at:
+    async with a_node(tmp_path, input_bytes=INPUT_MAX) as at:
         for what, said in BAD_LINES.items():
             got = await say(at.lines, said, end=True)
             assert got.startswith(b"ERR "), what
@@ -227,7 +227,7 @@ async def test_a_crowd_of_slow_ones_leaves_when_its_time_is_over(
 ) -> None:
     monkeypatch.setattr(server, "BODY_RECEIVED_MIN_S", 0.5)
     monkeypatch.setattr(line_server, "BODY_RECEIVED_MIN_S", 0.5)
-    async with a_node(tmp_path, receive_slots=20) as at:
+    async with a_node(tmp_path, receive=20) as at:
         whole = form(b"x" * 100)
         crowd = [ask(at.http, post(f"/run/{n}", whole[:50], length=len(whole))) for n in range(20)]
         answers: list[Got] = await asyncio.gather(*crowd)

@@ -137,7 +137,7 @@ async def test_a_job_that_runs_is_locked_for_http_and_waited_for_by_lines(tmp_pa
 
 @pytest.mark.spec("N2", "N3")
 async def test_busy_is_told_in_both_languages_while_every_slot_is_taken(tmp_path: Path) -> None:
-    async with a_node(tmp_path, "wait", slots=1, retry_after_s=7) as at, asyncio.TaskGroup() as group:
+    async with a_node(tmp_path, "wait", slots=1, retry_after=7) as at, asyncio.TaskGroup() as group:
         first = group.create_task(ask(at.http, run("x")))
         await at.until("station.running == 1")
         capacity = await ask(at.http, b"GET /capacity HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -153,7 +153,7 @@ async def test_busy_is_told_in_both_languages_while_every_slot_is_taken(tmp_path
 
 @pytest.mark.spec("N3")
 async def test_those_who_send_do_not_take_the_slots_of_those_who_run(tmp_path: Path) -> None:
-    async with a_node(tmp_path, receive_slots=2) as at:
+    async with a_node(tmp_path, receive=2) as at:
         slow = [await asyncio.open_connection("127.0.0.1", at.http) for _ in range(2)]
         for number, (_, writer) in enumerate(slow):
             writer.write(post(f"/run/slow-{number}", form(b"x" * 100)[:-50], length=len(form(b"x" * 100))))

@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.kit.processes import no_new_process, no_new_thread
 
 from wakugumi.adapters.loop.event_loop import new_loop
@@ -31,6 +32,7 @@ from wakugumi.limits.units import KIB, MIB
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.runner.make_result import MadeResult
 from wakugumi.roles.runner.runner import Runner
+from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.wire.message import BlobRef, InputFile, JobLimits, JobRequest, JobResult, encode, read_result
 
 pytestmark = pytest.mark.anyio
@@ -41,7 +43,7 @@ DEADLINE_S = 30.0
 class World:
     """A runner, scripts as its programs, and what it said."""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
+    def __init__(self, folder: Path, is_owed: Callable[[JobId], bool] = lambda _: False, **options: Any) -> None:
         self.exe = folder / "exe"
         self.exe.mkdir(exist_ok=True)
         self.jobs = folder / "jobs"
@@ -49,13 +51,11 @@ class World:
         self.faults: list[str] = []
         """What was wrong with the machine when each job ended."""
         self._told = asyncio.Event()
-        self.runner = Runner(
-            asyncio.get_running_loop(),
-            Programs(self.exe),
-            self.jobs,
-            self._on_end,
-            **{"worker_name": "worker-1", "kill_grace_s": 0.2, "disk_free_min_bytes": 0, **options},
+        settings = RunnerSettings(
+            jobs=self.jobs, **{"name": "worker-1", "kill_grace_s": 0.2, "disk_free_min_bytes": 0, **options}
         )
+        loop = asyncio.get_running_loop()
+        self.runner = Runner(loop, settings, Programs(self.exe), self._on_end, is_owed)
 
     def program(self, script: str, name: str = "calcA", interpreter: str = "/bin/sh") -> str:
         path = self.exe / name
@@ -202,7 +202,7 @@ async def test_large_content_comes_in_and_goes_out(world: World) -> None:
 
 @pytest.mark.spec("W1")
 async def test_a_program_can_be_copied_in(tmp_path: Path) -> None:
-    world = World(tmp_path, copy_in=True)
+    world = World(tmp_path, copy_program=True)
     result = await world.run('echo "$0"; ls')
     [directory] = [path for path in world.jobs.iterdir() if path.is_dir()]
     assert result.stdout == f"{directory}/calcA\ncalcA\n"
@@ -581,7 +581,7 @@ async def test_a_running_job_is_not_unmarked(world: World) -> None:
 
 @pytest.mark.spec("L4")
 async def test_a_worker_without_a_name_is_called_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    world = World(tmp_path, worker_name="")
+    world = World(tmp_path, name="")
     result = await world.run("true")
     assert result.worker == str(UUID(bytes_le=world.runner.worker_id))[:8]
     await world.runner.close()
@@ -749,6 +749,7 @@ from uuid import uuid4
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.roles.runner.runner import Runner
+from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.wire.message import JobRequest, encode, read_result
 
 async def main():
@@ -761,7 +762,8 @@ async def main():
         print(runner.load(job_id) == end.payload, os.listdir(runner.folder + "/" + show_job_id(job_id)))
         ended.set_result(None)
     jobs = Path(sys.argv[1])
-    runner = Runner(loop, Programs(None, {"fill": Path(sys.argv[2])}), jobs, on_end, "w", disk_free_min_bytes=0)
+    settings = RunnerSettings(jobs=jobs, name="w", disk_free_min_bytes=0)
+    runner = Runner(loop, settings, Programs(None, {"fill": Path(sys.argv[2])}), on_end)
     runner.start(job_id, encode(JobRequest(show_job_id(job_id), "c", "fill")))
     await ended
     await runner.close()
@@ -812,12 +814,12 @@ async def probed(world: World) -> str:
 
 @pytest.mark.spec("W9")
 async def test_without_room_a_job_is_not_begun_and_a_probe_says_why_until_there_is_room(world: World) -> None:
-    world.runner._disk_free_min_bytes = 1 << 60
+    world.runner._settings = replace(world.runner._settings, disk_free_min_bytes=1 << 60)
     result = await world.run("touch made")
     assert (result.reason, result.not_begun) == ("disk", True)
     assert "bytes are free" in world.faults[-1]
     assert "bytes are free" in await probed(world)
-    world.runner._disk_free_min_bytes = 0
+    world.runner._settings = replace(world.runner._settings, disk_free_min_bytes=0)
     assert await probed(world) == ""
     assert (await world.run("true")).status == "OK"
     assert world.faults[-1] == ""

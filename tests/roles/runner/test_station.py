@@ -19,6 +19,7 @@ from wakugumi.adapters.programs.default_command import DefaultCommand
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
+from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.roles.runner.station import Finished, Station
 from wakugumi.wire import message as ms
 
@@ -47,7 +48,8 @@ class Place:
 
     def station(self, *, default: DefaultCommand | None = None, leader: Any = None, **settings: Any) -> Station:
         programs = Programs(self.programs, default=default)
-        station = Station(leader, programs, self.jobs, **{"slots": 2, "cpu_cap": None, **settings})
+        told = RunnerSettings(leader=leader, jobs=self.jobs, **{"slots": 2, "cpu_cap": None, **settings})
+        station = Station(told, programs)
         self._serving[station] = asyncio.get_running_loop().create_task(station.serve(), name="station under test")
         return station
 
@@ -405,7 +407,7 @@ async def test_what_an_interrupted_job_left_goes_while_the_station_runs(place: P
 async def test_a_caller_that_is_faster_than_the_start_is_not_taken_for_a_remainder(place: Place) -> None:
     wait = (place.programs / "wait").read_text().removeprefix("#!/bin/sh\n")
     place.program("make-and-wait", f"echo x > made; {wait}")
-    station = Station(None, Programs(place.programs), place.jobs, slots=1)
+    station = Station(RunnerSettings(programs=place.programs, jobs=place.jobs, slots=1))
     caller = asyncio.get_running_loop().create_task(ran(station, new_job(), request("make-and-wait")))
     await place.until_run()
     serving = asyncio.get_running_loop().create_task(station.serve(), name="station under test")

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from wakugumi.adapters.net.link import Address, Link, LinkOwner, adopt, dial
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.errors import ConfigError, Lost
 from wakugumi.limits.runner import CPU_CAP
+from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 
 pytestmark = pytest.mark.anyio
@@ -211,7 +211,7 @@ class Bench:
     def worker(self, leader: Address | Callable[[LinkOwner], Any], **settings: Any) -> Worker:
         """Unless told, it has no CPU cap: where other tests run beside, each credit would wait for 2 s (SPEC W2)."""
         settings = {"slots": 2, "cpu_cap": None, **settings}
-        worker = Worker(leader, Programs(self.programs), self.jobs, **settings)
+        worker = Worker(WorkerSettings(leader=leader, programs=self.programs, jobs=self.jobs, **settings))
         self._tasks[worker] = asyncio.get_running_loop().create_task(worker.run(), name="worker under test")
         return worker
 
@@ -701,7 +701,7 @@ async def test_what_no_leader_would_accept_is_refused_at_the_start(
     bench: Bench, settings: dict[str, Any], word: str
 ) -> None:
     with pytest.raises(ConfigError, match=word):
-        Worker(Address("127.0.0.1", 1), Programs(bench.programs), bench.jobs, **settings)
+        Worker(WorkerSettings(leader=Address("127.0.0.1", 1), programs=bench.programs, jobs=bench.jobs, **settings))
 
 
 # Killed, and started anew.
@@ -816,10 +816,12 @@ MAIN = """
 import logging, sys
 from pathlib import Path
 from wakugumi.adapters.net.link import Address
-from wakugumi.roles.runner.worker import WorkerSettings, main_worker
+from wakugumi.roles.runner.settings import WorkerSettings
+from wakugumi.roles.runner.worker import main_worker
 logging.basicConfig(level=logging.INFO)
 port, programs, jobs = sys.argv[1:]
-sys.exit(main_worker(WorkerSettings(Address("127.0.0.1", int(port)), Path(programs), Path(jobs), 4)))
+leader = Address("127.0.0.1", int(port))
+sys.exit(main_worker(WorkerSettings(leader=leader, programs=Path(programs), jobs=Path(jobs), slots=4)))
 """
 
 

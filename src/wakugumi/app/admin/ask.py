@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from wakugumi.app import settings
 from wakugumi.app.options import Asking
 from wakugumi.app.show.output import json_out, lines_out
 from wakugumi.app.stoppable import run
@@ -33,7 +32,7 @@ def ask(question: Question, kind: type[A], asking: Asking) -> A:
     """The leader's answer, which is of this kind. Raises Refused."""
 
     async def put() -> Answer:
-        async with connected(asking.leader, old_leader=asking.old_leader) as grid:
+        async with connected(asking) as grid:
             return await grid.ask(question)
 
     answer = run(put())
@@ -45,7 +44,7 @@ def ask_each(question: Question, kind: type[A], asking: Asking) -> list[LeaderAn
     """What each leader says to it, in the order in which they were named. Raises Refused if none has an answer."""
 
     async def put() -> list[LeaderAnswer[A]]:
-        async with connected(asking.leader, old_leader=asking.old_leader) as grid:
+        async with connected(asking) as grid:
             answers = await grid.ask_each(question)
             rows = grid.status().leaders
         if all(isinstance(answer, Refused) for answer in answers.values()):
@@ -78,7 +77,7 @@ def show_each(
 
     JSON has further fields `beside` a leader's answer.
     """
-    how = settings.OUTPUT.value(asking.output)
+    how = asking.output
     several = len(told) > 1
     if how == "quiet":
         for answer in answers(told):

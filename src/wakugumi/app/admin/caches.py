@@ -13,9 +13,10 @@ from typing import Annotated
 
 from cyclopts import Parameter, validators
 
-from wakugumi.app import logs, settings
+from wakugumi.app import logs
 from wakugumi.app.admin.ask import answers, ask, ask_each, show_each
-from wakugumi.app.options import ASKING, Asking
+from wakugumi.app.flags import with_settings
+from wakugumi.app.options import Asking
 from wakugumi.app.show.output import (
     ago,
     colour,
@@ -44,6 +45,7 @@ from wakugumi.roles.client.put_cache import ALL_WORKERS, CacheSummary, files_bel
 _FAILURES_SHOWN = 10
 
 
+@with_settings
 def caches_put(
     cache: str,
     /,
@@ -60,10 +62,10 @@ def caches_put(
         Parameter(validator=validators.Number(gte=0, lte=1), help="With this share of the workers it is good enough."),
     ] = 1.0,
     pin: Annotated[bool, Parameter(negative="", show_default=False, help="It is never evicted.")] = False,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
-    how = settings.OUTPUT.value(asking.output)
+    logs.start(asking, quiet=True)
+    how = asking.output
     named = named_contents(files)
     last = ""
 
@@ -75,7 +77,7 @@ def caches_put(
         last = text
 
     async def put() -> CacheSummary:
-        async with connected(asking.leader, old_leader=asking.old_leader) as grid, shown(grid, named, lambda: last):
+        async with connected(asking) as grid, shown(grid, named, lambda: last):
             return await grid.put_cache(
                 cache, named, target=target, within_s=within, share=share, pinned=pin, on_progress=on_progress
             )
@@ -92,24 +94,26 @@ def caches_put(
     return 0 if summary.is_content else EXIT_JOB_FAILED
 
 
+@with_settings
 def caches_list(
     *,
     limit: Annotated[int, Parameter(help="At most so many, those used last.")] = LIST_ROWS_DEFAULT,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     told = ask_each(qu.AskCaches(limit), qu.CachesAnswer, asking)
     show_each(told, asking, _show_caches, lambda answer: [row.cache for row in answer.rows])
     return 0
 
 
-def caches_show(cache: str, /, *, asking: Asking = ASKING) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+@with_settings
+def caches_show(cache: str, /, *, asking: Asking) -> int:
+    logs.start(asking, quiet=True)
     try:
         answer = ask(qu.AskCache(_checked(cache)), qu.CacheAnswer, asking)
     except Refused as no:
         return _refused(no)
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(answer)
         case "quiet":
@@ -119,19 +123,21 @@ def caches_show(cache: str, /, *, asking: Asking = ASKING) -> int:
     return 0
 
 
+@with_settings
 def caches_pin(
     cache: str,
     /,
     *,
     off: Annotated[bool, Parameter(negative="", show_default=False, help="It may be evicted again.")] = False,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     return _do(qu.AskPin(_checked(cache), not off), "may be evicted" if off else "pinned", asking)
 
 
-def caches_drop(cache: str, /, *, asking: Asking = ASKING) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+@with_settings
+def caches_drop(cache: str, /, *, asking: Asking) -> int:
+    logs.start(asking, quiet=True)
     return _do(qu.AskDropCache(_checked(cache)), "dropped", asking)
 
 
@@ -176,7 +182,7 @@ def _do(question: qu.AskPin | qu.AskDropCache, done: str, asking: Asking) -> int
         told = ask_each(question, qu.CacheRow, asking)
     except Refused as no:
         return _refused(no)
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             rows = answers(told)
             json_out(rows[0] if len(rows) == 1 else rows)

@@ -10,9 +10,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from wakugumi.app import logs, settings
+from wakugumi.app import logs
 from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
-from wakugumi.app.options import ASKING, Asking
+from wakugumi.app.flags import with_settings
+from wakugumi.app.options import Asking
 from wakugumi.app.show.output import ago, duration, json_out, line_out, lines_out, one, say, table_out
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.errors import EXIT_NOT_FOUND, ConfigError
@@ -25,14 +26,15 @@ Reason = Annotated[
 All = Annotated[bool, Parameter(name="--all", negative="", show_default=False, help="Every dead job.")]
 
 
+@with_settings
 def dead_list(
     *jobs: str,
     pattern: Pattern = "",
     reason: Reason = "",
     limit: Annotated[int, Parameter(help="At most so many, the newest.")] = LIST_ROWS_DEFAULT,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     ids = {id_of(job): job for job in jobs}
     question = qu.AskDead(list(ids), pattern, reason, max(limit, len(ids)))
     told = ask_each(question, qu.DeadAnswer, asking)
@@ -43,15 +45,16 @@ def dead_list(
     return _say_unknown([name for job, name in ids.items() if job not in shown])
 
 
+@with_settings
 def dead_show(
     job: str,
     /,
     *,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     answer = ask(qu.AskLetter(id_of(job)), qu.LetterAnswer, asking)
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(answer)
         case "quiet":
@@ -61,27 +64,29 @@ def dead_show(
     return 0
 
 
+@with_settings
 def dead_requeue(
     *jobs: str,
     pattern: Pattern = "",
     reason: Reason = "",
     every: All = False,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "requeue")
     answer = _do(qu.AskRequeue(list(ids), pattern, reason), "requeued", asking)
     return _show_done(answer, ids, "requeued", asking)
 
 
+@with_settings
 def dead_drop(
     *jobs: str,
     pattern: Pattern = "",
     reason: Reason = "",
     every: All = False,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "drop")
     answer = _do(qu.AskDrop(list(ids), pattern, reason), "dropped", asking)
     return _show_done(answer, ids, "dropped", asking)
@@ -120,7 +125,7 @@ def _together(said: Sequence[qu.DeadDoneAnswer]) -> qu.DeadDoneAnswer:
 
 
 def _show_done(answer: qu.DeadDoneAnswer, ids: dict[str, str], done: str, asking: Asking) -> int:
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(answer)
         case "quiet":

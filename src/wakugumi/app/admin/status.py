@@ -14,9 +14,10 @@ from typing import Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
-from wakugumi.app import logs, settings
+from wakugumi.app import logs
 from wakugumi.app.admin.ask import answers, ask, ask_each, id_of, show_each
-from wakugumi.app.options import ASKING, UNPACKING, Asking, Unpacking
+from wakugumi.app.flags import with_settings
+from wakugumi.app.options import UNPACKING, Asking, Unpacking
 from wakugumi.app.show.downloads import ShownTransfer
 from wakugumi.app.show.output import (
     ago,
@@ -48,9 +49,10 @@ Client = Annotated[str, Parameter(show_default=False, help="Only those of this c
 Pattern = Annotated[str, Parameter(show_default=False, help="Only those whose subject matches, as job.assign.calcA.>")]
 
 
-def status(*, asking: Asking = ASKING) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
-    how = settings.OUTPUT.value(asking.output)
+@with_settings
+def status(*, asking: Asking) -> int:
+    logs.start(asking, quiet=True)
+    how = asking.output
     told = ask_each(qu.AskStatus(), qu.StatusAnswer, asking)
     kept = {} if how == "quiet" else _kept(asking)
     beside = {each.leader: {"caches": kept.get(each.leader)} for each in told if each.answer is not None}
@@ -60,29 +62,31 @@ def status(*, asking: Asking = ASKING) -> int:
     return 0
 
 
+@with_settings
 def jobs_list(
     *,
     state: State = "",
     client: Client = "",
     pattern: Pattern = "",
     limit: Annotated[int, Parameter(help="At most so many, the newest.")] = LIST_ROWS_DEFAULT,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     told = ask_each(qu.AskJobs(state, client, pattern, limit), qu.JobsAnswer, asking)
     show_each(told, asking, _show_newest_jobs, lambda answer: [row.job for row in answer.jobs])
     return 0
 
 
+@with_settings
 def jobs_show(
     job: str,
     /,
     *,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     row = ask(qu.AskJob(id_of(job)), qu.JobRow, asking)
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(row)
         case "quiet":
@@ -92,15 +96,16 @@ def jobs_show(
     return 0
 
 
+@with_settings
 def jobs_story(
     job: str,
     /,
     *,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     answer = ask(qu.AskStory(id_of(job)), qu.StoryAnswer, asking)
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(answer)
         case "quiet":
@@ -110,15 +115,16 @@ def jobs_story(
     return 0
 
 
+@with_settings
 def jobs_explain(
     job: str,
     /,
     *,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     answer = ask(qu.AskExplain(id_of(job)), qu.ExplainAnswer, asking)
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(answer)
         case "quiet":
@@ -128,6 +134,7 @@ def jobs_explain(
     return 0
 
 
+@with_settings
 def jobs_cancel(
     *jobs: str,
     client: Client = "",
@@ -140,14 +147,14 @@ def jobs_cancel(
             help="Forget their results, too, also of those that had ended: for a client that will not come back.",
         ),
     ] = False,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     if not jobs and not client and not pattern:
         raise ConfigError("nothing says which jobs to cancel", "name ids, --client or --pattern")
     ids = {id_of(job): job for job in jobs}
     answer = _cancel(list(ids), client, pattern, forget, asking)
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(answer)
         case "quiet":
@@ -161,6 +168,7 @@ def jobs_cancel(
     return EXIT_NOT_FOUND if answer.unknown else 0
 
 
+@with_settings
 def jobs_wait(
     job: str,
     /,
@@ -168,10 +176,10 @@ def jobs_wait(
     out: Annotated[str | None, Parameter(help="A folder for what the jobs made, a folder for each in it.")] = None,
     wait: Annotated[float | None, Parameter(help="Wait at most so many seconds.")] = None,
     unpacking: Unpacking = UNPACKING,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
-    how = settings.OUTPUT.value(asking.output)
+    logs.start(asking, quiet=True)
+    how = asking.output
     results = run(_wait(asking, [job, *more], wait))
     kept = [True]
     if out is not None:
@@ -182,8 +190,9 @@ def jobs_wait(
     return 0 if all(result.ok for result in results) and all(kept) else EXIT_JOB_FAILED
 
 
-def workers_list(*, asking: Asking = ASKING) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+@with_settings
+def workers_list(*, asking: Asking) -> int:
+    logs.start(asking, quiet=True)
     told = ask_each(qu.AskWorkers(), qu.WorkersAnswer, asking)
     show_each(
         told,
@@ -194,23 +203,25 @@ def workers_list(*, asking: Asking = ASKING) -> int:
     return 0
 
 
+@with_settings
 def workers_drain(
     worker: str,
     /,
     *,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     return _show_worker(ask(qu.AskDrain(worker), qu.WorkerRow, asking), asking)
 
 
+@with_settings
 def workers_resume(
     worker: str,
     /,
     *,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    logs.start(asking.log_level, asking.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     return _show_worker(ask(qu.AskResume(worker), qu.WorkerRow, asking), asking)
 
 
@@ -236,7 +247,7 @@ def _cancel(ids: list[str], client: str, pattern: str, forget: bool, asking: Ask
 
 
 async def _wait(asking: Asking, jobs: list[str], wait_s: float | None) -> list[Result]:
-    async with connected(asking.leader, old_leader=asking.old_leader) as grid:
+    async with connected(asking) as grid:
         try:
             async with asyncio.timeout(wait_s):
                 return await asyncio.gather(*(grid.wait(job) for job in jobs))
@@ -422,7 +433,7 @@ def _show_jobs(rows: list[qu.JobRow]) -> None:
 
 
 def _show_worker(row: qu.WorkerRow, asking: Asking) -> int:
-    match settings.OUTPUT.value(asking.output):
+    match asking.output:
         case "json":
             json_out(row)
         case "quiet":

@@ -8,8 +8,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from wakugumi.adapters.journal import maintenance
-from wakugumi.app import logs, settings
-from wakugumi.app.options import LOGGING, Logging, Output
+from wakugumi.app import logs
+from wakugumi.app.client_settings import LEADER_HERE, ClientSettings
+from wakugumi.app.flags import Only, with_settings
+from wakugumi.app.options import Shown
+from wakugumi.app.settings import state_folder
 from wakugumi.app.show.output import json_out, lines_out, one, say, size, table_out
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 
@@ -17,13 +20,14 @@ SHOWN_MAX = 10
 """Lost leaves that a sentence names; `-o json` names them all."""
 
 Folder = Annotated[str | None, Parameter(show_default=False, help="The leader's state folder.")]
-State = Annotated[str | None, Parameter(help="The same, in the words of `waku leader`. [WAKU_STATE]")]
+WithState = Annotated[ClientSettings, Only("state output log_level log_json")]
 
 
-def check(folder: Folder = None, /, *, state: State = None, output: Output = None, logged: Logging = LOGGING) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
-    report = maintenance.check(_folder(folder, state))
-    match settings.OUTPUT.value(output):
+@with_settings
+def check(folder: Folder = None, /, *, asking: WithState) -> int:
+    logs.start(asking, quiet=True)
+    report = maintenance.check(_folder(folder, asking))
+    match asking.output:
         case "json":
             json_out(report)
         case "quiet":
@@ -37,10 +41,11 @@ def check(folder: Folder = None, /, *, state: State = None, output: Output = Non
     return EXIT_JOB_FAILED if report.damage else 0
 
 
-def backup(folder: str, file: str, /, *, output: Output = None, logged: Logging = LOGGING) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+@with_settings
+def backup(folder: str, file: str, /, *, asking: Shown) -> int:
+    logs.start(asking, quiet=True)
     count = maintenance.backup(Path(folder), Path(file))
-    match settings.OUTPUT.value(output):
+    match asking.output:
         case "json":
             json_out({"file": file, "bytes": count})
         case "quiet":
@@ -50,10 +55,11 @@ def backup(folder: str, file: str, /, *, output: Output = None, logged: Logging 
     return 0
 
 
-def repair(folder: Folder = None, /, *, state: State = None, output: Output = None, logged: Logging = LOGGING) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
-    done = maintenance.repair(_folder(folder, state))
-    match settings.OUTPUT.value(output):
+@with_settings
+def repair(folder: Folder = None, /, *, asking: WithState) -> int:
+    logs.start(asking, quiet=True)
+    done = maintenance.repair(_folder(folder, asking))
+    match asking.output:
         case "json":
             json_out(done)
         case "quiet":
@@ -63,11 +69,11 @@ def repair(folder: Folder = None, /, *, state: State = None, output: Output = No
     return 0
 
 
-def _folder(folder: str | None, state: str | None) -> Path:
-    if folder is not None and state is not None:
+def _folder(folder: str | None, asking: ClientSettings) -> Path:
+    if folder is not None and "state" in asking.by_flag:
         raise ConfigError("the folder is named twice", "say DIR or --state DIR")
-    said = folder or settings.STATE.value(state)
-    return Path(said) if said else settings.state_folder(int(settings.LEADER_HERE.rpartition(":")[2]))
+    said = folder or asking.state
+    return Path(said) if said else state_folder(int(LEADER_HERE.rpartition(":")[2]))
 
 
 def _show(report: maintenance.JournalReport) -> None:

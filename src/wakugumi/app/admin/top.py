@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter, validators
+from msgspec.structs import replace
 
-from wakugumi.app import logs, settings
+from wakugumi.app import logs
 from wakugumi.app.admin.ask import ask
-from wakugumi.app.options import ASKING, Asking
+from wakugumi.app.client_settings import LEADER_HERE
+from wakugumi.app.flags import with_settings
+from wakugumi.app.options import Asking
 from wakugumi.app.show.output import console, is_drawable, json_line_out, lines_out
 from wakugumi.app.show.top_view import plain, view
 from wakugumi.app.stoppable import Stopped, run
@@ -40,6 +43,7 @@ _LEAVE_KEYS: Final = frozenset(b"qQ\x03\x04")
 """q; and Ctrl-C and Ctrl-D, where the terminal hands them on."""
 
 
+@with_settings
 def top(
     *,
     every: Annotated[
@@ -51,12 +55,12 @@ def top(
     once: Annotated[
         bool, Parameter(negative="", show_default=False, help="Show it once and end, as it does without a terminal.")
     ] = False,
-    asking: Asking = ASKING,
+    asking: Asking,
 ) -> int:
-    how = settings.OUTPUT.value(asking.output)
+    how = asking.output
     is_live = how == "table" and not once and is_drawable(sys.stdout)
     # What is logged would be written across the picture, which says itself when the leader is away.
-    logs.start(asking.log_level or ("error" if is_live else None), asking.log_json, quiet=True)
+    logs.start(replace(asking, log_level="error") if is_live and not asking.log_level else asking, quiet=True)
     if is_live:
         return _live(asking, every)
     if how == "json" and not once:
@@ -105,7 +109,7 @@ async def _follow(
     asking: Asking, every_s: float, show: Callable[[qu.TopAnswer], None], asked: Callable[[], None]
 ) -> None:
     """Ask and show, for ever. A leader that went away is waited for."""
-    async with connected(asking.leader, old_leader=asking.old_leader) as grid:
+    async with connected(asking) as grid:
         while True:
             asked()
             answer = await grid.ask(qu.AskTop())
@@ -210,4 +214,4 @@ def _keys(loop: asyncio.AbstractEventLoop, leave: Callable[[], None]) -> Iterato
 
 
 def _called(asking: Asking) -> str:
-    return settings.LEADER.value(asking.leader) or settings.LEADER_HERE
+    return asking.leader or LEADER_HERE

@@ -27,6 +27,7 @@ import msgspec
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.app import logs
+from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.marks import PROGRAM, DrillMark, Marks
 from wakugumi.errors import Refused
@@ -61,7 +62,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    logs.start("info")
+    logs.start(LogSettings(log_level="info"))
     orders = read_json(sys.argv[1], Orders)
     run(DrillClient(orders, os.environ[dm.LIFE]).run())
 

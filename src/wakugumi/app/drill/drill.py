@@ -23,7 +23,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from cyclopts import Parameter
 
-from wakugumi.app import EXIT_INTERRUPTED, logs, settings
+from wakugumi.app import EXIT_INTERRUPTED, logs
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import Orders
 from wakugumi.app.drill.fleet import KINDS, LEADER, Fleet, Member, State
@@ -31,7 +31,8 @@ from wakugumi.app.drill.marks import DrillMark, Marks, now
 from wakugumi.app.drill.plan import DrillOptions, Fault, ahead, plan
 from wakugumi.app.drill.tally import OK, Count, count, rows
 from wakugumi.app.drill.tiers import FAULTS, TierCount, TierDrill, TierWanted, tier_rows
-from wakugumi.app.options import LOGGING, Logging, Output
+from wakugumi.app.flags import with_settings
+from wakugumi.app.options import Shown
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.tiers import GROUPS_MAX, NODES_MAX
 from wakugumi.app.show.output import colour, duration, json_out, lines_out, one, say, table_out
@@ -80,6 +81,7 @@ class TierReport(msgspec.Struct, frozen=True):
     count: TierCount
 
 
+@with_settings
 def drill(
     *,
     jobs: Annotated[int, Parameter(help="How many jobs.")] = JOBS,
@@ -113,10 +115,9 @@ def drill(
     leader_memory: Annotated[
         bool, Parameter(negative="", show_default=False, help="A leader without a journal: see what is lost then.")
     ] = False,
-    output: Output = None,
-    logged: Logging = LOGGING,
+    asking: Shown,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     if sys.platform != "linux":
         raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")
     if groups:
@@ -129,8 +130,7 @@ def drill(
             job_ms=_within("job-ms", job_ms, 0.0, 3_600_000.0),
             patience_s=_within("patience", patience, 1.0, 86_400.0),
         )
-        shown = settings.OUTPUT.value(output)
-        return _guarded(lambda folder: _drill_tiers(tiers, folder, keep, shown), keep)
+        return _guarded(lambda folder: _drill_tiers(tiers, folder, keep, asking.output), keep)
     wanted = DrillOptions(
         jobs=_within("jobs", jobs, 1, JOBS_MAX),
         leaders=_within("leaders", leaders, 1, LEADERS_MAX),
@@ -146,7 +146,7 @@ def drill(
         patience_s=_within("patience", patience, 1.0, 86_400.0),
         keep=keep,
         memory=leader_memory,
-        output=settings.OUTPUT.value(output),
+        output=asking.output,
     )
     if freeze and leaders == 1:
         raise ConfigError("--freeze needs --leaders 2 or more: with one, nobody is left to go on meanwhile")

@@ -7,8 +7,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter, validators
 
-from wakugumi.app import logs, settings
-from wakugumi.app.options import LOGGING, ClientId, Leader, Logging, OldLeader, Output, ProgramArgs
+from wakugumi.app import logs
+from wakugumi.app.flags import with_settings
+from wakugumi.app.options import ProgramArgs, Submitting
 from wakugumi.app.show.output import colour, duration, json_out, line_out, lines_out, one, say, say_error, size
 from wakugumi.app.show.transfers import shown
 from wakugumi.app.stoppable import run
@@ -40,6 +41,7 @@ class BroadcastReport(msgspec.Struct, frozen=True):
     results: list[BroadcastRow]
 
 
+@with_settings
 def broadcast(
     program: str,
     /,
@@ -52,21 +54,17 @@ def broadcast(
         ),
     ] = BROADCAST_DEADLINE_S,
     job: BroadcastFlags = BROADCAST,
-    leader: Leader = None,
-    old_leader: OldLeader = None,
-    client_id: ClientId = None,
-    output: Output = None,
-    logged: Logging = LOGGING,
+    client: Submitting,
     program_args: ProgramArgs,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
-    how = settings.OUTPUT.value(output)
+    logs.start(client, quiet=True)
+    how = client.output
     options = job.options(program_args)
     results: list[Result] = []
 
     async def ask_all() -> Summary:
         async with (
-            connected(leader, client_id=client_id, old_leader=old_leader) as grid,
+            connected(client) as grid,
             shown(grid, options["files"] or {}),
         ):
             shout = grid.broadcast(program, within_s=within, **options)

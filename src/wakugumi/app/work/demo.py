@@ -19,8 +19,9 @@ from typing import Annotated, Final
 import msgspec
 from cyclopts import Parameter
 
-from wakugumi.app import logs, settings
-from wakugumi.app.options import LOGGING, LocalSlots, Logging
+from wakugumi.app import logs
+from wakugumi.app.client_settings import ClientSettings
+from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.show.output import colour, say, table_out
 from wakugumi.app.work.map import Map
 from wakugumi.app.work.map_inputs import Inputs
@@ -57,22 +58,25 @@ class Priced(msgspec.Struct, frozen=True):
         return (self.price - black_scholes(self.option)) / self.standard_error
 
 
+Client = Annotated[ClientSettings, Only("slots log_level log_json", without_flag="timeout_s client_id")]
+
+
+@with_settings
 def demo(
     *,
     out: Annotated[str, Parameter(help="The folder for the inputs and the results.")] = OUT,
-    slots: LocalSlots = None,
-    logged: Logging = LOGGING,
+    client: Client,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(client, quiet=True)
     place = Path(out)
     program, count = _set_up(place)
     say(f"{count} options in {place / 'inputs'}; the program is {program}")
     say(f"$ waku map {program} {place / 'inputs'} --out {place / 'prices'}")
-    here = choose(os.fspath(program), "", slots=slots)
+    here = choose(os.fspath(program), client)
     with closing(Inputs()) as inputs, closing(OutFolder(os.fspath(place / "prices"))) as folder:
         inputs.add(os.fspath(place / "inputs"))
         inputs.settle()
-        code = Map(here, inputs, folder, (), {"timeout_s": settings.TIMEOUT_S.value()}).run()
+        code = Map(here, inputs, folder, (), {"timeout_s": client.timeout_s}).run()
     return code or _check(place / "prices")
 
 

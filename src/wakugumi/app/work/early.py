@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakugumi.app import settings
+from wakugumi.app.client_settings import ClientSettings
+from wakugumi.app.settings import load
 from wakugumi.app.work.programs import exec_name, find
 from wakugumi.errors import WakugumiError
 from wakugumi.roles.local.local import Local, local
@@ -27,9 +28,11 @@ def start(words: Sequence[str]) -> None:
     if any(word.startswith(_NOT_WITH) for word in words):
         return
     try:
-        if not settings.LEADER.value():
-            slots = 1 if words[0] == "run" else settings.LOCAL_SLOTS.value(_slots(words))
-            grid = _grid(find(words[1]), slots, settings.CLIENT_ID.value())
+        is_one = words[0] == "run"
+        fields = ("leader", "client_id") if is_one else ("leader", "client_id", "slots")
+        client = load(ClientSettings, {"slots": _slots(words)}, fields)
+        if not client.leader:
+            grid = _grid(find(words[1]), 1 if is_one else client.slots, client.client_id)
             grid.begin()
             _begun.append(grid)
     except (WakugumiError, ValueError):

@@ -13,15 +13,17 @@ from typing import Annotated, Any, Final, TypeVar, cast
 
 from cyclopts import Parameter, validators
 
-from wakugumi.app import settings
+from wakugumi.app.client_settings import ClientSettings
+from wakugumi.app.settings import load
 from wakugumi.app.work.one_job import named_files
 from wakugumi.core.environment import check_env
+from wakugumi.core.setting import options_of
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.client.job_spec import BroadcastOptions, MapOptions
 from wakugumi.wire.job_options import OPTIONS, EachOptions, Option
 
-_SETTINGS: Final = {"timeout_s": settings.TIMEOUT_S}
-"""Options that the environment or waku.toml may set as well."""
+_TIMEOUT: Final = "timeout_s"
+"""The option that the environment or waku.toml may set as well."""
 _ENV: Final = "write --env NAME=VALUE, once for each variable"
 _WORDS: Final[dict[str, Any]] = {"negative": "", "consume_multiple": False, "show_default": False}
 
@@ -60,8 +62,9 @@ class _Flags:
         for name, option in OPTIONS.items():
             if option.flag and hasattr(self, _field(option)):
                 said = getattr(self, _field(option))
-                setting = _SETTINGS.get(name)
-                given[name] = setting.value(said) if setting else variables(said) if option.kind is Mapping else said
+                if name == _TIMEOUT:
+                    said = load(ClientSettings, {name: said}, [name]).timeout_s
+                given[name] = variables(said) if option.kind is Mapping else said
         return given
 
 
@@ -71,8 +74,7 @@ def _field(option: Option) -> str:
 
 def _parameter(option: Option) -> tuple[str, Any, object]:
     """The field of a dataclass: its name, its type with what cyclopts needs, its default."""
-    setting = _SETTINGS.get(option.name)
-    text = f"{option.help} [{setting.env[0]}]" if setting else option.help
+    text = options_of(ClientSettings)[_TIMEOUT].help if option.name == _TIMEOUT else option.help
     if option.kind is Mapping:
         words = Parameter(name=option.flag, help=f"NAME=VALUE: {text} May be repeated.", **_WORDS)
         return _field(option), Annotated[tuple[str, ...], words], ()

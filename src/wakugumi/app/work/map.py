@@ -25,16 +25,10 @@ from cyclopts import Parameter
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.app import EXIT_INTERRUPTED, logs
+from wakugumi.app.client_settings import CONNECTION, ClientSettings
+from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.options import (
-    LOGGING,
     UNPACKING,
-    Cap,
-    ClientId,
-    Leader,
-    LocalSlots,
-    Logging,
-    OldLeader,
-    Patience,
     Program,
     ProgramArgs,
     Unpacking,
@@ -81,6 +75,13 @@ class MapTask(Task):
         object.__setattr__(self, "good_for", good_for)
 
 
+Client = Annotated[
+    ClientSettings,
+    Only("slots leader old_leader patience_s cap client_id log_level log_json", without_flag=CONNECTION),
+]
+
+
+@with_settings
 def map_inputs(
     program: Program,
     /,
@@ -92,19 +93,13 @@ def map_inputs(
         Parameter(allow_leading_hyphen=True, help="A file with further inputs, one path per line; - is stdin."),
     ] = None,
     fresh: Annotated[bool, Parameter(negative="", show_default=False, help="Do everything again.")] = False,
-    slots: LocalSlots = None,
-    leader: Leader = None,
-    old_leader: OldLeader = None,
-    patience: Patience = None,
-    cap: Cap = None,
-    client_id: ClientId = None,
+    client: Client,
     unpacking: Unpacking = UNPACKING,
-    logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(client, quiet=True)
     options = job.options()
-    place = choose(program, leader, slots=slots, cap=cap, client_id=client_id, patience=patience, old_leader=old_leader)
+    place = choose(program, client)
     job_slots = options.get("slots") or 1
     if not place.leader and job_slots > place.parallel:
         raise ConfigError(

@@ -7,14 +7,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from wakugumi.app import logs
+from wakugumi.app.client_settings import CONNECTION, ClientSettings
+from wakugumi.app.flags import Only, with_settings
 from wakugumi.app.options import (
-    LOGGING,
     UNPACKING,
-    ClientId,
-    Leader,
-    Logging,
-    OldLeader,
-    Patience,
     Program,
     ProgramArgs,
     Unpacking,
@@ -23,24 +19,25 @@ from wakugumi.app.work.job_flags import JOB, JobFlags
 from wakugumi.app.work.one_job import Taken, run_one
 from wakugumi.app.work.target import choose
 
+Client = Annotated[
+    ClientSettings, Only("leader old_leader patience_s client_id log_level log_json", without_flag=CONNECTION)
+]
 
+
+@with_settings
 def run(
     program: Program,
     /,
     *,
     job: JobFlags = JOB,
     out: Annotated[str | None, Parameter(help="The folder for the files that the program makes.")] = None,
-    leader: Leader = None,
-    old_leader: OldLeader = None,
-    patience: Patience = None,
-    client_id: ClientId = None,
+    client: Client,
     unpacking: Unpacking = UNPACKING,
-    logged: Logging = LOGGING,
     program_args: ProgramArgs,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(client, quiet=True)
     options = job.options(program_args)
     slots = options.get("slots") or 1
-    place = choose(program, leader, slots=slots, client_id=client_id, patience=patience, old_leader=old_leader)
+    place = choose(program, client, slots)
     taken = Taken(out, unpacking.bytes_max(), unpacking.dot_files)
     return run_one(place, options, taken)

@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 from wakugumi.adapters.net.link import Address, parse_addresses
-from wakugumi.app import logs, settings
-from wakugumi.app.options import LOGGING, Logging, OldLeader, Output, ProgramArgs
+from wakugumi.app import logs
+from wakugumi.app.client_settings import ClientSettings
+from wakugumi.app.flags import Only, with_settings
+from wakugumi.app.options import ProgramArgs
 from wakugumi.app.show.results import show_results
 from wakugumi.app.stoppable import run
 from wakugumi.app.work.job_flags import SAMPLE, SampleFlags
 from wakugumi.app.work.target import connected
+from wakugumi.core.setting import options_of
 from wakugumi.core.subject import submit_subject
 from wakugumi.errors import EXIT_JOB_FAILED, ConfigError
 from wakugumi.roles.client.job_spec import MapOptions, Task
@@ -26,6 +30,13 @@ Program = Annotated[str, Parameter(help="The program to run.")]
 Count = Annotated[int, Parameter(help="How many jobs.")]
 
 
+Client = Annotated[
+    ClientSettings,
+    Only("old_leader output log_level log_json", without_flag="desired choice grace_s patience_s"),
+]
+
+
+@with_settings
 def client(
     host: str,
     port: int,
@@ -36,16 +47,15 @@ def client(
     program: Program = PROGRAM,
     job: SampleFlags = SAMPLE,
     count: Count = COUNT,
-    old_leader: OldLeader = None,
-    output: Output = None,
-    logged: Logging = LOGGING,
+    asking: Client,
     program_args: ProgramArgs,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     tasks = _tasks(count, program_args)
-    return _run([Address(host, port)], client_id, desired, program, tasks, job.options(), output, old_leader)
+    return _run([Address(host, port)], client_id, desired, program, tasks, job.options(), asking)
 
 
+@with_settings
 def clientx(
     client_id: str,
     /,
@@ -53,12 +63,10 @@ def clientx(
     program: Program = PROGRAM,
     job: SampleFlags = SAMPLE,
     count: Count = COUNT,
-    old_leader: OldLeader = None,
-    output: Output = None,
-    logged: Logging = LOGGING,
+    asking: Client,
     program_args: ProgramArgs,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(asking, quiet=True)
     leaders, total = list(words), None
     if leaders and leaders[-1].isdecimal():
         total = int(leaders.pop())
@@ -68,7 +76,7 @@ def clientx(
         )
     tasks = _tasks(count, program_args)
     addresses = parse_addresses(",".join(leaders))
-    return _run(addresses, client_id, total, program, tasks, job.options(), output, old_leader)
+    return _run(addresses, client_id, total, program, tasks, job.options(), asking)
 
 
 def _run(
@@ -78,21 +86,20 @@ def _run(
     program: str,
     tasks: Sequence[Task],
     options: MapOptions,
-    output: str | None,
-    old_leader: bool | None,
+    asking: ClientSettings,
 ) -> int:
-    cap = settings.DESIRED.value(desired)
-    how = settings.OUTPUT.value(output)
+    cap = asking.desired if desired is None else options_of(ClientSettings)["desired"].of_flag(desired)
+    asking = replace(asking, leader=",".join(map(str, leaders)), client_id=client_id, cap=cap)
     options["subject"] = options["subject"] or submit_subject(program)  # An old leader reads an empty one as `default`.
     turn = {id(task): number for number, task in enumerate(tasks)}
 
     async def work() -> list[Result]:
-        async with connected(",".join(map(str, leaders)), client_id=client_id, cap=cap, old_leader=old_leader) as grid:
+        async with connected(asking) as grid:
             done = [result async for result in grid.map(program, tasks, **options)]
         return sorted(done, key=lambda result: turn[id(result.item)])
 
     results = run(work())
-    show_results(results, how, with_leader=len(leaders) > 1)
+    show_results(results, asking.output, with_leader=len(leaders) > 1)
     return 0 if all(result.ok for result in results) else EXIT_JOB_FAILED
 
 

@@ -17,7 +17,8 @@ from cyclopts import Parameter
 from wakugumi.adapters.lines.client import send_job
 from wakugumi.adapters.net.link import Address, parse_address
 from wakugumi.app import logs, stoppable
-from wakugumi.app.options import LOGGING, Logging
+from wakugumi.app.client_settings import LogSettings
+from wakugumi.app.flags import with_settings
 from wakugumi.app.show.output import line_out, say
 from wakugumi.core.ids import job_id_from_name
 from wakugumi.core.names import check_file_name
@@ -68,6 +69,7 @@ Cert = Annotated[
 Key = Annotated[str | None, Parameter(name="--key", help="PEM file with that key, if it is not beside it.")]
 
 
+@with_settings
 def send(
     *words: Words,
     id: JobName = None,  # noqa: A002
@@ -78,9 +80,9 @@ def send(
     ca: Ca = None,
     cert: Cert = None,
     key: Key = None,
-    logged: Logging = LOGGING,
+    logged: LogSettings,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(logged, quiet=True)
     if len(words) < 2:
         raise ConfigError("a file and the node to send it to are needed", "write waku send HOST:PORT FILE")
     addresses = [parse_address(word, PORT) for word in words[:-1]]

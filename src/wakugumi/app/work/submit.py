@@ -8,8 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from wakugumi.app import logs, settings
-from wakugumi.app.options import LOGGING, ClientId, Leader, Logging, OldLeader, Output, ProgramArgs
+from wakugumi.app import logs
+from wakugumi.app.flags import with_settings
+from wakugumi.app.options import ProgramArgs, Submitting
 from wakugumi.app.show.output import json_out, lines_out
 from wakugumi.app.show.transfers import shown
 from wakugumi.app.stoppable import run
@@ -20,6 +21,7 @@ from wakugumi.limits.client import UNFINISHED_PER_CLIENT_MAX
 from wakugumi.roles.client.job import Job
 
 
+@with_settings
 def submit(
     program: str,
     /,
@@ -27,23 +29,19 @@ def submit(
     job_id: Annotated[str | None, Parameter(name="--id", help="The job's id: a UUID, or a name of your own.")] = None,
     count: Annotated[int, Parameter(help="How many jobs like this.")] = 1,
     job: JobFlags = JOB,
-    leader: Leader = None,
-    old_leader: OldLeader = None,
-    client_id: ClientId = None,
-    output: Output = None,
-    logged: Logging = LOGGING,
+    client: Submitting,
     program_args: ProgramArgs,
 ) -> int:
-    logs.start(logged.log_level, logged.log_json, quiet=True)
+    logs.start(client, quiet=True)
     if count < 1 or (job_id is not None and count > 1):
         raise ConfigError(f"--count is {count}: it is 1 or more, and an --id names one job alone")
-    how = settings.OUTPUT.value(output)
+    how = client.output
     options = job.options(program_args)
 
     async def hand_in() -> list[str]:
         most = max(count, UNFINISHED_PER_CLIENT_MAX)
         async with (
-            connected(leader, client_id=client_id, unfinished_max=most, old_leader=old_leader) as grid,
+            connected(client, most) as grid,
             shown(grid, options["files"] or {}),
         ):
             taken: list[str] = []

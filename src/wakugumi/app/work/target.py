@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-from wakugumi.app import settings
+from wakugumi.app.client_settings import LEADER_HERE, ClientSettings
 from wakugumi.app.work import early
 from wakugumi.app.work.programs import exec_name, find
-from wakugumi.core.client.leaders import Choice
 from wakugumi.core.names import check_exec_name
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.client import UNFINISHED_PER_CLIENT_MAX
@@ -26,35 +25,24 @@ CONNECT_WITHIN_S: Final = 2.0
 class JobTarget(NamedTuple):
     """Where, and what: all that is decided before the first job."""
 
-    leader: str
-    """Its address, or several with commas; empty if the jobs run here."""
+    client: ClientSettings
     program: str
     """What the jobs call it."""
     path: str
     """Its file, if the jobs run here."""
     parallel: int
     """How many may run at once."""
-    client_id: str
-    patience_s: float = 0.0
-    """How long to wait while no leader serves; 0: for ever."""
-    old_leader: bool | None = None
-    """A leader that says nothing is one of the first version."""
+
+    @property
+    def leader(self) -> str:
+        """Its address, or several with commas; empty if the jobs run here."""
+        return self.client.leader
 
 
-def choose(
-    program: str,
-    leader: str | None,
-    *,
-    slots: int | None = None,
-    cap: int | None = None,
-    client_id: str | None = None,
-    patience: float | None = None,
-    old_leader: bool | None = None,
-) -> JobTarget:
-    """Raises ConfigError if the program cannot be run there."""
-    address = settings.LEADER.value(leader)
-    who = settings.CLIENT_ID.value(client_id)
-    if address:
+def choose(program: str, client: ClientSettings, slots: int | None = None) -> JobTarget:
+    """Right here there are so many `slots`, or those of the settings. Raises ConfigError if the program cannot be run
+    there."""
+    if client.leader:
         try:
             check_exec_name(program)
         except Refused as no:
@@ -62,34 +50,24 @@ def choose(
                 str(no),
                 "with a leader, PROGRAM is the name of a program that is installed on the workers (their --programs)",
             ) from None
-        return JobTarget(
-            address, program, "", settings.CAP.value(cap), who, settings.PATIENCE_S.value(patience), old_leader
-        )
+        return JobTarget(client, program, "", client.cap)
     path = find(program)
-    return JobTarget("", exec_name(path), path, settings.LOCAL_SLOTS.value(slots), who)
+    return JobTarget(client, exec_name(path), path, client.slots if slots is None else slots)
 
 
 @asynccontextmanager
-async def connected(
-    leader: str | None,
-    *,
-    client_id: str | None = None,
-    cap: int | None = None,
-    patience: float | None = None,
-    unfinished_max: int = UNFINISHED_PER_CLIENT_MAX,
-    old_leader: bool | None = None,
-) -> AsyncIterator[Grid]:
+async def connected(client: ClientSettings, unfinished_max: int = UNFINISHED_PER_CLIENT_MAX) -> AsyncIterator[Grid]:
     """A grid's leaders: those that are named, or the one on this machine. Raises Refused("no-leader")."""
     async with connect(
-        settings.LEADER.value(leader) or settings.LEADER_HERE,
-        client_id=settings.CLIENT_ID.value(client_id) or None,
-        cap=settings.CAP.value(cap),
-        choice=cast(Choice, settings.CHOICE.value()),
-        grace_s=settings.GRACE_S.value(),
+        client.leader or LEADER_HERE,
+        client_id=client.client_id or None,
+        cap=client.cap,
+        choice=client.choice,
+        grace_s=client.grace_s,
         connect_timeout_s=CONNECT_WITHIN_S,
-        patience_s=settings.PATIENCE_S.value(patience) or None,
+        patience_s=client.patience_s or None,
         unfinished_max=unfinished_max,
-        old_leader=settings.OLD_LEADER.value(old_leader),
+        old_leader=client.old_leader,
     ) as grid:
         yield grid
 
@@ -97,15 +75,9 @@ async def connected(
 @asynccontextmanager
 async def open_grid(place: JobTarget) -> AsyncIterator[Grid]:
     """The grid of this place. Raises Refused("no-leader")."""
-    if place.leader:
-        async with connected(
-            place.leader,
-            client_id=place.client_id,
-            cap=place.parallel,
-            patience=place.patience_s,
-            old_leader=place.old_leader,
-        ) as grid:
-            yield grid
-    else:
-        async with early.take(place.path, place.parallel, place.client_id) as grid:
-            yield grid
+    async with (
+        connected(place.client)
+        if place.leader
+        else early.take(place.path, place.parallel, place.client.client_id) as grid
+    ):
+        yield grid

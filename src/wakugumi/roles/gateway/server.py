@@ -12,63 +12,29 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from wakugumi import __version__
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.http.spool import Spools
 from wakugumi.adapters.port.port import HttpListener, listen_http, page_routes
-from wakugumi.core.gateway.groups import LEAST_LOADED, GroupAt, Groups
+from wakugumi.core.gateway.groups import Groups
 from wakugumi.core.metrics import Family, Kind, Sample, counter, gauge
-from wakugumi.limits.gateway import (
-    GATEWAY_BODY_BYTES_MAX,
-    GATEWAY_KEPT_BYTES,
-    GATEWAY_KEPT_S,
-    GATEWAY_LEASE_S,
-    GATEWAY_LOOK_S,
-    GATEWAY_QUEUE_BYTES,
-    GATEWAY_SILENCE_S,
-    GATEWAY_TRY_S,
-    GROUP_ANSWER_S,
-    GROUP_POLL_S,
-)
-from wakugumi.limits.wire import HEARTBEAT_S
 from wakugumi.roles.gateway.body_quota import BodyQuota
 from wakugumi.roles.gateway.gateway import Gateway
 from wakugumi.roles.gateway.group_calls import GroupCalls
 from wakugumi.roles.gateway.housekeeping import Housekeeper
 from wakugumi.roles.gateway.pages import GatewayPages
+from wakugumi.roles.gateway.settings import GatewaySettings
 from wakugumi.roles.http.openapi import document
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 
 log = logging.getLogger("wakugumi.gateway")
 
 ROLE: Final = "gateway"
-
-
-class GatewaySettings(NamedTuple):
-    """What a gateway is told."""
-
-    groups: Sequence[GroupAt]
-    state: Path
-    """The folder that all gateways share."""
-    choice: str = LEAST_LOADED
-    zone: str = ""
-    body_bytes_max: int = GATEWAY_BODY_BYTES_MAX
-    queue_bytes: int = GATEWAY_QUEUE_BYTES
-    kept_s: float = GATEWAY_KEPT_S
-    kept_bytes: int = GATEWAY_KEPT_BYTES
-    lease_s: float = GATEWAY_LEASE_S
-    try_s: float = GATEWAY_TRY_S
-    silence_s: float = GATEWAY_SILENCE_S
-    look_s: float = GATEWAY_LOOK_S
-    poll_s: float = GROUP_POLL_S
-    answer_s: float = GROUP_ANSWER_S
-    heartbeat_s: float = HEARTBEAT_S
 
 
 class GatewayServer:
@@ -87,6 +53,7 @@ class GatewayServer:
     async def __aenter__(self) -> GatewayServer:
         """Raises ConfigError if its folder cannot be used."""
         settings = self._settings
+        assert settings.state is not None
         async with self._parts as parts:
             store = SqliteGatewayStore(settings.state)
             parts.push_async_callback(store.close)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.journal.cache_manifests import Manifests
@@ -26,7 +26,6 @@ from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.link import adopt, bound_port, listen
 from wakugumi.adapters.port.port import HttpPort, page_routes
 from wakugumi.adapters.programs.linux import connections_max
-from wakugumi.core.backoff import EVERYWHERE, Policies
 from wakugumi.core.ids import ConnId, JobId, WorkerId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.metrics import LeaderMeters
@@ -34,21 +33,20 @@ from wakugumi.core.leader.admin.overview import capacity
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.scheduling.locality import nobody
-from wakugumi.core.memory_budget import Budget
 from wakugumi.core.requirements import Requirements, check_wants
 from wakugumi.core.subject import Subject, SubjectError, route
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
-from wakugumi.limits.http import HTTP_CLIENT_CAP, HTTP_RECEIVED_MAX
 from wakugumi.limits.journal import JOURNAL_QUEUE_BYTES_MAX
 from wakugumi.limits.leader import ROUTES_REMEMBERED_MAX
-from wakugumi.limits.wire import CLOSE_DEADLINE_S, DRAIN_DEADLINE_S, EXEC_NAME_CHARS_MAX, HELLO_DEADLINE_S
+from wakugumi.limits.wire import CLOSE_DEADLINE_S, DRAIN_DEADLINE_S, EXEC_NAME_CHARS_MAX
 from wakugumi.roles.leader.connection import PeerConnection
 from wakugumi.roles.leader.effects import SAYINGS
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.files.caches import LeaderCaches
 from wakugumi.roles.leader.old_peers import OldPeers
 from wakugumi.roles.leader.questions import Questions
+from wakugumi.roles.leader.settings import LEADER, WHOLE, LeaderSettings
 from wakugumi.roles.leader.submit import Submissions
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
@@ -68,21 +66,6 @@ class Insider(Protocol):
         """Dispatch asks for this. It must not raise."""
 
 
-class HttpSettings(NamedTuple):
-    """What a leader is told about those who ask by HTTP."""
-
-    program: str = ""
-    """Of jobs that name none. Empty: whoever runs them has one."""
-    cap: int = HTTP_CLIENT_CAP
-    """How many jobs of one client id may be in flight."""
-    received_max: int = HTTP_RECEIVED_MAX
-
-
-HTTP: Final = HttpSettings()
-WHOLE: Final = Budget()
-"""Memory is not limited."""
-
-
 class Leader:
     """One leader. Make it inside a running loop, then `listen`."""
 
@@ -90,30 +73,20 @@ class Leader:
         self,
         journal: Journal | None = None,
         *,
-        policies: Policies = EVERYWHERE,
-        queue_jobs_max: int | None = None,
-        queue_bytes_max: int | None = None,
-        payload_memory_bytes: int | None = None,
-        budget: Budget = WHOLE,
-        hello_deadline_s: float = HELLO_DEADLINE_S,
+        settings: LeaderSettings = LEADER,
         blobs: LeaderBlobs | None = None,
-        http: HttpSettings = HTTP,
     ) -> None:
         """With a journal it goes on where the last leader ended that had it. Raises ConfigError if that cannot be."""
         loop = asyncio.get_running_loop()
-        if queue_bytes_max is None:
-            queue_bytes_max = budget.queue_bytes if journal is None else JOURNAL_QUEUE_BYTES_MAX
-        if queue_jobs_max is None:
-            queue_jobs_max = budget.queue_jobs
-        if payload_memory_bytes is None:
-            payload_memory_bytes = budget.payload_bytes
+        budget = settings.budget
+        queue_bytes_max = budget.queue_bytes if journal is None else JOURNAL_QUEUE_BYTES_MAX
         machine = LeaderMachine(
             random.random,
             now=loop.time(),
-            policies=policies,
-            queue_jobs_max=queue_jobs_max,
-            queue_bytes_max=queue_bytes_max,
-            payload_memory_bytes=payload_memory_bytes,
+            policies=settings.policies,
+            queue_jobs_max=_first(settings.queue_jobs_max, budget.queue_jobs),
+            queue_bytes_max=_first(settings.queue_bytes_max, queue_bytes_max),
+            payload_memory_bytes=_first(settings.payload_memory_bytes, budget.payload_bytes),
             keeps=journal is not None,
             holders=self._holders_of,
             why_not_simple=why_not_simple,
@@ -160,12 +133,12 @@ class Leader:
         """Clients and workers of the leader's machine that have no connection of frames: those that speak HTTP."""
         self.has_nodes = False
         """Some of them are nodes: jobs are looked at for whether a node can be told them."""
-        self.hello_deadline_s = hello_deadline_s
+        self.hello_deadline_s = settings.hello_deadline_s
         self.connections_max = connections_max()
         self._conns = 0
         self._server: asyncio.Server | None = None
         self.door: HttpPort | None = None
-        self._http = http
+        self._settings = settings
         self.group: GroupPages | None = None
         """Made when the first one asks by HTTP."""
         self.stopping = False
@@ -247,7 +220,7 @@ class Leader:
     def _pages(self) -> Sequence[PageRoute]:
         from wakugumi.roles.leader.http.pages import GroupPages
 
-        self.group = GroupPages(self, self._http)
+        self.group = GroupPages(self, self._settings)
         return self.group.pages()
 
     def new_peer(self) -> PeerConnection:
@@ -382,6 +355,10 @@ class Leader:
             peer.set_reading()
         if not self.held_back:
             self.drive.on_safe = None
+
+
+def _first(said: int | None, default: int) -> int:
+    return default if said is None else said
 
 
 def _recover(machine: LeaderMachine, journal: Journal, now: float) -> None:

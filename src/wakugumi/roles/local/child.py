@@ -28,6 +28,7 @@ from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.local.leftovers import end_abandoned_beside
+from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 from wakugumi.wire.untrusted_json import read_json
 
@@ -105,16 +106,16 @@ async def _live(settings: Settings) -> int:
         return await adopt(theirs, owner, trusted=True)
 
     # There is no other worker, and whoever waits should hear what is wrong.
-    worker = Worker(
-        dial,
-        _programs(settings),
-        Path(settings.jobs),
+    told = WorkerSettings(
+        leader=dial,
+        jobs=Path(settings.jobs),
         slots=settings.slots,
         cpu_cap=None,
         name="local",
         rests=False,
         rules=ProgramRules(WHOLE),
     )
+    worker = Worker(told, _programs(settings))
     tasks = Tasks()
     working = tasks.start(worker.run(), name="embedded worker")
     parent = tasks.start(_let_go(settings).wait(), name="the parent lives")

@@ -23,13 +23,8 @@ from wakugumi.adapters.http.upload import Received
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, PeerError, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
-from wakugumi.limits.node import (
-    NODE_INPUT_BYTES_MAX,
-    RECEIVE_BYTES_PER_S_MIN,
-    RECEIVE_GRACE_S,
-    RECEIVE_SLOTS,
-    RUN_RETRY_AFTER_S,
-)
+from wakugumi.limits.node import RECEIVE_BYTES_PER_S_MIN, RECEIVE_GRACE_S
+from wakugumi.roles.node.settings import NODE, NodeSettings
 from wakugumi.roles.runner.station import Finished, Station
 from wakugumi.wire import message as ms
 
@@ -83,19 +78,12 @@ class Sender:
 class Node:
     """A station, and who may use it when."""
 
-    def __init__(
-        self,
-        station: Station,
-        *,
-        receive_slots: int = RECEIVE_SLOTS,
-        retry_after_s: int = RUN_RETRY_AFTER_S,
-        input_bytes_max: int = NODE_INPUT_BYTES_MAX,
-    ) -> None:
+    def __init__(self, station: Station, settings: NodeSettings = NODE) -> None:
         """Raises ConfigError if there is no place for what is received."""
         self.station = station
-        self.receive_slots = receive_slots
-        self.retry_after_s = retry_after_s
-        self.input_bytes_max = input_bytes_max
+        self.receive_slots = settings.receive
+        self.retry_after_s = settings.retry_after
+        self.input_bytes_max = settings.input_bytes
         self._large: dict[Sender, None] = {}
         self._small: dict[Sender, None] = {}
         """Inputs that are on their way. Small ones have slots of their own: they are there in no time."""

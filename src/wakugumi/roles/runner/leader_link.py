@@ -12,15 +12,15 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from wakugumi.adapters.machine.cpu_use import busy_share
-from wakugumi.adapters.net.link import Address, Link, LinkOwner, dial
+from wakugumi.adapters.net.link import Address, Link, dial
 from wakugumi.core.backoff import next_redial_s, with_jitter
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.runner import events as ev
@@ -31,14 +31,12 @@ from wakugumi.limits.wire import CLOSE_DEADLINE_S
 from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.files.send_results import ResultUploads
 from wakugumi.roles.runner.runner import Runner
+from wakugumi.roles.runner.settings import Dial
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
 
 log = logging.getLogger("wakugumi.worker")
-
-Dial: TypeAlias = Callable[[LinkOwner], Awaitable[Link]]
-"""Makes a connection that belongs to this owner. Raises Lost if it may succeed later."""
 
 
 class LeaderLink:

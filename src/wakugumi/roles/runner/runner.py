@@ -27,7 +27,7 @@ from wakugumi.adapters.loop.threads import is_no_thread, started_pool
 from wakugumi.adapters.machine.cpu_use import OthersCpu
 from wakugumi.adapters.machine.start_probe import a_program, check_machine, check_room
 from wakugumi.adapters.programs.marks import Mark, end_marked
-from wakugumi.adapters.programs.processes import RULES, Processes, ProgramRules, Programs, RunningProgram
+from wakugumi.adapters.programs.processes import Processes, Programs, RunningProgram
 from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.adapters.programs.run_as import check_reach, check_way
 from wakugumi.adapters.zip.write_memory import TooBig
@@ -38,20 +38,17 @@ from wakugumi.core.runner.counts import RunCounts
 from wakugumi.core.runner.finished import FOUND_MAX, age_found_s
 from wakugumi.errors import ConfigError, PeerError, Refused, Sick
 from wakugumi.limits.runner import (
-    DISK_FREE_MIN_BYTES,
     DONE_TTL_S,
     JOB_TIMEOUT_MAX_S,
-    JOB_TIMEOUT_S,
     KEPT_JOBS_MAX,
-    KILL_GRACE_S,
     LARGE_WORK_BYTES,
-    OUTPUT_BYTES_MAX,
 )
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX
 from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.files.place_inputs import JobInputs, NotLinked
 from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
 from wakugumi.roles.runner.make_result import MadeResult, conclude, refuse, too_big
+from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.wire.message import JobRequest, encode, read_request, read_result
 from wakugumi.wire.request_digest import request_digest
 
@@ -101,46 +98,27 @@ class Runner:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        settings: RunnerSettings,
         programs: Programs,
-        jobs_folder: Path,
         on_end: Callable[[JobId, MadeResult], None],
-        worker_name: str = "",
-        *,
         is_owed: Callable[[JobId], bool] = lambda _: False,
-        copy_in: bool = False,
-        timeout_s: float = JOB_TIMEOUT_S,
-        output_bytes_max: int = OUTPUT_BYTES_MAX,
-        kill_grace_s: float = KILL_GRACE_S,
-        done_ttl_s: float = DONE_TTL_S,
-        interrupted_ttl_s: float = 0.0,
-        disk_free_min_bytes: int = DISK_FREE_MIN_BYTES,
-        shares_folder: bool = True,
-        rules: ProgramRules = RULES,
     ) -> None:
         """`on_end` gets the job's id, and its encoded result with what the worker must know of it.
 
-        `worker_name` stands in results; without one, the beginning of the worker's id does.
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
-        What interrupted jobs left is removed after `interrupted_ttl_s`: 0 is at once.
-        If another process has the jobs folder, one in it is used, if it `shares_folder`.
-        `rules` say what programs get of this process, and as whom they run.
         Raises ConfigError if the jobs folder cannot be used, or no thread can be started.
         """
         self._loop = loop
+        self._settings = settings
         self._programs = programs
         self._on_end = on_end
         self._is_owed = is_owed
-        self._copy_in = copy_in
-        self._rules = rules
-        self._timeout_s = timeout_s
-        self._done_ttl_s = done_ttl_s
-        self._interrupted_ttl_s = interrupted_ttl_s
-        self._disk_free_min_bytes = disk_free_min_bytes
+        rules = settings.rules
         self._disk_looked_at = -math.inf
         self._disk_is_low: Sick | None = None
         self._probing: Callable[[str], None] | None = None
         """Who waits to hear whether a program can be started."""
-        self._folder = JobsFolder(jobs_folder, rules.user)
+        self._folder = JobsFolder(settings.jobs, rules.user)
         if rules.user is not None:
             folders = [("folder with the programs", path) for path in programs.folders]
             try:
@@ -150,10 +128,10 @@ class Runner:
             except ConfigError:
                 self._folder.close()
                 raise
-        if not shares_folder and self._folder.path != os.path.abspath(jobs_folder):
+        if not settings.shares_folder and self._folder.path != os.path.abspath(settings.jobs):
             self._folder.close()
             raise ConfigError(
-                f"another process has the jobs folder {jobs_folder}, and the finished jobs in it",
+                f"another process has the jobs folder {settings.jobs}, and the finished jobs in it",
                 "end that one first, or choose another folder with --jobs",
             )
         try:
@@ -172,15 +150,15 @@ class Runner:
             ) from None
         self.worker_id = self._folder.worker_id()
         """By it a leader knows the worker again (SPEC L4), also after a restart: it belongs to the folder."""
-        self._worker_name = worker_name or self.worker_id[:4][::-1].hex()
+        self._worker_name = settings.name or self.worker_id[:4][::-1].hex()
         mark = Mark(self.worker_id)
         if not self._folder.is_new:
             end_marked(mark)  # Before a job can start again that still runs.
         self._processes = Processes(
             loop,
             self._program_ended,
-            output_bytes_max=output_bytes_max,
-            kill_grace_s=kill_grace_s,
+            output_bytes_max=settings.output_bytes_max,
+            kill_grace_s=settings.kill_grace_s,
             mark=mark,
             rules=rules,
         )
@@ -263,7 +241,7 @@ class Runner:
         if not _names_parts(payload):
             return payload
         where = f"{self._folder.path}/{show_job_id(job_id)}"
-        return encode(too_big(read_result(job_id, payload), where, self._done_ttl_s))
+        return encode(too_big(read_result(job_id, payload), where, self._settings.done_ttl_s))
 
     def discard(self, brought: UploadedInputs) -> None:
         """Nobody needs them any more, or not under these names. A large file takes its time to go."""
@@ -289,14 +267,14 @@ class Runner:
         What was interrupted then is removed in its time. `load` has the last word on each: power may have been lost.
         They stay for a while yet, but no more of them than a leader can be told of: see `finished`.
         """
-        found = self._folder.finished(self._interrupted_ttl_s)
+        found = self._folder.finished(self._settings.interrupted_ttl_s)
         now = self._loop.time()
         oldest_first = sorted(found, key=lambda one: -one[1])
         for job_id, age_s in oldest_first[:-FOUND_MAX]:
             self._keep(job_id, now - age_s)
         for job_id, age_s in oldest_first[-FOUND_MAX:]:
-            self._keep(job_id, now - age_found_s(age_s, self._done_ttl_s))
-        until = now + self._interrupted_ttl_s
+            self._keep(job_id, now - age_found_s(age_s, self._settings.done_ttl_s))
+        until = now + self._settings.interrupted_ttl_s
         self._remains.extend(sorted((until - age_s, job_id) for job_id, age_s in self._folder.interrupted))
         return found
 
@@ -338,7 +316,9 @@ class Runner:
             return
         self._probing = told
         self._disk_looked_at = -math.inf
-        done = self._loop.run_in_executor(self._threads, check_machine, self._folder.path, self._disk_free_min_bytes)
+        done = self._loop.run_in_executor(
+            self._threads, check_machine, self._folder.path, self._settings.disk_free_min_bytes
+        )
         done.add_done_callback(self._start_probe)
 
     def _start_probe(self, checked: asyncio.Future[None]) -> None:
@@ -385,7 +365,7 @@ class Runner:
             except RuntimeError:  # No thread can be started: then the loop waits for them.
                 pool.shutdown()
         for run in list(self._runs.values()):
-            if run.directory is not None and not self._interrupted_ttl_s and not run.directory.is_marked:
+            if run.directory is not None and not self._settings.interrupted_ttl_s and not run.directory.is_marked:
                 run.directory.remove()
             self._leave(run)
         self._folder.close()
@@ -399,7 +379,7 @@ class Runner:
             run.digest = request_digest(request)
         _check(request)
         if request.env:
-            check_settable(request.env, self._rules.env)
+            check_settable(request.env, self._settings.rules.env)
         program = self._programs.resolve(request.exec_name)
         bounds = JobBounds(request.limits) if request.limits is not None else None
         self._check_disk()
@@ -437,7 +417,7 @@ class Runner:
             run.digest = run.digest or request_digest(run.request)
             bring = None if goods is None else goods.place
             directory.place(files, bring if brought is None else brought.place(bring))
-            if not self._copy_in:
+            if not self._settings.copy_program:
                 return program
             source = self._programs.open(program)
             try:
@@ -452,7 +432,7 @@ class Runner:
             self._launch(run, directory, program, bounds)
 
         size = sum([len(file.content or b"") for file in files]) + (goods.copied_bytes if goods is not None else 0)
-        if self._copy_in or size > SMALL_BYTES or len(files) > SMALL_FILES or not run.digest:
+        if self._settings.copy_program or size > SMALL_BYTES or len(files) > SMALL_FILES or not run.digest:
             self._in_thread(run, place, launch, large=size > LARGE_WORK_BYTES)
             return
         try:
@@ -477,7 +457,7 @@ class Runner:
             command = [os.fsencode(program), *[argument.encode() for argument in args]]
         except UnicodeEncodeError:
             raise Refused("bad-request", "an argument is not Unicode text") from None
-        timeout_s = self._timeout_s if request.timeout_s is None else request.timeout_s
+        timeout_s = self._settings.timeout_s if request.timeout_s is None else request.timeout_s
         directory.hand_over()
         capture = self._folder.captures.take()
         try:
@@ -494,7 +474,7 @@ class Runner:
             self._disk_looked_at = now
             self._disk_is_low = None
             try:
-                check_room(self._folder.path, self._disk_free_min_bytes)
+                check_room(self._folder.path, self._settings.disk_free_min_bytes)
             except Sick as low:
                 self._disk_is_low = low
         if self._disk_is_low is not None:
@@ -518,7 +498,7 @@ class Runner:
                 raise Refused(run.kill_code or "worker-error", _why_killed(run.kill_code or "the worker stops"))
 
         def ended(*, however_large: bool = True) -> MadeResult:
-            kept_s = self._done_ttl_s
+            kept_s = self._settings.done_ttl_s
             request, worker = run.request, self._worker_name
             return conclude(request, child, directory, worker, kept_s, go_on, however_large=however_large)
 
@@ -632,7 +612,8 @@ class Runner:
 
     def _kept_s(self) -> float:
         """How long finished jobs stay now. If there are too many, the oldest go earlier."""
-        return self._done_ttl_s if len(self._kept) <= KEPT_JOBS_MAX else min(self._done_ttl_s, DONE_TTL_S)
+        most_s = self._settings.done_ttl_s
+        return most_s if len(self._kept) <= KEPT_JOBS_MAX else min(most_s, DONE_TTL_S)
 
     def _keep(self, job_id: JobId, ended_at: float) -> None:
         if not self._seconds or ended_at >= self._seconds[-1][0] + 1.0:

@@ -23,9 +23,8 @@ from uuid import UUID
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.adapters.loop.drive import Drive
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.machine.usable_cpus import usable_cpus
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.programs.processes import RULES, ProgramRules, Programs
+from wakugumi.adapters.programs.processes import Programs
 from wakugumi.adapters.programs.run_as import check_way
 from wakugumi.core.ids import JobId
 from wakugumi.core.runner import events as ev
@@ -35,15 +34,16 @@ from wakugumi.core.runner.slots import Slots
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits.runner import CPU_CAP, CPU_CAP_MAX, CPU_CAP_MIN, DONE_TTL_S
+from wakugumi.limits.runner import CPU_CAP_MAX, CPU_CAP_MIN
 from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.wire import WORKER_NAME_CHARS_MAX
 from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.files.serve import Serving, serve, where_to_serve
 from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
-from wakugumi.roles.runner.leader_link import Dial, LeaderLink
+from wakugumi.roles.runner.leader_link import LeaderLink
 from wakugumi.roles.runner.make_result import MadeResult
 from wakugumi.roles.runner.runner import Runner
+from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.request_digest import payload_digest
@@ -92,45 +92,20 @@ class Finished:
 class Station:
     """One machine's slots and what runs in them. Make it inside a running loop, then `serve` once."""
 
-    def __init__(
-        self,
-        leader: Address | Dial | None,
-        programs: Programs,
-        jobs_folder: Path,
-        *,
-        patterns: str = "",
-        name: str = "",
-        slots: int | None = None,
-        cpu_cap: float | None = CPU_CAP,
-        copy_in: bool = False,
-        cache_folder: Path | None = None,
-        cache_bytes: int = 0,
-        serve: Address | None = None,
-        advertise: Address | None = None,
-        done_ttl_s: float = DONE_TTL_S,
-        interrupted_ttl_s: float = 0.0,
-        shares_folder: bool = True,
-        rests: bool = True,
-        rules: ProgramRules = RULES,
-        old_leader: bool = False,
-    ) -> None:
-        """Without `slots` there is one for each CPU that this process may use. Without a `cpu_cap` credit is never held
-        back. What is kept of inputs goes into the `cache_folder`, or one
-        below that of the jobs; `cache_bytes` of 0 is a share of the disk. Others fetch from it at `serve`. Finished
-        jobs are answered for `done_ttl_s`; what interrupted ones left stays for `interrupted_ttl_s`. If another process
-        has the jobs folder, one in it is used, if it `shares_folder`: then it knows nothing of the jobs of the other.
-        Unless it `rests`, a machine that is out of order goes on taking jobs, which fail. `rules` say what programs
-        get of this process, and as whom they run. With `old_leader`, a leader that says nothing gets results before it
-        has assigned a job.
+    def __init__(self, settings: RunnerSettings, programs: Programs | None = None) -> None:
+        """Without `programs` they are those of the settings' folder.
 
         Raises ConfigError for what no leader would accept, and for folders that cannot be used.
         """
+        leader, rules = settings.leader, settings.rules
+        programs = Programs(settings.programs) if programs is None else programs
+        _check(settings)
         self.rules = rules
-        slots = usable_cpus() if slots is None else slots
-        _check(patterns, name, slots, cpu_cap)
         loop = asyncio.get_running_loop()
-        self._serve_at = where_to_serve(leader if isinstance(leader, Address) else None, serve, advertise)
-        self._advertise = advertise
+        self._serve_at = where_to_serve(
+            leader if isinstance(leader, Address) else None, settings.serve, settings.advertise
+        )
+        self._advertise = settings.advertise
         self._serving: Serving | None = None
         self._stopped = asyncio.Event()
         self._waiting: dict[JobId, dict[asyncio.Future[ev.AnswerCaller], None]] = {}
@@ -139,25 +114,19 @@ class Station:
         """Files of jobs that were not started yet, and with which request they came."""
         self._reading: dict[JobId, int] = {}
         """Results that are open, and how often."""
-        if rules.user is not None and cache_folder is not None:
-            check_way(rules.user, "cache folder", os.path.abspath(cache_folder))
-        cap = float("inf") if cpu_cap is None else cpu_cap
-        self._slots = Slots(slots, cap, done_ttl_s, rests=rests, digest=payload_digest, old_leader=old_leader)
+        if rules.user is not None and settings.cache is not None:
+            check_way(rules.user, "cache folder", os.path.abspath(settings.cache))
+        self._slots = Slots(
+            settings.slots,
+            float("inf") if settings.cpu_cap is None else settings.cpu_cap,
+            settings.done_ttl_s,
+            rests=settings.rests,
+            digest=payload_digest,
+            old_leader=settings.old_leader,
+        )
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
         self._post = self._drive.post
-        self._runner = Runner(
-            loop,
-            programs,
-            jobs_folder,
-            self._ended,
-            worker_name=name,
-            is_owed=self._is_needed,
-            copy_in=copy_in,
-            done_ttl_s=done_ttl_s,
-            interrupted_ttl_s=interrupted_ttl_s,
-            shares_folder=shares_folder,
-            rules=rules,
-        )
+        self._runner = Runner(loop, settings, programs, self._ended, self._is_needed)
         self.worker_id = self._runner.worker_id
         self._act: dict[type[object], Callable[[Any], None]] = {
             ev.StartProgram: self._start_program,
@@ -175,10 +144,10 @@ class Station:
         self.supply: InputSupply | None = None
         if leader is not None:
             unnamed = programs.default is not None
-            hello = ms.HelloWorker(name, list(ms.WANTS_WORKER), slots, unnamed, rules.runs_as_root)
-            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=patterns, payload=ms.encode(hello))
+            hello = ms.HelloWorker(settings.name, list(ms.WANTS_WORKER), settings.slots, unnamed, rules.runs_as_root)
+            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=settings.patterns, payload=ms.encode(hello))
             self.link = LeaderLink(leader, frame, self._runner, self._post)
-            folder = CacheFolder(cache_folder or Path(self._runner.folder) / ".cache", cache_bytes)
+            folder = CacheFolder(settings.cache or Path(self._runner.folder) / ".cache", settings.cache_bytes)
             self.supply = InputSupply(loop, folder, self._runner.folder, self.link.send, self._input_changed)
             self._runner.supply = self.supply
             self.link.connect(self.supply)
@@ -429,9 +398,10 @@ class Station:
             self._runner.discard(brought[1])
 
 
-def _check(patterns: str, name: str, slots: int, cpu_cap: float | None) -> None:
+def _check(settings: RunnerSettings) -> None:
+    name, slots, cpu_cap = settings.name, settings.slots, settings.cpu_cap
     try:
-        worker_patterns(patterns, name)
+        worker_patterns(settings.patterns, name)
     except SubjectError as error:
         raise ConfigError(str(error), "patterns are dot-separated words with * and >: see docs/WORDS.md") from None
     if len(name) > WORKER_NAME_CHARS_MAX or not is_plain_name(name):

@@ -22,6 +22,7 @@ from wakugumi.errors import Lost
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_UNUSED_S
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.message import BlobRef
@@ -262,7 +263,7 @@ async def test_frames_count_and_http_connections_beyond_the_maximum_are_closed(t
 
 
 async def test_who_says_nothing_is_cut_off_whatever_it_would_have_spoken(tmp_path: Path) -> None:
-    leader = Leader(blobs=LeaderBlobs(FolderPlace(tmp_path), url=""), hello_deadline_s=0.05)
+    leader = Leader(settings=LeaderSettings(hello_deadline_s=0.05), blobs=LeaderBlobs(FolderPlace(tmp_path), url=""))
     port = await leader.listen("127.0.0.1", 0)
     try:
         async with HttpPeer(port) as silent, HttpPeer(port) as slow:

@@ -18,7 +18,6 @@ from wakugumi.core.leader.admin.questions import AskDrain
 from wakugumi.core.subject import parse_subject
 from wakugumi.errors import Refused
 from wakugumi.roles.leader.http import clients
-from wakugumi.roles.leader.leader import HttpSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G1")]
 
@@ -26,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.spec("G1")]
 @pytest.fixture
 async def leader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     monkeypatch.setattr(clients, "HTTP_GONE_S", 0.01)
-    async with a_group(tmp_path, http=HttpSettings(program="pricer")) as leader:
+    async with a_group(tmp_path, program="pricer") as leader:
         assert (await get(leader, "/health")).status == 200
         yield leader
 

@@ -25,7 +25,8 @@ from wakugumi.core.ids import job_id_from_name
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.roles.http.job_request import JobForm, request_of
 from wakugumi.roles.leader.http import clients
-from wakugumi.roles.leader.leader import HttpSettings, Leader
+from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 
@@ -42,7 +43,7 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def leader(tmp_path: Path) -> AsyncIterator[Running]:
-    async with a_group(tmp_path, http=HttpSettings(program="pricer")) as leader:
+    async with a_group(tmp_path, program="pricer") as leader:
         yield leader
 
 
@@ -319,7 +320,7 @@ async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_on
 
     @asynccontextmanager
     async def a_life() -> AsyncIterator[Running]:
-        leader = Leader(Journal.open(tmp_path), http=HttpSettings(program="pricer"))
+        leader = Leader(Journal.open(tmp_path), settings=LeaderSettings(program="pricer"))
         try:
             yield Running(leader, await leader.listen("127.0.0.1", 0))
         finally:
@@ -348,7 +349,7 @@ async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_on
 
 
 async def test_those_who_wait_are_told_that_the_leader_stops() -> None:
-    leader, tasks = Leader(http=HttpSettings("pricer")), Tasks()
+    leader, tasks = Leader(settings=LeaderSettings(program="pricer")), Tasks()
     port = await leader.listen("127.0.0.1", 0)
     async with Caller(port) as caller, Caller(port) as other:
         await caller.send("/dispatch/night")
@@ -395,7 +396,7 @@ async def test_where_a_job_is_and_why_can_be_asked(leader: Running) -> None:
 
 @pytest.mark.spec("L5")
 async def test_a_client_s_jobs_by_http_are_capped_and_hold_up_nobody_else(tmp_path: Path) -> None:
-    async with a_group(tmp_path, http=HttpSettings("pricer", cap=1)) as leader:
+    async with a_group(tmp_path, program="pricer", http_cap=1) as leader:
         port = leader.port
         async with a_worker(leader, 3) as worker, Caller(port) as one, Caller(port) as two, Caller(port) as three:
             await one.send("/dispatch/one")
@@ -454,7 +455,7 @@ async def test_capacity_is_the_sum_over_those_who_may_be_given_jobs(leader: Runn
 
 @pytest.mark.spec("L9")
 async def test_a_full_leader_says_so_before_the_input_is_sent(tmp_path: Path) -> None:
-    async with a_group(tmp_path, queue_jobs_max=1, http=HttpSettings("pricer")) as leader:
+    async with a_group(tmp_path, queue_jobs_max=1, program="pricer") as leader:
         async with Caller(leader.port) as caller, Caller(leader.port) as other:
             await caller.send("/dispatch/night")
             await is_queued(leader)
@@ -468,7 +469,7 @@ async def test_a_full_leader_says_so_before_the_input_is_sent(tmp_path: Path) ->
 
 
 async def test_only_so_many_inputs_are_received_at_once(tmp_path: Path) -> None:
-    async with a_group(tmp_path, http=HttpSettings("pricer", received_max=1)) as leader:
+    async with a_group(tmp_path, program="pricer", http_received_max=1) as leader:
         async with Caller(leader.port) as slow:
             await slow.head("POST", "/dispatch/slow", FORM, "Content-Length: 1000")
             await slow.say(b"--")
@@ -479,7 +480,7 @@ async def test_only_so_many_inputs_are_received_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_leader_without_a_place_takes_small_inputs_and_refuses_large_ones() -> None:
-    leader = Leader(http=HttpSettings("pricer"))
+    leader = Leader(settings=LeaderSettings(program="pricer"))
     try:
         running = Running(leader, await leader.listen("127.0.0.1", 0))
         async with Caller(running.port) as caller, a_worker(running) as worker:

@@ -72,7 +72,7 @@ class World:
         bench.program("show", "cat $(ls -A); echo; echo run >> $0.runs")
 
     async def worker(self, **settings: Any) -> Worker:
-        worker = self.bench.worker(self.leader.address, **{"cache_folder": self.cache, **settings})
+        worker = self.bench.worker(self.leader.address, **{"cache": self.cache, **settings})
         await self.connect()
         return worker
 
@@ -260,7 +260,7 @@ async def test_a_reference_that_cannot_be_is_refused(world: World, file: dict[st
 
 
 async def test_a_leader_without_blobs_has_none_to_give(world: World) -> None:
-    world.bench.worker(world.leader.address, cache_folder=world.cache)
+    world.bench.worker(world.leader.address, cache=world.cache)
     await world.connect(wants="")
     for files, code in (({"a": b"x"}, "no-blob"), ({"a": "models"}, "no-cache")):
         job = world.assign(**files)
@@ -669,7 +669,7 @@ async def test_a_put_is_answered_when_all_its_files_are_here(world: World) -> No
 
 @pytest.mark.spec("C1", "C2", "F9")
 async def test_an_old_leaders_put_brings_the_files_along_and_its_jobs_find_them(world: World) -> None:
-    world.bench.worker(world.leader.address, cache_folder=world.cache)
+    world.bench.worker(world.leader.address, cache=world.cache)
     world.link = await world.leader.connection()
     await world.link.expect(HELLO_WORKER)
     put = new_id()

@@ -94,12 +94,14 @@ from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.files.inputs import InputSupply
+from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.wire.message import InputFile, JobRequest, encode, read_result
 
 async def main(top):
     loop = asyncio.get_running_loop()
     ends = asyncio.Queue()
-    runner = Runner(loop, Programs(top / "programs"), top / "jobs", lambda *end: ends.put_nowait(end))
+    settings = RunnerSettings(jobs=top / "jobs")
+    runner = Runner(loop, settings, Programs(top / "programs"), lambda *end: ends.put_nowait(end))
     folder = CacheFolder(top / "cache", 1 << 30)
     runner.supply = supply = InputSupply(loop, folder, runner.folder, lambda _: None, print)
     content = bytes(1 << 20)

@@ -47,7 +47,8 @@ from wakugumi.wire.node_request import marked
 from wakugumi.wire.request_digest import payload_digest
 
 if TYPE_CHECKING:
-    from wakugumi.roles.leader.leader import HttpSettings, Leader
+    from wakugumi.roles.leader.leader import Leader
+    from wakugumi.roles.leader.settings import LeaderSettings
 
 _JSON: Final = "application/json"
 _ALSO: Final = ("async",)
@@ -58,10 +59,10 @@ _STATES: Final = {"queued": "queued", "backoff": "queued", "running": "running",
 class GroupPages:
     """The pages of one leader."""
 
-    def __init__(self, leader: Leader, settings: HttpSettings) -> None:
+    def __init__(self, leader: Leader, settings: LeaderSettings) -> None:
         self._leader = leader
         self._settings = settings
-        self.callers = HttpCallers(leader, settings.cap)
+        self.callers = HttpCallers(leader, settings.http_cap)
         self.receiving = 0
         """Inputs that are on their way."""
         self.busy = Counter("wakugumi_leader_http_busy_total", "Jobs over HTTP told to come again, by code.", "code")
@@ -186,7 +187,7 @@ class GroupPages:
 
     @contextmanager
     def _received(self) -> Iterator[None]:
-        if self.receiving >= self._settings.received_max:
+        if self.receiving >= self._settings.http_received_max:
             self.busy.add("busy")
             raise Refused("busy", f"{self.receiving} inputs are being received")
         self.receiving += 1

@@ -32,7 +32,6 @@ from wakugumi.core.backoff import backoff_s
 from wakugumi.core.ids import ConnId, JobId, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.events import LeaderDo
-from wakugumi.core.subject import Pattern
 from wakugumi.errors import Lost, PeerError
 from wakugumi.limits.http import CALLS_MAX
 from wakugumi.limits.leader import REATTACH_GRACE_S, RECOVERY_GRACE_S
@@ -40,6 +39,7 @@ from wakugumi.limits.node import NODE_LEFT_MAX, NODE_POLL_S, NODE_POLL_TIMEOUT_S
 from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.wire import SILENCE_MAX_S
 from wakugumi.roles.http.job_request import ROOT, RUNS_AS, TAKES
+from wakugumi.roles.leader.nodes.addresses import NodeAt
 from wakugumi.roles.leader.nodes.node_job import GivenBack, NodeAnswered, NodeJob, Outcome
 from wakugumi.roles.leader.nodes.node_result import readable
 from wakugumi.wire import message as ms
@@ -60,17 +60,6 @@ _TRIED_S: Final = 10.0
 """After a rest for its own fault, a node has one job at a time for so long, or until one is done. Most faults show at
 once; and one whose jobs take hours is not to have only one of them for hours."""
 _NOT_YET: Final = "it has not answered yet"
-
-
-class NodeAt(NamedTuple):
-    """A node, as whoever started the leader named it."""
-
-    url: str
-    """Without a slash at its end."""
-    patterns: tuple[Pattern, ...]
-    name: str = ""
-    """Empty: its URL."""
-    weight: int = 1
 
 
 class Outposts:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from wakugumi.app.serve.node_addresses import NodeSettings, node_settings, node_words, nodes_of
+from wakugumi.app.settings import load
 from wakugumi.errors import ConfigError
-from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.nodes.addresses import read_nodes
+from wakugumi.roles.leader.settings import LeaderSettings
 
 
 @pytest.mark.spec("G1", "G4")
 def test_a_node_is_a_url_and_what_follows_it() -> None:
-    plain, full = node_words(("http://a:5080/", "https://b/base/,weight=3,subject=calcA,name=rack-1"))
+    plain, full = read_nodes("http://a:5080/ https://b/base/,weight=3,subject=calcA,name=rack-1")
     assert (plain.url, plain.weight, plain.name, plain.patterns) == ("http://a:5080", 1, "", ("job.assign.>",))
     assert (full.url, full.weight, full.name) == ("https://b/base", 3, "rack-1")
     assert "job.assign.calca.rack-1" in full.patterns
@@ -21,8 +20,8 @@ def test_a_node_is_a_url_and_what_follows_it() -> None:
 
 def test_nodes_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WAKU_NODES", "http://a:1,weight=2  http://b:2")
-    assert [(node.url, node.weight) for node in node_words(())] == [("http://a:1", 2), ("http://b:2", 1)]
-    assert [node.url for node in node_words(("http://c:3",))] == ["http://c:3"]
+    assert [(node.url, node.weight) for node in load(LeaderSettings).nodes] == [("http://a:1", 2), ("http://b:2", 1)]
+    assert [node.url for node in load(LeaderSettings, {"nodes": ("http://c:3",)}).nodes] == ["http://c:3"]
 
 
 @pytest.mark.parametrize(
@@ -36,30 +35,12 @@ def test_nodes_may_stand_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_what_is_no_node_is_told_with_a_hint(word: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        node_words((word,))
+        read_nodes(word)
     assert refused.value.hint
 
 
 def test_no_node_is_there_twice() -> None:
     with pytest.raises(ConfigError, match="two nodes have the URL http://a"):
-        node_words(("http://a", "http://a/,weight=2"))
+        read_nodes("http://a http://a/,weight=2")
     with pytest.raises(ConfigError, match="two nodes have the name x"):
-        node_words(("http://a,name=x", "http://b,name=x"))
-
-
-def test_a_key_without_its_certificate_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no certificate"):
-        node_settings((), None, None, "key.pem")
-
-
-@pytest.mark.spec("N5")
-@pytest.mark.anyio
-async def test_certificates_that_cannot_be_read_are_told_before_anything_runs(tmp_path: Path) -> None:
-    leader = Leader()
-    try:
-        settings = NodeSettings(node_words(("https://a",)), ca=str(tmp_path / "none.pem"))
-        with pytest.raises(ConfigError, match=r"none\.pem"):
-            async with nodes_of(leader, settings):
-                pass
-    finally:
-        await leader.close()
+        read_nodes("http://a,name=x http://b,name=x")

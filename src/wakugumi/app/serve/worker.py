@@ -1,0 +1,94 @@
+"""`waku worker`: how does a worker become a process that starts, says so, and ends well?
+
+stdout gets nothing; the log is on stderr. The first SIGTERM or Ctrl-C lets running jobs finish, the second ends it at
+once. Programs run below a guardian, so that none outlives its worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from wakugumi.adapters.machine.usable_cpus import usable_cpus
+from wakugumi.adapters.net.link import Address
+from wakugumi.adapters.programs.linux import hide_from_programs, open_files_max, raise_open_files
+from wakugumi.app import logs
+from wakugumi.app.client_settings import LogSettings
+from wakugumi.app.flags import with_settings
+from wakugumi.app.serve.binding import check_port
+from wakugumi.app.serve.guarded import guarded
+from wakugumi.app.serve.program_rules import ProgramSettings
+from wakugumi.app.serve.worker_cache import cache_folder, check_ports
+from wakugumi.errors import ConfigError
+from wakugumi.limits.runner import OPEN_FILES_BESIDE_MIN, OPEN_FILES_PER_SLOT_MAX
+from wakugumi.roles.runner.settings import RunnerSettings, WorkerSettings
+from wakugumi.roles.runner.worker import main_worker
+
+log = logging.getLogger("wakugumi.app")
+
+S = TypeVar("S", bound=RunnerSettings)
+
+
+@with_settings
+def worker(
+    host: str,
+    port: int,
+    pattern: str = "",
+    /,
+    *,
+    settings: WorkerSettings,
+    programs: ProgramSettings,
+    logged: LogSettings,
+) -> int:
+    logs.start(logged)
+    hide_from_programs()
+    check_ports(settings)
+    settings = replace(settings, leader=Address(host, check_port(port, least=1)), patterns=pattern)
+    settings = ready("worker", settings, programs)
+    return guarded(lambda: main_worker(settings))
+
+
+def ready(role: str, settings: S, programs: ProgramSettings) -> S:
+    """The settings of a machine that can run jobs like this, which its log tells. Raises ConfigError."""
+    check_programs(settings)
+    cache = cache_folder() if settings.cache is None and settings.leader is not None else settings.cache
+    settings = replace(settings, cache=cache, rules=programs.rules())
+    _say_limits(role, settings)
+    raise_open_files()
+    _check_open_files(settings.slots)
+    return settings
+
+
+def check_programs(settings: RunnerSettings) -> Path:
+    """Where the programs are. Raises ConfigError if that is no folder."""
+    if not settings.programs.is_dir():
+        raise ConfigError(
+            f"the folder with the programs, {settings.programs}, does not exist",
+            "name one with --programs, or make it and fill it",
+        )
+    return settings.programs
+
+
+def _say_limits(role: str, settings: RunnerSettings) -> None:
+    """The first line of its log: how much a machine will take, and as whom programs run, if that is a surprise."""
+    cap, rules = "off" if settings.cpu_cap is None else f"{settings.cpu_cap:g}", settings.rules
+    text = "%s: slots=%d usable-cpus=%d cpu-cap=%s"
+    if rules.user is not None:
+        text += f" run-as={rules.user.name}"
+    elif rules.runs_as_root:
+        text += " run-as=root: whoever may send jobs is root on this machine (--run-as USER changes that)"
+    log.info(text, role, settings.slots, usable_cpus(), cap)
+
+
+def _check_open_files(slots: int) -> None:
+    """Raises ConfigError if so many jobs at once cannot be."""
+    needs, most = OPEN_FILES_PER_SLOT_MAX * slots + OPEN_FILES_BESIDE_MIN, open_files_max()
+    if needs > most:
+        fit = max(1, (most - OPEN_FILES_BESIDE_MIN) // OPEN_FILES_PER_SLOT_MAX)
+        raise ConfigError(
+            f"{slots} slots may need {needs} open files at once, and this process may have {most}",
+            f"raise the limit (ulimit -n), or say --slots {fit}",
+        )
