@@ -31,6 +31,9 @@ def test_help_shows_the_examples(command: Command, capsys: pytest.CaptureFixture
     assert command.about.splitlines()[0].split(". ")[0][:60] in shown
     for example in examples_of(command):
         assert example.split("   ")[0] in shown
+    plain = " ".join(word for word in shown.split() if word != "│")
+    assert "nothing is said" not in plain, "hint: [default: …]"
+    assert not re.search(r"\[(WAKU|WORKER|CLIENT)_", plain), "hint: [env: …]"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -229,7 +229,7 @@ Examples:
             """\
 Start a gateway: one HTTP door before several groups, each a leader with its workers and nodes.
 
-PORT is 5000 if nothing is said. A job goes to the best group, and to the next one when that is full or gone; its \
+PORT is 5000 by default. A job goes to the best group, and to the next one when that is full or gone; its \
 answer is kept, so that the same id has the same answer. With several gateways on one --state folder any of them will \
 do, and what one leaves behind the others finish. The first signal to stop lets those who wait have their answers.""",
             """\

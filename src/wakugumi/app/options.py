@@ -33,8 +33,8 @@ class Unpacking:
     max_bytes: Annotated[
         str | None,
         Parameter(
-            help="Write at most so much of one job's files, such as 500MB; more is an error. What its worker said that "
-            "they have if nothing is said."
+            help="Size limit of one job's files, such as 500MB; more is an error. [default: the size that its worker "
+            "told]"
         ),
     ] = None
     dot_files: Annotated[
@@ -42,7 +42,7 @@ class Unpacking:
         Parameter(
             negative="",
             show_default=False,
-            help="Also write dot-files, which are left out otherwise: no worker of Wakugumi sends them.",
+            help="Write dot-files too; no worker of Wakugumi sends them.",
         ),
     ] = False
 

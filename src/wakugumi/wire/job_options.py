@@ -106,7 +106,7 @@ class EachOptions(TypedDict, total=False):
     subject: Annotated[
         str | None,
         Option(
-            "Where the job goes; to the workers for its program if nothing is said.",
+            "Subject of the job (by default that of its program).",
             most=SUBJECT_BYTES_MAX,
             flag="--subject",
             form="subject",
@@ -137,8 +137,7 @@ class EachOptions(TypedDict, total=False):
     retries: Annotated[
         int | None,
         Option(
-            "How often a program that ends with a non-zero exit or takes too long is run again; never if nothing is "
-            "said.",
+            "Further runs of a program that ends with a non-zero exit or takes too long (0 by default).",
             most=RETRIES_MAX,
             flag="--retries",
             form="retries",
@@ -155,7 +154,7 @@ class JobOptions(EachOptions, total=False):
     key: Annotated[
         str | None,
         Option(
-            "Jobs with the same key go to the same worker, if the leader's policy is sticky.",
+            "Key of the job: jobs with the same key go to the same worker, if the leader's policy is sticky.",
             least=1,
             most=KEY_CHARS_MAX,
             flag="--key",
@@ -167,7 +166,7 @@ class JobOptions(EachOptions, total=False):
     priority: Annotated[
         int | None,
         Option(
-            "-100 to 100: before or after your other jobs for the same subject; 0 if nothing is said.",
+            "Priority among your jobs for the same subject, -100 to 100 (0 by default).",
             least=-PRIORITY_MAX,
             most=PRIORITY_MAX,
             flag="--priority",
@@ -179,7 +178,7 @@ class JobOptions(EachOptions, total=False):
     slots: Annotated[
         int | None,
         Option(
-            "How many of one worker's slots a job takes; one if nothing is said.",
+            "Slots of one worker that a job takes (1 by default).",
             least=1,
             most=CREDIT_MAX,
             flag="--job-slots",

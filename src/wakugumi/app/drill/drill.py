@@ -84,14 +84,15 @@ class TierReport(msgspec.Struct, frozen=True):
 @with_settings
 def drill(
     *,
-    jobs: Annotated[int, Parameter(help="How many jobs.")] = JOBS,
-    leaders: Annotated[int, Parameter(help="How many leaders; the client has all of them.")] = 1,
-    workers: Annotated[int, Parameter(help="How many workers, dealt out to the leaders in turn.")] = WORKERS,
+    jobs: Annotated[int, Parameter(help="Number of jobs.")] = JOBS,
+    leaders: Annotated[int, Parameter(help="Number of leaders; the client has all of them.")] = 1,
+    workers: Annotated[int, Parameter(help="Number of workers, dealt out to the leaders in turn.")] = WORKERS,
     slots: Annotated[int, Parameter(help="Jobs that each worker runs at once.")] = SLOTS,
-    kill: Annotated[str, Parameter(help="Who is killed: any of leader, worker, client.")] = ",".join(KINDS),
-    times: Annotated[int, Parameter(help="How often, all kinds together.")] = TIMES,
+    kill: Annotated[str, Parameter(help="Kinds to kill: any of leader, worker, client.")] = ",".join(KINDS),
+    times: Annotated[int, Parameter(help="Number of kills, all kinds together.")] = TIMES,
     stops: Annotated[
-        int | None, Parameter(help="How often one of them is only stopped for a while; a fifth of --times.")
+        int | None,
+        Parameter(help="Number of pauses of one process. [default: a fifth of --times]"),
     ] = None,
     freeze: Annotated[
         float,
@@ -99,7 +100,7 @@ def drill(
     ] = 0.0,
     away: Annotated[float, Parameter(help="Seconds after which the killed are back, at most.")] = AWAY_S,
     job_ms: Annotated[float, Parameter(help="Milliseconds that each program takes, give or take half.")] = JOB_MS,
-    seed: Annotated[int | None, Parameter(help="Repeats the plan of a drill; a new one if nothing is said.")] = None,
+    seed: Annotated[int | None, Parameter(help="Seed of the plan, to repeat a drill. [default: a new one]")] = None,
     patience: Annotated[float, Parameter(help="Seconds without any result after which it is given up.")] = PATIENCE_S,
     keep: Annotated[
         bool, Parameter(negative="", show_default=False, help="Keep the folder with marks and logs.")
@@ -107,13 +108,13 @@ def drill(
     groups: Annotated[
         int,
         Parameter(
-            help="A gateway and so many groups instead: a node, a leader, a whole group and the gateway are killed. "
+            help="Number of groups behind a gateway: a node, a leader, a whole group and the gateway are killed then. "
             "Of the other options --jobs, --slots, --away, --job-ms, --patience and --keep count."
         ),
     ] = 0,
     nodes: Annotated[int, Parameter(help="Nodes of each group.")] = NODES,
     leader_memory: Annotated[
-        bool, Parameter(negative="", show_default=False, help="A leader without a journal: see what is lost then.")
+        bool, Parameter(negative="", show_default=False, help="Keep no journal, to see what is lost then.")
     ] = False,
     asking: Shown,
 ) -> int:

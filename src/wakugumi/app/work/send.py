@@ -39,22 +39,16 @@ _COMMENT_READ_BYTES: Final = 256
 Words = Annotated[str, Parameter(help="Addresses of nodes, host:port, and last of all the file.")]
 JobName = Annotated[
     str | None,
-    Parameter(
-        name="--id", help="What the job is called: sent again, it is the same job. A new one if nothing is said."
-    ),
+    Parameter(name="--id", help="Id of the job: sent again, it is the same job. [default: a new one]"),
 ]
-Out = Annotated[str | None, Parameter(help="Where the result goes; FILE.result.zip if nothing is said.")]
+Out = Annotated[str | None, Parameter(help="File for the result. [default: FILE.result.zip]")]
 Wait = Annotated[
     float,
-    Parameter(
-        show_default=False, help="Seconds for which busy nodes are asked again; they are not if nothing is said."
-    ),
+    Parameter(show_default=False, help="Seconds for which busy nodes are asked again. [default: 0]"),
 ]
 Timeout = Annotated[
     float,
-    Parameter(
-        help="Seconds for which a node may take and say nothing, as it does while the job runs; then the next is tried."
-    ),
+    Parameter(help="Seconds of silence after which the next node is tried; a node is silent while the job runs."),
 ]
 TlsOn = Annotated[
     bool,
