@@ -57,19 +57,19 @@ fix: setup ## format and mend what can be mended by machine
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## measure against rivals, in their own environment; writes docs/BENCHMARKS.md
+bench: setup ## measure against rivals, in their own environment; writes docs/internals/benchmarks.md
 	$(BIN)/python bench/run.py
 
-bench-durable: setup ## measure what the journal costs, on this disk; writes docs/BENCHMARKS_DURABLE.md
+bench-durable: setup ## measure what the journal costs, on this disk; writes docs/internals/benchmarks-durable.md
 	$(BIN)/python bench/run.py --durable
 
 bench-before: setup ## measure this checkout against another one, BEFORE=FOLDER, in turns: is a change slower?
 	$(BIN)/python bench/run.py --before $(BEFORE)
 
-bench-files: setup ## measure how large files travel, on this disk; writes docs/BENCHMARKS_FILES.md
+bench-files: setup ## measure how large files travel, on this disk; writes docs/internals/benchmarks-files.md
 	$(BIN)/python bench/files.py --write
 
-bench-http: setup ## measure what HTTP, groups and the gateway cost beside the frames; writes docs/BENCHMARKS_HTTP.md
+bench-http: setup ## measure what HTTP, groups and the gateway cost beside the frames; writes docs/internals/benchmarks-http.md
 	$(BIN)/python bench/doors.py --write
 
 docs: setup ## write the pages that are made of the source

@@ -1,6 +1,6 @@
 """What do HTTP, a gateway and a group cost, beside the frames? (SPEC N2, G1, G2)
 
-    make bench-http                                all of it; writes docs/BENCHMARKS_HTTP.md
+    make bench-http                                all of it; writes docs/internals/benchmarks-http.md
     .venv/bin/python bench/doors.py --only run     one part, shown and not written down
 
 Real processes over loopback. Whoever is compared takes turns in the same run. The client of HTTP is a bare socket with
@@ -32,13 +32,13 @@ from report import markdown_table
 from wakugumi.adapters.loop.event_loop import run
 
 HEADER = ("what", "measured", "goal", "verdict")
-DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "BENCHMARKS_HTTP.md"
+DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "internals" / "benchmarks-http.md"
 INTRODUCTION = """# HTTP, groups and the gateway
 
 Real processes over loopback; whoever is compared takes turns in the same run, and a figure is the median of the rounds,
 with the lowest and the highest in brackets. The job is a copy of `/bin/true` with one small input file. What the parts
-are: [NODES.md](NODES.md), [GROUPS.md](GROUPS.md), [GATEWAY.md](GATEWAY.md). Made by `make bench-http`,
-whatever it says.
+are: [Node](../operate/node.md), [Group](../operate/group.md), [Gateway](../operate/gateway.md).
+Made by `make bench-http`, whatever it says.
 """
 ROUNDS = 5
 JOBS = 1_000
@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What HTTP, groups and the gateway cost.")
     parser.add_argument("--only", choices=["run", "tiers", "capacity", "bulk"], action="append")
     parser.add_argument("--bulk-mib", type=int, default=1024, help="of the file that goes there and back")
-    parser.add_argument("--write", action="store_true", help=f"write docs/{DOCUMENT.name}")
+    parser.add_argument("--write", action="store_true", help=f"write docs/internals/{DOCUMENT.name}")
     asked = parser.parse_args()
     about = machine(sorted(os.sched_getaffinity(0)))
     place = Path(__file__).absolute().parents[1] / ".bench"

@@ -34,14 +34,15 @@ WORKERS = 8
 SETUP_JOBS = 200
 SETUP_MIB = 100
 HEADER = ("what", "measured", "goal", "verdict")
-DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "BENCHMARKS_FILES.md"
+DOCUMENT = Path(__file__).absolute().parents[1] / "docs" / "internals" / "benchmarks-files.md"
 INTRODUCTION = """# Large files
 
 Real leaders, workers and clients over loopback, on a real disk. A transfer is compared with `cp` and `sha256sum` of the
 same file in the same run, spreading with one worker alone, a cached file with no file at all. Memory is how far each
 process's own pages grew at most while the file passed. The thousand workers are simulated: the leader's real decisions
 under virtual time, with links of 10 Gbit/s each way (`bench/spread.py` says what is modelled and what is not).
-How files travel: [FILES.md](FILES.md); caches: [CACHES.md](CACHES.md). Made by `make bench-files`, whatever it says.
+How files travel: [Files](../use/files.md); caches: [Caches](../use/caches.md).
+Made by `make bench-files`, whatever it says.
 """
 
 rows: list[tuple[str, str, str, str]] = []
@@ -52,7 +53,7 @@ def main() -> None:
     parser.add_argument("--bulk-mib", type=int, default=4096, help="of the file that goes there and back")
     parser.add_argument("--cache-mib", type=int, default=1024, help="of the cache that is put on eight workers")
     parser.add_argument("--only", choices=["bulk", "cache", "setup", "thousand"], action="append")
-    parser.add_argument("--write", action="store_true", help=f"write docs/{DOCUMENT.name}")
+    parser.add_argument("--write", action="store_true", help=f"write docs/internals/{DOCUMENT.name}")
     asked = parser.parse_args()
     about = machine(sorted(os.sched_getaffinity(0)))
     place = Path(__file__).absolute().parents[1] / ".bench"

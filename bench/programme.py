@@ -41,8 +41,8 @@ RIVALS = Programme(
 Each ratio is Wakugumi against a rival in the same round of the same run, on the same two CPUs; the median of the rounds
 counts. Absolute numbers come second: they change with the machine and with whatever else it does. Everybody's queue is
 in memory here; what a journal costs is in a document of its own, by `make bench-durable`.
-How it is measured, and how to read it: [bench/README.md](../bench/README.md).""",
-    document=ROOT / "docs" / "BENCHMARKS.md",
+How it is measured, and how to read it: [bench/README.md](../../bench/README.md).""",
+    document=ROOT / "docs" / "internals" / "benchmarks.md",
     # Not where TMPDIR says: Ray's sockets live in here, and the path of a socket has at most 107 bytes.
     folder=Path("/tmp"),
     on_disk=False,
@@ -145,8 +145,8 @@ DURABLE = Programme(
 What it costs that nothing is lost. Each ratio is Wakugumi with its journal against somebody else in the same round of
 the same run, on the same two CPUs and the same disk; the median of the rounds counts. Absolute numbers come second:
 they change with the machine, with whatever else it does, and most of all with its disk.
-How it is measured, and how to read it: [bench/README.md](../bench/README.md).""",
-    document=ROOT / "docs" / "BENCHMARKS_DURABLE.md",
+How it is measured, and how to read it: [bench/README.md](../../bench/README.md).""",
+    document=ROOT / "docs" / "internals" / "benchmarks-durable.md",
     folder=ROOT / ".bench",  # many a /tmp is in memory
     on_disk=True,
     figures_limit_s=100.0,  # a million jobs written and read again; ten kills

@@ -15,7 +15,7 @@ FLOORS = ("limits", "core", "wire", "adapters", "roles", "app")
 HEAD = """\
 # Every module and the question it answers
 Made by `make docs` from the docstrings; a test compares it with the source. The floors stand in the order of their
-imports, lowest first: [ARCHITECTURE.md](../ARCHITECTURE.md).
+imports, lowest first: [Architecture](architecture.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/PROTOCOL.md are the golden bytes: each is encoded, compared, decoded and read again.
+"""The examples of docs/reference/protocol.md are the golden bytes: each is encoded, compared, decoded and read again.
 
 Three hands write them: the document, our code, and `old_peers`, which was written from the contract alone.
 """
@@ -22,7 +22,7 @@ from wakugumi.wire import frame as fr
 from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Decoder, Frame
 
-TEXT = (Path(__file__).parents[2] / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
 FIELDS = {"type", "msgId", "corrId", "subject", "payload"}
 
 

@@ -17,7 +17,7 @@ from wakugumi.core.setting import options_of
 TOP = Path(__file__).parents[2]
 SOURCE = TOP / "src" / "wakugumi"
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "CHANGELOG.md", *sorted((TOP / "docs").rglob("*.md"))]
-ARCHITECTURE = (TOP / "docs" / "ARCHITECTURE.md").read_text()
+ARCHITECTURE = (TOP / "docs" / "internals" / "architecture.md").read_text()
 
 FILE = r"`((?:core|wire|adapters|roles|app)/[\w/]+\.py)`"
 FILE_AND_NAME = FILE + r"\s+`([\w.]+)`"
@@ -94,7 +94,7 @@ def test_no_folder_is_fuller_than_one_takes_in_at_a_glance() -> None:
 
 
 def test_every_decision_has_a_number_and_says_what_and_why() -> None:
-    decisions = sorted((TOP / "docs" / "decisions").glob("*.md"))
+    decisions = sorted((TOP / "docs" / "internals" / "decisions").glob("*.md"))
     for number, page in enumerate(decisions, start=1):
         assert page.name.startswith(f"{number:04}-")
         assert page.read_text().startswith(f"# {number}. ")

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))
 }
-PROTOCOL = (ROOT / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
+PROTOCOL = (ROOT / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
 ROWS = {row[0]: row for row in re.findall(r"^\| `([a-z-]+)` \| (.+) \| (yes|no) \| (\d) \|$", PROTOCOL, re.MULTILINE)}
 
 CODE_STANDS_AT = {

@@ -15,7 +15,7 @@ from wakugumi.wire import frame
 
 ROOT = Path(__file__).parents[2]
 ROOMS = sorted((ROOT / "src" / "wakugumi" / "limits").glob("*.py"))
-PROTOCOL = (ROOT / "docs" / "PROTOCOL.md").read_text(encoding="utf-8")
+PROTOCOL = (ROOT / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
 MODULES = [import_module(f"wakugumi.limits.{room.stem}") for room in ROOMS if room.stem != "__init__"]
 LIMITS = {name: value for module in MODULES for name, value in vars(module).items() if name.isupper()}
 limits = SimpleNamespace(**LIMITS)

@@ -9,7 +9,7 @@ import pytest
 
 from wakugumi.wire.frame import NAMES
 
-TEXT = (Path(__file__).parents[2] / "docs" / "WORDS.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "internals" / "words.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (?!word |frame |---)([^|]+) \| ([^|]+) \|$", TEXT, re.MULTILINE)
 WORDS = [word for row in ROWS for word in re.sub(r" \(.*\)", "", row[0]).split(", ")]
 

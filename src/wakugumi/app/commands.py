@@ -207,8 +207,8 @@ says so for the subjects that match; the most specific pattern counts, and `calc
 Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same port; \
 --blobs names a shared folder or a bucket instead, which clients and workers then use directly.
 
-The same port takes jobs by HTTP, from whoever speaks no frames: docs/GROUPS.md has its pages. Those that name no \
-program get --program, and of each client id at most --http-cap are in flight.
+The same port takes jobs over HTTP (docs/operate/group.md). Jobs that name no program get --program, \
+and of each client id at most --http-cap are in flight.
 
 Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish, \
 the second ends it at once.""",
@@ -261,7 +261,7 @@ Examples:
 A node: runs programs for whoever speaks HTTP or lines.
 
 A job is an id and one file. POST /run/{id} with the file as a form answers with a ZIP of what the program made; so \
-does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/NODES.md has both). HTTP is spoken on 5080 and \
+does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/operate/node.md). HTTP is spoken on 5080 and \
 lines on 9099, or both on one port. --program says what runs; it gets the input's path. A job that is sent again is \
 not run again while its result is kept, also after a restart.
 

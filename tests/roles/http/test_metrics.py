@@ -1,4 +1,4 @@
-"""Every role tells its metrics: as docs/METRICS.md says, in words that Prometheus' own tool finds no fault with."""
+"""Every role tells its metrics: as docs/reference/metrics.md says, and `promtool` finds no fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wakugumi.roles.runner.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("O2")]
 
-PAGE = Path(__file__).parents[3] / "docs" / "METRICS.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 ROLES = ("leader", "node", "worker", "gateway")
 
 

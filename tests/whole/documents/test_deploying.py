@@ -18,7 +18,7 @@ _PORTS = ("5000", "5081", "5082", "5091", "5092", "5093", "5094")
 def test_the_commands_of_the_three_tiers_run(home: Path) -> None:
     for name in ("curl", "unzip"):
         tool(name)
-    script = "\n".join(blocks(TOP / "docs" / "DEPLOYING.md"))
+    script = "\n".join(blocks(TOP / "docs" / "operate" / "deploying.md"))
     assert script.count("waku ") >= 5
     # The page's ports may be taken where this runs.
     ports = dict(zip(_PORTS, map(str, free_ports(len(_PORTS)))))

@@ -82,7 +82,9 @@ def _up_tiers(
     from wakugumi.app.serve.up_tiers import up_tiers
 
     if not is_loopback(leader.host):
-        raise ConfigError("a try-out with --groups stays on this machine", "docs/DEPLOYING.md has one part at a time")
+        raise ConfigError(
+            "a try-out with --groups stays on this machine", "docs/operate/deploying.md has one part at a time"
+        )
     folder = check_programs(worker).absolute()
     if program:
         try:

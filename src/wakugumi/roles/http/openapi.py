@@ -203,7 +203,7 @@ OPERATIONS: Final = (
         "GET",
         "/metrics",
         ROLES,
-        "All that it counts, for Prometheus: docs/METRICS.md.",
+        "All that it counts, for Prometheus: docs/reference/metrics.md.",
         (OkResponse(200, "The text format.", {"text/plain": {"type": "string"}}),),
     ),
     Operation(
@@ -217,7 +217,7 @@ OPERATIONS: Final = (
         "GET",
         "/blobs/{sha256}",
         (LEADER,),
-        "The content that has this hash: docs/FILES.md.",
+        "The content that has this hash: docs/use/files.md.",
         (
             OkResponse(200, "All of it.", {"application/octet-stream": {}}, BLOB_HEADERS),
             OkResponse(206, "The part that was asked for.", {"application/octet-stream": {}}, BLOB_HEADERS),
