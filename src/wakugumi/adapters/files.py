@@ -1,4 +1,4 @@
-"""How are files written, read and removed in a folder where a stranger's program has been?
+"""How are files written, read and removed in a folder where a stranger's program has been, and how much fits the disk?
 
 No link is followed, nothing waits for a pipe, no folder is too deep, and what cannot be written in full is not there.
 """
@@ -10,6 +10,7 @@ import itertools
 import os
 import stat
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from wakugumi.errors import Refused, Sick
@@ -59,13 +60,33 @@ def refused(error: OSError, what: str) -> Refused:
     return Sick("worker-error", text) if error.errno in USED_UP else Refused("worker-error", text)
 
 
+def write_all(file: int, data: bytes | bytearray | memoryview) -> None:
+    """To an open file, in as many calls as that takes. Raises OSError."""
+    written = os.write(file, data) if data else 0
+    while written < len(data):
+        written += os.write(file, memoryview(data)[written:])
+
+
+def sync_folder(path: str | Path) -> None:
+    """Names that were just made, changed or removed in this folder survive a loss of power. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def free_on_disk(folder: str | Path) -> int:
+    """What this user may still write there, in bytes. Raises OSError."""
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
 def write_new(path: str, content: bytes, mode: int, folder: int | None = None) -> None:
     """All of it or, on an error, nothing. With an open `folder`, the path begins there."""
     file = os.open(path, NEW, mode, dir_fd=folder)
     try:
-        written = os.write(file, content) if content else 0
-        while written < len(content):
-            written += os.write(file, memoryview(content)[written:])
+        write_all(file, content)
     except OSError:
         os.unlink(path, dir_fd=folder)
         raise

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.files import READ, refused
+from wakugumi.adapters.files import READ, free_on_disk, refused, sync_folder, write_all
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.files import BLOB_RECENT_S
 from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
@@ -101,9 +101,7 @@ class Incoming:
         if self.at + len(data) > self.ref.size:
             raise Refused("blob-broken", f"more than the {self.ref.size} bytes that were promised")
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._file, view) :]
+            write_all(self._file, data)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self.at)
@@ -136,7 +134,7 @@ class Incoming:
             os.fchmod(self._file, 0o444)
             os.utime(self._file)  # It was last opened when its upload began, and that may be long ago.
             os.replace(self._scratch, self._path)
-            _sync_folder(os.path.dirname(self._path))
+            sync_folder(os.path.dirname(self._path))
         except OSError as error:
             self.close()
             raise refused(error, "a blob cannot be kept") from None
@@ -232,10 +230,9 @@ class BlobStore:
         path = self.path(ref.sha256)
         try:
             os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-            disk = os.statvfs(self.folder)
+            free = free_on_disk(self.folder) - self._free_min_bytes
         except OSError as error:
             raise refused(error, "a blob cannot be written") from None
-        free = disk.f_bavail * disk.f_frsize - self._free_min_bytes
         if free < ref.size - self.received(ref.sha256):
             raise Refused("disk", f"no room for a blob of {ref.size} bytes: {max(0, free)} may still be used")
         return Incoming(ref, self.scratch(ref.sha256), path)
@@ -258,7 +255,7 @@ class BlobStore:
                 os.replace(source, path)
             finally:
                 os.close(file)
-            _sync_folder(os.path.dirname(path))
+            sync_folder(os.path.dirname(path))
         except OSError as error:
             raise refused(error, "a blob cannot be kept") from None
 
@@ -362,11 +359,3 @@ def _remove_idle(path: str, before: float) -> bool:
     finally:
         os.close(file)
     return True
-
-
-def _sync_folder(path: str) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

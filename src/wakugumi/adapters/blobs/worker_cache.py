@@ -23,7 +23,7 @@ from wakugumi.adapters.blobs import worker_cache_index
 from wakugumi.adapters.blobs.partials import Partials
 from wakugumi.adapters.blobs.store import BlobStore, is_sha256
 from wakugumi.adapters.blobs.worker_cache_index import CacheOnDisk
-from wakugumi.adapters.files import refused, remove_tree
+from wakugumi.adapters.files import free_on_disk, refused, remove_tree
 from wakugumi.adapters.jobdir.folder_claim import claim
 from wakugumi.errors import Refused
 from wakugumi.limits.files import CACHE_BLOBS_MAX, CACHE_DISK_SHARE
@@ -114,8 +114,7 @@ class CacheFolder:
         begun = self._partials.size(ref.sha256)
         used = self.used_bytes + sum(self._coming.values()) + self._partials.used_bytes - begun
         wanted = used + ref.size - self.bytes_max
-        disk = os.statvfs(self.path)
-        short = ref.size - begun + DISK_FREE_MIN_BYTES - disk.f_bavail * disk.f_frsize
+        short = ref.size - begun + DISK_FREE_MIN_BYTES - free_on_disk(self.path)
         count = len(self._blobs) + len(self._coming) + 1 - self.blobs_max
         if wanted > 0 or short > 0 or count > 0:
             self._evict(max(wanted, short), count, ref.sha256)

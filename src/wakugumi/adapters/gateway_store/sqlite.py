@@ -31,6 +31,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from wakugumi.adapters.files import sync_folder
 from wakugumi.adapters.gateway_store.interface import (
     DONE,
     FAILED,
@@ -42,7 +43,7 @@ from wakugumi.adapters.gateway_store.interface import (
     Totals,
 )
 from wakugumi.adapters.journal.disk_reserve import DiskRoom
-from wakugumi.adapters.journal.file import BUSY_TIMEOUT_S, SQL_ERRORS, file_use, is_full, make_folder, sync_folder
+from wakugumi.adapters.journal.file import BUSY_TIMEOUT_S, SQL_ERRORS, file_use, is_full, make_folder
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.adapters.programs.linux import boot_id

@@ -22,9 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from wakugumi.adapters.files import READ
+from wakugumi.adapters.files import READ, free_on_disk, write_all
 from wakugumi.adapters.gateway_store.interface import Content
-from wakugumi.adapters.journal.disk_reserve import free_on_disk
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.gateway import GATEWAY_BODY_BYTES_MAX, SPOOL_MEMORY_BYTES
@@ -251,7 +250,7 @@ class Spool:
         except OSError:
             self._temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(16)}"
             self._file = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        _write_all(self._file, self._memory)
+        write_all(self._file, self._memory)
         self._memory = None
 
     async def _write(self, data: bytearray) -> None:
@@ -261,7 +260,7 @@ class Spool:
 
     def _append(self, data: bytearray) -> None:
         self._check_room()
-        _write_all(self._file, data)
+        write_all(self._file, data)
 
     def _check_room(self) -> None:
         if not self._is_answer:
@@ -357,12 +356,6 @@ class _Stored:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def _write_all(file: int, data: bytearray) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
 
 
 def _refused(error: OSError) -> Refused:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wakugumi.adapters.files import NEW, refused
+from wakugumi.adapters.files import NEW, free_on_disk, refused, write_all
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest
 from wakugumi.adapters.loop.threads import begin, beside
 from wakugumi.core.names import check_file_name
@@ -216,9 +216,7 @@ class _UploadedFile:
                 _check_room(self.path.parent, sum(map(len, pieces)))
                 for piece in pieces:
                     self._digest.update(piece)
-                    written = os.write(self._file, piece)
-                    while written < len(piece):
-                        written += os.write(self._file, memoryview(piece)[written:])
+                    write_all(self._file, piece)
             except OSError as error:
                 raise refused(error, "the input cannot be written") from None
 
@@ -242,10 +240,9 @@ class _UploadedFile:
 def _check_room(folder: Path, size: int) -> None:
     """Raises Refused if so much more would leave too little."""
     try:
-        disk = os.statvfs(folder)
+        free = free_on_disk(folder)
     except OSError as error:
         raise refused(error, "the input cannot be written") from None
-    free = disk.f_bavail * disk.f_frsize
     if free - size < DISK_FREE_MIN_BYTES:
         text = f"{size} bytes more would leave less than {DISK_FREE_MIN_BYTES} of the {free} that are free on the disk"
         raise Refused("disk", text)

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.adapters.blobs.store import is_sha256
+from wakugumi.adapters.files import sync_folder
 from wakugumi.core.files.events import CacheFile, DropCache, KeepCache, SpreadKeep
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.subject import kept_pattern
@@ -150,7 +151,7 @@ class Manifests:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(scratch, path)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
 
 def _read(path: str, cache_id: str, now: float) -> KeepCache:
@@ -165,11 +166,3 @@ def _read(path: str, cache_id: str, now: float) -> KeepCache:
     targets = tuple(kept_pattern(target) for target in manifest.targets)
     age_s = max(now - manifest.created, 0.0)
     return KeepCache(cache_id, manifest.version, tuple(manifest.files), targets, manifest.pinned, age_s)
-
-
-def _sync_folder(path: str) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

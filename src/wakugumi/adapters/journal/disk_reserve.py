@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from wakugumi.adapters.files import free_on_disk
 from wakugumi.adapters.journal.file import Use
 from wakugumi.limits.journal import JOURNAL_FREE_MIN_BYTES, JOURNAL_RESERVE_BYTES, JOURNAL_SLACK_BYTES
 from wakugumi.limits.units import MIB
@@ -99,12 +100,6 @@ class DiskRoom:
             self.give_up_reserve()
             return False
         return True
-
-
-def free_on_disk(folder: Path) -> int:
-    """What this user may still write there, in bytes. Raises OSError."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
 
 
 def _open_own(path: str, flags: int) -> int:

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from wakugumi.adapters.files import sync_folder
 from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.folder_lock import holder as holder_of
 from wakugumi.core.ids import JobId
@@ -400,11 +401,3 @@ def _migrate(base: sqlite3.Connection, version: int) -> None:
     base.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     base.execute(f"PRAGMA user_version = {VERSION}")
     base.execute("COMMIT")
-
-
-def sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

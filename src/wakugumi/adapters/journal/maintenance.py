@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from wakugumi.adapters.files import sync_folder
 from wakugumi.adapters.journal.file import (
     FILE_NAME,
     NEW_NAME,
@@ -35,7 +36,6 @@ from wakugumi.adapters.journal.file import (
     open_to_read,
     open_to_write,
     structure_damage,
-    sync_folder,
 )
 from wakugumi.adapters.journal.salvage import LostLeaf, salvage
 from wakugumi.core.ids import JobId, show_job_id

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from wakugumi.adapters.files import refused, remove_tree, write_new
+from wakugumi.adapters.files import free_on_disk, refused, remove_tree, write_new
 from wakugumi.errors import Sick
 from wakugumi.limits.units import KIB
 
@@ -40,9 +40,9 @@ def check_machine(folder: str, free_min_bytes: int) -> None:
 
 def check_room(folder: str, free_min_bytes: int) -> None:
     """Raises Sick, and OSError."""
-    status = os.statvfs(folder)
-    if status.f_bavail * status.f_frsize < free_min_bytes:
+    if free_on_disk(folder) < free_min_bytes:
         raise Sick("disk", f"less than {free_min_bytes} bytes are free in {folder}")
+    status = os.statvfs(folder)
     if status.f_files and not status.f_favail:
         raise Sick("disk", f"no inodes are free in {folder}")
 

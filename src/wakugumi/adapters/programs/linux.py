@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from wakugumi.adapters.files import write_all
 from wakugumi.limits.wire import CONNECTION_FILES_SHARE, CONNECTIONS_MAX
 
 log = logging.getLogger("wakugumi.process")
@@ -368,9 +369,7 @@ class Spawner:
                 raise ValueError("a variable has a NUL, or a name with =")
         file = above_stdio(os.memfd_create("variables"))
         try:
-            left = memoryview(b"\0".join([name + b"=" + value for name, value in pairs.items()]))
-            while left:
-                left = left[os.write(file, left) :]
+            write_all(file, b"\0".join([name + b"=" + value for name, value in pairs.items()]))
         except BaseException:
             os.close(file)
             raise

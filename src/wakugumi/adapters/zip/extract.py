@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from wakugumi.adapters.files import write_all
 from wakugumi.adapters.zip.honest_entries import is_taken, link_target
 from wakugumi.adapters.zip.read import Archive, ZipEntry
 from wakugumi.errors import PeerError, Refused
@@ -194,15 +195,9 @@ def _write_data(file: int, piece: bytes) -> bool:
     start = at = 0
     while at < len(piece):
         if piece.startswith(_HOLE, at):
-            _write_all(file, piece, start, at)
+            write_all(file, memoryview(piece)[start:at])
             os.lseek(file, len(_HOLE), os.SEEK_CUR)
             start = at + len(_HOLE)
         at += len(_HOLE)
-    _write_all(file, piece, start, len(piece))
+    write_all(file, memoryview(piece)[start:])
     return start > 0
-
-
-def _write_all(file: int, piece: bytes, start: int, end: int) -> None:
-    with memoryview(piece) as view:
-        while start < end:
-            start += os.write(file, view[start:end])

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from tempfile import SpooledTemporaryFile
 from typing import Final
 
+from wakugumi.adapters.files import write_all
 from wakugumi.adapters.zip.records import SIZES_FOLLOW_FLAG, UTF8_FLAG, end_of
 from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, FoundFile, TooBig, Zip
 from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX
@@ -91,7 +92,4 @@ class FileZip(Zip):
 
     def _put(self, data: bytes | bytearray) -> None:
         self._digest.update(data)
-        with memoryview(data) as view:
-            at = 0
-            while at < len(view):
-                at += os.write(self._file, view[at:])
+        write_all(self._file, data)

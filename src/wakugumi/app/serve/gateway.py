@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from wakugumi.adapters.journal.file import sync_folder
+from wakugumi.adapters.files import sync_folder
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.link import Address
