@@ -384,7 +384,7 @@ def test_payloads_can_be_read_when_no_file_can_be_opened_any_more(tmp_path: Path
     code = """
 import asyncio, os, resource, sys
 from pathlib import Path
-from tests.adapters.a_journal import job_id, kept, opened
+from tests.kit.a_journal import job_id, kept, opened
 
 async def main():
     async with opened(Path(sys.argv[1])) as world:
@@ -414,7 +414,7 @@ def test_the_writers_lock_outlives_all_reading(tmp_path: Path) -> None:
     code = """
 import asyncio, sys
 from pathlib import Path
-from tests.adapters.a_journal import job_id, kept, opened
+from tests.kit.a_journal import job_id, kept, opened
 
 async def main():
     async with opened(Path(sys.argv[1])) as world:
