@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from wakugumi.adapters.port.port import HttpListener, Routes, listen_http
+from wakugumi.adapters.http.routes import Routes
+from wakugumi.adapters.port.port import HttpListener, listen_http
 
 DEADLINE_S = 20.0
 

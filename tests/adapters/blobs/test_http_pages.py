@@ -14,10 +14,10 @@ import pytest
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask, sha
 
 from wakugumi.adapters.blobs import http_pages
+from wakugumi.adapters.blobs.routes import blob_routes
 from wakugumi.adapters.blobs.store import BlobStore, Incoming, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
 from wakugumi.adapters.blobs.zstd_stream import zstd
-from wakugumi.adapters.port.port import blob_routes
 from wakugumi.errors import Refused
 from wakugumi.limits.files import TOKEN_S
 from wakugumi.limits.units import MIB

@@ -16,11 +16,11 @@ from tests.kit.hostile_answers import BODIES
 from tests.kit.http_peer import DEADLINE_S, a_door
 
 from wakugumi.adapters.blobs import http_pages, place_http
-from wakugumi.adapters.blobs.place import open_place
+from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.place_http import HttpPlace
+from wakugumi.adapters.blobs.routes import blob_routes
 from wakugumi.adapters.blobs.store import BlobStore, Incoming, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
-from wakugumi.adapters.port.port import blob_routes
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.units import MIB
 from wakugumi.wire.message import BlobRef

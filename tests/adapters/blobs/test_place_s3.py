@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.kit.object_store import WEED, an_object_store
 
-from wakugumi.adapters.blobs.place import Place, open_place
+from wakugumi.adapters.blobs.open_place import open_place
+from wakugumi.adapters.blobs.place import Place
 from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
 from wakugumi.app.serve.free_ports import free_port
 from wakugumi.errors import ConfigError, Lost, Refused

@@ -13,7 +13,7 @@ from tests.kit.http_peer import DEADLINE_S, a_door
 from wakugumi.adapters.http import client as adapter
 from wakugumi.adapters.http.client import HttpClient
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.port.port import page_routes
+from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.units import MIB
 

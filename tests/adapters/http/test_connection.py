@@ -15,7 +15,8 @@ from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http import connection as web_connection
 from wakugumi.adapters.http.page import HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.port.port import HttpListener, page_routes
+from wakugumi.adapters.http.page_routes import page_routes
+from wakugumi.adapters.port.port import HttpListener
 from wakugumi.errors import Refused
 from wakugumi.limits.http import BODY_RECEIVED_MIN_BYTES, HTTP_HEADERS_MAX, HTTP_LINE_BYTES_MAX
 from wakugumi.limits.units import KIB, MIB

@@ -14,7 +14,8 @@ from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
 from wakugumi.adapters.http import server
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.port.port import HttpListener, page_routes
+from wakugumi.adapters.http.page_routes import page_routes
+from wakugumi.adapters.port.port import HttpListener
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.units import MIB
 

@@ -12,10 +12,11 @@ from typing import NamedTuple
 import pytest
 
 from wakugumi.adapters.http.page import HttpRequest, Page, PageRoute, Reply, Stream
+from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.lines import server as module
 from wakugumi.adapters.lines.server import LineCall, LineReply, LineServer, listen_lines
 from wakugumi.adapters.port import port as web
-from wakugumi.adapters.port.port import listen_http, page_routes
+from wakugumi.adapters.port.port import listen_http
 from wakugumi.errors import Refused
 from wakugumi.limits.http import LINE_BYTES_MAX
 from wakugumi.limits.units import MIB

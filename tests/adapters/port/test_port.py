@@ -15,9 +15,10 @@ from aiohttp import web
 from tests.adapters.net.test_link import Owner
 from tests.kit.http_peer import DEADLINE_S, HttpPeer, a_door, ask
 
+from wakugumi.adapters.http.routes import Route
 from wakugumi.adapters.net.link import bound_port, listen
 from wakugumi.adapters.port import port as web_module
-from wakugumi.adapters.port.port import HttpPort, Route
+from wakugumi.adapters.port.port import HttpPort
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX
 from wakugumi.wire import frame as fr
@@ -303,7 +304,8 @@ async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_
 WITHOUT_FILES = """
 import asyncio, os, resource
 from wakugumi.adapters.http.page import PageRoute, Reply
-from wakugumi.adapters.port.port import listen_http, page_routes
+from wakugumi.adapters.http.page_routes import page_routes
+from wakugumi.adapters.port.port import listen_http
 
 async def hello(visit):
     return Reply(200, b"hello")

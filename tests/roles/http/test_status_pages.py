@@ -10,7 +10,7 @@ import pytest
 from tests.kit.http_peer import a_door, ask
 from tests.kit.promtool import promtool_says
 
-from wakugumi.adapters.port.port import page_routes
+from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.core.metrics import Counter, Family, Timing, gauge
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 

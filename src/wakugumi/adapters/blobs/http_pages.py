@@ -23,8 +23,8 @@ from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming, is_s
 from wakugumi.adapters.blobs.tokens import check_token
 from wakugumi.adapters.blobs.zstd_stream import ZstdPacker, ZstdUnpacker, shrinks
 from wakugumi.adapters.http.page import HttpRefusal
+from wakugumi.adapters.http.routes import Route
 from wakugumi.adapters.http.server import SAFE_HEADERS, let_go_on
-from wakugumi.adapters.port.port import Route
 from wakugumi.errors import Refused
 from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
 from wakugumi.wire.message import BlobRef

@@ -1,4 +1,4 @@
-"""Where do blobs go and come from? A place: a folder, a leader or worker over HTTP, an object store; each by its URL.
+"""Where do blobs go and come from? A place: a folder, a leader or worker over HTTP, an object store.
 
 All calls are made from any thread, wait as long as it takes, and resume where an earlier try ended. They raise Refused
 (the place says no, or the content is not what it should be) or Lost (it cannot be reached, or went away).
@@ -10,11 +10,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming
 from wakugumi.adapters.files import READ
-from wakugumi.errors import ConfigError, Refused
+from wakugumi.errors import Refused
 from wakugumi.wire.message import BlobRef
 
 OnBytes: TypeAlias = Callable[[int], None]
@@ -65,34 +64,6 @@ class FolderPlace:
 
     def remove(self, sha256: str) -> None:
         self.store.remove(sha256)
-
-
-def open_place(url: str, token: str = "") -> Place:
-    """The place at a URL; a worker's takes a token of its leader's. Raises ConfigError."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigError(f"{url!r} is no place for blobs: {error}") from None
-    if parts.scheme == "file":
-        return FolderPlace(Path(unquote(parts.path)))
-    if parts.scheme in {"http", "https"}:
-        from wakugumi.adapters.blobs.place_http import HttpPlace
-
-        return HttpPlace(url, token)
-    if parts.scheme == "s3":
-        from wakugumi.adapters.blobs.place_s3 import S3Place
-
-        return S3Place(url)
-    raise ConfigError(f"{url!r} is no place for blobs", "write file:///folder, s3://bucket/prefix or http://host:port")
-
-
-def is_workers(url: str) -> bool:
-    """May another worker be there? All else, such as a folder of ours, is only for its leader to name."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname)
 
 
 def _copy(file: int, into: Incoming, on_bytes: OnBytes) -> None:

@@ -18,9 +18,9 @@ from aiohttp import ClientError, HttpVersion11, web
 
 from wakugumi.adapters.http.connection import Connection
 from wakugumi.adapters.http.page import HttpRefusal, PageRoute, Reply, Stream
+from wakugumi.adapters.http.routes import Route
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.gate import gate
-from wakugumi.adapters.port.port import Route
 from wakugumi.errors import CODES, Lost, PeerError, Refused
 from wakugumi.limits.http import (
     BODY_RECEIVED_MIN_BYTES,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from wakugumi.adapters.programs.linux import connections_max
@@ -20,7 +21,6 @@ from wakugumi.core.connections.unread_answers import UnreadAnswers
 from wakugumi.limits.wire import STRANGERS_MAX, STRANGERS_SHARE, STRANGERS_TOLD_MAX, STRANGERS_TOLD_S
 
 if TYPE_CHECKING:
-    from wakugumi.adapters.net.link import Link
     from wakugumi.core.memory_budget import Budget
 
 log = logging.getLogger("wakugumi.net")
@@ -28,6 +28,21 @@ log = logging.getLogger("wakugumi.net")
 _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, Gate] = WeakKeyDictionary()
 _ASKED_AGAIN_S: Final = 0.02
 """A timer that is due within so long is soon enough."""
+
+
+class WatchedLink(Hashable, Protocol):
+    """A connection of frames, as far as the gate watches it."""
+
+    peer: str
+
+    @property
+    def is_paused(self) -> bool: ...
+    @property
+    def buffered_bytes(self) -> int: ...
+    def wait_for_memory(self, waits: bool) -> None: ...
+    def is_there(self) -> None: ...
+    def close(self, why: str = "") -> None: ...
+    def abort(self) -> None: ...
 
 
 def gate() -> Gate:
@@ -47,8 +62,8 @@ class Gate:
         self.strangers: Strangers[asyncio.Transport] = Strangers(count_max)
         self._beneath: dict[asyncio.Transport, asyncio.Transport] = {}
         """Of strangers over TLS, the connection that came before the handshake: the gate knows them by that."""
-        self.halves: HalfFrames[Link] = HalfFrames()
-        self.unread: UnreadAnswers[Link] = UnreadAnswers()
+        self.halves: HalfFrames[WatchedLink] = HalfFrames()
+        self.unread: UnreadAnswers[WatchedLink] = UnreadAnswers()
         self._timer: asyncio.TimerHandle | None = None
         self._looks = False
         self._told: Counter[str] = Counter()
@@ -142,7 +157,7 @@ class Gate:
 
     # Half frames.
 
-    def half(self, link: Link, held: int, needed: int, *, anew: bool) -> None:
+    def half(self, link: WatchedLink, held: int, needed: int, *, anew: bool) -> None:
         """What came from it ends in the midst of a frame."""
         loop = asyncio.get_running_loop()
         if self.halves.grew(link, held, needed, loop.time(), anew=anew):
@@ -151,7 +166,7 @@ class Gate:
             self._looks = True
             loop.call_later(LOOK_S, self._look)
 
-    def whole(self, link: Link) -> None:
+    def whole(self, link: WatchedLink) -> None:
         """It ends with a frame, or is gone."""
         if self.halves.ended(link):
             self._decide(asyncio.get_running_loop())
@@ -180,7 +195,7 @@ class Gate:
 
     # Answers that are not read.
 
-    def owes(self, link: Link, size: int) -> None:
+    def owes(self, link: WatchedLink, size: int) -> None:
         """So many bytes more are sent to a peer that does not read."""
         now = asyncio.get_running_loop().time()
         if not self.unread.grew(link, size, link.buffered_bytes, now):
@@ -190,12 +205,12 @@ class Gate:
             log.warning("cutting off %s: it does not read what it asks for, and %s", other.peer, why)
             other.abort()
 
-    def reads(self, link: Link) -> None:
+    def reads(self, link: WatchedLink) -> None:
         """It has read what it was sent, or is gone."""
         self.unread.ended(link)
 
 
-def _is_read(link: Link) -> bool:
+def _is_read(link: WatchedLink) -> bool:
     """Its owner wants to read it."""
     return not link.is_paused
 

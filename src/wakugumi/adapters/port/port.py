@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from wakugumi.adapters.blobs.store import BlobStore
-from wakugumi.adapters.http.page import Pages
+from wakugumi.adapters.http.routes import Routes
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.gate import gate, name_of
 from wakugumi.adapters.net.handshake import Entrance, enter
 from wakugumi.adapters.net.link import Link
 from wakugumi.adapters.programs.linux import connections_max as connections_of_process
-from wakugumi.limits.files import BLOB_BYTES_MAX, SERVING_MAX, UPLOADS_MAX
 from wakugumi.limits.http import HTTP_IDLE_S, HTTP_LINE_BYTES_MAX
 from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import CLOSE_DEADLINE_S, FIRST_FRAME_BYTES_MAX, HELLO_DEADLINE_S
@@ -31,32 +29,10 @@ from wakugumi.wire.web_origin import NAME_OPTION
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from aiohttp import web
-
     from wakugumi.adapters.http.server import WebServer
     from wakugumi.adapters.lines.server import LineServer
 
 log = logging.getLogger("wakugumi.web")
-
-Handler: TypeAlias = "Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]"
-"""Gets the request and what follows the route's path. What it raises as Refused is answered as a problem."""
-
-
-class Route(NamedTuple):
-    """Who answers a method on a path. A path that ends in `/` stands for all that begin like it."""
-
-    method: str
-    path: str
-    handler: Handler
-    waits: bool = False
-    """It says itself when the body may come, by `web_server.let_come`: until then little of it is read."""
-    quiet: bool = False
-    """It is asked again and again, by machines: logged for debugging only."""
-
-
-Routes: TypeAlias = Callable[[], Sequence[Route]]
-"""Called in a thread when the first HTTP byte has come, so that importing what serves it costs nobody else; and again
-with the next request if that failed."""
 
 _NOBODY_BODY: Final = (
     b'{"type":"about:blank","status":503,"code":"busy","detail":"the HTTP server could not be loaded",'
@@ -69,40 +45,6 @@ _NOBODY: Final = (
 """An answer of our own, where the library is missing that would write one."""
 _LOOK_BYTES: Final = 4
 _READ_BYTES: Final = 16 * KIB
-
-
-def blob_routes(
-    store: BlobStore,
-    *,
-    writable: bool,
-    key: str | None = None,
-    serving_max: int = SERVING_MAX,
-    uploads_max: int = UPLOADS_MAX,
-    blob_bytes_max: int = BLOB_BYTES_MAX,
-) -> Routes:
-    """`/blobs/{sha256}` of a store: GET and HEAD, and PUT if it is writable; with a key only for who has a token.
-
-    At most `serving_max` are sent at once, further ones are told to come again. The same for what is received.
-    """
-
-    def load() -> Sequence[Route]:
-        from wakugumi.adapters.blobs.http_pages import BlobPages
-
-        pages = BlobPages(store, key=key, serving_max=serving_max, uploads_max=uploads_max, bytes_max=blob_bytes_max)
-        return pages.routes(writable=writable)
-
-    return load
-
-
-def page_routes(pages: Pages) -> Routes:
-    """A role's pages as routes."""
-
-    def load() -> Sequence[Route]:
-        from wakugumi.adapters.http.server import page_route
-
-        return [page_route(at) for at in pages()]
-
-    return load
 
 
 class HttpPort:

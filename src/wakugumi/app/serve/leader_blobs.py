@@ -8,7 +8,8 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
-from wakugumi.adapters.blobs.place import FolderPlace, open_place
+from wakugumi.adapters.blobs.open_place import open_place
+from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.settings import LeaderSettings
 

@@ -19,8 +19,9 @@ from typing import Final
 from wakugumi import __version__
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.adapters.http.page import PageRoute
+from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.http.spool import Spools
-from wakugumi.adapters.port.port import HttpListener, listen_http, page_routes
+from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.core.gateway.groups import Groups
 from wakugumi.core.metrics import Family, Kind, Sample, counter, gauge
 from wakugumi.roles.gateway.body_quota import BodyQuota

@@ -11,10 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.adapters.http.page import PageRoute
+from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.lines.server import LineListener, LineServer, listen_lines
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.port.port import HttpListener, listen_http, page_routes
+from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.adapters.programs.linux import connections_max
 from wakugumi.errors import ConfigError
 from wakugumi.limits.wire import DRAIN_DEADLINE_S

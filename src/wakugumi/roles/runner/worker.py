@@ -8,10 +8,11 @@ from contextlib import AsyncExitStack
 
 from wakugumi import __version__
 from wakugumi.adapters.http.page import PageRoute
+from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.port.port import listen_http, page_routes
+from wakugumi.adapters.port.port import listen_http
 from wakugumi.adapters.programs.linux import connections_max
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.runner.metrics import run_families

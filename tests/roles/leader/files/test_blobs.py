@@ -16,7 +16,8 @@ from tests.kit.a_leader import OwnPeer, Running
 from tests.kit.http_peer import HttpPeer, ask, sha
 from tests.kit.old_peers import DEADLINE_S, OldClient
 
-from wakugumi.adapters.blobs.place import FolderPlace, OnBytes, open_place
+from wakugumi.adapters.blobs.open_place import open_place
+from wakugumi.adapters.blobs.place import FolderPlace, OnBytes
 from wakugumi.adapters.blobs.store import BlobStore, Incoming, ref_of_bytes
 from wakugumi.errors import Lost
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_UNUSED_S

@@ -36,7 +36,8 @@ from tests.roles.runner.test_worker import (
     until,
 )
 
-from wakugumi.adapters.blobs.place import FolderPlace, OnBytes, open_place
+from wakugumi.adapters.blobs.open_place import open_place
+from wakugumi.adapters.blobs.place import FolderPlace, OnBytes
 from wakugumi.adapters.blobs.store import Incoming, ref_of_bytes
 from wakugumi.adapters.jobdir.folder import JobDir
 from wakugumi.errors import ConfigError, Lost, Refused

@@ -11,7 +11,7 @@ import pytest
 from tests.roles.runner.files.test_inputs import WANT, World, large
 from tests.roles.runner.test_worker import Bench, ScriptedLeader
 
-from wakugumi.adapters.blobs.place import open_place
+from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
 from wakugumi.adapters.net.link import Address

@@ -113,7 +113,7 @@ def _remove(*names: str) -> None:
 def _open(url: str) -> Place:
     from urllib.parse import unquote, urlsplit
 
-    from wakugumi.adapters.blobs.place import open_place
+    from wakugumi.adapters.blobs.open_place import open_place
 
     if not url:
         raise Refused("no-blob", "the leader did not say where it keeps what does not fit a frame")

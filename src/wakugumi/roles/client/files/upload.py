@@ -35,7 +35,7 @@ class BlobUpload:
 
     def run(self) -> None:
         """In a thread, to the end. Raises Refused, Lost, or Stopped."""
-        from wakugumi.adapters.blobs.place import open_place
+        from wakugumi.adapters.blobs.open_place import open_place
 
         self.done_bytes, self.has_begun = 0, True
         source = self.brought.source

@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any, Final
 
 from wakugumi.adapters.blobs.place import FolderPlace, Place
+from wakugumi.adapters.blobs.routes import blob_routes
 from wakugumi.adapters.blobs.store import BlobStore
+from wakugumi.adapters.http.routes import Routes
 from wakugumi.adapters.loop.tasks import Tasks
-from wakugumi.adapters.port.port import Routes, blob_routes
 from wakugumi.errors import WakugumiError
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_STORE_BYTES, BLOB_SWEEP_S, BLOB_UNUSED_S
 from wakugumi.roles.leader.files.expected_blobs import ExpectedBlobs

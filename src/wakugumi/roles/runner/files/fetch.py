@@ -25,7 +25,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from wakugumi.adapters.blobs.place import OnBytes, is_workers, open_place
+from wakugumi.adapters.blobs.open_place import is_workers, open_place
+from wakugumi.adapters.blobs.place import OnBytes
 from wakugumi.adapters.blobs.store import BlobStore, Incoming, is_sha256
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.core.backoff import with_jitter

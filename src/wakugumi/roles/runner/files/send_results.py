@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Final, TypeVar
 
-from wakugumi.adapters.blobs.place import open_place
+from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.jobdir.large_parts import LargePart, Whole
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.loop.threads import is_no_thread, started_pool

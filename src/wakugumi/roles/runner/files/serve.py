@@ -10,9 +10,10 @@ import logging
 import os
 from typing import Final
 
+from wakugumi.adapters.blobs.routes import blob_routes
 from wakugumi.adapters.blobs.store import BlobStore
 from wakugumi.adapters.net.link import Address, is_loopback
-from wakugumi.adapters.port.port import HttpListener, blob_routes, listen_http
+from wakugumi.adapters.port.port import HttpListener, listen_http
 from wakugumi.adapters.programs.linux import connections_max
 from wakugumi.errors import ConfigError
 

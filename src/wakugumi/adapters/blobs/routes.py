@@ -1,0 +1,32 @@
+"""Which routes serve the blobs of a store? `/blobs/{sha256}`; `http_pages` is imported when the first one asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wakugumi.adapters.blobs.store import BlobStore
+from wakugumi.adapters.http.routes import Route, Routes
+from wakugumi.limits.files import BLOB_BYTES_MAX, SERVING_MAX, UPLOADS_MAX
+
+
+def blob_routes(
+    store: BlobStore,
+    *,
+    writable: bool,
+    key: str | None = None,
+    serving_max: int = SERVING_MAX,
+    uploads_max: int = UPLOADS_MAX,
+    blob_bytes_max: int = BLOB_BYTES_MAX,
+) -> Routes:
+    """`/blobs/{sha256}` of a store: GET and HEAD, and PUT if it is writable; with a key only for who has a token.
+
+    At most `serving_max` are sent at once, further ones are told to come again. The same for what is received.
+    """
+
+    def load() -> Sequence[Route]:
+        from wakugumi.adapters.blobs.http_pages import BlobPages
+
+        pages = BlobPages(store, key=key, serving_max=serving_max, uploads_max=uploads_max, bytes_max=blob_bytes_max)
+        return pages.routes(writable=writable)
+
+    return load
