@@ -623,7 +623,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "unbounded-bytes-of-known-jobs",
-        "client/leaders",
+        "client/leader_row",
         "        if self.unwritten_bytes >= GIVEN_BYTES_MAX:\n            self.later",
         "        if self.unwritten_bytes < 0:\n            self.later",
         "a client sends a leader all jobs that it knows at once, however large they are",

@@ -28,7 +28,7 @@ from tests.sim.stranger import STRANGER, Strangers
 from tests.sim.thief import Thieves
 from tests.sim.worker import Worker
 
-from wakugumi.core.client import failover, leaders
+from wakugumi.core.client import failover, leader_row, leaders
 from wakugumi.core.ids import DONE, ConnId, JobId, show_job_id
 from wakugumi.core.leader import clients, records
 from wakugumi.core.leader import events as ev
@@ -90,7 +90,7 @@ class World:
         """All of it."""
         vars(leaves)["JOURNAL_SLACK_BYTES"] = self.plan.journal_slack_bytes
         given_bytes_max = GIVEN_BYTES_MAX if self.wide is None else self.wide.given_bytes_max
-        for module in (records, roster, clients, results, resend, failover, leaders):
+        for module in (records, roster, clients, results, resend, failover, leaders, leader_row):
             vars(module)["GIVEN_BYTES_MAX"] = given_bytes_max
         counts = self.checker.counts
         began_at = self.clock.now

@@ -29,7 +29,8 @@ import msgspec
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ANY_LEADER, ClientDo, ClientEvent, ClientStep, LeaderNo, ResultCame, Submit
 from wakugumi.core.client.job_search import JobSearch
-from wakugumi.core.client.leaders import NEEDS_BLOBS, NEEDS_ENV, Choice, LeaderConnection, LeaderRow, Leaders, taken
+from wakugumi.core.client.leader_row import NEEDS_BLOBS, NEEDS_ENV, LeaderConnection, LeaderRow, taken
+from wakugumi.core.client.leaders import Choice, Leaders
 from wakugumi.core.ids import ConnId, Fate, JobId
 from wakugumi.core.leader.events import Step
 from wakugumi.limits.client import ADOPT_GRACE_S, UNFINISHED_PER_CLIENT_MAX

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 
-from wakugumi.core.client.leaders import LeaderConnection, LeaderRow, Leaders
+from wakugumi.core.client.leader_row import LeaderConnection, LeaderRow
+from wakugumi.core.client.leaders import Leaders
 from wakugumi.core.ids import JobId
 from wakugumi.limits.client import FIND_COMING_S, FIND_WITHIN_S
 
