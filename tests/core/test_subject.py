@@ -149,7 +149,7 @@ def hex_of(char: str) -> str:
 
 
 UNSEEN = sorted(
-    {char for text in TEXTS.values() for char in text if HOSTILE.search(char)} | set("\n\t\u200c\u200d\u2800")
+    {char for text in TEXTS.values() for char in text if HOSTILE.search(char)} | set("\n\t\u200c\u200d")
 )
 
 

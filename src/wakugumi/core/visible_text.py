@@ -27,8 +27,8 @@ INVISIBLE: Final = (
     rf"{_IGNORABLE}"
 )
 """All of them but C0, inside the brackets of a regular expression."""
-UNSEEN: Final = rf"{INVISIBLE}\u200c\u200d\u2800"
-"""The same, and what only text may have: the joiners, and the blank of Braille."""
+UNSEEN: Final = rf"{INVISIBLE}\u200c\u200d"
+"""The same, and the joiners, which only text may have."""
 _EMOJI: Final = (
     r"\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935\u2b05-\u2b55"
     r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
@@ -42,7 +42,8 @@ _VARIED: Final = (
 _HOSTILE: Final = re.compile(rf"[\x00-\x1f{INVISIBLE}]{_VARIED}")
 _HOSTILE_IN_JSON: Final = re.compile(f"[{INVISIBLE}]{_VARIED}")
 """C0 is escaped in any JSON, or is the white space between two values."""
-_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
+_UNSEEN: Final = re.compile(rf"[{UNSEEN}\u2800]")
+"""In a name also the blank of Braille. A subject may have it, for NATS allows it there."""
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 

@@ -177,6 +177,15 @@ async def test_of_too_many_strangers_the_oldest_goes_whatever_its_port_and_the_k
     assert len(lines) == STRANGERS_TOLD_MAX, "further ones are only counted"
 
 
+async def test_a_time_that_came_meanwhile_stops_nobody_from_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop's handle for a time that has come cannot be asked when it is due."""
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(gate().strangers, "wake_at", lambda: loop.time() - 1.0)
+    for _ in range(2):
+        gate().came(asyncio.Transport())
+    assert len(gate().strangers) == 2
+
+
 async def test_of_too_many_bytes_the_half_hello_that_began_first_goes() -> None:
     strangers = gate().strangers
     strangers.bytes_max = 64 * KIB

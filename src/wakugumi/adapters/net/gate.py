@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("wakugumi.net")
 
 _gates: WeakKeyDictionary[asyncio.AbstractEventLoop, Gate] = WeakKeyDictionary()
+_NEVER: Final = float("inf")
 _ASKED_AGAIN_S: Final = 0.02
 """A timer that is due within so long is soon enough."""
 
@@ -65,6 +66,8 @@ class Gate:
         self.halves: HalfFrames[WatchedLink] = HalfFrames()
         self.unread: UnreadAnswers[WatchedLink] = UnreadAnswers()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = _NEVER
+        """Not asked of the handle: that of uvloop for a time that has come does not know it."""
         self._looks = False
         self._told: Counter[str] = Counter()
         """Lines about strangers in this while, by what they are about."""
@@ -139,13 +142,14 @@ class Gate:
         wake_at = strangers.wake_at()
         if wake_at is None:
             return
-        if self._timer is None or self._timer.when() > wake_at + _ASKED_AGAIN_S:
+        if self._timer_at > wake_at + _ASKED_AGAIN_S:
             if self._timer is not None:
                 self._timer.cancel()
+            self._timer_at = wake_at
             self._timer = loop.call_at(wake_at, self._on_timer)
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, _NEVER
         self._cut(asyncio.get_running_loop())
 
     def _reason(self, why: str) -> str:
