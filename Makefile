@@ -75,6 +75,8 @@ bench-http: setup ## measure what HTTP, groups and the gateway cost beside the f
 docs: setup ## write the pages that are made of the source
 	$(BIN)/python tools/module_map.py
 	$(BIN)/python tools/settings_page.py
+	$(BIN)/python -m tools.errors_page
+	$(BIN)/python -m tools.limits_page
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

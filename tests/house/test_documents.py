@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.attribute_docs import attribute_docs
+from tools.errors_page import errors_page
+from tools.limits_page import limits_page
 from tools.module_map import first_paragraph, modules_page
 from tools.settings_page import SECTIONS, settings_page
 
@@ -65,6 +68,19 @@ def test_the_map_of_modules_is_made_of_the_source_as_it_is() -> None:
 
 def test_the_page_of_settings_is_made_of_the_source_as_it_is() -> None:
     assert (TOP / "docs" / "reference" / "settings.md").read_text() == settings_page(), "hint: make docs"
+
+
+def test_the_page_of_errors_is_made_of_the_source_as_it_is() -> None:
+    assert (TOP / "docs" / "reference" / "errors.md").read_text() == errors_page(), "hint: make docs"
+
+
+def test_the_page_of_limits_is_made_of_the_source_as_it_is() -> None:
+    assert (TOP / "docs" / "reference" / "limits.md").read_text() == limits_page(), "hint: make docs"
+
+
+def test_every_limit_has_a_docstring_of_its_own() -> None:
+    files = (SOURCE / "limits").glob("*.py")
+    assert [name for file in files for name, text in attribute_docs(file).items() if len(text) < 5] == []
 
 
 def test_the_page_of_settings_has_all_of_them() -> None:

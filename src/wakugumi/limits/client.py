@@ -6,14 +6,18 @@ from typing import Final
 
 # The client's connection (SPEC K5, K6)
 RECONNECT_FIRST_S: Final = 0.5
+"""First pause before a client dials a lost leader again; the pause doubles each time."""
 WORKER_RECONNECT_FIRST_S: Final = 0.1
+"""First pause before a worker dials a lost leader again."""
 WORKER_RECONNECT_SOON_S: Final = 0.5
+"""Further pauses of a worker, until WORKER_PATIENCE_S is over."""
 WORKER_PATIENCE_S: Final = 30.0
 """A worker dials twice a second for this long: a leader that was restarted gives work within a second. Then its pauses
 grow like a client's."""
 RECONNECT_MAX_S: Final = 30.0
+"""Longest pause before a leader is dialled again."""
 ADOPT_GRACE_S: Final = 10.0
-"""What a lost leader has waits this long for it to come back; then the others adopt it (K5)."""
+"""Jobs of a lost leader wait this long for it to come back; then other leaders adopt them (K5)."""
 ADOPT_GRACE_MAX_S: Final = 86_400.0
 """Longer than a day nobody waits: the leader itself keeps a result no longer."""
 MUTE_MAX_S: Final = 60.0
@@ -29,11 +33,13 @@ the leader with the least: so a client that comes back chooses the same one, and
 LEADERS_PER_CLIENT_MAX: Final = 64
 """Leaders of one client: each is a connection, and a look at every job that is handed in."""
 CONNECT_DEADLINE_S: Final = 10.0
+"""Time for one attempt to connect."""
 SEND_SILENCE_MAX_S: Final = 1200.0
 """For how long `waku send` waits for a node that takes and says nothing: longer than a job may run there that names no
 timeout of its own."""
 UNFINISHED_PER_CLIENT_MAX: Final = 10_000
 """Jobs a client has submitted and not seen the end of. Further `submit` calls wait: back pressure for the caller."""
 FULL_RETRY_FIRST_S: Final = 0.1
+"""First pause before a client offers a refused job to a full leader again; the pause doubles."""
 FULL_RETRY_MAX_S: Final = 5.0
-"""How long a client waits before it offers a refused job to a full leader again."""
+"""Longest of these pauses."""

@@ -37,17 +37,20 @@ Others would wait for the rest, which goes a moment later."""
 PUT_DEADLINE_S: Final = 3_600.0
 """How long a put waits for the workers unless told otherwise: a terabyte takes as long at 3 Gbit/s."""
 PUT_DEADLINE_MAX_S: Final = 7 * 86_400.0
+"""Longest time that a put may ask for."""
 PUT_LEADER_GRACE_S: Final = 10.0
 """A leader that is away when a put's time is over has so long to come back; then its client waits no longer."""
 PUT_AGAIN_S: Final = 15.0
-"""A worker that was asked to have a cache and says nothing is asked again after this, then after twice as long …"""
+"""Pause before a silent worker is asked again to take a cache; the pause doubles."""
 PUT_ASKS_MAX: Final = 4
-"""… and after so many times it counts as failed. While it fetches, it does not count as silent."""
+"""Questions to a silent worker before it counts as failed for a put. A worker that is fetching does not count as
+silent."""
 PUT_GONE_S: Final = 10.0
 """A worker that left in the midst of a put has so long to come back; then it counts as failed."""
 PUT_RETRY_FIRST_S: Final = 60.0
+"""First pause before a worker that failed to take a cache is asked again, in the background."""
 PUT_RETRY_MAX_S: Final = 3_600.0
-"""A worker that failed to take a cache is asked again after this, in the background."""
+"""Longest of these pauses."""
 PUT_FAILURES_MAX: Final = 100
 """Failures that a summary lists: beyond it, their number says enough."""
 STOCK_GRACE_S: Final = 10.0
@@ -56,11 +59,11 @@ STOCK_BLOBS_MAX: Final = 100_000
 """Blobs of one worker that a leader remembers. What is beyond it is fetched all the same; only nobody is sent there for
 it."""
 STOCKED_BLOBS_MAX: Final = 400_000
+"""Blobs of all workers that a leader remembers, each once: 270 MiB. Less where memory is limited."""
 STOCKED_BLOB_BYTES: Final = 704
-"""Blobs of all workers that it remembers, each once however many have it, and what one costs: 270 MiB. Less where
-memory is limited."""
+"""Memory that one of these costs."""
 STOCKED_MAX: Final = 2_000_000
-"""The same, counted once for each worker that has it: some 170 bytes more."""
+"""Pairs of a blob and a worker that has it, which a leader remembers: some 170 bytes each."""
 WANTS_MAX: Final = 200_000
 """Blobs that all workers want at once, some 1.2 KiB each: more than ten thousand workers of ours ask for."""
 WANTS_PER_WORKER_MAX: Final = 1_000
@@ -68,21 +71,22 @@ WANTS_PER_WORKER_MAX: Final = 1_000
 LEADER_COPIES_MAX: Final = 2
 """Copies of one blob that the leader's place gives at once: two, so that one slow worker does not hold up the first."""
 LEADER_TRANSFERS_MAX: Final = 8
-"""Copies of all blobs that it gives at once: more would only divide its link."""
+"""Copies of all blobs that a leader gives at once: more would only divide its link."""
 UPLOADS_PER_WORKER_MAX: Final = 1
-"""Uploads of a worker at once. With one, those who have a blob double in the time of a copy; with two, three times as
-many have it, but after twice as long (bench/spread.py)."""
+"""Uploads of a worker at once. With one, the holders of a blob double in the time of a copy; with two, three times as
+many hold it, after twice as long (bench/spread.py)."""
 TRANSFER_FLOOR_BYTES_PER_S: Final = 1 * MIB
+"""Pace below which a transfer between workers is given up after TRANSFER_GRACE_S."""
 TRANSFER_GRACE_S: Final = 60.0
-"""A transfer that is slower than the floor, and this, is no longer waited for: its source is free for others."""
+"""Time that a transfer has beyond its size at the slowest pace; then its source is free for others."""
 TOKEN_S: Final = 900.0
 """How long a leader's word that a worker may fetch a blob from another holds."""
 SOURCE_REST_S: Final = 10.0
 """A source that was dead or slow is left alone for so long."""
 LIES_MAX: Final = 3
+"""Reports of wrong content after which no worker fetches from the source any more."""
 ACCUSERS_MIN: Final = 2
-"""Wrong content, of several blobs or told by several workers: after so many, which at least two tell, nobody fetches
-from that worker. One alone may itself be what is broken."""
+"""Workers that must have made these reports: one alone may itself be broken."""
 LIE_TTL_S: Final = 3_600.0
 """So long a lie counts, and an accusation: the worker may have been mended, or wronged."""
 ACCUSED_MAX: Final = 3
@@ -101,10 +105,11 @@ They take hours, and all others pass beside them."""
 WANTS_OPEN_MAX: Final = 16
 """Contents that a worker asks its leader for before it has got them: small ones do not wait for the round trip."""
 WANTS_OF_CACHES_MAX: Final = 8
-"""The same for files of caches whose size the worker does not know yet: they may all be large, and others pass."""
+"""Files of caches of unknown size that a worker asks for at once: they may all be large, and others pass."""
 FETCH_TRIES_MAX: Final = 20
 """Sources that are tried for one content before those who wait for it are told: some 70 s, with the pauses."""
 FETCH_AGAIN_MAX_S: Final = 5.0
+"""Longest pause between two tries to fetch one content."""
 PARTIAL_TTL_S: Final = 86_400.0
 """A transfer that nobody went on with for a day is given up, and what has come of it removed."""
 
@@ -112,9 +117,9 @@ PARTIAL_TTL_S: Final = 86_400.0
 BLOB_BYTES_MAX: Final = 1024 * 1024 * MIB
 """The largest blob: a terabyte, to tell a file from a mistake. The disk is asked first anyway."""
 BLOB_STORE_BYTES: Final = 20 * 1000 * 1000 * 1000
-"""What a leader's blobs may take before those that nobody needs any more are removed, unless told otherwise."""
+"""Bytes of a leader's blobs before unused ones are removed, unless told otherwise."""
 BLOB_RECENT_S: Final = 600.0
-"""A blob that was asked for within this time stays: whoever was told that it is there is about to name it."""
+"""A blob that was asked for within this time stays: a job is about to name it."""
 BLOB_UNUSED_S: Final = 86_400.0
 """A blob that nothing names and nobody asked for since a day is removed."""
 BLOB_ABANDONED_S: Final = 3_600.0
@@ -124,9 +129,9 @@ BLOB_SWEEP_S: Final = 30.0
 BLOB_STALL_S: Final = 10.0
 """No byte of a transfer for so long: the other side counts as slow, and whoever has another source uses that."""
 BLOB_RECEIVED_MIN_BYTES: Final = 64 * KIB
+"""Bytes of a transfer that must come within BLOB_RECEIVED_MIN_S."""
 BLOB_RECEIVED_MIN_S: Final = 30.0
-"""Less than so much in so long, and an upload is cut off, for it holds one of the places that others wait for. A source
-of which so little comes counts as slow: it would keep a thread, and the job that waits."""
+"""An upload of which less comes in this time is cut off: others wait for its place. A source counts as slow."""
 UPLOADS_MAX: Final = 64
 """Uploads that are received at once, with some 3 MiB of memory each; others wait."""
 UPLOAD_WAIT_S: Final = 5.0

@@ -14,7 +14,7 @@ GATEWAY_BODY_BYTES_MAX: Final = 64 * 1024 * MIB
 GATEWAY_SUBMITS_MAX: Final = 512
 """Submissions that a gateway serves at once, each a connection to a client and one to a group."""
 GATEWAY_FORWARDS_MAX: Final = 256
-"""Asynchronous jobs that a gateway has with groups at once; with the former, fewer than the calls it may make."""
+"""Asynchronous jobs that a gateway has with groups at once; with GATEWAY_SUBMITS_MAX fewer than CALLS_MAX."""
 GATEWAY_QUEUE_MAX: Final = 1_000_000
 """Asynchronous jobs that wait in one gateway: some 200 bytes each."""
 GATEWAY_QUEUE_BYTES: Final = 64 * 1024 * MIB
@@ -30,15 +30,17 @@ GATEWAY_LEASE_S: Final = 10.0
 """A gateway that did not renew its lease for so long counts as dead, and others take over its jobs. It renews three
 times as often."""
 GATEWAY_KEPT_S: Final = 86_400.0
+"""Age of finished jobs that a gateway still answers for."""
 GATEWAY_KEPT_BYTES: Final = 20 * 1000 * 1000 * 1000
+"""Bytes of their answers; the oldest go first."""
 GATEWAY_KEPT_MAX: Final = 200_000
-"""Finished jobs that a gateway still answers for: bounded in age, bytes and number, the oldest go first."""
+"""Number of finished jobs that a gateway still answers for."""
 GATEWAY_RETRY_AFTER_S: Final = 2.0
 """When to come again if no group takes a job: after the next poll."""
 GATEWAY_RETRY_AFTER_MAX_S: Final = 60.0
 """The longest that a client is told to stay away, whatever its groups say: another one may be back long before."""
 GATEWAY_TRY_S: Final = 3_600.0
-"""What a job may wait at a group beyond its own time, in queues and for workers that died, before another group gets
+"""Time that a job may wait at a group beyond its own, in queues and for workers that died, before another group gets
 it."""
 GATEWAY_SILENCE_S: Final = 60.0
 """An answer that has begun, and of which nothing came for so long, is not waited for."""
@@ -49,7 +51,7 @@ GATEWAY_AGAIN_MAX_S: Final = 5.0
 GROUP_POLL_S: Final = 2.0
 """How often a group is asked for its capacity."""
 GROUP_ANSWER_S: Final = 2.0
-"""How long it has to answer that, and to take a connection."""
+"""Time in which a group must answer a poll, and take a connection."""
 GROUP_MISSES_MAX: Final = 3
 """A group that did not answer so many polls is gone: what waits there goes to another."""
 GROUP_EMPTY_S: Final = 10.0

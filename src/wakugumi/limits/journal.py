@@ -10,11 +10,11 @@ from wakugumi.limits.units import MIB
 PAYLOAD_MEMORY_BYTES: Final = 64 * MIB
 """Requests of queued jobs that a durable leader holds in memory; further ones are read when they are assigned."""
 OUTPUT_MEMORY_BYTES: Final = 64 * MIB
-"""What failed attempts printed, of all jobs that are still to be done; beyond it the next ones are not kept."""
+"""Output of failed attempts of all unfinished jobs; further output is not kept."""
 JOURNAL_QUEUE_BYTES_MAX: Final = 16 * 1024 * MIB
 """Payload bytes that a durable leader takes: they cost disk, not memory."""
 JOURNAL_MOVED_BYTES_MAX: Final = 16 * MIB
-"""What one step moves to the end of the journal at most: a commit that others wait for must not take long."""
+"""Bytes that one step moves to the end of the journal: a commit that others wait for must not take long."""
 JOURNAL_SLACK_BYTES: Final = 64 * MIB
 """Garbage that a journal may hold however little lives in it: to move jobs for less is not worth the work."""
 
@@ -25,4 +25,4 @@ JOURNAL_FREE_MIN_BYTES: Final = 64 * MIB
 """Below this nothing new is accepted; with twice as much it is again. Several times what is on its way to the disk: the
 write-ahead log, its copy, and what was read from clients before they were told."""
 JOURNAL_BACKLOG_BYTES_MAX: Final = 32 * MIB
-"""What may wait for a slow disk before the leader stops reading from its peers; below half of it, it reads again."""
+"""Bytes that may wait for a slow disk before the leader stops reading from its peers; below half of it reading goes on."""

@@ -10,8 +10,9 @@ from wakugumi.limits.units import KIB, MIB
 CLIENT_CAP_OLD: Final = 4
 """The cap of a client that gives no number (F5)."""
 CLIENT_CAP_DEFAULT: Final = 64
-"""What our own client declares unless told otherwise: enough to keep a rack busy, little enough to be fair."""
+"""Cap that our own client declares unless told otherwise: enough to keep a rack busy, little enough to be fair."""
 CLIENT_CAP_MAX: Final = 100_000
+"""Largest cap that a client may declare."""
 CLIENTS_MAX: Final = 100_000
 """Client ids a leader remembers while they have work or results."""
 
@@ -22,7 +23,7 @@ ADDRESS_SPACE_MIN_BYTES: Final = 512 * MIB
 """Address space of a leader before its first job: libraries, and some 70 MiB for each of its threads. With less it
 would end as soon as it starts another one."""
 MEMORY_ROOM_MIN_BYTES: Final = 16 * MIB
-"""What a leader counts on whatever the limit: with less it would refuse nearly everything."""
+"""Memory that a leader counts on whatever the limit: with less it would refuse nearly everything."""
 QUEUED_JOB_BYTES: Final = 512
 """Memory of a queued job beside its request."""
 
@@ -42,40 +43,47 @@ BROADCAST_DEADLINE_S: Final = 60.0
 UNDELIVERED_BYTES_PER_CLIENT_MAX: Final = 64 * MIB
 """Results a client has not taken yet. Beyond it the client's queued jobs wait: they would only add to the heap."""
 UNDELIVERED_BYTES_MAX: Final = 1024 * MIB
+"""Bytes of the results that all clients have not taken yet. Beyond it the leader is full and assigns nothing."""
 UNDELIVERED_RESULTS_MAX: Final = 1_000_000
-"""The same for all clients together, in bytes and in number: beyond it the leader is full, and assigns nothing until
-some are fetched."""
+"""Number of these results, with the same consequence."""
 KEPT_RESULTS_MAX: Final = 100_000
+"""Number of delivered results that still answer a repeated submit (L6)."""
 KEPT_BYTES_MAX: Final = 256 * MIB
+"""Bytes of these results."""
 KEPT_RESULT_TTL_S: Final = 600.0
-"""Delivered results that still answer a repeated submit (L6). Bounded in count, bytes and age."""
+"""Age of these results."""
 UNDELIVERED_TTL_S: Final = 86_400.0
 """A result that nobody fetched for a day is dropped."""
 DEAD_MAX: Final = 10_000
+"""Dead letters that wait for a person; beyond it the oldest are dropped."""
 DEAD_BYTES_MAX: Final = 256 * MIB
-"""Dead letters that wait for a person, and the requests they carry; beyond it the oldest are dropped."""
+"""Bytes of the requests in dead letters; beyond it the oldest are dropped."""
 CLAIMS_MAX: Final = 100_000
 """Jobs that workers say they hold and this leader has not heard of (it was restarted without its memory)."""
 RECOVERY_GRACE_S: Final = 60.0
-"""What ran when the leader died is left alone for this long: workers dial at most every 36 s, and most are back within
-one."""
+"""Jobs that ran when the leader died are left alone for this long: workers dial at most every 36 s, and most are back
+within one."""
 DRAINED_MAX: Final = 10_000
 """Workers that a leader remembers as drained while they are away."""
 
 # Attempts (SPEC L3, L4)
 ATTEMPTS_MAX: Final = 5
+"""Attempts of a job before it is dead (L4)."""
 RETRIES_MAX: Final = 20
 """Further runs that a job may ask for after a non-zero exit: a quarter of an hour of them, with its backoff. A
 program that fails more often does not fail by chance, and its story must stay short enough to be kept and read."""
 OUTPUT_TAIL_CHARS_MAX: Final = 2 * KIB
 """Of a failed attempt's output, kept for its story: the last lines say why, and a job may have a hundred of them."""
 BACKOFF_FIRST_S: Final = 1.0
+"""Pause after the first lost attempt of a job; the pause doubles each time."""
 BACKOFF_MAX_S: Final = 60.0
+"""Longest pause before the next attempt."""
 ASLEEP_S: Final = 10.0
 """A leader looks up every 5 s. If it did not for this long it was stopped, or starved, and could hear nobody."""
 ACK_MARGIN_S: Final = 60.0
 """Workers without heartbeats have the job's timeout and this to answer."""
 REATTACH_GRACE_S: Final = 2.0
+"""Time that a lost worker has to come back to the jobs it runs (L3)."""
 RESTING_PATIENCE_S: Final = 10.0
 """A job that one worker could not start waits so long for another that rests, is drained, is busy or has just left, and
 then takes any."""
@@ -85,8 +93,9 @@ of them."""
 
 # Answers to administration questions
 LIST_ROWS_DEFAULT: Final = 100
+"""Rows of one answer unless the question asks for more."""
 CLIENT_ROWS_MAX: Final = 20
-"""Clients that `status` names: who fills the queue is among the first."""
+"""Clients that `status` names, those with most queued jobs first."""
 TOP_ROWS_DEFAULT: Final = 50
 """Rows of each kind that `top` asks for: as many as a tall terminal shows."""
 FAILURES_KEPT_MAX: Final = 20
@@ -96,12 +105,15 @@ CANCELLED_AT_ONCE_MAX: Final = 10_000
 JOBS_LOOKED_AT_MAX: Final = 100_000
 """Jobs that are looked at, the newest first, for a question after those of one state: as long as 10 000 cancels."""
 QUESTIONS_SHARE: Final = 0.1
+"""Share of the leader's time that all questions take while jobs wait."""
 QUESTIONS_BURST_S: Final = 0.25
-"""Of the leader's time, what all questions take while jobs wait, and how much of it at once: five of the longest."""
+"""Time that questions may take at once: five of the longest."""
 QUESTIONS_PER_CONNECTION_MAX: Final = 1_024
+"""Questions of one connection that wait for their turn."""
 QUESTIONS_BYTES_PER_CONNECTION_MAX: Final = 16 * MIB
+"""Bytes of these questions."""
 QUESTIONS_BYTES_MAX: Final = 64 * MIB
-"""Questions that wait for their turn."""
+"""Bytes of the waiting questions of all connections."""
 LIST_ROWS_MAX: Final = 1_000
 """Rows of one answer: a million jobs do not fit a frame, and nobody reads them."""
 

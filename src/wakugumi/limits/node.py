@@ -8,12 +8,12 @@ from wakugumi.limits.units import KIB
 
 # The node (SPEC N1–N4)
 RECEIVE_SLOTS: Final = 64
-"""Inputs that a node receives at once, with some 3 MiB of memory each: apart from its run slots, so that those who send
-do not hold up what runs."""
+"""Inputs that a node receives at once, with some 3 MiB of memory each: apart from its run slots, so that uploads do not
+hold up programs."""
 RECEIVE_BYTES_PER_S_MIN: Final = 32 * KIB
-"""Who sends less loses its receive slot to the next one who needs it, if all are taken."""
+"""If all receive slots are taken, a slower sender loses its slot to the next one."""
 RECEIVE_GRACE_S: Final = 5.0
-"""Until then nobody is slow: a connection has to warm up, and small inputs are there by then."""
+"""Time in which no sender counts as slow: a connection has to warm up, and small inputs are there by then."""
 RUN_RETRY_AFTER_S: Final = 5
 """When a caller that was sent away may come again (N1)."""
 RUNNING_RETRY_AFTER_S: Final = 1
@@ -23,16 +23,17 @@ NODE_INPUT_BYTES_MAX: Final = 100 * 1000 * 1000 * 1000
 NODE_KEEP_S: Final = 7 * 86_400.0
 """Finished jobs that a node answers for (N4), unless told otherwise."""
 NODE_INTERRUPTED_S: Final = 86_400.0
-"""What an interrupted job left is kept for so long on a node, for those who want to know how far it came."""
+"""Age at which a node removes the files of an interrupted job."""
 
 # Nodes that a leader knows by address (SPEC G1, G4)
 NODES_MAX: Final = 1_000
 """Nodes of one leader: each is asked for its capacity again and again."""
 NODE_WEIGHT_MAX: Final = 100
+"""Largest weight of a node."""
 NODE_POLL_S: Final = 2.0
 """How often a node is asked what it has free; while it fails, with a backoff."""
 NODE_POLL_TIMEOUT_S: Final = 2.0
-"""A node that takes longer to say so is out of order."""
+"""Time in which a node must answer a poll; a slower one is out of order."""
 NODE_QUESTION_S: Final = 5.0
 """A node that is asked for a job that it may have, without the input, and says nothing for so long, is as good as
 gone."""
@@ -46,4 +47,4 @@ RUN_QUERY_BYTES_MAX: Final = 4 * KIB
 """Program and arguments of a job that a node may be given, as they stand in its URL: half of what one line of a request
 may be."""
 CAPACITY_AGE_MAX_S: Final = 0.001
-"""Those who ask for the capacity within so long share one answer: a leader looks at all of its workers for it."""
+"""Age of a shared answer about capacity: a leader looks at all of its workers for each."""

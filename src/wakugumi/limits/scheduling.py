@@ -6,21 +6,24 @@ from typing import Final
 
 # Patterns of workers (SPEC S3, S4)
 PATTERN_TOKENS_MAX: Final = 1_000_000
+"""Tokens of all patterns of a leader's workers, a shared pattern counted once: 334 MiB. Less where memory is
+limited."""
 PATTERN_TOKEN_BYTES: Final = 350
-"""Tokens of all patterns of a leader's workers, a pattern counted once however many have it, and what one costs:
-334 MiB. Less where memory is limited."""
+"""Memory that one of these costs."""
 PATTERN_TOKENS_FEW_MAX: Final = 32
 """A worker with no more new ones is let in all the same: two groups and their addresses. It costs 11 KiB, about as much
 as its connection, and their number is bounded."""
 
 # Credit (SPEC F7)
 CREDIT_MAX: Final = 4_096
+"""Credit that one worker may have in all (F7)."""
 CREDIT_BACK_S: Final = 10.0
 """An old worker that answers a duplicate may offer no credit for it. If none came for so long, it gets it back: longer
 than a worker under load holds credit back."""
 
 # What a job may ask for (SPEC L1, L2)
 KEY_CHARS_MAX: Final = 128
+"""Characters of a job's key."""
 PRIORITY_MAX: Final = 100
 """As far as this from 0, in both directions: more than anyone can tell apart."""
 PRIORITY_AGE_S: Final = 10.0
@@ -35,8 +38,9 @@ HOMES_SUBJECTS_MAX: Final = 100
 BLOBS_PATIENCE_S: Final = 1.0
 """How soon a job that waits for a worker that knows blobs looks whether there still is one."""
 FILES_WEIGHED_MAX: Final = 16
+"""Files of a job that are weighed when the worker that holds most of them is chosen."""
 HOLDERS_WEIGHED_MAX: Final = 64
-"""Of a job's files, and of those who hold each and have room: so many are weighed for the worker that holds most."""
+"""Workers that hold one of these files, have room, and are weighed."""
 HOLDERS_LOOKED_MAX: Final = 1_024
 """Holders, or workers with room, that are looked at for these: some 0.2 ms if it is all in vain."""
 SLOTS_PATIENCE_S: Final = 1.0

@@ -5,4 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 KIB: Final = 1024
+"""Bytes."""
 MIB: Final = 1024 * KIB
+"""Bytes."""

@@ -70,7 +70,7 @@ class CacheSummary(msgspec.Struct, frozen=True):
     """Leaders whose workers were not asked, because they are away."""
     code: str = ""
     """Why it failed, if that was not for its workers: `no-worker` (none matches), `conflict` (other content under a
-    name that is there already), or another one of the table in docs/reference/protocol.md."""
+    name that is there already), or another one of docs/reference/errors.md."""
 
     @property
     def is_content(self) -> bool:

@@ -131,7 +131,7 @@ FORM: Final[Json] = {
 # What comes back.
 
 PROBLEM: Final[Json] = {
-    "description": "RFC 9457. `code` says what went wrong: docs/reference/protocol.md has them all.",
+    "description": "RFC 9457. `code` says what went wrong: docs/reference/errors.md has all codes.",
     **_record(
         {
             "type": _TEXT,
