@@ -28,7 +28,8 @@ from processes import leading
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.core.leader.admin.questions import AskStatus
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.hello import WANTS_CLIENT, HelloClient
+from wakugumi.wire.messages.payload import encode
 
 HERE = Path(__file__).absolute()
 RATIO_MAX = 20.0
@@ -137,10 +138,10 @@ def _flood(port: int, seconds: float, jobs: int) -> None:
     """Submit as fast as the leader reads, and read nothing."""
     with socket.create_connection(("127.0.0.1", port)) as leader:
         name = f"flood-{os.getpid()}"
-        hello = ms.encode(ms.HelloClient(name, 4, wants=list(ms.WANTS_CLIENT)))
+        hello = encode(HelloClient(name, 4, wants=list(WANTS_CLIENT)))
         leader.sendall(fr.encode(fr.HELLO_CLIENT, subject=name, payload=hello))
         print("begins", flush=True)
-        payload = ms.encode({"ExecName": "flood", "Args": ["x" * 120]})
+        payload = encode({"ExecName": "flood", "Args": ["x" * 120]})
         submit = fr.encode(fr.SUBMIT_JOB, subject="flood", payload=payload)
         head, tail = submit[:5], submit[21:]
         sent, until = 0, time.monotonic() + seconds

@@ -25,7 +25,7 @@ from processes import end, start_leader
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.core.leader.admin.questions import AskStatus
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import write_credit
 
 HERE = str(Path(__file__).absolute())
 LEADERS = 3
@@ -44,7 +44,7 @@ class WaitingWorker(NoopWorker):
 
     def _answer(self, jobs: list[bytes]) -> None:
         out = [fr.encode(fr.ACK_JOB, fr.NO_ID, job) for job in jobs]
-        out.append(fr.encode(fr.CREDIT, payload=ms.write_credit(len(jobs))))
+        out.append(fr.encode(fr.CREDIT, payload=write_credit(len(jobs))))
         self._transport.write(b"".join(out))
 
 

@@ -12,7 +12,10 @@ from typing import cast
 
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import WANTS_WORKER, HelloWorker
+from wakugumi.wire.messages.job import write_credit
+from wakugumi.wire.messages.payload import encode
 
 
 class NoopWorker(asyncio.Protocol):
@@ -26,20 +29,20 @@ class NoopWorker(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        hello = ms.encode(ms.HelloWorker(wants=list(ms.WANTS_WORKER)))
+        hello = encode(HelloWorker(wants=list(WANTS_WORKER)))
         self._transport.write(fr.encode(fr.HELLO_WORKER, uuid.uuid4().bytes_le, payload=hello))
-        self._transport.write(fr.encode(fr.HOLDING, payload=ms.encode(ms.Holding())))
-        self._transport.write(fr.encode(fr.CREDIT, payload=ms.write_credit(self._credit)))
+        self._transport.write(fr.encode(fr.HOLDING, payload=encode(Holding())))
+        self._transport.write(fr.encode(fr.CREDIT, payload=write_credit(self._credit)))
 
     def data_received(self, data: bytes) -> None:
-        encode = fr.encode
+        write = fr.encode
         out = [
-            encode(fr.ACK_JOB, fr.NO_ID, frame.msg_id)
+            write(fr.ACK_JOB, fr.NO_ID, frame.msg_id)
             for frame in self._decoder.feed(data)
             if frame.type == fr.ASSIGN_JOB
         ]
         if out:
-            out.append(encode(fr.CREDIT, payload=ms.write_credit(len(out))))
+            out.append(write(fr.CREDIT, payload=write_credit(len(out))))
             self._transport.write(b"".join(out))
 
     def beat(self) -> None:

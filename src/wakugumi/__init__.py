@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wakugumi.roles.client.put_cache import CacheSummary
     from wakugumi.roles.client.result import Result
     from wakugumi.roles.local.local import local
-    from wakugumi.wire.message import JobLimits
+    from wakugumi.wire.messages.job import JobLimits
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ _HOMES = {
     "roles.client.put_cache": ("CacheSummary",),
     "roles.client.job_spec": ("Task",),
     "roles.client.result": ("Result",),
-    "wire.message": ("JobLimits",),
+    "wire.messages.job": ("JobLimits",),
 }
 
 

@@ -12,7 +12,10 @@ import pytest
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import read_question
+from wakugumi.wire.messages.hello import Welcome
+from wakugumi.wire.messages.job import JobResult, write_refusal
+from wakugumi.wire.messages.payload import encode
 
 DEADLINE_S = 60.0
 
@@ -48,22 +51,22 @@ class ScriptedLeader:
 
     def _reply(self, frame: fr.Frame) -> bytes:
         if frame.type == fr.HELLO_CLIENT:
-            return fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome("1")))
+            return fr.encode(fr.WELCOME, payload=encode(Welcome("1")))
         if frame.type == fr.SUBMIT_JOB:
             if self.refusal is not None:
-                return fr.encode(fr.REFUSAL, corr_id=frame.msg_id, payload=ms.write_refusal(*self.refusal))
-            done = ms.encode(ms.JobResult(show_job_id(JobId(frame.msg_id)), stdout="done\n", exit_code=0))
+                return fr.encode(fr.REFUSAL, corr_id=frame.msg_id, payload=write_refusal(*self.refusal))
+            done = encode(JobResult(show_job_id(JobId(frame.msg_id)), stdout="done\n", exit_code=0))
             receipt = fr.encode(fr.RECEIPT, payload=frame.msg_id)
             return receipt + fr.encode(fr.RESULT, frame.msg_id, frame.msg_id, payload=done)
         if frame.type != fr.ASK:
             return b""
-        question = ms.read_question(frame.payload)
+        question = read_question(frame.payload)
         self.asked.append(question)
         if self.answer is None:
-            no = ms.write_refusal("not-dead", "the job is queued, and not among the dead letters")
+            no = write_refusal("not-dead", "the job is queued, and not among the dead letters")
             return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
         answer = self.answer(question) if callable(self.answer) else self.answer
-        return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=ms.encode(answer))
+        return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=encode(answer))
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)

@@ -19,8 +19,30 @@ from tests.kit import old_peers
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Decoder, Frame
+from wakugumi.wire.messages.cache import CachePutHead, CachePutRequest, CachePutResult, Source, Stock, Want
+from wakugumi.wire.messages.control import Rest, read_holding, read_load, read_question
+from wakugumi.wire.messages.hello import (
+    WANTS_CLIENT,
+    WANTS_WORKER,
+    HelloClient,
+    HelloWorker,
+    Welcome,
+    read_cap,
+    write_cap,
+)
+from wakugumi.wire.messages.job import (
+    Missing,
+    Refusal,
+    pack_ids,
+    read_credit,
+    read_refusal,
+    read_request,
+    read_result,
+    unpack_ids,
+    write_credit,
+)
+from wakugumi.wire.messages.payload import encode
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "protocol.md").read_text(encoding="utf-8")
 FIELDS = {"type", "msgId", "corrId", "subject", "payload"}
@@ -71,55 +93,55 @@ EXAMPLES = [parse(block) for block in re.findall(r"^```frame\n(.*?)^```$", TEXT,
 
 def again(record: type[msgspec.Struct]) -> Callable[[Frame], bytes]:
     """Read as this record and written anew."""
-    return lambda frame: ms.encode(msgspec.json.decode(frame.payload, type=record))
+    return lambda frame: encode(msgspec.json.decode(frame.payload, type=record))
 
 
 def an_ask(frame: Frame) -> bytes:
     if frame.subject == "refused":
-        return ms.encode(ms.read_refusal(frame.payload))
+        return encode(read_refusal(frame.payload))
     if any(frame.msg_id):
-        return ms.encode(ms.read_question(frame.payload))
+        return encode(read_question(frame.payload))
     return again(qu.ExplainAnswer)(frame)
 
 
 def a_row(frame: Frame) -> bytes:
-    return ms.pack_ids(ms.unpack_ids(frame.payload))
+    return pack_ids(unpack_ids(frame.payload))
 
 
 def a_result(frame: Frame) -> bytes:
-    return ms.encode(ms.read_result(JobId(frame.corr_id), frame.payload))
+    return encode(read_result(JobId(frame.corr_id), frame.payload))
 
 
 REWRITE: dict[int, Callable[[Frame], bytes]] = {
-    fr.SUBMIT_JOB: lambda frame: ms.encode(ms.read_request(frame.payload)),
-    fr.ASSIGN_JOB: lambda frame: ms.encode(ms.read_request(frame.payload)),
+    fr.SUBMIT_JOB: lambda frame: encode(read_request(frame.payload)),
+    fr.ASSIGN_JOB: lambda frame: encode(read_request(frame.payload)),
     fr.ACK_JOB: a_result,
-    fr.CREDIT: lambda frame: ms.write_credit(ms.read_credit(frame.payload)),
-    fr.CAP: lambda frame: ms.write_cap(ms.read_cap(frame.payload)),
+    fr.CREDIT: lambda frame: write_credit(read_credit(frame.payload)),
+    fr.CAP: lambda frame: write_cap(read_cap(frame.payload)),
     fr.RESULT: a_result,
-    fr.CACHE_PUT: again(ms.CachePutRequest),
-    fr.CACHE_ACK: again(ms.CachePutResult),
-    fr.HELLO_CLIENT: again(ms.HelloClient),
-    fr.HELLO_WORKER: again(ms.HelloWorker),
-    fr.WELCOME: again(ms.Welcome),
-    fr.MISSING: again(ms.Missing),
+    fr.CACHE_PUT: again(CachePutRequest),
+    fr.CACHE_ACK: again(CachePutResult),
+    fr.HELLO_CLIENT: again(HelloClient),
+    fr.HELLO_WORKER: again(HelloWorker),
+    fr.WELCOME: again(Welcome),
+    fr.MISSING: again(Missing),
     fr.RECEIPT: a_row,
-    fr.REFUSAL: again(ms.Refusal),
+    fr.REFUSAL: again(Refusal),
     fr.CONFIRM: a_row,
-    fr.HEARTBEAT: lambda frame: ms.encode(ms.read_load(frame.payload)),
-    fr.HOLDING: lambda frame: ms.encode(ms.read_holding(frame.payload)),
+    fr.HEARTBEAT: lambda frame: encode(read_load(frame.payload)),
+    fr.HOLDING: lambda frame: encode(read_holding(frame.payload)),
     fr.CANCEL: a_row,
     fr.ASK: an_ask,
     fr.CLAIM: a_row,
     fr.FIND: a_row,
     fr.FOUND: a_row,
     fr.FETCH: a_row,
-    fr.MISSING: again(ms.Missing),
-    fr.STOCK: again(ms.Stock),
-    fr.WANT: again(ms.Want),
-    fr.SOURCE: again(ms.Source),
-    fr.CACHE_DROP: again(ms.CachePutHead),
-    fr.RESTING: again(ms.Rest),
+    fr.MISSING: again(Missing),
+    fr.STOCK: again(Stock),
+    fr.WANT: again(Want),
+    fr.SOURCE: again(Source),
+    fr.CACHE_DROP: again(CachePutHead),
+    fr.RESTING: again(Rest),
 }
 """How our code would write the payload it reads there; Leaving is empty."""
 
@@ -180,7 +202,7 @@ def test_every_question_is_in_the_document() -> None:
 
 
 def test_every_want_is_in_the_document() -> None:
-    for want in {*ms.WANTS_CLIENT, *ms.WANTS_WORKER}:
+    for want in {*WANTS_CLIENT, *WANTS_WORKER}:
         assert f"`{want}`" in TEXT
 
 

@@ -18,7 +18,8 @@ from tests.kit.old_peers import Message, OldClient, OldWorker
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.cache import CacheEntry, Stock, read_put
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
@@ -131,11 +132,11 @@ async def test_what_an_old_client_sends_inline_is_a_manifest_for_our_workers(lea
     async with OldClient(leader.port) as client, OwnPeer(leader.port) as worker:
         await client.hello("desk")
         await worker.hello_worker(uuid4())
-        await worker.say(fr.encode(fr.STOCK, payload=ms.encode(ms.Stock(True))))
+        await worker.say(fr.encode(fr.STOCK, payload=encode(Stock(True))))
         await put(client, "job.assign.>", content)
         asked = await worker.expect(fr.CACHE_PUT)
         sha256 = hashlib.sha256(content).hexdigest()
-        assert ms.read_put(asked.payload).entries == [ms.CacheEntry("f0", sha256=sha256, size=len(content))]
+        assert read_put(asked.payload).entries == [CacheEntry("f0", sha256=sha256, size=len(content))]
         assert b'"Content"' not in asked.payload
 
 

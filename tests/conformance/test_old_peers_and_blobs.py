@@ -21,7 +21,8 @@ from wakugumi.core.ids import JobId
 from wakugumi.roles.leader import old_peers
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.job import JobResult, read_result
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +61,7 @@ async def own_client(leader: Running) -> AsyncIterator[OwnPeer]:
 @asynccontextmanager
 async def own_worker(leader: Running, credit: int = 1) -> AsyncIterator[OwnPeer]:
     async with OwnPeer(leader.port) as peer:
-        await peer.hello_worker(uuid4(), holds=ms.Holding())
+        await peer.hello_worker(uuid4(), holds=Holding())
         await peer.credit(credit)
         yield peer
 
@@ -72,10 +73,10 @@ async def submitted(client: OwnPeer, files: list[dict[str, object]], **request: 
     return job
 
 
-async def result_of(client: OwnPeer, job: UUID) -> ms.JobResult:
+async def result_of(client: OwnPeer, job: UUID) -> JobResult:
     frame = await client.expect(fr.RESULT)
     assert UUID(bytes_le=frame.corr_id) == job
-    return ms.read_result(JobId(job.bytes_le), frame.payload)
+    return read_result(JobId(job.bytes_le), frame.payload)
 
 
 @pytest.mark.spec("F11", "C7")

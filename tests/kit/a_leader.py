@@ -18,8 +18,11 @@ from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Decoder, Frame
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import WANTS_CLIENT, WANTS_WORKER, HelloClient, HelloWorker
+from wakugumi.wire.messages.job import unpack_ids, write_credit
+from wakugumi.wire.messages.payload import encode
 
 
 class Stranger(OldPeer):
@@ -41,21 +44,21 @@ class OwnPeer(Stranger):
     """A connection that speaks our own types."""
 
     async def hello_client(self, client_id: str = "own", *wants: str, cap: int = 64) -> None:
-        payload = ms.encode(ms.HelloClient(client_id, cap, list(wants or ms.WANTS_CLIENT)))
+        payload = encode(HelloClient(client_id, cap, list(wants or WANTS_CLIENT)))
         await self.say(fr.encode(fr.HELLO_CLIENT, payload=payload))
         assert (await self.frame()).type == fr.WELCOME
 
     async def hello_worker(
-        self, worker_id: UUID, patterns: str = "", *wants: str, name: str = "", holds: ms.Holding | None = None
+        self, worker_id: UUID, patterns: str = "", *wants: str, name: str = "", holds: Holding | None = None
     ) -> None:
-        payload = ms.encode(ms.HelloWorker(name, list(wants or ms.WANTS_WORKER)))
+        payload = encode(HelloWorker(name, list(wants or WANTS_WORKER)))
         await self.say(fr.encode(fr.HELLO_WORKER, worker_id.bytes_le, subject=patterns, payload=payload))
         assert (await self.frame()).type == fr.WELCOME
         if holds is not None:
-            await self.say(fr.encode(fr.HOLDING, payload=ms.encode(holds)))
+            await self.say(fr.encode(fr.HOLDING, payload=encode(holds)))
 
     async def credit(self, amount: int) -> None:
-        await self.say(fr.encode(fr.CREDIT, payload=ms.write_credit(amount)))
+        await self.say(fr.encode(fr.CREDIT, payload=write_credit(amount)))
 
     async def submit(self, job_id: UUID, subject: str = "job.submit.calcA", **request: object) -> None:
         payload = json.dumps({"JobId": str(job_id), "ExecName": "calcA"} | request).encode()
@@ -92,7 +95,7 @@ class OwnPeer(Stranger):
         return frame
 
     async def expect_ids(self, kind: int) -> list[UUID]:
-        return [UUID(bytes_le=job_id) for job_id in ms.unpack_ids((await self.expect(kind)).payload)]
+        return [UUID(bytes_le=job_id) for job_id in unpack_ids((await self.expect(kind)).payload)]
 
 
 class Running:

@@ -11,7 +11,7 @@ from wakugumi.errors import Refused
 from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.wire.job_options import CHECKS, OPTIONS, EachOptions, JobOptions, checked
-from wakugumi.wire.message import JobLimits, JobRequest
+from wakugumi.wire.messages.job import JobLimits, JobRequest
 
 GOOD: dict[str, Any] = {
     "subject": "calcA.fast",

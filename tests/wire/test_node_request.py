@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wakugumi.core.requirements import Requirements
-from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode, read_request
+from wakugumi.wire.messages.job import InputFile, JobLimits, JobRequest, read_request
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.node_request import marked, run_query, why_not_simple
 from wakugumi.wire.percent import percent_decoded
 

@@ -17,7 +17,8 @@ from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.http.job_request import JobForm, request_of
 from wakugumi.wire import frame as fr
-from wakugumi.wire.message import InputFile, JobLimits, JobRequest, encode, read_request
+from wakugumi.wire.messages.job import InputFile, JobLimits, JobRequest, read_request
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.request_digest import DIGEST_BYTES, digest_in, payload_digest, request_digest, submitted_digest
 
 pytestmark = pytest.mark.spec("L6")

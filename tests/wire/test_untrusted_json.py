@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.kit.hostile_answers import BODIES
 
 from wakugumi.errors import PeerError
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import JobRequest, JobResult, read_parts
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable, read_json
 
 
@@ -23,7 +23,7 @@ class Said(msgspec.Struct):
     raw: msgspec.Raw = msgspec.Raw()
 
 
-KINDS: list[Any] = [Said, int, str, list[int], dict[str, Any], msgspec.Raw, Any, ms.JobRequest, ms.JobResult]
+KINDS: list[Any] = [Said, int, str, list[int], dict[str, Any], msgspec.Raw, Any, JobRequest, JobResult]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -59,4 +59,4 @@ def test_what_is_wrong_is_one_error_and_short(data: bytes) -> None:
 @pytest.mark.parametrize("text", ["", "[", "{}", "[[1]]", '[["00"]]', "[" * 100_000])
 def test_a_list_of_parts_that_is_none_is_the_peers_fault(text: str) -> None:
     with pytest.raises(PeerError, match="parts"):
-        ms.read_parts(text)
+        read_parts(text)

@@ -1,1 +1,1 @@
-"""SPEAKS. Bytes to values and back: `frame` cuts the stream, `message` reads what is inside. Still no sockets."""
+"""SPEAKS. Bytes to values and back: `frame` cuts the stream, `messages` reads the payloads. Still no sockets."""

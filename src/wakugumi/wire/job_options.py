@@ -22,7 +22,7 @@ from wakugumi.errors import Refused
 from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.limits.scheduling import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
-from wakugumi.wire.message import JobLimits
+from wakugumi.wire.messages.job import JobLimits
 
 
 class Option(msgspec.Struct, frozen=True):

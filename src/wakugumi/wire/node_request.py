@@ -21,7 +21,7 @@ from wakugumi.core.names import INPUT
 from wakugumi.core.requirements import Requirements
 from wakugumi.limits.node import RUN_QUERY_BYTES_MAX
 from wakugumi.wire.job_options import OPTIONS
-from wakugumi.wire.message import JobRequest
+from wakugumi.wire.messages.job import JobRequest
 from wakugumi.wire.percent import percent_encoded
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable
 

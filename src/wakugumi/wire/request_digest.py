@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.errors import Refused
-from wakugumi.wire.message import InputFile, JobRequest, read_request
+from wakugumi.wire.messages.job import InputFile, JobRequest, read_request
 
 try:
     from _blake2 import blake2b  # hashlib loads OpenSSL first, and most clients need it for nothing else

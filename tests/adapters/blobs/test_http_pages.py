@@ -21,7 +21,7 @@ from wakugumi.adapters.blobs.zstd_stream import zstd
 from wakugumi.errors import Refused
 from wakugumi.limits.files import TOKEN_S
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 

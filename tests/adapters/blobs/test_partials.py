@@ -14,7 +14,7 @@ from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.errors import Refused
 from wakugumi.limits.files import PARTIAL_TTL_S
 from wakugumi.limits.units import KIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 
 @pytest.fixture

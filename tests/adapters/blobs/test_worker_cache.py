@@ -21,7 +21,8 @@ from wakugumi.core.names import check_cache_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.files import PARTIAL_TTL_S
 from wakugumi.limits.units import KIB
-from wakugumi.wire.message import BlobRef, CacheEntry
+from wakugumi.wire.messages.cache import CacheEntry
+from wakugumi.wire.messages.references import BlobRef
 
 
 class World:

@@ -24,7 +24,8 @@ from wakugumi.adapters.jobdir.large_parts import ARCHIVE
 from wakugumi.adapters.zip.write_memory import TooBig
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import InputFile, JobResult, encode, read_result
+from wakugumi.wire.messages.job import InputFile, JobResult, read_result
+from wakugumi.wire.messages.payload import encode
 
 ROOM = 1_000_000
 
@@ -632,7 +633,8 @@ import errno, os, sys
 from pathlib import Path
 from wakugumi.adapters.jobdir.folder import JobsFolder
 from wakugumi.errors import Refused
-from wakugumi.wire.message import InputFile, JobResult, encode
+from wakugumi.wire.messages.job import InputFile, JobResult
+from wakugumi.wire.messages.payload import encode
 
 job = "00000000-0000-0000-0000-000000000001"
 jobs = JobsFolder(Path(sys.argv[1]))

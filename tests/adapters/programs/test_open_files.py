@@ -67,7 +67,7 @@ from pathlib import Path
 from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.adapters.programs.output_files import Captures
 from wakugumi.adapters.programs.processes import Processes
-from wakugumi.wire.message import JobLimits
+from wakugumi.wire.messages.job import JobLimits
 
 async def main():
     ended = asyncio.Event()

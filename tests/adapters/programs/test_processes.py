@@ -21,7 +21,7 @@ from wakugumi.adapters.programs.processes import Processes, Programs, RunningPro
 from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.errors import Refused
 from wakugumi.limits.units import KIB, MIB
-from wakugumi.wire.message import JobLimits
+from wakugumi.wire.messages.job import JobLimits
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,9 @@ from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.leader import LIST_ROWS_DEFAULT
 from wakugumi.roles.client.files.uploads import FileTransfer
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.cache import CachePutResult, FailedWorker
+from wakugumi.wire.messages.job import write_refusal
+from wakugumi.wire.messages.payload import encode
 
 Said = Callable[..., tuple[int, str, str]]
 
@@ -40,7 +42,7 @@ class Keeps(ScriptedLeader):
         super().__init__()
         self.puts: list[fr.Frame] = []
         self.jobs: list[fr.Frame] = []
-        self.result = ms.CachePutResult("data-1", "OK", "all have it", sent=3, ok=2, skipped=1)
+        self.result = CachePutResult("data-1", "OK", "all have it", sent=3, ok=2, skipped=1)
 
     def _reply(self, frame: fr.Frame) -> bytes:
         if frame.type == fr.SUBMIT_JOB:
@@ -48,9 +50,9 @@ class Keeps(ScriptedLeader):
         if frame.type != fr.CACHE_PUT:
             return super()._reply(frame)
         self.puts.append(frame)
-        progress = ms.CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
+        progress = CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
         return b"".join(
-            fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(each)) for each in (progress, self.result)
+            fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(each)) for each in (progress, self.result)
         )
 
 
@@ -106,8 +108,8 @@ def test_files_and_folders_are_put_and_the_summary_shown_in_three_forms(
 def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_fault_it_was(
     leader: Keeps, said: Said, data: Path
 ) -> None:
-    failures = [ms.FailedWorker(f"w{number}", "no room") for number in range(12)]
-    leader.result = ms.CachePutResult("data-1", "FAILED", "1 of 13", sent=13, ok=1, failed=12, failures=failures)
+    failures = [FailedWorker(f"w{number}", "no room") for number in range(12)]
+    leader.result = CachePutResult("data-1", "FAILED", "1 of 13", sent=13, ok=1, failed=12, failures=failures)
     code, out, err = said("put", "data-1", str(data))
     assert code == 1
     assert out == "data-1: FAILED, 13 workers: 1 ok, 12 failed\n"
@@ -127,7 +129,7 @@ def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_faul
 def test_a_put_that_reached_nobody_says_what_to_do(
     leader: Keeps, said: Said, data: Path, reason: str, hint: str
 ) -> None:
-    leader.result = ms.CachePutResult("data-1", "FAILED", "in whatever words", code=reason)
+    leader.result = CachePutResult("data-1", "FAILED", "in whatever words", code=reason)
     code, _, err = said("put", "data-1", str(data))
     assert code == 1
     assert "error: in whatever words" in err
@@ -237,7 +239,7 @@ class KnowsNoCaches(Keeps):
     def _reply(self, frame: fr.Frame) -> bytes:
         if frame.type != fr.ASK or b'"status"' in frame.payload:
             return super()._reply(frame)
-        no = ms.write_refusal("unknown-question", "what is a cache?")
+        no = write_refusal("unknown-question", "what is a cache?")
         return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
 
 
@@ -260,7 +262,7 @@ class KnowsNothing(Keeps):
     def _reply(self, frame: fr.Frame) -> bytes:
         if frame.type != fr.ASK:
             return super()._reply(frame)
-        no = ms.write_refusal("no-cache", "there is no cache data-9")
+        no = write_refusal("no-cache", "there is no cache data-9")
         return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
 
 
@@ -369,14 +371,14 @@ class TakesItsTime(Keeps):
     def _reply(self, frame: fr.Frame) -> bytes:
         if frame.type == fr.CACHE_PUT and not self.puts:
             self.puts.append(frame)
-            progress = ms.CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
+            progress = CachePutResult("data-1", "PROGRESS", "", sent=3, ok=1, waiting=2)
             threading.Thread(target=self._end, args=[frame]).start()
-            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(progress))
+            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(progress))
         return super()._reply(frame)
 
     def _end(self, frame: fr.Frame) -> None:
         assert self.told.wait(60)
-        self.peer.sendall(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(self.result)))
+        self.peer.sendall(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(self.result)))
 
 
 @pytest.mark.parametrize("how", ["table", "json", "quiet"])

@@ -29,7 +29,8 @@ from wakugumi.limits.wire import DRAIN_DEADLINE_S
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import REATTACH, RECEIPTS
 
 pytestmark = pytest.mark.anyio
 
@@ -68,8 +69,8 @@ async def leading(
 
 async def running_job(client: OwnPeer, worker: OwnPeer) -> UUID:
     job = uuid4()
-    await client.hello_client("desk", ms.RECEIPTS)
-    await worker.hello_worker(uuid4(), "", ms.RECEIPTS, ms.REATTACH, holds=ms.Holding())
+    await client.hello_client("desk", RECEIPTS)
+    await worker.hello_worker(uuid4(), "", RECEIPTS, REATTACH, holds=Holding())
     await worker.credit(1)
     await client.submit(job)
     await client.expect(fr.RECEIPT)

@@ -28,8 +28,10 @@ from wakugumi.app.show.downloads import ShownTransfer
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.limits.units import MIB
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.hello import BLOBS, Welcome
+from wakugumi.wire.messages.job import JobResult
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 DEADLINE_S = 45.0
 """A transfer that nobody stops goes on trying for more than a minute."""
@@ -87,9 +89,9 @@ class Gives(ScriptedLeader):
     def _reply(self, frame: fr.Frame) -> bytes:
         if frame.type == fr.HELLO_CLIENT:
             place = f"http://127.0.0.1:{self._http.server_port}"
-            return fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome("1", [ms.BLOBS], place)))
+            return fr.encode(fr.WELCOME, payload=encode(Welcome("1", [BLOBS], place)))
         if frame.type == fr.SUBMIT_JOB:
-            result = ms.JobResult(
+            result = JobResult(
                 show_job_id(JobId(frame.msg_id)),
                 stdout="end\n",
                 exit_code=0,
@@ -97,7 +99,7 @@ class Gives(ScriptedLeader):
                 stdout_blob=self.put(self.said) if self.said else UNSET,
             )
             receipt = fr.encode(fr.RECEIPT, payload=frame.msg_id)
-            return receipt + fr.encode(fr.RESULT, frame.msg_id, frame.msg_id, payload=ms.encode(result))
+            return receipt + fr.encode(fr.RESULT, frame.msg_id, frame.msg_id, payload=encode(result))
         return super()._reply(frame)
 
     def close(self) -> None:

@@ -16,8 +16,10 @@ from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.hello import BLOBS, Welcome
+from wakugumi.wire.messages.job import Missing, read_request
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 
 class TakesBlobs(ScriptedLeader):
@@ -32,14 +34,14 @@ class TakesBlobs(ScriptedLeader):
     def _reply(self, frame: fr.Frame) -> bytes:
         if frame.type == fr.HELLO_CLIENT:
             place = Path(self.store.folder).as_uri()
-            return fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome("1", [ms.BLOBS], place)))
+            return fr.encode(fr.WELCOME, payload=encode(Welcome("1", [BLOBS], place)))
         if frame.type == fr.SUBMIT_JOB:
-            files = ms.read_request(frame.payload).files
+            files = read_request(frame.payload).files
             refs = [BlobRef(file.sha256, file.size or 0) for file in files if file.sha256]
             missing = [ref.sha256 for ref in refs if not self.store.has(ref)]
             if missing:
                 self.asked_for += missing
-                return fr.encode(fr.MISSING, corr_id=frame.msg_id, payload=ms.encode(ms.Missing(missing)))
+                return fr.encode(fr.MISSING, corr_id=frame.msg_id, payload=encode(Missing(missing)))
             self.done.append(json.loads(frame.payload)["Files"])
         return super()._reply(frame)
 

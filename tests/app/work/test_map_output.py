@@ -12,7 +12,7 @@ import pytest
 from wakugumi.app.work.map_output import RECORD, OutFolder, Record
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.client.result import Result
-from wakugumi.wire.message import JobResult
+from wakugumi.wire.messages.job import JobResult
 
 
 def archive(**files: str) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 
 from wakugumi.app.work.one_job import exit_code
 from wakugumi.roles.client.result import Result
-from wakugumi.wire.message import JobResult
+from wakugumi.wire.messages.job import JobResult
 
 
 def result(status: str, reason: str | None = None, code: int | None = None) -> Result:

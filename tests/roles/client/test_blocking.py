@@ -17,8 +17,10 @@ from wakugumi.core.leader.admin.questions import AskJob, AskStatus, JobRow, Stat
 from wakugumi.roles.client.request import Task
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.hello import HelloWorker
+from wakugumi.wire.messages.job import JobResult, read_request, write_credit
+from wakugumi.wire.messages.payload import encode
 
 DEADLINE_S = 30.0
 
@@ -33,18 +35,18 @@ class EchoWorker:
 
     def on_open(self, link: Link) -> None:
         self._link = link
-        link.send(fr.encode(fr.HELLO_WORKER, b"w" * 16, payload=ms.encode(ms.HelloWorker("echo", ["cancels"]))))
-        link.send(fr.encode(fr.CREDIT, payload=ms.write_credit(4000)))
+        link.send(fr.encode(fr.HELLO_WORKER, b"w" * 16, payload=encode(HelloWorker("echo", ["cancels"]))))
+        link.send(fr.encode(fr.CREDIT, payload=write_credit(4000)))
 
     def on_frame(self, _link: Link, frame: Frame) -> None:
         if frame.type == fr.ASSIGN_JOB:
-            if ms.read_request(frame.payload).exec_name == "hold":
+            if read_request(frame.payload).exec_name == "hold":
                 self._held.append(frame)
             else:
                 self._answer(frame)
         elif frame.type == fr.CANCEL:
             self.cancelled += 1
-            self._link.send(fr.encode(fr.CREDIT, payload=ms.write_credit(1)))
+            self._link.send(fr.encode(fr.CREDIT, payload=write_credit(1)))
 
     def on_alive(self, _link: Link) -> None: ...
     def on_blocked(self, _link: Link, blocked: bool) -> None: ...
@@ -60,13 +62,13 @@ class EchoWorker:
         self._held.clear()
 
     def _answer(self, frame: Frame) -> None:
-        request = ms.read_request(frame.payload)
+        request = read_request(frame.payload)
         said = str(request.retries) if request.exec_name == "retries" else " ".join(request.args)
         if request.exec_name == "asks":
             said = f"{request.key} {request.priority} {request.slots}"
-        result = ms.JobResult(request.job_id, request.client_id, request.exec_name, stdout=said)
-        self._link.send(fr.encode(fr.ACK_JOB, corr_id=frame.msg_id, payload=ms.encode(result)))
-        self._link.send(fr.encode(fr.CREDIT, payload=ms.write_credit(1)))
+        result = JobResult(request.job_id, request.client_id, request.exec_name, stdout=said)
+        self._link.send(fr.encode(fr.ACK_JOB, corr_id=frame.msg_id, payload=encode(result)))
+        self._link.send(fr.encode(fr.CREDIT, payload=write_credit(1)))
 
 
 class Grid:

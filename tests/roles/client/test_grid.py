@@ -44,8 +44,11 @@ from wakugumi.roles.client.job_spec import JobSpec, Task
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.client.result import Result
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.control import read_question
+from wakugumi.wire.messages.hello import Welcome
+from wakugumi.wire.messages.job import JobResult, Refusal, unpack_ids
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
@@ -98,17 +101,17 @@ class Peer:
         self._writer.write(data)
 
     def welcome(self) -> None:
-        self.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test")))
+        self.send(fr.WELCOME, payload=encode(Welcome("test")))
 
     def result(self, job: JobId, **fields: object) -> None:
-        self.send(fr.RESULT, job, ms.encode(ms.JobResult(str(uuid.UUID(bytes_le=job)), **fields)))  # type: ignore[arg-type]
+        self.send(fr.RESULT, job, encode(JobResult(str(uuid.UUID(bytes_le=job)), **fields)))  # type: ignore[arg-type]
 
     def refuse(self, job: JobId, code: str) -> None:
-        self.send(fr.REFUSAL, job, ms.encode(ms.Refusal(code, f"because of {code}")))
+        self.send(fr.REFUSAL, job, encode(Refusal(code, f"because of {code}")))
 
     async def knows_nothing(self) -> None:
         """A leader without memory: it is asked for what was sent to the one before, and has it sent again."""
-        for job in ms.unpack_ids((await self.next(fr.CLAIM)).payload):
+        for job in unpack_ids((await self.next(fr.CLAIM)).payload):
             self.refuse(job, "unknown-job")
 
     def hang_up(self) -> None:
@@ -305,7 +308,7 @@ async def test_questions_about_the_dead_name_jobs_as_people_do() -> None:
             asked = await peer.next(fr.ASK)
             assert named in asked.payload.decode()
             assert "monday-run" not in asked.payload.decode()
-            peer.send(fr.ASK, corr_id=asked.msg_id, payload=ms.encode(answer))
+            peer.send(fr.ASK, corr_id=asked.msg_id, payload=encode(answer))
             assert await asking == answer
 
 
@@ -571,8 +574,8 @@ async def test_jobs_of_others_are_cancelled_by_asking() -> None:
         assert (await peer.next(fr.CANCEL)).payload == key
         question = await peer.next(fr.ASK)
         named = str(uuid.UUID(bytes_le=job_id_from_name("named")))
-        assert ms.read_question(question.payload) == AskCancel([other, named])
-        peer.send(fr.ASK, question.msg_id, ms.encode(CancelAnswer(1, 0, [named])))
+        assert read_question(question.payload) == AskCancel([other, named])
+        peer.send(fr.ASK, question.msg_id, encode(CancelAnswer(1, 0, [named])))
         assert await cancelling == CancelAnswer(2, 0, [named])
         peer.result(key, status="FAILED", reason="cancelled")
         assert not (await own).ok
@@ -582,9 +585,9 @@ async def test_a_question_gets_its_answer_or_its_refusal() -> None:
     async with grid_and_peer() as (grid, peer), asyncio.TaskGroup() as group:
         answered = group.create_task(grid.ask(AskWorkers()))
         question = await peer.next(fr.ASK)
-        peer.send(fr.ASK, question.msg_id, ms.encode(WorkersAnswer([])))
+        peer.send(fr.ASK, question.msg_id, encode(WorkersAnswer([])))
         assert await answered == WorkersAnswer([])
-        for payload, error in ((ms.encode(ms.Refusal("denied", "no")), Refused), (b"[]", PeerError)):
+        for payload, error in ((encode(Refusal("denied", "no")), Refused), (b"[]", PeerError)):
             asking = group.create_task(_expect(error, grid.ask(AskWorkers())))
             question = await peer.next(fr.ASK)
             peer.send(fr.ASK, question.msg_id, payload, "refused" if error is Refused else "")
@@ -894,7 +897,7 @@ async def test_leaving_a_map_early_cancels_what_is_under_way(way: str) -> None:
             await leaving
         await peer.next(fr.CONFIRM)
         cancelled = await peer.next(fr.CANCEL)
-        assert set(ms.unpack_ids(cancelled.payload)) == {*keys} - {keys[2]}
+        assert set(unpack_ids(cancelled.payload)) == {*keys} - {keys[2]}
         for key in keys:
             peer.result(key, status="FAILED", reason="cancelled")
         await soon(lambda: grid.status().unfinished == 0)
@@ -915,7 +918,7 @@ async def test_an_exception_of_the_items_comes_out_after_what_is_under_way_was_c
             async for _ in grid.map("p", plain() if form == "plain" else slow()):
                 pass
         keys = await peer.submits(3)
-        assert list(ms.unpack_ids((await peer.next(fr.CANCEL)).payload)) == keys
+        assert list(unpack_ids((await peer.next(fr.CANCEL)).payload)) == keys
 
 
 async def test_items_that_take_their_time_do_not_wait_for_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1009,7 +1012,7 @@ async def test_a_map_is_told_when_the_client_is_closed() -> None:
         await _expect(Refused, blocking)
     await peer.end()
     cancels = [frame for frame in peer.seen if frame.type == fr.CANCEL]
-    assert ms.unpack_ids(cancels[0].payload) == keys[1:], "of the map, and not what was submitted by itself"
+    assert unpack_ids(cancels[0].payload) == keys[1:], "of the map, and not what was submitted by itself"
 
 
 # Who am I?

@@ -21,7 +21,7 @@ from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX, HOSTILE_NAMES_MAX, UNPACKED_UNSAID_BYTES
 from wakugumi.roles.client.result import Result
 from wakugumi.roles.http.zip_response import answer_of
-from wakugumi.wire.message import FAILED, JobResult
+from wakugumi.wire.messages.job import FAILED, JobResult
 
 pytestmark = pytest.mark.spec("W1", "W5")
 

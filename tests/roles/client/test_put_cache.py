@@ -27,7 +27,10 @@ from wakugumi.roles.client.grid import connect
 from wakugumi.roles.client.put_cache import CacheFailure, CacheFiles, CachePut, CacheSummary, summed
 from wakugumi.roles.client.session import Session
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.cache import CachePutResult, FailedWorker
+from wakugumi.wire.messages.control import read_question
+from wakugumi.wire.messages.job import write_refusal
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
@@ -51,8 +54,8 @@ async def put_frame(peer: Peer) -> fr.Frame:
 
 
 def told(peer: Peer, frame: fr.Frame, status: str, message: str = "", **counts: object) -> None:
-    result = ms.CachePutResult("data-1", status, message, **counts)  # type: ignore[arg-type]
-    peer.send(fr.CACHE_ACK, frame.msg_id, ms.encode(result), "cache.ack.data-1")
+    result = CachePutResult("data-1", status, message, **counts)  # type: ignore[arg-type]
+    peer.send(fr.CACHE_ACK, frame.msg_id, encode(result), "cache.ack.data-1")
 
 
 @pytest.mark.spec("C1", "C4")
@@ -96,7 +99,7 @@ async def test_a_put_goes_by_manifest_brings_what_is_missing_and_ends_with_a_sum
         told(peer, first, "PROGRESS", "on its way", sent=3, ok=1, waiting=2)
         await soon(lambda: bool(seen))
         assert (seen[0].status, seen[0].sent, seen[0].ok, seen[0].waiting) == ("PROGRESS", 3, 1, 2)
-        failure = ms.FailedWorker("w3", "no room")
+        failure = FailedWorker("w3", "no room")
         told(peer, first, "OK", "2 of 3", sent=3, ok=1, skipped=1, failed=1, failures=[failure])
         summary = await putting
         assert summary == CacheSummary("data-1", "OK", "2 of 3", 3, 1, 1, 1, 0, 0, [CacheFailure("w3", "no room")], [])
@@ -217,7 +220,7 @@ async def test_a_leader_that_refuses_is_a_failure_beside_others_and_one_that_is_
         async with asyncio.TaskGroup() as group:
             putting = group.create_task(grid.put_cache("data-1", {"a": b"x"}))
             told(peers[0], await put_frame(peers[0]), "OK", "all", sent=2, ok=2)
-            peers[1].send(fr.REFUSAL, (await put_frame(peers[1])).msg_id, ms.write_refusal("denied", "not you"))
+            peers[1].send(fr.REFUSAL, (await put_frame(peers[1])).msg_id, write_refusal("denied", "not you"))
             summary = await putting
         assert (summary.status, summary.ok) == ("FAILED", 2)
         assert "not you" in summary.message
@@ -235,7 +238,7 @@ async def test_what_cannot_be_sent_ends_the_put_with_the_reason(tmp_path: Path) 
         assert "is gone since" in str(await putting)
         refused = group.create_task(_caught(grid.put_cache("data-1", {"a": b"x"})))
         frame = await put_frame(peer)
-        peer.send(fr.REFUSAL, frame.msg_id, ms.write_refusal("denied", "not you"))
+        peer.send(fr.REFUSAL, frame.msg_id, write_refusal("denied", "not you"))
         assert (await refused).code == "denied"
         told(peer, frame, "OK")  # Nobody waits for it any more, and nobody is hurt.
         again = group.create_task(grid.put_cache("data-1", {"a": b"x"}))
@@ -271,12 +274,12 @@ async def test_questions_about_caches_go_to_all_who_may_know(tmp_path: Path) -> 
         for work, expected, question, answer in exchanges:
             asking = group.create_task(work)  # type: ignore[arg-type]
             asked = await peer.next(fr.ASK)
-            assert ms.read_question(asked.payload) == question
-            peer.send(fr.ASK, asked.msg_id, ms.encode(answer))
+            assert read_question(asked.payload) == question
+            peer.send(fr.ASK, asked.msg_id, encode(answer))
             assert await asking == expected
         dropping = group.create_task(_caught(grid.drop_cache("gone")))
         asked = await peer.next(fr.ASK)
-        peer.send(fr.ASK, asked.msg_id, ms.write_refusal("no-cache", "there is no cache gone"), "refused")
+        peer.send(fr.ASK, asked.msg_id, write_refusal("no-cache", "there is no cache gone"), "refused")
         assert (await dropping).code == "no-cache"
         assert (await _caught(grid.cache("../x"))).code == "bad-name"
 
@@ -350,9 +353,9 @@ def test_what_can_be_no_cache_is_refused_with_a_reason(tmp_path: Path) -> None:
 
 
 def test_a_leader_without_matching_workers_spoils_nothing_and_a_conflict_does() -> None:
-    good = ms.CachePutResult("c", "OK", "fine", sent=2, ok=2)
-    nobody = ms.CachePutResult("c", "FAILED", "in whatever words", code="no-worker")
-    conflict = ms.CachePutResult("c", "FAILED", "no worker has 'a' with another content here", code="conflict")
+    good = CachePutResult("c", "OK", "fine", sent=2, ok=2)
+    nobody = CachePutResult("c", "FAILED", "in whatever words", code="no-worker")
+    conflict = CachePutResult("c", "FAILED", "no worker has 'a' with another content here", code="conflict")
     assert summed("c", {"x": good, "y": nobody}).status == "OK"
     assert summed("c", {"x": good, "y": nobody}).code == ""
     assert summed("c", {"x": nobody, "y": conflict}).code == "conflict"
@@ -360,7 +363,7 @@ def test_a_leader_without_matching_workers_spoils_nothing_and_a_conflict_does() 
     assert summed("c", {"x": nobody, "y": nobody}).status == "FAILED"
     assert summed("c", {"x": nobody}).message == "in whatever words"
     assert summed("c", {"x": good, "y": conflict}).status == "FAILED"
-    assert summed("c", {"x": ms.CachePutResult("c", "SKIPPED", "", sent=1, skipped=1)}).status == "SKIPPED"
+    assert summed("c", {"x": CachePutResult("c", "SKIPPED", "", sent=1, skipped=1)}).status == "SKIPPED"
 
 
 def test_a_client_without_a_loop_and_an_executor_put_caches_too() -> None:
@@ -368,7 +371,7 @@ def test_a_client_without_a_loop_and_an_executor_put_caches_too() -> None:
         def _reply(self, frame: fr.Frame) -> bytes:
             if frame.type != fr.CACHE_PUT:
                 return super()._reply(frame)
-            result = ms.encode(ms.CachePutResult("c", "OK", "", sent=1, ok=1))
+            result = encode(CachePutResult("c", "OK", "", sent=1, ok=1))
             return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=result)
 
     leader = Keeps()

@@ -16,7 +16,8 @@ from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.errors import JobFailed, Lost, PeerError, Refused
 from wakugumi.roles.client.files import downloads
 from wakugumi.roles.client.result import Result, refused_result
-from wakugumi.wire.message import BlobRef, JobResult
+from wakugumi.wire.messages.job import JobResult
+from wakugumi.wire.messages.references import BlobRef
 
 FILE = stat.S_IFREG | 0o644
 LINK = stat.S_IFLNK | 0o777

@@ -16,7 +16,9 @@ from wakugumi.core.leader.admin.questions import AskExplain, AskStatus, CancelAn
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.hello import CAPS, FINDS, Welcome, read_cap
+from wakugumi.wire.messages.job import pack_ids, unpack_ids, write_refusal
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
@@ -28,11 +30,11 @@ class TakesCaps(ScriptedLeader):
 
     def __init__(self, *more: str) -> None:
         super().__init__(own=False)
-        self._welcome = ms.Welcome("test", [ms.CAPS, *more])
+        self._welcome = Welcome("test", [CAPS, *more])
 
     async def peer(self) -> Peer:
         peer = await super().peer()
-        peer.send(fr.WELCOME, payload=ms.encode(self._welcome))
+        peer.send(fr.WELCOME, payload=encode(self._welcome))
         return peer
 
 
@@ -81,7 +83,7 @@ async def next_but(peer: Peer, *kinds: int) -> fr.Frame:
 def caps(peer: Peer) -> list[int]:
     """The cap of the hello, and those that were told later."""
     hello = json.loads(peer.seen[0].payload)["DesiredParallelism"]
-    return [hello, *(ms.read_cap(frame.payload) for frame in peer.seen if frame.type == fr.CAP)]
+    return [hello, *(read_cap(frame.payload) for frame in peer.seen if frame.type == fr.CAP)]
 
 
 @pytest.mark.spec("K2")
@@ -110,17 +112,17 @@ async def test_work_is_spread_and_results_come_from_all() -> None:
 
 @pytest.mark.spec("K8")
 async def test_a_job_with_an_id_of_its_users_is_asked_for_and_goes_where_it_is_known() -> None:
-    async with several(3, ms.FINDS) as all_:
+    async with several(3, FINDS) as all_:
         jobs = [await all_.grid.submit("p", job_id=name) for name in ("one", "two")]
         keys = [job_id_from_name("one"), job_id_from_name("two")]
         for peer in all_.peers:
             asked = await next_but(peer, fr.CAP)
-            assert (asked.type, ms.unpack_ids(asked.payload)) == (fr.FIND, keys)
+            assert (asked.type, unpack_ids(asked.payload)) == (fr.FIND, keys)
         first, second, third = all_.peers
-        first.send(fr.FOUND, subject="unknown", payload=ms.pack_ids(keys))
+        first.send(fr.FOUND, subject="unknown", payload=pack_ids(keys))
         second.send(fr.FOUND, subject="unknown", payload=keys[1])
         second.send(fr.FOUND, subject="known", payload=keys[0])
-        third.send(fr.FOUND, subject="a word of a later version", payload=ms.pack_ids(keys))
+        third.send(fr.FOUND, subject="a word of a later version", payload=pack_ids(keys))
         third.send(fr.FOUND, subject="unknown", payload=keys[0])
         third.send(fr.FOUND, subject="failed", payload=keys[1])
         for peer, key in zip((second, third), keys, strict=True):
@@ -201,7 +203,7 @@ async def test_a_question_goes_to_the_named_leader() -> None:
         asking = group.create_task(all_.grid.ask(AskExplain("x"), leader=all_.names[1]))
         asked = await next_but(all_.peers[1], fr.CAP)
         answer = ExplainAnswer("x", "queued", ["because"])
-        all_.peers[1].send(fr.ASK, corr_id=asked.msg_id, payload=ms.encode(answer))
+        all_.peers[1].send(fr.ASK, corr_id=asked.msg_id, payload=encode(answer))
         assert await asking == answer
         with pytest.raises(ConfigError, match="none of the leaders"):
             await all_.grid.ask(AskStatus(), leader="127.0.0.1:1")
@@ -214,10 +216,10 @@ async def test_a_question_about_a_job_is_answered_by_whoever_knows_it(knows: int
         for at, peer in enumerate(all_.peers):
             asked = await next_but(peer, fr.CAP)
             if at == knows:
-                answer = ms.encode(ExplainAnswer("x", "queued", ["because"]))
+                answer = encode(ExplainAnswer("x", "queued", ["because"]))
                 peer.send(fr.ASK, corr_id=asked.msg_id, payload=answer)
             else:
-                no = ms.write_refusal("unknown-job", "never heard")
+                no = write_refusal("unknown-job", "never heard")
                 peer.send(fr.ASK, corr_id=asked.msg_id, subject="refused", payload=no)
         assert await asking == ("unknown-job" if knows is None else "queued")
 
@@ -245,7 +247,7 @@ async def test_a_job_of_someone_else_is_waited_for_and_cancelled_wherever_it_is(
         shown = [show_job_id(job_id_from_name(name)) for name in "ab"]
         for peer, unknown in zip(all_.peers, ([shown[0]], shown)):
             asked = await next_but(peer, fr.CAP)
-            peer.send(fr.ASK, corr_id=asked.msg_id, payload=ms.encode(CancelAnswer(2 - len(unknown), 0, unknown)))
+            peer.send(fr.ASK, corr_id=asked.msg_id, payload=encode(CancelAnswer(2 - len(unknown), 0, unknown)))
         assert await cancelling == CancelAnswer(1, 0, [shown[0]])
 
 

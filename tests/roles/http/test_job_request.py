@@ -16,7 +16,8 @@ from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.http.job_request import JobForm, job_of, request_of
 from wakugumi.wire.frame import Decoder
-from wakugumi.wire.message import BlobRef, read_request
+from wakugumi.wire.messages.job import read_request
+from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.request_digest import payload_digest
 
 INPUT = Received("input", b"1,2,3", None, "0" * 64, 5)

@@ -18,7 +18,8 @@ from wakugumi.adapters.zip.add_output import splice, splice_counted
 from wakugumi.errors import CODES, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.roles.http.zip_response import answer_of, is_answer, raise_unless_answer
-from wakugumi.wire.message import FAILED, OK, BlobRef, JobResult
+from wakugumi.wire.messages.job import FAILED, OK, JobResult
+from wakugumi.wire.messages.references import BlobRef
 
 GOOD = JobResult("id", status=OK, stdout="said", stderr="", exit_code=0, run_s=0.25, worker="w-1")
 

@@ -27,7 +27,10 @@ from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import FIRST_FRAME_BYTES_MAX, FRAME_BYTES_MAX, STRANGERS_TOLD_MAX
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import write_cap
+from wakugumi.wire.messages.job import read_refusal, unpack_ids
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
@@ -437,7 +440,7 @@ async def test_a_cap_that_cannot_be_is_refused_and_a_good_one_still_counts(
         await client.hello_client("stranger", cap=3)
         for _ in range(50):
             await client.say(fr.encode(fr.CAP, payload=payload))
-        await client.say(fr.encode(fr.CAP, payload=ms.write_cap(7)))
+        await client.say(fr.encode(fr.CAP, payload=write_cap(7)))
         await leader.until(lambda machine: [one.cap for one in machine.clients.by_id.values()] == [7])
 
 
@@ -600,7 +603,7 @@ async def test_a_question_of_any_kind_and_size_is_answered(
         answer = await peer.ask(question)
         if answer.subject:
             assert answer.subject == "refused"
-            assert ms.read_refusal(answer.payload).code in {
+            assert read_refusal(answer.payload).code in {
                 *("unknown-question", "unknown-job", "unknown-worker", "bad-request", "bad-subject", "too-big"),
             }
         else:
@@ -644,7 +647,7 @@ async def test_claims_of_one_job_in_many_frames_are_answered_in_frames_that_fit(
     async with not_worth_a_line(leader, caplog), OwnPeer(leader.port) as peer:
         await peer.hello_client()
         await peer.say(fr.encode(fr.SUBMIT_JOB, JOB.bytes_le, payload=b"{}"))
-        assert ms.unpack_ids((await peer.frame()).payload) == (JOB.bytes_le,)
+        assert unpack_ids((await peer.frame()).payload) == (JOB.bytes_le,)
         (conn,) = leader.machine.clients.connections
         for _ in range(2):  # Said in one turn of the loop: two frames from the peer might fall into two.
             leader.leader.drive.post(ev.Claimed(conn, [JobId(JOB.bytes_le)] * 150_000))
@@ -669,7 +672,7 @@ async def test_a_leader_outlives_any_sequence_of_frames(leader: Running, seed: i
         *(b'{"Status":"FAILED","Reason":"%s"}' % code for code in (b"timeout", b"cancelled", b"exit", b"?")),
         *(b'{"ask":"%s"}' % tag for tag in (b"status", b"workers", b"jobs", b"cancel")),
         *(b'{"ask":"cancel","client":"desk-1"}', b'{"ask":"drain","worker":"rack"}', b'{"Cpu":0.5}'),
-        *(*jobs, b"".join(jobs), ms.encode(ms.Holding(jobs[:2], jobs[2:4])), ms.encode(ms.Holding([], []))),
+        *(*jobs, b"".join(jobs), encode(Holding(jobs[:2], jobs[2:4])), encode(Holding([], []))),
     ]
     hello_client, hello_worker = fr.HELLO_CLIENT, fr.HELLO_WORKER
     of_client = [fr.SUBMIT_JOB] * 6 + [fr.CONFIRM, fr.CANCEL, fr.CLAIM, fr.FIND, fr.ASK, fr.HEARTBEAT, fr.CACHE_PUT]

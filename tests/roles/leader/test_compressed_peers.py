@@ -27,7 +27,10 @@ from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import WANTS_CLIENT, WANTS_WORKER, ZSTD, HelloClient, read_welcome
+from wakugumi.wire.messages.job import read_refusal
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
@@ -132,14 +135,14 @@ async def submit(peer: OwnPeer, job: UUID, payload: bytes) -> fr.Frame:
 @pytest.mark.parametrize("done", [False, True])
 async def test_a_request_is_the_same_packed_or_not(first_packed: bool, done: bool) -> None:
     async with a_leader() as leader, OwnPeer(leader.port) as client, OwnPeer(leader.port) as worker:
-        await client.hello_client("own", *ms.WANTS_CLIENT, ms.ZSTD)
+        await client.hello_client("own", *WANTS_CLIENT, ZSTD)
         job = uuid4()
         payloads = [request(job), pack(request(job))]
         if first_packed:
             payloads.reverse()
         assert (await submit(client, job, payloads[0])).type == fr.RECEIPT
         if done:
-            await worker.hello_worker(uuid4(), "", *ms.WANTS_WORKER, holds=ms.Holding())
+            await worker.hello_worker(uuid4(), "", *WANTS_WORKER, holds=Holding())
             await worker.credit(1)
             await worker.expect(fr.ASSIGN_JOB)
             await worker.ack(job)
@@ -152,7 +155,7 @@ async def test_a_request_is_the_same_packed_or_not(first_packed: bool, done: boo
         other = request(job, Args=[LINES + "."])
         for payload in (other, pack(other)):
             refusal = await submit(client, job, payload)
-            assert ms.read_refusal(refusal.payload).code == "conflict"
+            assert read_refusal(refusal.payload).code == "conflict"
 
 
 @pytest.mark.spec("L6", "L7", "F10")
@@ -161,7 +164,7 @@ async def test_a_packed_request_survives_the_leader_as_it_came(tmp_path: Path) -
     for life in range(2):
         journal = Journal.open(tmp_path / "journal")
         async with a_far_leader(journal) as leader, FarPeer(leader.port) as client:
-            await client.hello_client("own", *ms.WANTS_CLIENT, ms.ZSTD)
+            await client.hello_client("own", *WANTS_CLIENT, ZSTD)
             payload = request(job) if life else pack(request(job))
             assert (await submit(client, job, payload)).type == fr.RECEIPT
             async with FarWorker(leader.port) as worker:
@@ -183,10 +186,10 @@ async def test_a_bad_packed_payload_hurts_only_who_sent_it(what: str) -> None:
     else:
         payload = pack(b"[" * 10_000)
     async with a_leader() as leader, OwnPeer(leader.port) as client, OwnPeer(leader.port) as worker:
-        await client.hello_client("own", *ms.WANTS_CLIENT, ms.ZSTD)
-        await worker.hello_worker(uuid4(), "job.assign.calcA", *ms.WANTS_WORKER, ms.ZSTD, holds=ms.Holding())
+        await client.hello_client("own", *WANTS_CLIENT, ZSTD)
+        await worker.hello_worker(uuid4(), "job.assign.calcA", *WANTS_WORKER, ZSTD, holds=Holding())
         refusal = await submit(client, job, payload)
-        assert ms.read_refusal(refusal.payload).code == "bad-request"
+        assert read_refusal(refusal.payload).code == "bad-request"
         assert (await submit(client, job, request(job))).type == fr.RECEIPT
         await worker.credit(1)
         await worker.expect(fr.ASSIGN_JOB)
@@ -199,12 +202,12 @@ async def test_a_bad_packed_payload_hurts_only_who_sent_it(what: str) -> None:
 @pytest.mark.spec("F4", "F10")
 async def test_who_did_not_ask_for_packing_is_neither_offered_it_nor_read(tmp_path: Path) -> None:
     async with a_leader() as leader, OwnPeer(leader.port) as client:
-        payload = ms.encode(ms.HelloClient("own", 4, list(ms.WANTS_CLIENT)))
+        payload = encode(HelloClient("own", 4, list(WANTS_CLIENT)))
         await client.say(fr.encode(fr.HELLO_CLIENT, payload=payload))
-        assert ms.ZSTD not in ms.read_welcome((await client.frame()).payload).wants
+        assert ZSTD not in read_welcome((await client.frame()).payload).wants
         job = uuid4()
         refusal = await submit(client, job, pack(request(job)))
-        assert ms.read_refusal(refusal.payload).code == "bad-request"
+        assert read_refusal(refusal.payload).code == "bad-request"
 
 
 @pytest.mark.spec("F10")

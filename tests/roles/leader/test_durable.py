@@ -25,7 +25,9 @@ from wakugumi.limits.wire import AHEAD_BYTES_MAX
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import REATTACH, RECEIPTS
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("L7")]
 
@@ -49,16 +51,16 @@ async def a_leader(
 @asynccontextmanager
 async def own_client(leader: Running, client_id: str = "desk") -> AsyncIterator[OwnPeer]:
     async with OwnPeer(leader.port) as peer:
-        await peer.hello_client(client_id, ms.RECEIPTS)
+        await peer.hello_client(client_id, RECEIPTS)
         yield peer
 
 
 @asynccontextmanager
 async def own_worker(
-    leader: Running, worker_id: UUID, holds: ms.Holding | None = None, credit: int = 1
+    leader: Running, worker_id: UUID, holds: Holding | None = None, credit: int = 1
 ) -> AsyncIterator[OwnPeer]:
     async with OwnPeer(leader.port) as peer:
-        await peer.hello_worker(worker_id, "", ms.RECEIPTS, ms.REATTACH, holds=holds or ms.Holding())
+        await peer.hello_worker(worker_id, "", RECEIPTS, REATTACH, holds=holds or Holding())
         if credit:
             await peer.credit(credit)
         yield peer
@@ -231,7 +233,7 @@ async def test_a_full_disk_silences_no_question_and_health_tells_of_it(
         FullDisk.full = how != "a real one"
         fill_up()
         for job in jobs:  # More than the write-ahead log and the reserve hold: not all of it is read now.
-            payload = ms.encode({"JobId": str(job), "Status": "OK", "Stdout": "x" * 3_000_000})
+            payload = encode({"JobId": str(job), "Status": "OK", "Stdout": "x" * 3_000_000})
             worker.writer.write(fr.encode(fr.ACK_JOB, corr_id=job.bytes_le, payload=payload))
         async with asyncio.timeout(DEADLINE_S):
             while not leader.machine.stalled:
@@ -279,7 +281,7 @@ async def test_a_leader_goes_on_where_the_last_one_ended(tmp_path: Path) -> None
         await worker.expect(fr.CONFIRM)
     async with (
         a_leader(tmp_path) as leader,
-        own_worker(leader, worker_id, ms.Holding(running=[runs.bytes_le])) as worker,
+        own_worker(leader, worker_id, Holding(running=[runs.bytes_le])) as worker,
     ):
         assert (await worker.expect(fr.ASSIGN_JOB)).msg_id == queued.bytes_le
         await worker.ack(runs, Stdout="made meanwhile")

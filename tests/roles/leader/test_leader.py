@@ -28,11 +28,13 @@ from wakugumi.limits.wire import CLOSE_DEADLINE_S
 from wakugumi.roles.leader import leader as leader_module
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import CAPS, ENV, FINDS, RECEIPTS, read_welcome
+from wakugumi.wire.messages.job import read_refusal, read_result, unpack_ids
 
 pytestmark = pytest.mark.anyio
 
-NOTHING = ms.Holding()
+NOTHING = Holding()
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -69,9 +71,9 @@ async def test_a_peer_that_wants_something_is_welcomed_first(leader: Running) ->
     ):
         async with OwnPeer(leader.port) as peer:
             await peer.say(hello)
-            welcome = ms.read_welcome((await peer.expect(fr.WELCOME)).payload)
+            welcome = read_welcome((await peer.expect(fr.WELCOME)).payload)
             assert welcome.version == __version__
-            assert welcome.wants == ([ms.CAPS, ms.FINDS, ms.ENV] if hello[4] == fr.HELLO_CLIENT else [])
+            assert welcome.wants == ([CAPS, FINDS, ENV] if hello[4] == fr.HELLO_CLIENT else [])
 
 
 @pytest.mark.spec("F4", "F9", "W7")
@@ -134,7 +136,7 @@ async def test_an_own_client_is_refused_with_the_code(client: OwnPeer, leader: R
         await client.say(frame)
         refusal = await client.expect(fr.REFUSAL)
         assert refusal.corr_id == job.bytes_le
-        assert ms.read_refusal(refusal.payload).code == code
+        assert read_refusal(refusal.payload).code == code
 
 
 @pytest.mark.spec("L9")
@@ -146,10 +148,10 @@ async def test_a_full_leader_tells_an_own_client_so_and_takes_its_job_later() ->
             await client.submit(job)
         accepted: list[UUID] = []
         while (frame := await client.frame()).type == fr.RECEIPT:
-            accepted += [UUID(bytes_le=job) for job in ms.unpack_ids(frame.payload)]
+            accepted += [UUID(bytes_le=job) for job in unpack_ids(frame.payload)]
         assert accepted == jobs[:2]
         assert (frame.type, frame.corr_id) == (fr.REFUSAL, jobs[2].bytes_le)
-        assert ms.read_refusal(frame.payload).code == "full"
+        assert read_refusal(frame.payload).code == "full"
         await worker.hello(credit=2)
         for _ in range(2):
             await worker.assigned()
@@ -169,7 +171,7 @@ async def test_a_claim_brings_another_clients_result_or_a_refusal(
         await other.say_ids(fr.CLAIM, job, unknown)
         assert await other.expect_ids(fr.RECEIPT) == [job]
         refusal = await other.expect(fr.REFUSAL)
-        assert (refusal.corr_id, ms.read_refusal(refusal.payload).code) == (unknown.bytes_le, "unknown-job")
+        assert (refusal.corr_id, read_refusal(refusal.payload).code) == (unknown.bytes_le, "unknown-job")
         await worker.credit(1)
         await worker.expect(fr.ASSIGN_JOB)
         await worker.ack(job, Stdout="for both")
@@ -190,7 +192,7 @@ async def test_a_cancel_ends_the_job_for_its_client_and_on_its_worker(client: Ow
     for job in (queued, running):
         result = await client.expect(fr.RESULT)
         assert result.corr_id == job.bytes_le
-        record = ms.read_result(JobId(job.bytes_le), result.payload)
+        record = read_result(JobId(job.bytes_le), result.payload)
         assert (record.job_id, record.client_id, record.exec_name) == (str(job), "desk-1", "calcA")
         assert (record.status, record.reason) == ("FAILED", "cancelled")
     cancel = await worker.expect(fr.CANCEL)
@@ -223,7 +225,7 @@ async def test_a_worker_that_comes_back_keeps_what_it_runs_and_what_it_has_finis
         worker.die()
     await leader.until(lambda machine: not machine.roster.by_conn)
     async with OwnPeer(leader.port) as worker:
-        holds = ms.Holding([running.bytes_le], [finished.bytes_le])
+        holds = Holding([running.bytes_le], [finished.bytes_le])
         await worker.hello_worker(me, holds=holds)
         await worker.ack(finished, Stdout="from before")
         await worker.credit(1)
@@ -306,7 +308,7 @@ async def test_questions_that_wait_are_bounded_and_leave_with_their_connection(
         await asker.hello_client("curious")
         await asker.say(fr.encode(fr.ASK, uuid4().bytes, payload=b'{"ask":"status"}') * QUESTIONS_PER_CONNECTION_MAX)
         refused = await asker.ask(b'{"ask":"status"}')
-        assert ms.read_refusal(refused.payload).code == "full"
+        assert read_refusal(refused.payload).code == "full"
         assert len(questions.share) == QUESTIONS_PER_CONNECTION_MAX
     await leader.until(lambda _: not len(questions.share))
 
@@ -323,7 +325,7 @@ async def test_questions_are_answered_and_those_without_an_answer_refused(leader
     assert "no worker" in answer.reasons[0]
     refused = await client.ask(msgspec.json.encode(qu.AskJob(str(uuid4()))))
     assert refused.subject == "refused"
-    assert ms.read_refusal(refused.payload).code == "unknown-job"
+    assert read_refusal(refused.payload).code == "unknown-job"
 
 
 async def test_a_leader_takes_a_socket_that_is_connected_already(leader: Running) -> None:
@@ -433,8 +435,8 @@ async def test_requests_that_no_worker_can_read_are_told_apart_by_more_than_a_ch
     assert (len(one), crc32(one)) == (len(other), crc32(other))
     job = uuid4()
     async with OwnPeer(leader.port) as client, OwnPeer(leader.port) as worker:
-        await client.hello_client("own", ms.RECEIPTS)
-        await worker.hello_worker(uuid4(), "job.assign.calcA", ms.RECEIPTS)
+        await client.hello_client("own", RECEIPTS)
+        await worker.hello_worker(uuid4(), "job.assign.calcA", RECEIPTS)
         await worker.credit(1)
         await client.say(fr.encode(fr.SUBMIT_JOB, job.bytes_le, payload=one))
         await worker.expect(fr.ASSIGN_JOB)
@@ -442,7 +444,7 @@ async def test_requests_that_no_worker_can_read_are_told_apart_by_more_than_a_ch
         assert await client.expect_ids(fr.RECEIPT) == [job]
         await client.expect(fr.RESULT)
         await client.say(fr.encode(fr.SUBMIT_JOB, job.bytes_le, payload=other))
-        assert ms.read_refusal((await client.expect(fr.REFUSAL)).payload).code == "conflict"
+        assert read_refusal((await client.expect(fr.REFUSAL)).payload).code == "conflict"
         await client.say(fr.encode(fr.SUBMIT_JOB, job.bytes_le, payload=one))
         assert await client.expect_ids(fr.RECEIPT) == [job]
         assert b"of the first" in (await client.expect(fr.RESULT)).payload

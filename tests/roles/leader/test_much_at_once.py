@@ -27,7 +27,10 @@ from wakugumi.limits.wire import GIVEN_BYTES_MAX, WRITE_BACKLOG_BYTES_MAX
 from wakugumi.roles.runner.settings import WorkerSettings
 from wakugumi.roles.runner.worker import Worker
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.hello import HEARTBEATS, WANTS_CLIENT, WANTS_WORKER, ZSTD, Welcome
+from wakugumi.wire.messages.job import JobRequest, read_credit
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.anyio
 
@@ -45,8 +48,8 @@ async def leader_with(where: str, folder: Path) -> AsyncIterator[Running]:
         assert leader.machine.lifecycle.counts.dead == 0
 
 
-NO_HEARTBEATS = [want for want in ms.WANTS_CLIENT if want != ms.HEARTBEATS]
-NO_HEARTBEATS_WORKER = [want for want in ms.WANTS_WORKER if want != ms.HEARTBEATS]
+NO_HEARTBEATS = [want for want in WANTS_CLIENT if want != HEARTBEATS]
+NO_HEARTBEATS_WORKER = [want for want in WANTS_WORKER if want != HEARTBEATS]
 """Scripts send none, and however slow this machine is, they are not to be taken as dead."""
 
 
@@ -79,7 +82,7 @@ async def test_a_worker_with_many_slots_gets_all_large_jobs_over_one_connection(
     ):
         await client.hello_client("own", *NO_HEARTBEATS, cap=COUNT)
         await submit_all(client, jobs, Args=[LARGE])
-        await worker.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=ms.Holding())
+        await worker.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=Holding())
         await worker.credit(COUNT)
         assert await worker.read(fr.ASSIGN_JOB, COUNT) == jobs
 
@@ -139,7 +142,7 @@ async def test_an_old_client_that_comes_back_gets_all_large_results_over_one_con
 async def do_all(leader: Running, count: int) -> None:
     """A worker does all that is there, with large results."""
     async with OwnPeer(leader.port) as worker:
-        await worker.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=ms.Holding())
+        await worker.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=Holding())
         await worker.credit(count)
         jobs = [UUID(bytes_le=(await worker.expect(fr.ASSIGN_JOB)).msg_id) for _ in range(count)]
         for job in jobs:
@@ -152,7 +155,7 @@ async def test_an_old_worker_gets_jobs_that_came_packed_over_one_connection() ->
     """They are small to the core, and large to who cannot unpack them."""
     jobs = [uuid4() for _ in range(COUNT)]
     async with a_leader() as leader, OwnPeer(leader.port) as client, OldWorker(leader.port) as worker:
-        await client.hello_client("own", *NO_HEARTBEATS, ms.ZSTD, cap=COUNT)
+        await client.hello_client("own", *NO_HEARTBEATS, ZSTD, cap=COUNT)
         for job in jobs:
             request = b'{"JobId": "%s", "ExecName": "calcA", "Args": ["%s"]}' % (str(job).encode(), LARGE.encode())
             subject = "job.submit.calcA"
@@ -184,12 +187,12 @@ async def test_a_leader_that_reads_late_gets_all_large_results_of_a_worker_over_
     async with asyncio.timeout(DEADLINE_S):
         leader.reader, leader.writer = await connections.get()
     await leader.expect(fr.HELLO_WORKER)
-    await leader.say(fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome("1"))))
+    await leader.say(fr.encode(fr.WELCOME, payload=encode(Welcome("1"))))
     await leader.expect(fr.HOLDING)
-    assert ms.read_credit((await leader.expect(fr.CREDIT)).payload) == COUNT
+    assert read_credit((await leader.expect(fr.CREDIT)).payload) == COUNT
     jobs = [uuid4() for _ in range(COUNT)]
     for job in jobs:
-        request = ms.encode(ms.JobRequest(str(job), exec_name="much"))
+        request = encode(JobRequest(str(job), exec_name="much"))
         await leader.say(fr.encode(fr.ASSIGN_JOB, job.bytes_le, subject="job.assign.much", payload=request))
     async with asyncio.timeout(6 * DEADLINE_S):
         while worker.station._slots.unconfirmed < COUNT:  # noqa: ASYNC110 - a state machine rings no bell
@@ -201,7 +204,7 @@ async def test_a_leader_that_reads_late_gets_all_large_results_of_a_worker_over_
             acked.add(UUID(bytes_le=frame.corr_id))
             await leader.say_ids(fr.CONFIRM, UUID(bytes_le=frame.corr_id))
         elif frame.type == fr.CREDIT:
-            credit += ms.read_credit(frame.payload)
+            credit += read_credit(frame.payload)
     assert acked == set(jobs)
     assert connections.empty()
     worker.request_stop()
@@ -219,7 +222,7 @@ async def test_what_a_worker_has_not_been_written_goes_to_others_and_can_be_canc
     async with a_leader() as leader, OwnPeer(leader.port) as client, OwnPeer(leader.port) as slow:
         await client.hello_client("own", *NO_HEARTBEATS, cap=COUNT)
         await submit_all(client, jobs, Args=[LARGE])
-        await slow.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=ms.Holding())
+        await slow.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=Holding())
         slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await slow.credit(COUNT)
         await leader.until(lambda machine: all(worker.blocked for worker in machine.roster))
@@ -231,6 +234,6 @@ async def test_what_a_worker_has_not_been_written_goes_to_others_and_can_be_canc
         await client.say_ids(fr.CANCEL, jobs[-1])
         await client.expect(fr.RESULT)
         async with Reader(leader.port) as quick:
-            await quick.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=ms.Holding())
+            await quick.hello_worker(uuid4(), "", *NO_HEARTBEATS_WORKER, holds=Holding())
             await quick.credit(COUNT)
             assert len(await quick.read(fr.ASSIGN_JOB, left - 1)) == left - 1

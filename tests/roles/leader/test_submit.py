@@ -21,8 +21,11 @@ from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.core.ids import JobId
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.cache import CacheEntry, CachePutRequest
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.job import SubmitHead, read_refusal
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef, FileHead
 
 pytestmark = pytest.mark.anyio
 
@@ -80,7 +83,7 @@ async def a_client(leader: Running, *wants: str) -> AsyncIterator[OwnPeer]:
 @asynccontextmanager
 async def a_worker(leader: Running, *wants: str, credit: int = 1) -> AsyncIterator[OwnPeer]:
     async with OwnPeer(leader.port) as peer:
-        await peer.hello_worker(uuid4(), "job.assign.calcA", *wants, holds=ms.Holding())
+        await peer.hello_worker(uuid4(), "job.assign.calcA", *wants, holds=Holding())
         if credit:
             await peer.credit(credit)
         yield peer
@@ -99,7 +102,7 @@ async def is_told(peer: OwnPeer, job: UUID, *missing: BlobRef) -> None:
 async def is_refused(peer: OwnPeer, job: UUID) -> tuple[str, str]:
     frame = await peer.expect(fr.REFUSAL)
     assert UUID(bytes_le=frame.corr_id) == job
-    refusal = ms.read_refusal(frame.payload)
+    refusal = read_refusal(frame.payload)
     return refusal.code, refusal.message
 
 
@@ -339,9 +342,9 @@ async def test_what_came_first_is_not_removed_while_the_rest_is_on_its_way(
         async def say() -> None:
             if kind == "put":
                 entries = [
-                    ms.CacheEntry(f"f{at}", sha256=ref.sha256, size=ref.size) for at, ref in enumerate((REF, OTHER))
+                    CacheEntry(f"f{at}", sha256=ref.sha256, size=ref.size) for at, ref in enumerate((REF, OTHER))
                 ]
-                payload = ms.encode(ms.CachePutRequest("data", entries, ">"))
+                payload = encode(CachePutRequest("data", entries, ">"))
                 await client.say(fr.encode(fr.CACHE_PUT, job.bytes_le, subject="cache.put", payload=payload))
             elif kind == "submit":
                 await client.submit(job, Files=[file(REF), file(OTHER, "b")])
@@ -412,8 +415,7 @@ async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_resul
 async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(leader: Running) -> None:
     ingress = leader.leader.ingress
     heads = [
-        ms.SubmitHead(files=(ms.FileHead(cache_id=hashlib.sha256(b"%d" % number).hexdigest()),))
-        for number in range(5_000)
+        SubmitHead(files=(FileHead(cache_id=hashlib.sha256(b"%d" % number).hexdigest()),)) for number in range(5_000)
     ]
     async with a_client(leader):
         for head in heads:
@@ -430,8 +432,8 @@ async def test_what_jobs_with_very_many_files_ask_for_is_not_remembered_before_t
     ingress = leader.leader.ingress
     async with a_client(leader):
         for number in range(20):
-            files = tuple(ms.FileHead(cache_id=f"c{number}-{at}") for at in range(100))
-            wants, _ = ingress._files(True, ms.SubmitHead(files=files))
+            files = tuple(FileHead(cache_id=f"c{number}-{at}") for at in range(100))
+            wants, _ = ingress._files(True, SubmitHead(files=files))
             assert wants is not None
             assert len(wants.files) == 100
         assert not ingress._wants
@@ -475,7 +477,7 @@ async def test_a_look_that_fails_for_a_result_ends_the_connection_and_the_result
         assert await client.expect_ids(fr.RECEIPT) == [job]
         blob = {"Sha256": REF.sha256, "Size": REF.size}
         async with OwnPeer(leader.port) as worker:
-            await worker.hello_worker(worker_id, "job.assign.calcA", holds=ms.Holding())
+            await worker.hello_worker(worker_id, "job.assign.calcA", holds=Holding())
             await worker.credit(1)
             await worker.expect(fr.ASSIGN_JOB)
             place.failures = 1
@@ -483,7 +485,7 @@ async def test_a_look_that_fails_for_a_result_ends_the_connection_and_the_result
             async with asyncio.timeout(DEADLINE_S):
                 assert await worker.reader.read() == b"", "the connection ends"
         async with OwnPeer(leader.port) as worker:
-            await worker.hello_worker(worker_id, "job.assign.calcA", holds=ms.Holding(finished=[job.bytes_le]))
+            await worker.hello_worker(worker_id, "job.assign.calcA", holds=Holding(finished=[job.bytes_le]))
             await worker.ack(job, ArchiveBlob=blob)
             await client.expect(fr.RESULT)
         assert not leader.leader.ingress._looking

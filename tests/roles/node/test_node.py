@@ -15,7 +15,7 @@ from tests.kit.a_node import a_node, ask, form, left_in, post, say, unzipped
 
 from wakugumi.core.ids import job_id_from_name, show_job_id
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import InputFile, JobRequest
+from wakugumi.wire.messages.job import InputFile, JobRequest
 from wakugumi.wire.request_digest import request_digest
 
 pytestmark = pytest.mark.anyio

@@ -33,7 +33,9 @@ from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX, PAYLOAD_BY
 from wakugumi.roles.runner.make_result import MadeResult
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.settings import RunnerSettings
-from wakugumi.wire.message import BlobRef, InputFile, JobLimits, JobRequest, JobResult, encode, read_result
+from wakugumi.wire.messages.job import InputFile, JobLimits, JobRequest, JobResult, read_result
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 
@@ -750,7 +752,8 @@ from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.settings import RunnerSettings
-from wakugumi.wire.message import JobRequest, encode, read_result
+from wakugumi.wire.messages.job import JobRequest, read_result
+from wakugumi.wire.messages.payload import encode
 
 async def main():
     loop = asyncio.get_running_loop()

@@ -21,7 +21,8 @@ from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
 from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.roles.runner.station import Finished, Station
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import FAILED, OK, InputFile, JobRequest, JobResult, read_result
+from wakugumi.wire.messages.payload import encode
 
 DEADLINE_S = 10.0
 
@@ -99,15 +100,15 @@ def new_job() -> JobId:
 
 
 def request(program: str, *args: str, files: Mapping[str, bytes] = {}) -> bytes:
-    inputs = [ms.InputFile(name, content=content) for name, content in files.items()]
-    return ms.encode(ms.JobRequest("", exec_name=program, args=list(args), files=inputs))
+    inputs = [InputFile(name, content=content) for name, content in files.items()]
+    return encode(JobRequest("", exec_name=program, args=list(args), files=inputs))
 
 
-def result_of(job: JobId, finished: Finished) -> ms.JobResult:
-    return ms.read_result(job, finished.payload)
+def result_of(job: JobId, finished: Finished) -> JobResult:
+    return read_result(job, finished.payload)
 
 
-async def ran(station: Station, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None) -> ms.JobResult:
+async def ran(station: Station, job: JobId, payload: bytes, bring: Mapping[str, Path] | None = None) -> JobResult:
     async with asyncio.timeout(DEADLINE_S):
         with await station.run(job, payload, bring) as finished:
             return result_of(job, finished)
@@ -117,7 +118,7 @@ async def ran(station: Station, job: JobId, payload: bytes, bring: Mapping[str, 
 async def test_without_a_leader_a_caller_gets_what_its_job_made(place: Place) -> None:
     station, job = place.station(), new_job()
     result = await ran(station, job, request("echo", "hello"))
-    assert (result.status, result.exit_code, result.stdout) == (ms.OK, 0, "said hello\n")
+    assert (result.status, result.exit_code, result.stdout) == (OK, 0, "said hello\n")
     assert (station.running, station.free, station.limit) == (0, 2, 2)
 
 
@@ -136,7 +137,7 @@ async def test_a_failing_program_is_an_answer_and_the_same_job_sent_again_runs_a
     station, job = place.station(), new_job()
     for count in (1, 2):
         result = await ran(station, job, request("fail"))
-        assert (result.status, result.reason, result.exit_code, result.stderr) == (ms.FAILED, "exit", 3, "why\n")
+        assert (result.status, result.reason, result.exit_code, result.stderr) == (FAILED, "exit", 3, "why\n")
         assert place.run_count == count
 
 
@@ -166,7 +167,7 @@ async def test_when_all_slots_are_taken_a_caller_is_told_so_at_once(place: Place
         assert refused.value.code == "busy"
         assert station.counts.busy == 1
         place.gate.touch()
-    assert running.result().status == ms.OK
+    assert running.result().status == OK
     assert (station.running, station.free) == (0, 1)
 
 
@@ -191,7 +192,7 @@ async def test_a_cancelled_job_is_ended_and_those_who_wait_are_told(place: Place
         caller = group.create_task(ran(station, job, request("wait")))
         await place.until_run()
         assert station.cancel(job)
-    assert (caller.result().status, caller.result().reason) == (ms.FAILED, "cancelled")
+    assert (caller.result().status, caller.result().reason) == (FAILED, "cancelled")
     assert station.free == 2
 
 
@@ -245,24 +246,24 @@ async def test_a_job_that_names_no_program_runs_the_one_that_was_configured(
     station, job = place.station(default=command), new_job()
     result = await ran(station, job, request("", "own", files={"trades.csv": b"1;2"}))
     path = place.jobs / result.job_id / "trades.csv"
-    assert (result.status, result.stdout) == (ms.OK, said.format(path=path))
+    assert (result.status, result.stdout) == (OK, said.format(path=path))
 
 
 async def test_a_job_that_names_no_program_needs_one_file_and_a_station_that_has_one(place: Place) -> None:
     station = place.station(default=DefaultCommand("echo"))
     result = await ran(station, new_job(), request(""))
-    assert (result.status, result.reason) == (ms.FAILED, "bad-request")
+    assert (result.status, result.reason) == (FAILED, "bad-request")
     await place.stop(station)
     result = await ran(place.station(), new_job(), request("", files={"a": b""}))
-    assert (result.status, result.reason) == (ms.FAILED, "bad-name")
+    assert (result.status, result.reason) == (FAILED, "bad-name")
 
 
 # Inputs that come as files.
 
 
 def by_hash(name: str, content: bytes, program: str = "") -> bytes:
-    file = ms.InputFile(name, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
-    return ms.encode(ms.JobRequest("", exec_name=program, files=[file]))
+    file = InputFile(name, sha256=hashlib.sha256(content).hexdigest(), size=len(content))
+    return encode(JobRequest("", exec_name=program, files=[file]))
 
 
 def upload(place: Place, content: bytes) -> Path:
@@ -282,7 +283,7 @@ async def test_an_input_that_came_as_a_file_is_linked_into_the_job_s_directory_o
     station, path = place.station(default=DefaultCommand("look")), upload(place, b"a large one")
     inode = path.stat().st_ino
     result = await ran(station, new_job(), by_hash("in.bin", b"a large one"), {"in.bin": path})
-    assert (result.status, result.stdout) == (ms.OK, "a large one")
+    assert (result.status, result.stdout) == (OK, "a large one")
     assert (int(result.stderr) == inode) == links
     assert result.output_archive is None, "an input is not part of what the job made"
     await until(lambda: not path.exists())

@@ -9,8 +9,8 @@ import socket
 import pytest
 
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import JobResult
+from wakugumi.wire.messages.job import JobResult, write_credit
+from wakugumi.wire.messages.payload import encode
 
 ATTEMPTS = 5
 DEADLINE_S = 60.0
@@ -20,7 +20,7 @@ PATIENCE = 200
 def one_attempt(grid, result: JobResult | None = None) -> None:
     """An old worker that takes one job and is lost with it, or answers with this result."""
     with socket.create_connection((grid.host, int(grid.port)), timeout=DEADLINE_S) as peer:
-        peer.sendall(fr.encode(fr.HELLO_WORKER, os.urandom(16)) + fr.encode(fr.CREDIT, payload=ms.write_credit(1)))
+        peer.sendall(fr.encode(fr.HELLO_WORKER, os.urandom(16)) + fr.encode(fr.CREDIT, payload=write_credit(1)))
         decoder = fr.Decoder()
         decoder.trust()
         frames: list[fr.Frame] = []
@@ -29,7 +29,7 @@ def one_attempt(grid, result: JobResult | None = None) -> None:
         (assigned,) = frames
         assert assigned.type == fr.ASSIGN_JOB
         if result is not None:
-            peer.sendall(fr.encode(fr.ACK_JOB, corr_id=assigned.msg_id, payload=ms.encode(result)))
+            peer.sendall(fr.encode(fr.ACK_JOB, corr_id=assigned.msg_id, payload=encode(result)))
             peer.shutdown(socket.SHUT_WR)
             assert peer.recv(65536) == b""
 

@@ -13,7 +13,7 @@ import pytest
 
 from wakugumi.adapters.blobs.place_http import HttpPlace
 from wakugumi.errors import Lost
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.spec("O1")
 

@@ -31,7 +31,11 @@ from wakugumi.app.commands import COMMANDS
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.roles.client.grid import _ANSWERS
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.cache import CacheEntry, CachePutRequest, CachePutResult, FailedWorker, Source, Stock, Want
+from wakugumi.wire.messages.control import Rest, read_question
+from wakugumi.wire.messages.hello import HelloClient, HelloWorker, Welcome
+from wakugumi.wire.messages.job import InputFile, JobRequest, JobResult, Refusal, unpack_ids
+from wakugumi.wire.messages.payload import encode
 
 pytestmark = pytest.mark.spec("O1")
 
@@ -102,14 +106,14 @@ class HostileLeader(ScriptedLeader):
         super().__init__()
 
     def _reply(self, frame: fr.Frame) -> bytes:
-        no = ms.encode(ms.Refusal(ALL, ALL))
+        no = encode(Refusal(ALL, ALL))
         if frame.type == fr.HELLO_CLIENT:
-            return fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome(ALL, ["finds", "caps", ALL], "")))
+            return fr.encode(fr.WELCOME, payload=encode(Welcome(ALL, ["finds", "caps", ALL], "")))
         if frame.type == fr.ASK:
             if self.refuses:
                 return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
-            question = ms.read_question(frame.payload)
-            return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=ms.encode(filled(_ANSWERS[type(question)])))
+            question = read_question(frame.payload)
+            return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=encode(filled(_ANSWERS[type(question)])))
         if frame.type == fr.SUBMIT_JOB:
             if self.refuses:
                 return fr.encode(fr.REFUSAL, corr_id=frame.msg_id, payload=no)
@@ -118,23 +122,23 @@ class HostileLeader(ScriptedLeader):
             return fr.encode(fr.FOUND, corr_id=frame.msg_id, payload=frame.payload)
         if frame.type == fr.CLAIM:
             if self.refuses:
-                ids = ms.unpack_ids(frame.payload)
+                ids = unpack_ids(frame.payload)
                 return b"".join(fr.encode(fr.REFUSAL, corr_id=job, payload=no) for job in ids)
-            return b"".join(self._result(job, b"") for job in ms.unpack_ids(frame.payload))
+            return b"".join(self._result(job, b"") for job in unpack_ids(frame.payload))
         if frame.type == fr.CACHE_PUT:
             status = "FAILED" if self.refuses else "OK"
-            failures = [ms.FailedWorker(ALL, ALL)]
-            done = ms.CachePutResult("data-1", status, ALL, sent=3, ok=1, failed=2, failures=failures, code=ALL)
-            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=ms.encode(done))
+            failures = [FailedWorker(ALL, ALL)]
+            done = CachePutResult("data-1", status, ALL, sent=3, ok=1, failed=2, failures=failures, code=ALL)
+            return fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, payload=encode(done))
         return b""
 
     def _result(self, job: JobId, request: bytes) -> bytes:
         printed = "" if b'"quiet"' in request else ALL
-        record = ms.JobResult(show_job_id(job), ALL, ALL, "FAILED", printed, printed, a_zip(), 3, ALL, 1.0, ALL)
+        record = JobResult(show_job_id(job), ALL, ALL, "FAILED", printed, printed, a_zip(), 3, ALL, 1.0, ALL)
         if b"BroadcastS" in request:
             parts = json.dumps([[bytes(15).hex() + "07", ALL]])
-            record = ms.JobResult(show_job_id(job), stdout=parts, exit_code=0)
-        return fr.encode(fr.RESULT, job, job, payload=ms.encode(record))
+            record = JobResult(show_job_id(job), stdout=parts, exit_code=0)
+        return fr.encode(fr.RESULT, job, job, payload=encode(record))
 
 
 @pytest.fixture
@@ -380,23 +384,23 @@ def a_stranger_says() -> Iterator[bytes]:
     for text in TEXTS.values():
         raw = text.encode("utf-8", "surrogatepass")
         one_line = raw.replace(b"\n", b" ").replace(b"\r", b" ")
-        hello = fr.encode(fr.HELLO_CLIENT, subject="me", payload=ms.encode(ms.HelloClient("me", 4, ["receipts"])))
+        hello = fr.encode(fr.HELLO_CLIENT, subject="me", payload=encode(HelloClient("me", 4, ["receipts"])))
         job = bytes(15) + b"\7"
         yield fr.encode(fr.HELLO_CLIENT, subject=text)
-        yield fr.encode(fr.HELLO_CLIENT, payload=ms.encode(ms.HelloClient(text, 4, [text])))
+        yield fr.encode(fr.HELLO_CLIENT, payload=encode(HelloClient(text, 4, [text])))
         yield fr.encode(fr.HELLO_WORKER, job, subject=text)
-        yield fr.encode(fr.HELLO_WORKER, job, payload=ms.encode(ms.HelloWorker(text, [text])))
+        yield fr.encode(fr.HELLO_WORKER, job, payload=encode(HelloWorker(text, [text])))
         yield hello + fr.encode(fr.SUBMIT_JOB, job, subject=text, payload=raw)
-        request = ms.JobRequest(show_job_id(JobId(job)), text, text, [text], [ms.InputFile(text, text)], key=text)
-        yield hello + fr.encode(fr.SUBMIT_JOB, job, payload=ms.encode(request))
-        put = ms.CachePutRequest(text, [ms.CacheEntry(text, b"x")], text)
-        yield hello + fr.encode(fr.CACHE_PUT, job, subject=f"cache.put.{text}", payload=ms.encode(put))
-        yield hello + fr.encode(fr.ASK, job, payload=ms.encode({"ask": text, "job": text}))
-        worker = fr.encode(fr.HELLO_WORKER, job, payload=ms.encode(ms.HelloWorker("w", ["rests", "blobs", "reattach"])))
-        yield worker + fr.encode(fr.RESTING, payload=ms.encode(ms.Rest(text)))
-        yield worker + fr.encode(fr.STOCK, payload=ms.encode(ms.Stock(True, text, text, [text], caches={text: text})))
-        yield worker + fr.encode(fr.WANT, job, payload=ms.encode(ms.Want(text, 1, text, text)))
-        yield worker + fr.encode(fr.ACK_JOB, job, job, payload=ms.encode({"Status": text, "Reason": text}))
+        request = JobRequest(show_job_id(JobId(job)), text, text, [text], [InputFile(text, text)], key=text)
+        yield hello + fr.encode(fr.SUBMIT_JOB, job, payload=encode(request))
+        put = CachePutRequest(text, [CacheEntry(text, b"x")], text)
+        yield hello + fr.encode(fr.CACHE_PUT, job, subject=f"cache.put.{text}", payload=encode(put))
+        yield hello + fr.encode(fr.ASK, job, payload=encode({"ask": text, "job": text}))
+        worker = fr.encode(fr.HELLO_WORKER, job, payload=encode(HelloWorker("w", ["rests", "blobs", "reattach"])))
+        yield worker + fr.encode(fr.RESTING, payload=encode(Rest(text)))
+        yield worker + fr.encode(fr.STOCK, payload=encode(Stock(True, text, text, [text], caches={text: text})))
+        yield worker + fr.encode(fr.WANT, job, payload=encode(Want(text, 1, text, text)))
+        yield worker + fr.encode(fr.ACK_JOB, job, job, payload=encode({"Status": text, "Reason": text}))
         yield worker + fr.encode(99, job, subject=text, payload=raw)
         yield b"JOB " + one_line.replace(b" ", b"_") + b" in.txt 0\n"
         yield b"JOB x " + one_line.replace(b" ", b"_") + b" 0\n"
@@ -469,16 +473,16 @@ def test_a_worker_logs_a_leaders_text_visibly(
         with peer:
             peer.settimeout(WITHIN_S)
             peer.recv(65536)
-            peer.sendall(fr.encode(fr.WELCOME, payload=ms.encode(ms.Welcome(ALL, ["blobs", ALL]))))
+            peer.sendall(fr.encode(fr.WELCOME, payload=encode(Welcome(ALL, ["blobs", ALL]))))
             for at, text in enumerate(TEXTS.values()):
                 job = bytes(15) + bytes([at + 1])
-                request = ms.JobRequest(show_job_id(JobId(job)), text, text, [text], [ms.InputFile(text, None, b"x")])
-                put = ms.CachePutRequest(text, [ms.CacheEntry(text, b"x")], text)
+                request = JobRequest(show_job_id(JobId(job)), text, text, [text], [InputFile(text, None, b"x")])
+                put = CachePutRequest(text, [CacheEntry(text, b"x")], text)
                 peer.sendall(
-                    fr.encode(fr.ASSIGN_JOB, job, subject=text, payload=ms.encode(request))
-                    + fr.encode(fr.CACHE_PUT, job, subject="cache.put", payload=ms.encode(put))
-                    + fr.encode(fr.REFUSAL, job, job, payload=ms.encode(ms.Refusal(text, text)))
-                    + fr.encode(fr.SOURCE, job, job, payload=ms.encode(ms.Source(text, 1, text, text, text, text)))
+                    fr.encode(fr.ASSIGN_JOB, job, subject=text, payload=encode(request))
+                    + fr.encode(fr.CACHE_PUT, job, subject="cache.put", payload=encode(put))
+                    + fr.encode(fr.REFUSAL, job, job, payload=encode(Refusal(text, text)))
+                    + fr.encode(fr.SOURCE, job, job, payload=encode(Source(text, 1, text, text, text, text)))
                     + fr.encode(fr.CACHE_DROP, job, subject=text, payload=text.encode())
                     + fr.encode(98, job, subject=text)
                 )

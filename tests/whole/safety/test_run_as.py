@@ -30,7 +30,7 @@ from wakugumi.adapters.programs.run_as import user_named
 from wakugumi.core.ids import show_job_id
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
-from wakugumi.wire.message import InputFile
+from wakugumi.wire.messages.job import InputFile
 
 pytestmark = [pytest.mark.spec("O1"), pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")]
 

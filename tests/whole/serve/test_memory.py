@@ -13,7 +13,8 @@ from tests.whole.conftest import WAKU, WITHIN_S
 from wakugumi.limits.leader import ADDRESS_SPACE_MIN_BYTES
 from wakugumi.limits.units import MIB
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.hello import WANTS_CLIENT, HelloClient
+from wakugumi.wire.messages.payload import encode
 
 JOBS = 30_000
 
@@ -26,9 +27,9 @@ def test_a_leader_whose_address_space_is_limited_refuses_jobs_before_it_is_used_
     try:
         assert leader.stdout is not None
         host, port = leader.stdout.readline().strip().split(":")
-        payload = ms.encode({"ExecName": "a", "Args": ["x" * 1_000]})
+        payload = encode({"ExecName": "a", "Args": ["x" * 1_000]})
         submits = b"".join(fr.encode(fr.SUBMIT_JOB, uuid4().bytes_le, payload=payload) for _ in range(JOBS))
-        hello = ms.encode(ms.HelloClient("flood", 4, list(ms.WANTS_CLIENT)))
+        hello = encode(HelloClient("flood", 4, list(WANTS_CLIENT)))
         accepted = refused = 0
         with socket.create_connection((host, int(port)), timeout=WITHIN_S) as client:
             client.sendall(fr.encode(fr.HELLO_CLIENT, payload=hello) + submits)

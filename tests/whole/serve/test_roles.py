@@ -15,7 +15,8 @@ import pytest
 
 from wakugumi.errors import EXIT_NO_LEADER
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import JobResult
+from wakugumi.wire.messages.payload import encode
 
 PATIENCE = 200
 """Looks at something that takes a moment; each costs a process, so this is far more than enough."""
@@ -43,8 +44,8 @@ def test_the_old_forms_say_the_subject_as_old_clients_do(waku, program: str, sub
             while not submits and (data := connection.recv(65_536)):
                 submits.extend(frame for frame in decoder.feed(data) if frame.type == fr.SUBMIT_JOB)
             job = submits[0].msg_id
-            result = ms.JobResult(str(UUID(bytes_le=job)), exec_name=program, exit_code=0)
-            connection.sendall(fr.encode(fr.RESULT, job, job, payload=ms.encode(result)))
+            result = JobResult(str(UUID(bytes_le=job)), exec_name=program, exit_code=0)
+            connection.sendall(fr.encode(fr.RESULT, job, job, payload=encode(result)))
             connection.recv(65_536)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

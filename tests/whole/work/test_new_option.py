@@ -24,7 +24,7 @@ ADDED = {
         "    limits: Annotated[",
         '    colour: Annotated[str | None, Option("Which colour.", 1, 20, flag="--colour", form="colour")]\n',
     ),
-    "wire/message.py": (
+    "wire/messages/job.py": (
         '    env: dict[str, str] = {}\n    """Variables for the program, beside',
         '    colour: str = ""\n',
     ),
@@ -63,7 +63,8 @@ with wakugumi.Client(sys.argv[1], client_id="b") as grid:
         grid.run("colour", colour="x" * 21)
     except wakugumi.Refused as no:
         print(no.code, no.message)
-from wakugumi.wire.message import InputFile, JobRequest, encode
+from wakugumi.wire.messages.job import InputFile, JobRequest
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.node_request import why_not_simple
 job = JobRequest("id", exec_name="colour", args=["in"], files=[InputFile("in", content=b"1")], colour="red")
 print("node:", why_not_simple(encode(job)))

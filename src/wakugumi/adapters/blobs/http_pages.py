@@ -27,7 +27,7 @@ from wakugumi.adapters.http.routes import Route
 from wakugumi.adapters.http.server import SAFE_HEADERS, let_go_on
 from wakugumi.errors import Refused
 from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, UPLOAD_WAIT_S
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 _PATH: Final = "/blobs/"
 _THREADS: Final = 8

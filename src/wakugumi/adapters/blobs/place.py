@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, BlobStore, Incoming
 from wakugumi.adapters.files import READ
 from wakugumi.errors import Refused
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 OnBytes: TypeAlias = Callable[[int], None]
 """Called with the number of further bytes that are done; what it raises ends the transfer."""

@@ -33,7 +33,7 @@ from wakugumi.errors import CODES, ConfigError, Lost, Refused
 from wakugumi.limits.client import CONNECT_DEADLINE_S
 from wakugumi.limits.files import BLOB_RECEIVED_MIN_BYTES, BLOB_RECEIVED_MIN_S, BLOB_STALL_S, UPLOAD_PATIENCE_S
 from wakugumi.limits.units import KIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.problem import read_problem
 from wakugumi.wire.web_origin import NO_BROWSER
 

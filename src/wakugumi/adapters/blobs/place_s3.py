@@ -21,7 +21,7 @@ from wakugumi.adapters.blobs.store import Incoming
 from wakugumi.adapters.files import READ
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes

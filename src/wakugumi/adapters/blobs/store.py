@@ -25,7 +25,7 @@ from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.files import BLOB_RECENT_S
 from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 CHUNK_BYTES: Final = 1 * MIB
 """What is read, hashed and written at a time: with less, calls cost more than bytes."""

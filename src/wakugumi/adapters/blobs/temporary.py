@@ -15,7 +15,7 @@ from wakugumi.adapters.blobs.place import FolderPlace, OnBytes, Place
 from wakugumi.adapters.blobs.store import CHUNK_BYTES, Incoming
 from wakugumi.adapters.files import refused
 from wakugumi.errors import Refused
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 
 class NotWritten(Refused):

@@ -28,7 +28,7 @@ from wakugumi.adapters.jobdir.folder_claim import claim
 from wakugumi.errors import Refused
 from wakugumi.limits.files import CACHE_BLOBS_MAX, CACHE_DISK_SHARE
 from wakugumi.limits.runner import DISK_FREE_MIN_BYTES
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 _BLOBS: Final = ".blobs"
 _MANIFESTS: Final = ".caches"

@@ -18,7 +18,9 @@ from wakugumi.adapters.blobs.store import is_sha256
 from wakugumi.adapters.files import read_all, write_new
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.errors import Refused
-from wakugumi.wire.message import BlobRef, CacheEntry, encode
+from wakugumi.wire.messages.cache import CacheEntry
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 

@@ -40,7 +40,9 @@ from wakugumi.core.ids import JobId, WorkerId, parse_job_id
 from wakugumi.errors import ConfigError, Refused, Sick
 from wakugumi.limits.runner import LARGE_WORK_BYTES, LARGE_WORK_FILES_MAX
 from wakugumi.limits.units import KIB, MIB
-from wakugumi.wire.message import BlobRef, InputFile, JobResult, encode
+from wakugumi.wire.messages.job import InputFile, JobResult
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable, read_json
 
 DONE: Final = ".done"

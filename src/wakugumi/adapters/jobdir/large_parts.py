@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from wakugumi.adapters.files import NEW
 from wakugumi.limits.units import MIB
-from wakugumi.wire.message import BlobRef, JobResult
+from wakugumi.wire.messages.job import JobResult
+from wakugumi.wire.messages.references import BlobRef
 
 ARCHIVE: Final = "result.zip"
 STDOUT: Final = ".stdout"

@@ -15,7 +15,7 @@ import msgspec
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import PACK_FROM_BYTES, PACK_SHARE_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.wire.frame import ACK_JOB, SUBMIT_JOB, Decoder, Frame, encode
-from wakugumi.wire.message import ZSTD
+from wakugumi.wire.messages.hello import ZSTD
 from wakugumi.wire.untrusted_json import read_json
 
 if TYPE_CHECKING:

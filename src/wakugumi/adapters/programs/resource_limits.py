@@ -24,7 +24,7 @@ from wakugumi.adapters.programs import set_limits
 from wakugumi.adapters.programs.linux import tasks_of_user, usage_of
 from wakugumi.adapters.programs.run_as import User
 from wakugumi.errors import Refused
-from wakugumi.wire.message import JobLimits
+from wakugumi.wire.messages.job import JobLimits
 
 LOOK_S: Final = 0.05
 _FUSE_SPARE: Final = 64

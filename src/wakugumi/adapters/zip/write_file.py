@@ -21,7 +21,7 @@ from wakugumi.adapters.zip.records import SIZES_FOLLOW_FLAG, UTF8_FLAG, end_of
 from wakugumi.adapters.zip.write_memory import CHUNK_BYTES, FoundFile, TooBig, Zip
 from wakugumi.limits.runner import ARCHIVE_ENTRIES_MAX
 from wakugumi.limits.units import KIB, MIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 _SIZES: Final = struct.Struct("<4sI2I")
 _SIZES_64: Final = struct.Struct("<4sI2Q")

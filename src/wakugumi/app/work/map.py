@@ -51,7 +51,7 @@ from wakugumi.roles.client.files.inputs import Cached, Content, InputContents, m
 from wakugumi.roles.client.grid import Grid
 from wakugumi.roles.client.job_spec import MapOptions, SubmitOptions, Task
 from wakugumi.roles.client.result import Result
-from wakugumi.wire.message import OK
+from wakugumi.wire.messages.job import OK
 
 OUT: Final = "waku-out"
 _SHOWN_FAILURES: Final = 3

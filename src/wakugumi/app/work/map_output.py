@@ -19,7 +19,7 @@ from wakugumi.app.show.output import say
 from wakugumi.errors import ConfigError, Lost, PeerError, Refused
 from wakugumi.roles.client.files.downloads import no_news
 from wakugumi.roles.client.result import Result
-from wakugumi.wire.message import FAILED, OK
+from wakugumi.wire.messages.job import FAILED, OK
 from wakugumi.wire.untrusted_json import JsonReader, Unreadable
 
 if TYPE_CHECKING:

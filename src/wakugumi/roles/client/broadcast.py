@@ -20,7 +20,7 @@ from wakugumi.core.leader.jobs.broadcast import SILENT, BroadcastPart
 from wakugumi.errors import PeerError, Refused
 from wakugumi.roles.client.job import Job
 from wakugumi.roles.client.result import Result, refused_result
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import read_parts
 
 if TYPE_CHECKING:
     from wakugumi.roles.client.session import Session
@@ -139,7 +139,7 @@ class Broadcast:
 
 
 async def _list_of(one: AskedLeader) -> list[BroadcastPart]:
-    return ms.read_parts((await one.job).check().stdout)
+    return read_parts((await one.job).check().stdout)
 
 
 def _key(part: BroadcastPart) -> JobId:

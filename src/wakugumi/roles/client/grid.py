@@ -52,7 +52,9 @@ from wakugumi.roles.client.request import Plan, Requests, given_id
 from wakugumi.roles.client.result import Result
 from wakugumi.roles.client.session import Session
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.hello import HEARTBEATS, WANTS_CLIENT, HelloClient
+from wakugumi.wire.messages.job import read_refusal
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 LEADER_PORT: Final = 5000
@@ -157,11 +159,11 @@ class Grid:
         """Reads files for jobs; it remembers what it has read."""
         self._reading = asyncio.Semaphore(UPLOADS_AT_ONCE_MAX)
         self._requests = Requests(client_id)
-        wants = [want for want in ms.WANTS_CLIENT if not embedded or want != ms.HEARTBEATS]
+        wants = [want for want in WANTS_CLIENT if not embedded or want != HEARTBEATS]
 
         def hello(share: int) -> bytes:
-            said = ms.HelloClient(client_id, share, wants)
-            return fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=ms.encode(said))
+            said = HelloClient(client_id, share, wants)
+            return fr.encode(fr.HELLO_CLIENT, subject=client_id, payload=encode(said))
 
         self._session = Session(
             leaders,
@@ -376,9 +378,9 @@ class Grid:
         elif isinstance(question, qu.AskDead | qu.AskRequeue | qu.AskDrop):
             question = msgspec.structs.replace(question, jobs=[show_job_id(given_id(job)[0]) for job in question.jobs])
         ask = os.urandom(16)
-        answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=ms.encode(question)), leader)
+        answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=encode(question)), leader)
         if answer.refused:
-            no = ms.read_refusal(answer.payload)
+            no = read_refusal(answer.payload)
             raise Refused(no.code, no.message)
         try:
             return read_json(answer.payload, _ANSWERS[type(question)])

@@ -26,7 +26,16 @@ from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_LEADER_GRACE_S
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files.inputs import Cached, Content, InputBlob, InputContents
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.cache import (
+    PROGRESS,
+    SKIPPED,
+    CacheEntry,
+    CachePutRequest,
+    CachePutResult,
+    read_cache_result,
+)
+from wakugumi.wire.messages.job import FAILED, OK, read_refusal
+from wakugumi.wire.messages.payload import encode
 
 if TYPE_CHECKING:
     from wakugumi.roles.client.session import Session
@@ -75,7 +84,7 @@ class CacheSummary(msgspec.Struct, frozen=True):
     @property
     def is_content(self) -> bool:
         """As many workers have it as were asked for."""
-        return self.status in {ms.OK, ms.SKIPPED}
+        return self.status in {OK, SKIPPED}
 
     def check(self) -> CacheSummary:
         """Raises JobFailed if too few workers have it."""
@@ -85,13 +94,13 @@ class CacheSummary(msgspec.Struct, frozen=True):
         return self
 
 
-def summed(cache: str, told: Mapping[str, ms.CachePutResult]) -> CacheSummary:
+def summed(cache: str, told: Mapping[str, CachePutResult]) -> CacheSummary:
     """What several leaders said, together. A leader none of whose workers match says FAILED, and spoils nothing if
     others have some that do."""
     rows = [row for row in told.values() if row.sent or row.failures] or list(told.values())
     rows += [row for row in told.values() if row not in rows and row.code != _NOBODY]
     states = {row.status for row in rows}
-    status = next((each for each in (ms.FAILED, ms.PROGRESS, ms.OK) if each in states), ms.SKIPPED)
+    status = next((each for each in (FAILED, PROGRESS, OK) if each in states), SKIPPED)
     if len(told) == 1:
         message = next(iter(told.values())).message
     else:
@@ -133,9 +142,9 @@ class CachePut:
         self._subject = f"cache.put.{target}"
         brought = _brought(contents, files)
         self.brings = {each.ref.sha256: each for each in brought}
-        entries = [ms.CacheEntry(each.name, None, each.ref.sha256, each.ref.size) for each in brought]
-        record = ms.CachePutRequest(cache, entries, target, within_s, share, pinned, progress)
-        self._payload = ms.encode(record)
+        entries = [CacheEntry(each.name, None, each.ref.sha256, each.ref.size) for each in brought]
+        record = CachePutRequest(cache, entries, target, within_s, share, pinned, progress)
+        self._payload = encode(record)
         if len(self._payload) > PAYLOAD_BYTES_MAX:
             raise Refused(
                 "too-big",
@@ -149,11 +158,11 @@ class CachePut:
     ) -> CacheSummary:
         """All of these leaders at once. Raises Refused if all of them refuse, or are lost and not back in time; if only
         some do, that is a failure."""
-        told: dict[str, ms.CachePutResult] = {}
+        told: dict[str, CachePutResult] = {}
         refusals: list[Refused] = []
 
         async def to(leader: str) -> None:
-            def progress(result: ms.CachePutResult) -> None:
+            def progress(result: CachePutResult) -> None:
                 told[leader] = result
                 if on_progress is not None:
                     _tell(on_progress, summed(self.cache, told))
@@ -162,7 +171,7 @@ class CachePut:
                 told[leader] = await self._while_there(session, leader, self._to(session, leader, progress))
             except Refused as no:
                 refusals.append(no)
-                told[leader] = ms.CachePutResult(self.cache, ms.FAILED, no.message, code=no.code)
+                told[leader] = CachePutResult(self.cache, FAILED, no.message, code=no.code)
 
         running = [session.tasks.start(to(name), name=f"put {self.cache} at {name}", quiet=True) for name in leaders]
         try:
@@ -178,11 +187,11 @@ class CachePut:
         return msgspec.structs.replace(summary, unasked=unasked)
 
     async def _while_there(
-        self, session: Session, leader: str, asked: Coroutine[None, None, ms.CachePutResult]
-    ) -> ms.CachePutResult:
+        self, session: Session, leader: str, asked: Coroutine[None, None, CachePutResult]
+    ) -> CachePutResult:
         """One that is there answers in time, however long the content takes to get to it. One that is away when the
         time is over, and still is after a grace, is not waited for. Raises Refused."""
-        answer: asyncio.Task[ms.CachePutResult] = session.tasks.start(asked, name=f"ask {leader}", quiet=True)
+        answer: asyncio.Task[CachePutResult] = session.tasks.start(asked, name=f"ask {leader}", quiet=True)
         was_away, pause_s = False, self._within_s
         try:
             while not (await asyncio.wait({answer}, timeout=pause_s))[0]:
@@ -198,18 +207,16 @@ class CachePut:
         finally:
             answer.cancel()
 
-    async def _to(
-        self, session: Session, leader: str, on_progress: Callable[[ms.CachePutResult], None]
-    ) -> ms.CachePutResult:
+    async def _to(self, session: Session, leader: str, on_progress: Callable[[CachePutResult], None]) -> CachePutResult:
         """What this leader says in the end. Raises Refused."""
         ask = os.urandom(16)
         frame = fr.encode(fr.CACHE_PUT, ask, subject=self._subject, payload=self._payload)
         answer = await session.ask(ask, frame, leader, self.brings, on_progress)
         if answer.refused:
-            no = ms.read_refusal(answer.payload)
+            no = read_refusal(answer.payload)
             raise Refused(no.code, no.message)
-        told = ms.read_cache_result(answer.payload)
-        if told.status not in {ms.OK, ms.SKIPPED, ms.FAILED}:
+        told = read_cache_result(answer.payload)
+        if told.status not in {OK, SKIPPED, FAILED}:
             raise PeerError(f"the leader's answer to a put has the status {told.status[:80]!r}")
         return told
 

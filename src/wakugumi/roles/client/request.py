@@ -24,7 +24,8 @@ from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Brings, InputC
 from wakugumi.roles.client.job_spec import Arg, JobSpec, Task
 from wakugumi.wire import frame
 from wakugumi.wire.job_options import checked
-from wakugumi.wire.message import JobRequest, encode
+from wakugumi.wire.messages.job import JobRequest
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.request_digest import request_digest
 
 

@@ -20,7 +20,8 @@ from msgspec import UNSET, UnsetType
 from wakugumi.errors import JobFailed, PeerError, Refused
 from wakugumi.limits.runner import RESULT_BYTES_MAX, UNPACKED_UNSAID_BYTES, UNPACKED_UNSAID_TIMES_MAX
 from wakugumi.roles.client.files.downloads import fetch_bytes, fetched, fetched_nearby, no_news
-from wakugumi.wire.message import FAILED, OK, BlobRef, JobResult
+from wakugumi.wire.messages.job import FAILED, OK, JobResult
+from wakugumi.wire.messages.references import BlobRef
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes

@@ -38,8 +38,19 @@ from wakugumi.roles.client.map_window import MapWindow
 from wakugumi.roles.client.request import Request
 from wakugumi.roles.client.result import Result
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.cache import PROGRESS, CachePutResult, read_cache_result
+from wakugumi.wire.messages.hello import BLOBS, CAPS, ENV, FINDS, ZSTD, Welcome, read_welcome, write_cap
+from wakugumi.wire.messages.job import (
+    FAILED,
+    JobResult,
+    empty_result,
+    pack_ids,
+    read_missing,
+    read_refusal,
+    read_result,
+    unpack_ids,
+)
 
 log = logging.getLogger("wakugumi.client")
 
@@ -78,7 +89,7 @@ class Session:
         self._claimants: dict[JobId, int] = {}
         """How many wait for each job that was not submitted here."""
         self._asks: dict[bytes, asyncio.Future[ev.AnswerQuestion]] = {}
-        self._on_progress: dict[bytes, Callable[[ms.CachePutResult], None]] = {}
+        self._on_progress: dict[bytes, Callable[[CachePutResult], None]] = {}
         """Whoever wants to know how far a put is."""
         self._uploads = Uploads(self.tasks, self._send, self._upload_refused, self._does_not_fit)
         self._windows: set[MapWindow] = set()
@@ -295,7 +306,7 @@ class Session:
         frame: bytes,
         leader: str = "",
         brings: Brings = NOTHING,
-        on_progress: Callable[[ms.CachePutResult], None] | None = None,
+        on_progress: Callable[[CachePutResult], None] | None = None,
     ) -> ev.AnswerQuestion:
         """Ask this leader, or whoever serves; it may ask back for what this `brings` along, and tell how far it is.
         Raises Refused if it is one that cannot be asked, or ConfigError."""
@@ -343,18 +354,18 @@ class Session:
         self._endpoints.opened(name)
         self._post(ev.Connected(conn))
 
-    def welcomed(self, conn: ConnId, welcome: ms.Welcome) -> None:
+    def welcomed(self, conn: ConnId, welcome: Welcome) -> None:
         place = None
-        if ms.BLOBS in welcome.wants:
+        if BLOBS in welcome.wants:
             place = self._places[conn] = welcome.blobs or f"http://{self._names[conn]}"
             if len(self._places) > 2 * LEADERS_PER_CLIENT_MAX:
                 gone = next((each for each in self._places if each not in self._links), None)
                 if gone is not None:
                     del self._places[gone]
         wants = welcome.wants
-        env = ms.ENV in wants
+        env = ENV in wants
         self._uploads.welcomed(conn, place, env=env)
-        self._post(ev.Welcomed(conn, ms.CAPS in wants, place is not None, ms.FINDS in wants, env))
+        self._post(ev.Welcomed(conn, CAPS in wants, place is not None, FINDS in wants, env))
 
     def missing(self, conn: ConnId, about: bytes, blobs: Sequence[str]) -> None:
         self._post(ev.FilesWanted(conn, JobId(about)))
@@ -362,8 +373,8 @@ class Session:
 
     def cache_told(self, conn: ConnId, frame: Frame) -> None:
         """How far a put is, or how it ended."""
-        told = ms.read_cache_result(frame.payload)
-        if told.status != ms.PROGRESS:
+        told = read_cache_result(frame.payload)
+        if told.status != PROGRESS:
             self._post(ev.QuestionAnswered(conn, frame.corr_id, False, frame.payload))
             return
         self._post(ev.Heard(conn))
@@ -374,7 +385,7 @@ class Session:
         if frame.corr_id in self._asks:
             self._post(ev.QuestionAnswered(conn, frame.corr_id, True, frame.payload))
             return
-        refusal = ms.read_refusal(frame.payload)
+        refusal = read_refusal(frame.payload)
         self._post(ev.JobRefused(conn, JobId(frame.corr_id), refusal.code, refusal.message))
 
     def lost(self, conn: ConnId, why: str) -> None:
@@ -396,23 +407,23 @@ class Session:
                 case ev.Deliver(results):
                     self._deliver(results)
                 case ev.SendConfirms(conn, jobs):
-                    self._send(conn, fr.encode(fr.CONFIRM, fr.NO_ID, fr.NO_ID, "", ms.pack_ids(jobs)))
+                    self._send(conn, fr.encode(fr.CONFIRM, fr.NO_ID, fr.NO_ID, "", pack_ids(jobs)))
                 case ev.Accepted(jobs):
                     self._accepted(jobs)
                 case ev.SendClaims(conn, jobs):
-                    self._send(conn, fr.encode(fr.CLAIM, payload=ms.pack_ids(jobs)))
+                    self._send(conn, fr.encode(fr.CLAIM, payload=pack_ids(jobs)))
                 case ev.SendCancels(conn, jobs):
-                    self._send(conn, fr.encode(fr.CANCEL, payload=ms.pack_ids(jobs)))
+                    self._send(conn, fr.encode(fr.CANCEL, payload=pack_ids(jobs)))
                 case ev.SendClientHeartbeat(conn):
                     self._send(conn, fr.encode(fr.HEARTBEAT))
                 case ev.SendCap(conn, cap):
-                    self._send(conn, fr.encode(fr.CAP, payload=ms.write_cap(cap)))
+                    self._send(conn, fr.encode(fr.CAP, payload=write_cap(cap)))
                 case ev.GiveUp(key, code, text):
                     self._give_up(key, code, text)
                 case ev.TellWhenLeaderWritten(conn):
                     self._tell_when_written(conn)
                 case ev.SendFinds(conn, jobs):
-                    self._send(conn, fr.encode(fr.FIND, payload=ms.pack_ids(jobs)))
+                    self._send(conn, fr.encode(fr.FIND, payload=pack_ids(jobs)))
                 case ev.SubmitGate(is_open):
                     self._gate = is_open and self._ended is None
                 case ev.AnswerQuestion() | ev.NoAnswer():
@@ -483,9 +494,9 @@ class Session:
                 self._uploads.release(event.job)
             try:
                 # Nobody looks at the id in a record: the one that its user knows will do.
-                record = ms.read_result(event.job, event.payload) if event.payload else ms.empty_result(job.id)
+                record = read_result(event.job, event.payload) if event.payload else empty_result(job.id)
             except PeerError as error:
-                record = ms.JobResult(job.id, status=ms.FAILED, stderr=str(error), reason="bad-result")
+                record = JobResult(job.id, status=FAILED, stderr=str(error), reason="bad-result")
             place = self._places.get(event.conn, "")
             job.end(Result(record, job.request.id, job.item, self._names.get(event.conn, ""), place))
 
@@ -505,7 +516,7 @@ class Session:
         if job.request.is_held:
             self._uploads.release(key)
         if code == "cancelled":  # As the leader itself says it: a cancelled job has a result.
-            record = ms.JobResult(job.id, "", job.request.program, ms.FAILED, stderr=text, reason=code)
+            record = JobResult(job.id, "", job.request.program, FAILED, stderr=text, reason=code)
             job.end(Result(record, job.id, job.item))
         elif told is not None and (told.code, told.message) == (code, text):
             job.end(told)  # It came from here, and its hint with it.
@@ -588,7 +599,7 @@ class LeaderLine:
             # Not JobId(…): on the busiest path of all, a name costs as much as the event.
             self._post(ev.ResultCame(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
         elif kind == fr.RECEIPT:
-            self._post(ev.Receipts(self._conn, ms.unpack_ids(frame.payload)))
+            self._post(ev.Receipts(self._conn, unpack_ids(frame.payload)))
         elif kind == fr.HEARTBEAT:
             self._post(ev.Heard(self._conn))
         elif kind == fr.REFUSAL:
@@ -596,13 +607,13 @@ class LeaderLine:
         elif kind == fr.ASK:
             self._post(ev.QuestionAnswered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
         elif kind == fr.FOUND and frame.subject in {"unknown", "failed", "known"}:
-            self._post(ev.JobsFound(self._conn, frame.subject, ms.unpack_ids(frame.payload)))  # type: ignore[arg-type]
+            self._post(ev.JobsFound(self._conn, frame.subject, unpack_ids(frame.payload)))  # type: ignore[arg-type]
         elif kind == fr.WELCOME:
-            welcome = ms.read_welcome(frame.payload)
-            link.packs = ms.ZSTD in welcome.wants
+            welcome = read_welcome(frame.payload)
+            link.packs = ZSTD in welcome.wants
             self._session.welcomed(self._conn, welcome)
         elif kind == fr.MISSING:
-            self._session.missing(self._conn, frame.corr_id, ms.read_missing(frame.payload))
+            self._session.missing(self._conn, frame.corr_id, read_missing(frame.payload))
         elif kind == fr.CACHE_ACK:
             self._session.cache_told(self._conn, frame)
         elif not self._ignored_one:

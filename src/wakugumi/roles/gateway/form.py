@@ -19,7 +19,7 @@ from wakugumi.limits.runner import JOB_TIMEOUT_S
 from wakugumi.limits.units import MIB
 from wakugumi.roles.http.job_request import CLIENT_HEADER, JobForm, args_of
 from wakugumi.wire.form import Data, FormPart, Multipart, boundary_of
-from wakugumi.wire.message import InputFile, JobRequest
+from wakugumi.wire.messages.job import InputFile, JobRequest
 from wakugumi.wire.percent import percent_decoded
 from wakugumi.wire.request_digest import request_digest
 

@@ -22,7 +22,8 @@ from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, CLIENT_ID_CHARS_MAX
 from wakugumi.wire.job_options import OPTIONS, Option, checked
-from wakugumi.wire.message import InputFile, JobRequest, encode
+from wakugumi.wire.messages.job import InputFile, JobRequest
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.percent import percent_decoded
 
 CLIENT: Final = "http"

@@ -22,7 +22,8 @@ from wakugumi.adapters.jobdir.large_parts import ARCHIVE, STDERR, STDOUT
 from wakugumi.adapters.zip.add_output import Spliced, has_few_entries, splice_counted
 from wakugumi.errors import CODES, PeerError, Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
-from wakugumi.wire.message import FAILED, OK, TEXT_CHARS_MAX, JobResult
+from wakugumi.wire.messages.job import FAILED, OK, JobResult
+from wakugumi.wire.messages.payload import TEXT_CHARS_MAX
 
 ZIP: Final = "application/zip"
 

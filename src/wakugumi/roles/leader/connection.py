@@ -24,10 +24,36 @@ from wakugumi.limits.wire import READ_BYTES_LARGE
 from wakugumi.roles.leader.effects import send_no
 from wakugumi.roles.leader.submit import checksum_of_packed, plain
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.cache import CachePutResult, read_cache_put
+from wakugumi.wire.messages.control import read_holding, read_load, read_question, read_rest
+from wakugumi.wire.messages.hello import (
+    BLOBS,
+    CANCELS,
+    DIGESTS,
+    ENV,
+    HEARTBEATS,
+    REATTACH,
+    RECEIPTS,
+    RESTS,
+    ZSTD,
+    read_cap,
+    read_hello_client,
+    read_hello_worker,
+)
+from wakugumi.wire.messages.job import (
+    FAILED,
+    OK,
+    JobResult,
+    output_tail,
+    read_ack,
+    read_credit,
+    read_submit,
+    unpack_ids,
+)
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import blobs_of_result
 from wakugumi.wire.node_request import marked
-from wakugumi.wire.references import blobs_of_result
 from wakugumi.wire.request_digest import submitted_digest
 
 if TYPE_CHECKING:
@@ -153,9 +179,9 @@ class PeerConnection:
     # Nobody becomes somebody (SPEC F5).
 
     def _hello_client(self, frame: Frame) -> None:
-        self.client_id, cap, wants = ms.read_hello_client(frame)
+        self.client_id, cap, wants = read_hello_client(frame)
         self._wants(wants)
-        self.receipts = ms.RECEIPTS in wants
+        self.receipts = RECEIPTS in wants
         self._become(
             "client",
             {
@@ -171,13 +197,13 @@ class PeerConnection:
             },
         )
         log.info("client %s joined from %s, cap %d", self.client_id, self.link.peer, cap)
-        self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, ms.HEARTBEATS in wants))
+        self._post(ev.ClientJoined(self.conn, self.client_id, cap, self.receipts, HEARTBEATS in wants))
 
     def _hello_worker(self, frame: Frame) -> None:
-        hello = ms.read_hello_worker(frame)
+        hello = read_hello_worker(frame)
         name, wants = hello.name, frozenset(hello.wants)
         self._wants(wants)
-        self.rests = ms.RESTS in wants
+        self.rests = RESTS in wants
         self._name = name or str(self.link.peer)
         try:
             patterns = self.leader.shared_patterns(worker_patterns(frame.subject, name))
@@ -204,24 +230,24 @@ class PeerConnection:
                 WorkerId(frame.msg_id),
                 name,
                 patterns,
-                receipts=ms.RECEIPTS in wants,
-                heartbeats=ms.HEARTBEATS in wants,
-                reattach=ms.REATTACH in wants,
-                cancels=ms.CANCELS in wants,
+                receipts=RECEIPTS in wants,
+                heartbeats=HEARTBEATS in wants,
+                reattach=REATTACH in wants,
+                cancels=CANCELS in wants,
                 slots=hello.slots,
                 blobs=self.blobs,
                 runs_unnamed=hello.runs_unnamed,
                 as_root=hello.as_root,
-                env=ms.ENV in wants,
+                env=ENV in wants,
             )
         )
         if self.leader.caches is not None:
             self.leader.caches.worker_came(self, WorkerId(frame.msg_id), name, patterns)
 
     def _wants(self, wants: frozenset[str]) -> None:
-        self.blobs = ms.BLOBS in wants
-        self.zstd = ms.ZSTD in wants
-        self.digests = ms.DIGESTS in wants
+        self.blobs = BLOBS in wants
+        self.zstd = ZSTD in wants
+        self.digests = DIGESTS in wants
         self.leader.packed |= self.zstd
 
     def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
@@ -240,7 +266,7 @@ class PeerConnection:
             if self.zstd and is_packed(payload):
                 frame = plain(frame)
                 checksum = checksum_of_packed(payload, frame.payload)
-            job_id, head = ms.read_submit(frame)
+            job_id, head = read_submit(frame)
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, JobId(frame.msg_id), no.code, no.message))
             return
@@ -266,39 +292,39 @@ class PeerConnection:
         if self.leader.caches is not None:
             self.leader.caches.put(self, frame)
             return
-        cache_id = ms.read_cache_put(frame.payload)
+        cache_id = read_cache_put(frame.payload)
         text = "this leader keeps no caches; send the files with each job"
-        no = ms.CachePutResult(cache_id, ms.FAILED, text, code="not-supported" if self.blobs else "")
+        no = CachePutResult(cache_id, FAILED, text, code="not-supported" if self.blobs else "")
         subject = f"cache.ack.{cache_id}"
-        self.link.send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=ms.encode(no)))
+        self.link.send(fr.encode(fr.CACHE_ACK, corr_id=frame.msg_id, subject=subject, payload=encode(no)))
 
     def _confirm(self, frame: Frame) -> None:
-        self._post(ev.Confirmed(self.conn, ms.unpack_ids(frame.payload)))
+        self._post(ev.Confirmed(self.conn, unpack_ids(frame.payload)))
 
     def _cancel(self, frame: Frame) -> None:
-        jobs = ms.unpack_ids(frame.payload)
+        jobs = unpack_ids(frame.payload)
         self.leader.ingress.cancelled(self, jobs)
         self._post(ev.CancelWanted(self.conn, jobs))
 
     def _claim(self, frame: Frame) -> None:
-        self._post(ev.Claimed(self.conn, ms.unpack_ids(frame.payload)))
+        self._post(ev.Claimed(self.conn, unpack_ids(frame.payload)))
 
     def _find(self, frame: Frame) -> None:
-        self._post(ev.Sought(self.conn, ms.unpack_ids(frame.payload)))
+        self._post(ev.Sought(self.conn, unpack_ids(frame.payload)))
 
     def _cap(self, frame: Frame) -> None:
-        self._post(ev.CapChanged(self.conn, ms.read_cap(frame.payload)))
+        self._post(ev.CapChanged(self.conn, read_cap(frame.payload)))
 
     def _ask(self, frame: Frame) -> None:
         try:
-            event = ev.QuestionAsked(self.conn, frame.msg_id, ms.read_question(frame.payload))
+            event = ev.QuestionAsked(self.conn, frame.msg_id, read_question(frame.payload))
             caches = self.leader.caches if isinstance(event.question, CACHE_QUESTIONS) else None
             self.leader.questions.ask(self.leader.drive if caches is None else caches.drive, event, len(frame.payload))
         except Refused as no:
             send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
 
     def _heartbeat(self, frame: Frame) -> None:
-        load = ms.read_load(frame.payload)
+        load = read_load(frame.payload)
         self._post(ev.PeerHeard(self.conn, load.cpu, load.held_by))
 
     # What a worker says.
@@ -310,33 +336,33 @@ class PeerConnection:
         try:
             if self.zstd and is_packed(payload):
                 frame = plain(frame)
-            head = ms.read_ack(frame.payload)
+            head = read_ack(frame.payload)
             request = frame.msg_id if self.digests and frame.msg_id != fr.NO_ID else b""
-            if head.status == ms.OK:
+            if head.status == OK:
                 event = ev.Acked(self.conn, job_id, True, "", payload, request=request)
             else:
-                output = ms.output_tail(frame.payload)
+                output = output_tail(frame.payload)
                 reason, begun = head.reason or "", not head.not_begun
                 event = ev.Acked(self.conn, job_id, False, reason, payload, output, begun=begun, request=request)
             if head.archive_blob or head.stdout_blob or head.stderr_blob:
-                self.leader.ingress.acked(self, event, blobs_of_result(head))
+                self.leader.ingress.acked(self, event, blobs_of_result(head.blobs()))
             else:
                 if not event.ok:
                     self.leader.ingress.settled(self, job_id)
                 self._post(event)
         except Refused as no:
             self.leader.ingress.settled(self, job_id)
-            failed = ms.JobResult(show_job_id(job_id), status=ms.FAILED, stderr=no.message, reason=no.code)
-            self._post(ev.Acked(self.conn, job_id, False, no.code, ms.encode(failed)))
+            failed = JobResult(show_job_id(job_id), status=FAILED, stderr=no.message, reason=no.code)
+            self._post(ev.Acked(self.conn, job_id, False, no.code, encode(failed)))
             return
         if len(payload) >= READ_BYTES_LARGE:
             self.leader.drive.flush()
 
     def _credit(self, frame: Frame) -> None:
-        self._post(ev.Credited(self.conn, ms.read_credit(frame.payload)))
+        self._post(ev.Credited(self.conn, read_credit(frame.payload)))
 
     def _holding(self, frame: Frame) -> None:
-        holding = ms.read_holding(frame.payload)
+        holding = read_holding(frame.payload)
         running = tuple(JobId(job_id) for job_id in holding.running)
         finished = tuple(JobId(job_id) for job_id in holding.finished)
         kept = tuple(JobId(job_id) for job_id in holding.kept)
@@ -346,7 +372,7 @@ class PeerConnection:
         self._post(ev.Leaving(self.conn))
 
     def _resting(self, frame: Frame) -> None:
-        why = ms.read_rest(frame.payload)
+        why = read_rest(frame.payload)
         log.log(
             logging.WARNING if why else logging.INFO,
             "worker %s %s",

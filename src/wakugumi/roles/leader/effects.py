@@ -15,7 +15,9 @@ from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.jobs.broadcast import PARTS
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.hello import BLOBS, CAPS, ENV, FINDS, RESTS, ZSTD, Welcome
+from wakugumi.wire.messages.job import FAILED, JobResult, pack_ids, write_refusal
+from wakugumi.wire.messages.payload import encode
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader.connection import PeerConnection
@@ -24,16 +26,16 @@ _IDS_PER_FRAME: Final = PAYLOAD_BYTES_MAX // 16
 
 
 def _send_welcome(peer: PeerConnection, _effect: ev.SendWelcome) -> None:
-    wants = [ms.CAPS, ms.FINDS, ms.ENV] if peer.is_client else []
+    wants = [CAPS, FINDS, ENV] if peer.is_client else []
     blobs = peer.leader.blobs
     if blobs is not None:
-        wants.append(ms.BLOBS)
+        wants.append(BLOBS)
     if peer.zstd:
-        wants.append(ms.ZSTD)
+        wants.append(ZSTD)
     if peer.rests:
-        wants.append(ms.RESTS)
-    welcome = ms.Welcome(__version__, wants, "" if blobs is None else blobs.url)
-    peer.link.send(fr.encode(fr.WELCOME, payload=ms.encode(welcome)))
+        wants.append(RESTS)
+    welcome = Welcome(__version__, wants, "" if blobs is None else blobs.url)
+    peer.link.send(fr.encode(fr.WELCOME, payload=encode(welcome)))
 
 
 def _send_receipts(peer: PeerConnection, effect: ev.SendReceipts) -> None:
@@ -45,7 +47,7 @@ def _send_found(peer: PeerConnection, effect: ev.SendFound) -> None:
 
 
 def _send_refusal(peer: PeerConnection, effect: ev.SendRefusal) -> None:
-    peer.link.send(fr.encode(fr.REFUSAL, corr_id=effect.job, payload=ms.write_refusal(effect.code, effect.text)))
+    peer.link.send(fr.encode(fr.REFUSAL, corr_id=effect.job, payload=write_refusal(effect.code, effect.text)))
 
 
 def _send_assign(peer: PeerConnection, effect: ev.SendAssign) -> None:
@@ -58,9 +60,9 @@ def _send_assign(peer: PeerConnection, effect: ev.SendAssign) -> None:
 def _send_result(peer: PeerConnection, effect: ev.SendResult) -> None:
     result = effect.result
     if isinstance(result, Verdict):
-        result = ms.encode(record_of(effect.job, peer.client_id, effect.program, result))
+        result = encode(record_of(effect.job, peer.client_id, effect.program, result))
     elif not result and not peer.receipts:
-        result = ms.encode(ms.JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
+        result = encode(JobResult(show_job_id(effect.job), peer.client_id, effect.program, exit_code=0))
     elif not peer.blobs or peer.leader.packed:
         peer.leader.egress.result(peer, effect.job, result)
         return
@@ -69,12 +71,12 @@ def _send_result(peer: PeerConnection, effect: ev.SendResult) -> None:
         peer.leader.drive.post(ev.Confirmed(effect.conn, (effect.job,)))
 
 
-def record_of(job: JobId, client: str, program: str, verdict: Verdict) -> ms.JobResult:
+def record_of(job: JobId, client: str, program: str, verdict: Verdict) -> JobResult:
     """The system's own word on a job, as a worker would write it."""
-    record = ms.JobResult(show_job_id(job), client, program)
+    record = JobResult(show_job_id(job), client, program)
     if verdict.code == PARTS:
         return msgspec.structs.replace(record, stdout=verdict.text, exit_code=0)
-    return msgspec.structs.replace(record, status=ms.FAILED, stderr=verdict.text, reason=verdict.code)
+    return msgspec.structs.replace(record, status=FAILED, stderr=verdict.text, reason=verdict.code)
 
 
 def _send_fetch(peer: PeerConnection, effect: ev.SendFetch) -> None:
@@ -98,7 +100,7 @@ def _send_heartbeat(peer: PeerConnection, _effect: ev.SendPeerHeartbeat) -> None
 
 
 def _send_answer(peer: PeerConnection, effect: ev.SendAnswer) -> None:
-    payload = ms.encode(effect.answer)
+    payload = encode(effect.answer)
     if len(payload) > fr.payload_max(""):
         send_no(peer, ev.SendNo(effect.conn, effect.ask_id, "too-big", f"the answer would have {len(payload)} bytes"))
     else:
@@ -106,7 +108,7 @@ def _send_answer(peer: PeerConnection, effect: ev.SendAnswer) -> None:
 
 
 def send_no(peer: PeerConnection, effect: ev.SendNo) -> None:
-    payload = ms.write_refusal(effect.code, effect.text)
+    payload = write_refusal(effect.code, effect.text)
     peer.link.send(fr.encode(fr.ASK, corr_id=effect.ask_id, subject="refused", payload=payload))
 
 
@@ -136,10 +138,10 @@ def _close(peer: PeerConnection, effect: ev.Close) -> None:
 def _send_ids(peer: PeerConnection, kind: int, jobs: Sequence[JobId], subject: str = "") -> None:
     """A turn's ids, which may be more than one frame holds."""
     if len(jobs) <= _IDS_PER_FRAME:
-        peer.link.send(fr.encode(kind, fr.NO_ID, fr.NO_ID, subject, ms.pack_ids(jobs)))
+        peer.link.send(fr.encode(kind, fr.NO_ID, fr.NO_ID, subject, pack_ids(jobs)))
         return
     for at in range(0, len(jobs), _IDS_PER_FRAME):
-        peer.link.send(fr.encode(kind, subject=subject, payload=ms.pack_ids(jobs[at : at + _IDS_PER_FRAME])))
+        peer.link.send(fr.encode(kind, subject=subject, payload=pack_ids(jobs[at : at + _IDS_PER_FRAME])))
 
 
 SAYINGS: Final[dict[type[object], Callable[[PeerConnection, Any], None]]] = {

@@ -50,7 +50,7 @@ from wakugumi.roles.leader.questions import Questions
 from wakugumi.roles.leader.settings import LEADER, WHOLE, LeaderSettings
 from wakugumi.roles.leader.submit import Submissions
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import SubmitHead
 from wakugumi.wire.node_request import why_not_simple
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ class Leader:
         self._routes[subject, program] = routed
         return routed
 
-    def wants(self, head: ms.SubmitHead) -> Requirements:
+    def wants(self, head: SubmitHead) -> Requirements:
         """What a job asks for besides being run; the one copy of it, for many ask for the same. Raises Refused."""
         asked = Requirements(head.key, head.priority, head.slots)
         known = self._wants.get(asked)

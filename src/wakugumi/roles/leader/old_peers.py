@@ -32,8 +32,20 @@ from wakugumi.core.leader import events as ev
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, OUTPUT_TAIL_CHARS_MAX
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import BlobRef, InputFile, JobRequest, JobResult
+from wakugumi.wire.messages.job import (
+    FAILED,
+    OK,
+    InputFile,
+    JobRequest,
+    JobResult,
+    job_has_blobs,
+    read_request,
+    read_result,
+    read_slots,
+    result_has_blobs,
+)
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader.connection import PeerConnection
@@ -117,7 +129,7 @@ class OldPeers:
 
     def _assign(self, peer: PeerConnection, effect: ev.SendAssign) -> _Rest | None:
         payload = effect.payload if peer.zstd else _plain(effect.payload)
-        if not peer.blobs and ms.job_has_blobs(_plain(payload)):
+        if not peer.blobs and job_has_blobs(_plain(payload)):
             return partial(self._inline_job, peer, effect)
         _send_job(peer, effect, payload)
         return None
@@ -125,7 +137,7 @@ class OldPeers:
     async def _inline_job(self, peer: PeerConnection, effect: ev.SendAssign) -> None:
         request = JobRequest(show_job_id(effect.job))
         try:
-            request = ms.read_request(_plain(effect.payload))
+            request = read_request(_plain(effect.payload))
             payload = await self._with_content(request, fr.payload_max(effect.subject))
         except Refused as no:
             self._answer_for(peer, effect, request, no)
@@ -138,7 +150,7 @@ class OldPeers:
         refs = [BlobRef(file.sha256, file.size or 0) for file in request.files if file.sha256]
         contents = await self._read(refs, bytes_max)
         files = [InputFile(file.name, content=contents[file.sha256]) if file.sha256 else file for file in request.files]
-        payload = ms.encode(msgspec.structs.replace(request, files=files))
+        payload = encode(msgspec.structs.replace(request, files=files))
         if len(payload) > bytes_max:
             raise _too_big(sum(ref.size for ref in refs))
         return payload
@@ -147,10 +159,10 @@ class OldPeers:
         """The worker never heard of it, and still offers the slot that it was to have."""
         if not self._is_here(peer):
             return
-        failed = JobResult(request.job_id, request.client_id, request.exec_name, ms.FAILED, "", no.message)
-        payload = ms.encode(msgspec.structs.replace(failed, reason=no.code))
+        failed = JobResult(request.job_id, request.client_id, request.exec_name, FAILED, "", no.message)
+        payload = encode(msgspec.structs.replace(failed, reason=no.code))
         self._leader.drive.post(ev.Acked(effect.conn, effect.job, False, no.code, payload, no.message))
-        self._leader.drive.post(ev.Credited(effect.conn, ms.read_slots(_plain(effect.payload))))
+        self._leader.drive.post(ev.Credited(effect.conn, read_slots(_plain(effect.payload))))
 
     # A result to a client.
 
@@ -164,27 +176,27 @@ class OldPeers:
     def _result(self, peer: PeerConnection, job: JobId, result: bytes) -> _Rest | None:
         if not peer.zstd:
             result = _plain(result)
-        if not peer.blobs and ms.result_has_blobs(_plain(result)):
+        if not peer.blobs and result_has_blobs(_plain(result)):
             return partial(self._inline_result, peer, job, _plain(result))
         self._send_result(peer, job, result)
         return None
 
     async def _inline_result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
         try:
-            record = ms.read_result(job, result)
+            record = read_result(job, result)
         except PeerError as error:
-            failed = JobResult(show_job_id(job), peer.client_id, status=ms.FAILED, stderr=str(error))
+            failed = JobResult(show_job_id(job), peer.client_id, status=FAILED, stderr=str(error))
             record = msgspec.structs.replace(failed, reason="bad-result")
         archive = record.archive_blob
         record = _without_large_texts(record, job)
         if isinstance(archive, BlobRef):
             try:
-                contents = await self._read([archive], fr.payload_max("") - len(ms.encode(record)))
+                contents = await self._read([archive], fr.payload_max("") - len(encode(record)))
                 record = msgspec.structs.replace(record, output_archive=contents[archive.sha256])
             except Refused as no:
                 record = _failed(record, no, _kept(job))
         if self._is_here(peer):
-            self._send_result(peer, job, ms.encode(record))
+            self._send_result(peer, job, encode(record))
 
     def _send_result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
         peer.link.send(fr.encode(fr.RESULT, job, job, payload=result))
@@ -229,11 +241,11 @@ def _without_large_texts(record: JobResult, job: JobId) -> JobResult:
     record = msgspec.structs.replace(record, archive_blob=unset, stdout_blob=unset, stderr_blob=unset)
     for name, ref in cut.items():
         text = f"{ref.size} bytes of {name} do not fit a frame: {name.capitalize()} holds their end"
-        if name == "stdout" and record.status == ms.OK:
+        if name == "stdout" and record.status == OK:
             record = _failed(record, Refused("too-big", text), _kept(job))
         else:
             record = msgspec.structs.replace(record, stderr=f"wakugumi: {text}. {_kept(job)}\n{record.stderr}")
-    if len(ms.encode(record)) > fr.payload_max(""):  # No worker of ours: it left no room for a word.
+    if len(encode(record)) > fr.payload_max(""):  # No worker of ours: it left no room for a word.
         end = OUTPUT_TAIL_CHARS_MAX
         record = msgspec.structs.replace(record, stdout=record.stdout[-end:], stderr=record.stderr[-end:])
     return record
@@ -241,7 +253,7 @@ def _without_large_texts(record: JobResult, job: JobId) -> JobResult:
 
 def _failed(record: JobResult, no: Refused, where: str) -> JobResult:
     stderr = f"{record.stderr}\nwakugumi: {no.message}. {where}\n".lstrip("\n")
-    return msgspec.structs.replace(record, status=ms.FAILED, stderr=stderr, reason=no.code)
+    return msgspec.structs.replace(record, status=FAILED, stderr=stderr, reason=no.code)
 
 
 def _kept(job: JobId) -> str:

@@ -24,10 +24,10 @@ from wakugumi.errors import Refused
 from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S, JOB_TIMEOUT_S
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
-from wakugumi.wire.message import BlobRef
-from wakugumi.wire.references import blobs_of_job
+from wakugumi.wire.messages.job import Missing, SubmitHead
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef, blobs_of_job
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader.connection import PeerConnection
@@ -56,7 +56,7 @@ class Submissions:
         knows_blobs: bool,
         job: JobId,
         subject: str,
-        head: ms.SubmitHead,
+        head: SubmitHead,
         payload: bytes,
         plain_bytes: int,
         request: bytes,
@@ -93,7 +93,7 @@ class Submissions:
         )
         return event, blobs
 
-    def _files(self, knows_blobs: bool, head: ms.SubmitHead) -> tuple[Requirements | None, tuple[BlobRef, ...]]:
+    def _files(self, knows_blobs: bool, head: SubmitHead) -> tuple[Requirements | None, tuple[BlobRef, ...]]:
         """What a job with files asks for, and its blobs. Raises Refused."""
         assert head.files is not None
         names, blobs = blobs_of_job(head.files)
@@ -170,7 +170,7 @@ class Submissions:
                 return
             if missing:
                 expected.ask(peer.conn, event.job, blobs)
-                peer.link.send(fr.encode(fr.MISSING, corr_id=event.job, payload=ms.encode(ms.Missing(missing))))
+                peer.link.send(fr.encode(fr.MISSING, corr_id=event.job, payload=encode(Missing(missing))))
             else:
                 expected.came(peer.conn, event.job)
                 leader.drive.post(event)

@@ -17,7 +17,7 @@ from wakugumi.roles.http.zip_response import answer_of, raise_unless_answer
 from wakugumi.roles.node.node import Node, show_time
 from wakugumi.roles.runner.station import Finished
 from wakugumi.wire.line import KEPT, write_busy, write_err, write_exit, write_ok
-from wakugumi.wire.message import OK
+from wakugumi.wire.messages.job import OK
 
 
 def line_page(node: Node) -> LinePage:

@@ -26,7 +26,7 @@ from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.node import RECEIVE_BYTES_PER_S_MIN, RECEIVE_GRACE_S
 from wakugumi.roles.node.settings import NODE, NodeSettings
 from wakugumi.roles.runner.station import Finished, Station
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import OK, JobResult, read_ack, read_result
 
 log = logging.getLogger("wakugumi.node")
 
@@ -109,7 +109,7 @@ class Node:
         if is_full or not size or size > INLINE_FILE_BYTES_MAX:
             finished = await station.finished(job)
             if finished is not None:
-                if ms.read_ack(finished.payload).status == ms.OK:
+                if read_ack(finished.payload).status == OK:
                     return _checked(finished, request)
                 finished.close()
         if is_full and not station.is_running(job):
@@ -146,10 +146,10 @@ class Node:
         except Refused as error:
             raise self.come_again(error) from None
 
-    def result_of(self, job: JobId, finished: Finished) -> ms.JobResult:
+    def result_of(self, job: JobId, finished: Finished) -> JobResult:
         """What it says. Raises Refused, and closes it, if it says nothing that can be read."""
         try:
-            return ms.read_result(job, finished.payload)
+            return read_result(job, finished.payload)
         except PeerError as error:
             finished.close()
             raise Refused("bad-result", str(error)) from None

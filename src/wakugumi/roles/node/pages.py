@@ -25,7 +25,7 @@ from wakugumi.roles.http.zip_response import answer_of
 from wakugumi.roles.node.node import Node, show_time
 from wakugumi.roles.runner.station import Finished
 from wakugumi.wire.line import KEPT
-from wakugumi.wire.message import ENV
+from wakugumi.wire.messages.hello import ENV
 from wakugumi.wire.request_digest import HEADER, digest_in
 
 _JSON: Final = "application/json"

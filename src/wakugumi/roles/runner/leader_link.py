@@ -33,8 +33,11 @@ from wakugumi.roles.runner.files.send_results import ResultUploads
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.settings import Dial
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.control import Holding, Load, Rest
+from wakugumi.wire.messages.hello import BLOBS, RESTS, ZSTD, read_welcome
+from wakugumi.wire.messages.job import FAILED, JobResult, read_missing, read_slots, unpack_ids, write_credit
+from wakugumi.wire.messages.payload import encode
 
 log = logging.getLogger("wakugumi.worker")
 
@@ -189,24 +192,24 @@ class LeaderLink:
             for job, result in withheld.items():
                 if job != frame.msg_id:
                     self._send_result(job, *result)
-        self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, ms.read_slots(frame.payload)))
+        self._post(ev.Assigned(JobId(frame.msg_id), frame.payload, read_slots(frame.payload)))
 
     def _confirm(self, frame: Frame) -> None:
-        jobs = ms.unpack_ids(frame.payload)
+        jobs = unpack_ids(frame.payload)
         self.deliveries.settled(jobs)
         self._post(ev.ResultsConfirmed(jobs))
 
     def _cancel(self, frame: Frame) -> None:
-        jobs = ms.unpack_ids(frame.payload)
+        jobs = unpack_ids(frame.payload)
         self.deliveries.settled(jobs)
         self._post(ev.Cancelled(jobs))
 
     def _missing(self, frame: Frame) -> None:
-        self.deliveries.missing(JobId(frame.corr_id), ms.read_missing(frame.payload))
+        self.deliveries.missing(JobId(frame.corr_id), read_missing(frame.payload))
         self._post(ev.LeaderHeard())
 
     def _fetch(self, frame: Frame) -> None:
-        self._post(ev.Fetched(ms.unpack_ids(frame.payload)))
+        self._post(ev.Fetched(unpack_ids(frame.payload)))
 
     def _rest_known(self, _frame: Frame) -> None:
         self._post(ev.RestKnown())
@@ -215,18 +218,18 @@ class LeaderLink:
         self._post(ev.LeaderHeard())
 
     def _welcome(self, frame: Frame) -> None:
-        welcome = ms.read_welcome(frame.payload)
+        welcome = read_welcome(frame.payload)
         self._served = True
         self._withheld = None  # They are among what is held, and it fetches what it waits for.
         if self._link is not None:
-            self._link.packs = ms.ZSTD in welcome.wants
+            self._link.packs = ZSTD in welcome.wants
         log.info("the leader speaks version %s", welcome.version)
-        if ms.BLOBS in welcome.wants:
+        if BLOBS in welcome.wants:
             self._blobs_met = True
             self.deliveries.connected(welcome.blobs or self._leader_url)
         if self._supply is not None:
-            self._supply.welcomed(welcome.blobs or self._leader_url if ms.BLOBS in welcome.wants else None)
-        self._post(ev.LeaderWelcomed(ms.RESTS in welcome.wants))
+            self._supply.welcomed(welcome.blobs or self._leader_url if BLOBS in welcome.wants else None)
+        self._post(ev.LeaderWelcomed(RESTS in welcome.wants))
 
     # What the deliveries say.
 
@@ -247,8 +250,8 @@ class LeaderLink:
     # What `slots` asks for.
 
     def _send_holding(self, effect: ev.SendHolding) -> None:
-        holding = ms.Holding(list(effect.running), list(effect.finished), list(effect.kept))
-        self.send(fr.encode(fr.HOLDING, payload=ms.encode(holding)))
+        holding = Holding(list(effect.running), list(effect.finished), list(effect.kept))
+        self.send(fr.encode(fr.HOLDING, payload=encode(holding)))
 
     def _send_ack(self, effect: ev.SendAck) -> None:
         self._send_result(effect.job, effect.payload, effect.request)
@@ -258,26 +261,26 @@ class LeaderLink:
             self._link.when_written(partial(self._post, ev.ResultsWritten()))
 
     def _send_failure(self, effect: ev.SendFailure) -> None:
-        result = ms.JobResult(
+        result = JobResult(
             show_job_id(effect.job),
-            status=ms.FAILED,
+            status=FAILED,
             stderr=effect.text,
             reason=effect.code,
             not_begun=msgspec.UNSET if effect.begun else True,
         )
-        self.send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", ms.encode(result)))
+        self.send(fr.encode(fr.ACK_JOB, fr.NO_ID, effect.job, "", encode(result)))
 
     def _send_credit(self, effect: ev.SendCredit) -> None:
-        self.send(fr.encode(fr.CREDIT, payload=ms.write_credit(effect.amount)))
+        self.send(fr.encode(fr.CREDIT, payload=write_credit(effect.amount)))
 
     def _send_leaving(self, _effect: ev.SendLeaving) -> None:
         self.send(fr.encode(fr.LEAVING))
 
     def _send_resting(self, effect: ev.SendResting) -> None:
-        self.send(fr.encode(fr.RESTING, payload=ms.encode(ms.Rest(effect.why))))
+        self.send(fr.encode(fr.RESTING, payload=encode(Rest(effect.why))))
 
     def _send_heartbeat(self, effect: ev.SendRunnerHeartbeat) -> None:
-        self.send(fr.encode(fr.HEARTBEAT, payload=ms.encode(ms.Load(busy_share(), effect.held_by))))
+        self.send(fr.encode(fr.HEARTBEAT, payload=encode(Load(busy_share(), effect.held_by))))
 
     def _complain(self, effect: ev.ComplainAboutLeader) -> None:
         log.warning("%s", effect.text)

@@ -20,7 +20,9 @@ from wakugumi.adapters.zip.write_memory import TooBig
 from wakugumi.limits.runner import RESULT_BYTES_MAX
 from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
-from wakugumi.wire.message import FAILED, OK, BlobRef, JobRequest, JobResult, encode
+from wakugumi.wire.messages.job import FAILED, OK, JobRequest, JobResult
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 TAIL_BYTES: Final = 64 * KIB
 """What a result tells of stdout and stderr where it cannot tell all: the end, where errors stand."""

@@ -49,7 +49,8 @@ from wakugumi.roles.runner.files.place_inputs import JobInputs, NotLinked
 from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
 from wakugumi.roles.runner.make_result import MadeResult, conclude, refuse, too_big
 from wakugumi.roles.runner.settings import RunnerSettings
-from wakugumi.wire.message import JobRequest, encode, read_request, read_result
+from wakugumi.wire.messages.job import JobRequest, read_request, read_result
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.request_digest import request_digest
 
 T = TypeVar("T")

@@ -45,7 +45,9 @@ from wakugumi.roles.runner.make_result import MadeResult
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.settings import RunnerSettings
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.hello import WANTS_WORKER, HelloWorker
+from wakugumi.wire.messages.job import OK, read_ack, read_slots
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.request_digest import payload_digest
 
 log = logging.getLogger("wakugumi.worker")
@@ -144,8 +146,8 @@ class Station:
         self.supply: InputSupply | None = None
         if leader is not None:
             unnamed = programs.default is not None
-            hello = ms.HelloWorker(settings.name, list(ms.WANTS_WORKER), settings.slots, unnamed, rules.runs_as_root)
-            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=settings.patterns, payload=ms.encode(hello))
+            hello = HelloWorker(settings.name, list(WANTS_WORKER), settings.slots, unnamed, rules.runs_as_root)
+            frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=settings.patterns, payload=encode(hello))
             self.link = LeaderLink(leader, frame, self._runner, self._post)
             folder = CacheFolder(settings.cache or Path(self._runner.folder) / ".cache", settings.cache_bytes)
             self.supply = InputSupply(loop, folder, self._runner.folder, self.link.send, self._input_changed)
@@ -207,7 +209,7 @@ class Station:
         finally:
             if bring:
                 self._runner.discard(UploadedInputs(bring))
-        told = self._wait(job, payload, ms.read_slots(payload) if slots is None else slots)
+        told = self._wait(job, payload, read_slots(payload) if slots is None else slots)
         del payload, bring  # Others may wait for long, and must not hold what only the first one's run needs.
         return await self._told(job, told)
 
@@ -318,8 +320,8 @@ class Station:
         if whole is None:
             self._post(ev.ResultLoaded(effect.job, False, None))
         else:
-            head = ms.read_ack(whole.payload)
-            ok, reason = head.status == ms.OK, head.reason or ""
+            head = read_ack(whole.payload)
+            ok, reason = head.status == OK, head.reason or ""
             self._post(ev.ResultLoaded(effect.job, ok, whole.payload, reason, whole.request))
 
     def _forget_result(self, effect: ev.ForgetResult) -> None:
@@ -388,7 +390,7 @@ class Station:
     def _read_again(self, job: JobId) -> Finished:
         """Its result is being read by others: if it is a failure, a new run would take it away from under them."""
         whole = self._runner.load_whole(job)
-        if whole is None or ms.read_ack(whole.payload).status != ms.OK:
+        if whole is None or read_ack(whole.payload).status != OK:
             text = "its last run failed, and others still read what that made: it runs again once they are done"
             raise Refused("busy", text, "come again in a moment")
         return self._open(job, whole.payload, whole.request, kept=True)

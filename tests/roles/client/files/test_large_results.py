@@ -28,8 +28,11 @@ from wakugumi.roles.leader.connection import PeerConnection
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.hello import BLOBS, Welcome
+from wakugumi.wire.messages.job import JobResult, Missing
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 
@@ -40,11 +43,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FolderPlace:
     real = PeerConnection._ack
 
     def ack(self: PeerConnection, frame: Frame) -> None:
-        result = msgspec.json.decode(frame.payload, type=ms.JobResult)
+        result = msgspec.json.decode(frame.payload, type=JobResult)
         refs = [ref for ref in (result.archive_blob, result.stdout_blob, result.stderr_blob) if ref]
-        missing = [ref.sha256 for ref in refs if isinstance(ref, ms.BlobRef) and not place.has(ref)]
+        missing = [ref.sha256 for ref in refs if isinstance(ref, BlobRef) and not place.has(ref)]
         if missing:
-            self.link.send(fr.encode(fr.MISSING, corr_id=frame.corr_id, payload=ms.encode(ms.Missing(missing))))
+            self.link.send(fr.encode(fr.MISSING, corr_id=frame.corr_id, payload=encode(Missing(missing))))
         else:
             real(self, frame)
 
@@ -189,9 +192,9 @@ async def test_a_leader_that_has_its_blobs_itself_is_asked_at_its_own_address() 
         coming = group.create_task(leader.peer())
         async with connect(f"waku://127.0.0.1:{leader.port}") as grid:
             peer = await coming
-            peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.BLOBS])))
+            peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS])))
             job = await grid.submit("calcA")
             (key,) = await peer.submits(1)
-            peer.result(key, archive_blob=ms.BlobRef("0" * 64, 5))
+            peer.result(key, archive_blob=BlobRef("0" * 64, 5))
             peer.hang_up()
             assert (await job)._place == f"http://127.0.0.1:{leader.port}"

@@ -28,8 +28,10 @@ from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files import uploads
 from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.hello import BLOBS, CAPS, ENV, Welcome
+from wakugumi.wire.messages.job import Missing
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +52,7 @@ class WithPlace(ScriptedLeader):
 
     async def peer(self) -> Peer:
         peer = await super().peer()
-        peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.BLOBS, ms.CAPS], self.url)))
+        peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS, CAPS], self.url)))
         return peer
 
     def has(self, content: bytes) -> bool:
@@ -58,7 +60,7 @@ class WithPlace(ScriptedLeader):
 
 
 def misses(peer: Peer, about: bytes, *contents: bytes) -> None:
-    peer.send(fr.MISSING, about, ms.encode(ms.Missing([sha(content) for content in contents])))
+    peer.send(fr.MISSING, about, encode(Missing([sha(content) for content in contents])))
 
 
 @asynccontextmanager
@@ -430,7 +432,7 @@ async def test_the_place_of_a_connection_that_lives_is_remembered_however_many_o
 ) -> None:
     async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
         session = grid._session
-        welcome = ms.Welcome("test", [ms.BLOBS], "file:///elsewhere")
+        welcome = Welcome("test", [BLOBS], "file:///elsewhere")
         for number in range(1000, 1000 + 3 * LEADERS_PER_CLIENT_MAX):
             session._names[ConnId(number)] = "elsewhere"
             session.welcomed(ConnId(number), welcome)
@@ -583,7 +585,7 @@ async def test_a_leader_whose_welcome_is_slow_gets_its_files_by_reference_all_th
             small = await grid.submit("p")
             frame = await submitted(peer)
             assert frame.msg_id == small.request.job
-            peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.BLOBS], (tmp_path / "place").as_uri())))
+            peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS], (tmp_path / "place").as_uri())))
             frame = await submitted(peer)
             assert frame.msg_id == large.request.job
             assert json.loads(frame.payload)["Files"] == [{"Name": "big.bin", "Sha256": sha(BIG), "Size": len(BIG)}]
@@ -602,7 +604,7 @@ async def test_a_job_that_is_cancelled_while_its_leader_has_not_said_welcome_end
             await soon(lambda: any(each.waiting for each in grid._session._uploads._strangers.values()))
             await job.cancel()
             assert (await job).reason == "cancelled"
-            peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.BLOBS], (tmp_path / "place").as_uri())))
+            peer.send(fr.WELCOME, payload=encode(Welcome("test", [BLOBS], (tmp_path / "place").as_uri())))
             await soon(lambda: not grid.status().old_leader)
             assert fr.SUBMIT_JOB not in [seen.type for seen in peer.seen]
 
@@ -634,7 +636,7 @@ class KnowsVariables(ScriptedLeader):
 
     async def peer(self) -> Peer:
         peer = await super().peer()
-        peer.send(fr.WELCOME, payload=ms.encode(ms.Welcome("test", [ms.ENV])))
+        peer.send(fr.WELCOME, payload=encode(Welcome("test", [ENV])))
         return peer
 
 

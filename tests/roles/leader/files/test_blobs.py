@@ -25,8 +25,9 @@ from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.hello import BLOBS, WANTS_CLIENT, HelloClient, Welcome
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 
@@ -217,9 +218,9 @@ async def test_to_forget_many_results_beside_many_known_blobs_costs_no_more_than
 async def test_a_leader_serves_its_blobs_beside_its_frames(tmp_path: Path) -> None:
     place = FolderPlace(tmp_path)
     async with leading(LeaderBlobs(place, url="")) as leader, OwnPeer(leader.port) as client:
-        await client.say(fr.encode(fr.HELLO_CLIENT, payload=ms.encode(ms.HelloClient("own", 4, [*ms.WANTS_CLIENT]))))
-        welcome = msgspec.json.decode((await client.frame()).payload, type=ms.Welcome)
-        assert ms.BLOBS in welcome.wants
+        await client.say(fr.encode(fr.HELLO_CLIENT, payload=encode(HelloClient("own", 4, [*WANTS_CLIENT]))))
+        welcome = msgspec.json.decode((await client.frame()).payload, type=Welcome)
+        assert BLOBS in welcome.wants
         assert welcome.blobs == ""
         assert (await ask(leader.port, "PUT", f"/blobs/{A.sha256}", body=b"a")).status == 201
         assert (await ask(leader.port, "GET", f"/blobs/{A.sha256}")).body == b"a"
@@ -232,8 +233,8 @@ async def test_a_leader_whose_blobs_are_elsewhere_says_where_and_serves_none(tmp
     place = FolderPlace(tmp_path)
     fill(place.store, b"a")
     async with leading(LeaderBlobs(place, url=place.url)) as leader, OwnPeer(leader.port) as client:
-        await client.say(fr.encode(fr.HELLO_CLIENT, payload=ms.encode(ms.HelloClient("own", 4, [*ms.WANTS_CLIENT]))))
-        assert msgspec.json.decode((await client.frame()).payload, type=ms.Welcome).blobs == tmp_path.as_uri()
+        await client.say(fr.encode(fr.HELLO_CLIENT, payload=encode(HelloClient("own", 4, [*WANTS_CLIENT]))))
+        assert msgspec.json.decode((await client.frame()).payload, type=Welcome).blobs == tmp_path.as_uri()
         assert (await ask(leader.port, "GET", f"/blobs/{A.sha256}")).status == 404
 
 

@@ -29,8 +29,24 @@ from wakugumi.limits.files import BLOB_STORE_BYTES
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.cache import (
+    SKIPPED,
+    CacheEntry,
+    CachePutRequest,
+    CachePutResult,
+    FailedWorker,
+    FetchFailure,
+    Source,
+    Stock,
+    Want,
+    read_cache_put,
+    read_put,
+)
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.job import FAILED, OK
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 
@@ -41,25 +57,25 @@ SHA_A, SHA_B = (hashlib.sha256(content).hexdigest() for content in (A, B))
 class Client(OwnPeer):
     async def put(self, cache_id: str, *contents: bytes, target: str = "job.assign.>", **fields: Any) -> bytes:
         entries = [
-            ms.CacheEntry(f"f{at}", sha256=ref_of_bytes(content).sha256, size=len(content))
+            CacheEntry(f"f{at}", sha256=ref_of_bytes(content).sha256, size=len(content))
             for at, content in enumerate(contents)
         ]
-        return await self.send_put(ms.CachePutRequest(cache_id, entries, target, **fields))
+        return await self.send_put(CachePutRequest(cache_id, entries, target, **fields))
 
-    async def send_put(self, request: ms.CachePutRequest) -> bytes:
+    async def send_put(self, request: CachePutRequest) -> bytes:
         msg_id = uuid4().bytes
-        await self.say(fr.encode(fr.CACHE_PUT, msg_id, subject="cache.put", payload=ms.encode(request)))
+        await self.say(fr.encode(fr.CACHE_PUT, msg_id, subject="cache.put", payload=encode(request)))
         return msg_id
 
-    async def answer(self, msg_id: bytes) -> ms.CachePutResult:
+    async def answer(self, msg_id: bytes) -> CachePutResult:
         frame = await self.expect(fr.CACHE_ACK)
         assert frame.corr_id == msg_id
-        found = msgspec.json.decode(frame.payload, type=ms.CachePutResult)
+        found = msgspec.json.decode(frame.payload, type=CachePutResult)
         assert frame.subject == f"cache.ack.{found.cache_id}"
         return found
 
     async def asks(self, question: object) -> Any:
-        return json.loads((await self.ask(ms.encode(question))).payload)
+        return json.loads((await self.ask(encode(question))).payload)
 
 
 class Fetcher(OwnPeer):
@@ -70,35 +86,35 @@ class Fetcher(OwnPeer):
         self.id = uuid4()
         self.url = f"http://127.0.0.1:{1024 + self.id.int % 60_000}"
 
-    async def joins(self, patterns: str = "", stock: ms.Stock | None = None, *, name: str = "") -> None:
+    async def joins(self, patterns: str = "", stock: Stock | None = None, *, name: str = "") -> None:
         await self.hello_worker(self.id, patterns, name=name)
-        await self.stock(stock or ms.Stock(True, self.url, "the key"))
+        await self.stock(stock or Stock(True, self.url, "the key"))
 
-    async def stock(self, stock: ms.Stock) -> None:
-        await self.say(fr.encode(fr.STOCK, payload=ms.encode(stock)))
+    async def stock(self, stock: Stock) -> None:
+        await self.say(fr.encode(fr.STOCK, payload=encode(stock)))
 
-    async def put(self) -> tuple[Frame, ms.CachePutRequest]:
+    async def put(self) -> tuple[Frame, CachePutRequest]:
         frame = await self.expect(fr.CACHE_PUT)
         assert frame.subject == "cache.put"
-        return frame, ms.read_put(frame.payload)
+        return frame, read_put(frame.payload)
 
-    async def acks(self, put: Frame, status: str = ms.OK, message: str = "added=1 skipped=0") -> None:
-        cache_id = ms.read_cache_put(put.payload)
-        result = ms.CachePutResult(cache_id, status, message)
+    async def acks(self, put: Frame, status: str = OK, message: str = "added=1 skipped=0") -> None:
+        cache_id = read_cache_put(put.payload)
+        result = CachePutResult(cache_id, status, message)
         subject = f"cache.ack.{cache_id}"
-        await self.say(fr.encode(fr.CACHE_ACK, corr_id=put.msg_id, subject=subject, payload=ms.encode(result)))
+        await self.say(fr.encode(fr.CACHE_ACK, corr_id=put.msg_id, subject=subject, payload=encode(result)))
 
-    async def want(self, want: ms.Want, msg_id: bytes | None = None) -> bytes:
+    async def want(self, want: Want, msg_id: bytes | None = None) -> bytes:
         msg_id = msg_id or uuid4().bytes
-        await self.say(fr.encode(fr.WANT, msg_id, payload=ms.encode(want)))
+        await self.say(fr.encode(fr.WANT, msg_id, payload=encode(want)))
         return msg_id
 
-    async def source(self, want: bytes) -> ms.Source:
+    async def source(self, want: bytes) -> Source:
         frame = await self.expect(fr.SOURCE)
         assert frame.corr_id == want
-        return msgspec.json.decode(frame.payload, type=ms.Source)
+        return msgspec.json.decode(frame.payload, type=Source)
 
-    async def takes(self, status: str = ms.OK) -> ms.CachePutRequest:
+    async def takes(self, status: str = OK) -> CachePutRequest:
         put, request = await self.put()
         await self.acks(put, status)
         return request
@@ -144,7 +160,7 @@ async def test_a_put_reaches_the_workers_that_match_and_is_summed_up_for_the_cli
             ("f1", SHA_B, len(B)),
         ]
         assert (asked.cache_id, len(asked.version)) == ("data-1", 32)
-        assert (await two.takes(ms.SKIPPED)).version == asked.version
+        assert (await two.takes(SKIPPED)).version == asked.version
         answer = await client.answer(put)
         assert (answer.status, answer.sent, answer.ok, answer.skipped) == ("OK", 2, 1, 1)
         again = await client.put("data-1", A, B, target="job.assign.groupA.x")
@@ -152,7 +168,7 @@ async def test_a_put_reaches_the_workers_that_match_and_is_summed_up_for_the_cli
         assert (answer.status, answer.sent, answer.skipped) == ("SKIPPED", 2, 2)
         # Nobody else heard of it: the next frame of each is the answer to what it asks.
         assert (await other.asks(qu.AskCaches()))["total"] == 1
-        want = await stranger.want(ms.Want(cache_id="nope", name="f0"))
+        want = await stranger.want(Want(cache_id="nope", name="f0"))
         assert (await stranger.source(want)).code == "no-cache"
 
 
@@ -202,17 +218,17 @@ async def test_workers_fetch_the_first_copy_from_the_leader_and_then_from_each_o
     ):
         for worker in (one, two, three):
             await worker.joins()
-        ref = ms.Want(SHA_A, len(A))
+        ref = Want(SHA_A, len(A))
         for worker in (one, two):
             source = await worker.source(await worker.want(ref))
             assert (source.url, source.sha256, source.size, source.token) == ("", SHA_A, len(A), "")
         want = await three.want(ref)
-        await one.stock(ms.Stock(blobs=[SHA_A]))
+        await one.stock(Stock(blobs=[SHA_A]))
         source = await three.source(want)
         assert source.url == one.url
         expiry = int(source.token.partition(".")[0])
         assert check_token("the key", SHA_A, source.token, expiry - 60)
-        await three.want(ms.Want(SHA_A, len(A), failed=ms.FetchFailure(source.url, "lied")), want)
+        await three.want(Want(SHA_A, len(A), failed=FetchFailure(source.url, "lied")), want)
         assert (await three.source(want)).url == "", "the leader helps out, for nobody else can"
 
 
@@ -229,10 +245,10 @@ async def test_nobody_is_sent_to_an_address_that_is_not_the_workers_own(
     ):
         assert leader.leader.blobs is not None
         leader.leader.blobs.workers_at = allowed
-        await one.joins("", ms.Stock(True, "http://192.0.2.8:22/admin", "the key", [SHA_A]))
-        await one.source(await one.want(ms.Want(SHA_B, len(B))))  # All before it was heard.
+        await one.joins("", Stock(True, "http://192.0.2.8:22/admin", "the key", [SHA_A]))
+        await one.source(await one.want(Want(SHA_B, len(B))))  # All before it was heard.
         await two.joins()
-        source = await two.source(await two.want(ms.Want(SHA_A, len(A))))
+        source = await two.source(await two.want(Want(SHA_A, len(A))))
         assert source.url == ("http://192.0.2.8:22" if allowed else "")
     assert ("start the leader with --workers-at" in caplog.text) is not bool(allowed)
 
@@ -240,7 +256,7 @@ async def test_nobody_is_sent_to_an_address_that_is_not_the_workers_own(
 async def test_content_that_nobody_has_has_no_source(tmp_path: Path) -> None:
     async with a_leader_with_caches(tmp_path, A) as leader, Fetcher(leader.port) as worker:
         await worker.joins()
-        source = await worker.source(await worker.want(ms.Want(SHA_B, len(B))))
+        source = await worker.source(await worker.want(Want(SHA_B, len(B))))
         assert (source.code, source.url) == ("no-blob", "")
 
 
@@ -254,7 +270,7 @@ async def test_a_worker_that_joins_later_is_warmed_unless_it_has_it_all(tmp_path
         async with Fetcher(leader.port) as late, Fetcher(leader.port) as knows, OldWorker(leader.port) as old:
             await late.joins(name="late")
             version = (await late.takes()).version
-            await knows.joins("", ms.Stock(True, "", "", [SHA_A], caches={"data-1": f"{version}/1"}))
+            await knows.joins("", Stock(True, "", "", [SHA_A], caches={"data-1": f"{version}/1"}))
             await old.hello()
             frame = await old.receive()
             assert frame.json == {
@@ -262,7 +278,7 @@ async def test_a_worker_that_joins_later_is_warmed_unless_it_has_it_all(tmp_path
                 "Entries": [{"Name": "f0", "Content": base64.b64encode(A).decode()}],
                 "TargetPattern": "job.assign.>",
             }
-            want = await knows.want(ms.Want(SHA_A, len(A)))
+            want = await knows.want(Want(SHA_A, len(A)))
             assert (await knows.source(want)).code == "", "and nothing came before it"
             shown = await client.asks(qu.AskCache("data-1"))
             assert (shown["row"]["workers"], shown["row"]["ready"]) == (3, 2)
@@ -289,12 +305,12 @@ async def test_caches_are_listed_pinned_and_dropped(tmp_path: Path) -> None:
         assert (listed["rows"][0]["cache"], listed["rows"][0]["bytes"], listed["bytes"]) == ("data-1", 500, 500)
         assert (listed["blobs"]["store_bytes"], listed["blobs"]["store_budget_bytes"]) == (500, BLOB_STORE_BYTES)
         assert (await client.asks(qu.AskPin("data-1")))["pinned"] is True
-        assert (await worker.takes(ms.SKIPPED)).pinned
+        assert (await worker.takes(SKIPPED)).pinned
         assert (await client.asks(qu.AskDropCache("data-1")))["cache"] == "data-1"
         drop = await worker.expect(fr.CACHE_DROP)
         assert json.loads(drop.payload) == {"CacheId": "data-1"}
         assert (await client.asks(qu.AskCaches()))["total"] == 0
-        refused = await client.ask(ms.encode(qu.AskCache("data-1")))
+        refused = await client.ask(encode(qu.AskCache("data-1")))
         assert (refused.subject, json.loads(refused.payload)["Code"]) == ("refused", "no-cache")
 
 
@@ -311,11 +327,11 @@ async def test_a_worker_that_fails_and_one_that_leaves_are_told_by_name(tmp_path
         await fine.joins(name="fine")
         put = await client.put("data-1", A)
         frame, _ = await full.put()
-        await full.acks(frame, ms.FAILED, "the disk is full")
+        await full.acks(frame, FAILED, "the disk is full")
         await fine.takes()
         answer = await client.answer(put)
         assert (answer.status, answer.ok, answer.failed) == ("FAILED", 1, 1)
-        assert answer.failures == [ms.FailedWorker("full", "the disk is full")]
+        assert answer.failures == [FailedWorker("full", "the disk is full")]
 
 
 async def test_caches_outlive_a_leader_with_a_journal(tmp_path: Path) -> None:
@@ -344,23 +360,23 @@ async def test_caches_outlive_a_leader_with_a_journal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (ms.CachePutRequest("../x", [ms.CacheEntry("f", b"x")]), "a cache id is"),
-        (ms.CachePutRequest("", [ms.CacheEntry("f", b"x")]), "a cache id is"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("../f", b"x")]), "'../f'"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x"), ms.CacheEntry("f", b"y")]), "stands there twice"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x"), ms.CacheEntry("f/g", b"y")]), "which is a file"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f")]), "neither content nor"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", sha256="xyz", size=1)]), "neither content nor"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", sha256=SHA_A, size=10**400)]), "a blob has 0 to"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x", SHA_A)]), "not what its SHA-256 says"),
-        (ms.CachePutRequest("d", []), "at least one file"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x")], "a..b"), "bad pattern"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x")], share=0.0), "Share"),
-        (ms.CachePutRequest("d", [ms.CacheEntry("f", b"x")], within_s=-1.0), "WithinS"),
+        (CachePutRequest("../x", [CacheEntry("f", b"x")]), "a cache id is"),
+        (CachePutRequest("", [CacheEntry("f", b"x")]), "a cache id is"),
+        (CachePutRequest("d", [CacheEntry("../f", b"x")]), "'../f'"),
+        (CachePutRequest("d", [CacheEntry("f", b"x"), CacheEntry("f", b"y")]), "stands there twice"),
+        (CachePutRequest("d", [CacheEntry("f", b"x"), CacheEntry("f/g", b"y")]), "which is a file"),
+        (CachePutRequest("d", [CacheEntry("f")]), "neither content nor"),
+        (CachePutRequest("d", [CacheEntry("f", sha256="xyz", size=1)]), "neither content nor"),
+        (CachePutRequest("d", [CacheEntry("f", sha256=SHA_A, size=10**400)]), "a blob has 0 to"),
+        (CachePutRequest("d", [CacheEntry("f", b"x", SHA_A)]), "not what its SHA-256 says"),
+        (CachePutRequest("d", []), "at least one file"),
+        (CachePutRequest("d", [CacheEntry("f", b"x")], "a..b"), "bad pattern"),
+        (CachePutRequest("d", [CacheEntry("f", b"x")], share=0.0), "Share"),
+        (CachePutRequest("d", [CacheEntry("f", b"x")], within_s=-1.0), "WithinS"),
     ],
 )
 async def test_a_put_that_cannot_be_is_failed_with_the_reason(
-    tmp_path: Path, request_: ms.CachePutRequest, says: str
+    tmp_path: Path, request_: CachePutRequest, says: str
 ) -> None:
     async with a_leader_with_caches(tmp_path) as leader, Client(leader.port) as client:
         await client.hello_client()
@@ -399,7 +415,7 @@ async def test_a_want_of_a_cache_whose_name_fills_a_frame_is_answered(tmp_path: 
     async with a_leader_with_caches(tmp_path) as leader, Fetcher(leader.port) as worker:
         await worker.joins()
         room = fr.payload_max("") - len(b'{"CacheId":""}')
-        want = await worker.want(ms.Want(cache_id="x" * room))
+        want = await worker.want(Want(cache_id="x" * room))
         assert (await worker.source(want)).code == "no-cache"
 
 
@@ -416,7 +432,7 @@ async def test_what_cannot_be_done_for_one_connection_ends_that_connection_alone
             async with Fetcher(leader.port) as worker:
                 await worker.joins()
                 if effect is se.SendNoSource:
-                    await worker.want(ms.Want(cache_id="nope", name="f0"))
+                    await worker.want(Want(cache_id="nope", name="f0"))
                 else:
                     await worker.ack(uuid4())
                 assert await worker.is_cut_off()
@@ -462,7 +478,7 @@ class Store:
         self.gate = threading.Event()
         self.gate.set()
 
-    def has(self, ref: ms.BlobRef) -> bool:
+    def has(self, ref: BlobRef) -> bool:
         self.asked.append(ref.sha256)
         self.gate.wait(DEADLINE_S)
         if self.error is not None:
@@ -478,10 +494,10 @@ async def test_a_store_that_does_not_answer_does_not_end_a_want() -> None:
     async with a_leader(blobs=LeaderBlobs(store, url=store.url)) as leader, Fetcher(leader.port) as worker:  # type: ignore[arg-type]
         await worker.joins()
         store.error = Lost("the store does not answer")
-        want = await worker.want(ms.Want(SHA_B, len(B)))
+        want = await worker.want(Want(SHA_B, len(B)))
         assert (await worker.source(want)).code == "", "it finds out by itself, and comes again"
         store.error = None
-        await worker.want(ms.Want(SHA_B, len(B), failed=ms.FetchFailure("", "dead")), want)
+        await worker.want(Want(SHA_B, len(B), failed=FetchFailure("", "dead")), want)
         assert (await worker.source(want)).code == "no-blob", "now we know"
 
 
@@ -491,14 +507,14 @@ async def test_no_more_is_looked_for_than_a_worker_may_want(monkeypatch: pytest.
     async with a_leader(blobs=LeaderBlobs(store, url=store.url)) as leader, Fetcher(leader.port) as worker:  # type: ignore[arg-type]
         await worker.joins()
         store.gate.clear()
-        wants = [await worker.want(ms.Want(f"{at:064x}", 5)) for at in range(20)]
+        wants = [await worker.want(Want(f"{at:064x}", 5)) for at in range(20)]
         for want in wants[3:]:
             assert (await worker.source(want)).code == "full"
-        await worker.want(ms.Want(f"{0:064x}", 5), wants[0])
+        await worker.want(Want(f"{0:064x}", 5), wants[0])
         store.gate.set()
         assert {(await worker.expect(fr.SOURCE)).corr_id for _ in range(3)} == set(wants[:3])
         assert len(set(store.asked)) == 3
-        source = await worker.source(await worker.want(ms.Want(SHA_A, len(A))))
+        source = await worker.source(await worker.want(Want(SHA_A, len(A))))
         assert source.code == "", "and then it may want again"
 
 
@@ -511,14 +527,14 @@ async def test_who_gives_up_is_not_answered_and_nobody_is_asked_for_it(tmp_path:
     ):
         for worker in (one, two, three):
             await worker.joins()
-        ref = ms.Want(SHA_A, len(A))
+        ref = Want(SHA_A, len(A))
         wants = [await worker.want(ref) for worker in (one, two)]
         for worker, want in zip((one, two), wants):
             await worker.source(want)
         third = await three.want(ref)
-        await one.want(ms.Want(SHA_A, len(A), failed=ms.FetchFailure("", "given-up")), wants[0])
+        await one.want(Want(SHA_A, len(A), failed=FetchFailure("", "given-up")), wants[0])
         assert (await three.source(third)).code == ""
-        want = await one.want(ms.Want(cache_id="nope", name="f0"))
+        want = await one.want(Want(cache_id="nope", name="f0"))
         assert (await one.source(want)).code == "no-cache", "and nothing came before it"
 
 
@@ -528,7 +544,7 @@ async def test_a_leader_without_blobs_answers_that_it_keeps_no_caches() -> None:
         await old.hello("old")
         answer, _ = await old.put_cache("d", ">")
         assert "no caches" in answer.json["Message"]
-        refused = await client.ask(ms.encode(qu.AskCaches()))
+        refused = await client.ask(encode(qu.AskCaches()))
         assert (refused.subject, json.loads(refused.payload)["Code"]) == ("refused", "not-supported")
 
 
@@ -552,7 +568,7 @@ async def test_a_job_that_names_a_cache_goes_to_a_worker_that_has_it(tmp_path: P
         assert has_it_not.id.bytes_le not in holders
         assert not leader.leader.caches.holders("cache:data-2")
         for worker, credit in ((has_it, 2), (has_it_not, 9)):
-            await worker.say(fr.encode(fr.HOLDING, payload=ms.encode(ms.Holding())))
+            await worker.say(fr.encode(fr.HOLDING, payload=encode(Holding())))
             await worker.credit(credit)
         await leader.until(lambda machine: sum(worker.credit for worker in machine.roster) == 11)
         jobs = [uuid4() for _ in range(2)]

@@ -7,7 +7,7 @@ import pytest
 from wakugumi.core.ids import ConnId
 from wakugumi.limits.files import BLOB_NAMED_S
 from wakugumi.roles.leader.files.expected_blobs import ExpectedBlobs
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 A, B, C = (BlobRef(letter * 64, 1) for letter in "abc")
 ONE, TWO = ConnId(1), ConnId(2)

@@ -28,7 +28,8 @@ from wakugumi.roles.leader.http import clients
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.roles.leader.settings import LeaderSettings
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.control import Holding
+from wakugumi.wire.messages.job import read_request, read_result
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G1")]
 
@@ -55,10 +56,10 @@ async def a_worker(leader: Running, credit: int = 1) -> AsyncIterator[OldWorker]
 
 
 @asynccontextmanager
-async def own_worker(leader: Running, worker_id: UUID, holds: ms.Holding | None = None) -> AsyncIterator[OwnPeer]:
+async def own_worker(leader: Running, worker_id: UUID, holds: Holding | None = None) -> AsyncIterator[OwnPeer]:
     """One that knows blobs and comes back to what it runs."""
     async with OwnPeer(leader.port) as worker:
-        await worker.hello_worker(worker_id, "job.assign.>", holds=holds or ms.Holding())
+        await worker.hello_worker(worker_id, "job.assign.>", holds=holds or Holding())
         await worker.credit(1)
         yield worker
 
@@ -158,7 +159,7 @@ async def test_a_large_input_goes_beside_the_frame_and_so_does_a_large_result(le
     async with Caller(leader.port) as caller, own_worker(leader, uuid4()) as worker:
         await caller.send("/dispatch/night", content)
         assigned = await worker.expect(fr.ASSIGN_JOB)
-        (file,) = ms.read_request(assigned.payload).files
+        (file,) = read_request(assigned.payload).files
         assert (file.name, file.content, file.sha256, file.size) == ("in.csv", None, ref.sha256, ref.size)
         assert store.has(ref)
         assert pages_of(leader).receiving == 0
@@ -247,7 +248,7 @@ async def test_a_job_sent_by_http_is_fetched_by_frames(leader: Running) -> None:
             async with a_worker(leader) as worker:
                 await worker.ack(await worker.assigned(), Stdout="one job", ExitCode=0)
                 for frame in (await client.expect(fr.RESULT), await other.expect(fr.RESULT)):
-                    assert ms.read_result(frame.corr_id, frame.payload).stdout == "one job"  # type: ignore[arg-type]
+                    assert read_result(frame.corr_id, frame.payload).stdout == "one job"  # type: ignore[arg-type]
                 assert files_of(await caller.answer())["stdout.txt"] == b"one job"
         assert leader.machine.lifecycle.counts.submitted == 1
 
@@ -333,7 +334,7 @@ async def test_a_leader_that_is_started_anew_gives_the_result_of_what_was_run_on
             await other.send("/dispatch/noon" + query)
             await is_queued(leader)
     async with a_life() as leader, Caller(leader.port) as caller:
-        holds = ms.Holding(running=[NIGHT.bytes_le])
+        holds = Holding(running=[NIGHT.bytes_le])
         async with own_worker(leader, worker_id, holds) as worker:
             # Nobody asks for this one again: whoever does later gets it.
             assert (await worker.expect(fr.ASSIGN_JOB)).msg_id == job_id_from_name("noon")

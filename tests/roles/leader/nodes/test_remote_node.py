@@ -31,7 +31,8 @@ from wakugumi.roles.client.job import Job
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.nodes import node_job, node_result, remote_node
 from wakugumi.roles.leader.nodes.remote_node import NodeAt, Outposts
-from wakugumi.wire.message import BlobRef, JobLimits
+from wakugumi.wire.messages.job import JobLimits
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 

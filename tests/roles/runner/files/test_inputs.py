@@ -45,7 +45,7 @@ from wakugumi.limits.files import LARGE_TRANSFERS_MAX
 from wakugumi.limits.units import KIB
 from wakugumi.roles.runner.files import inputs
 from wakugumi.roles.runner.worker import Worker
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 

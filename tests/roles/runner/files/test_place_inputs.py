@@ -18,7 +18,7 @@ from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.core.ids import JobId
 from wakugumi.limits.units import KIB
 from wakugumi.roles.runner.files.place_inputs import InputLinker, JobInputs
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +95,8 @@ from wakugumi.adapters.programs.processes import Programs
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.settings import RunnerSettings
-from wakugumi.wire.message import InputFile, JobRequest, encode, read_result
+from wakugumi.wire.messages.job import InputFile, JobRequest, read_result
+from wakugumi.wire.messages.payload import encode
 
 async def main(top):
     loop = asyncio.get_running_loop()

@@ -34,7 +34,7 @@ from wakugumi.adapters.jobdir.large_parts import Whole
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Lost, Refused
 from wakugumi.roles.runner.files import send_results
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 

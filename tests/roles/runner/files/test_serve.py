@@ -17,7 +17,7 @@ from wakugumi.adapters.blobs.tokens import make_token
 from wakugumi.adapters.net.link import Address
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.roles.runner.files.serve import Serving, serve, where_to_serve
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 pytestmark = pytest.mark.anyio
 

@@ -57,5 +57,5 @@ def list_of(parts: Sequence[BroadcastPart]) -> Verdict:
 
 
 def read_list(text: str) -> list[BroadcastPart]:
-    """What `list_of` wrote. A list that came over a connection is read by `wire/message.py`."""
+    """What `list_of` wrote. A list that came over a connection is read by `wire/messages/job.py`."""
     return msgspec.json.decode(text, type=list[BroadcastPart])

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from wakugumi.errors import ConfigError, Lost, Refused
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 if TYPE_CHECKING:
     from wakugumi.adapters.blobs.place import OnBytes, Place

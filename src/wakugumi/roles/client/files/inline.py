@@ -11,7 +11,8 @@ from wakugumi.errors import Refused
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files.inputs import Brings, InputBlob, ref_of_bytes
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.job import InputFile, read_request
+from wakugumi.wire.messages.payload import encode
 
 
 def could_fit(brings: Brings) -> bool:
@@ -22,16 +23,16 @@ def could_fit(brings: Brings) -> bool:
 def inlined(frame: bytes, brings: Brings) -> bytes | None:
     """The same job with all content in its frame; None if it does not fit. In a thread: it reads. Raises Refused."""
     (decoded,) = fr.Decoder(FRAME_BYTES_MAX).feed(frame)
-    request = ms.read_request(decoded.payload)
-    files: list[ms.InputFile] = []
+    request = read_request(decoded.payload)
+    files: list[InputFile] = []
     left = PAYLOAD_BYTES_MAX
     for file in request.files:
         content = file.content if file.sha256 is None else _content(brings[file.sha256])
         left -= len(content or b"") * 4 // 3
         if left < 0:
             return None
-        files.append(ms.InputFile(file.name, file.cache_id, content))
-    payload = ms.encode(msgspec.structs.replace(request, files=files))
+        files.append(InputFile(file.name, file.cache_id, content))
+    payload = encode(msgspec.structs.replace(request, files=files))
     if len(payload) > PAYLOAD_BYTES_MAX:
         return None
     return fr.encode(decoded.type, decoded.msg_id, decoded.corr_id, decoded.subject, payload)

@@ -26,7 +26,8 @@ from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.errors import Refused
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import FILES_PER_JOB_MAX, PAYLOAD_BYTES_MAX
-from wakugumi.wire.message import BlobRef, InputFile
+from wakugumi.wire.messages.job import InputFile
+from wakugumi.wire.messages.references import BlobRef
 
 READ_IN_THREAD_BYTES: Final = 64 * 1024
 """Files up to this are read in place: handing them to a thread would take longer."""

@@ -23,7 +23,7 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.errors import WakugumiError
 from wakugumi.limits.files import BLOB_ABANDONED_S, BLOB_STORE_BYTES, BLOB_SWEEP_S, BLOB_UNUSED_S
 from wakugumi.roles.leader.files.expected_blobs import ExpectedBlobs
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 log = logging.getLogger("wakugumi.blobs")
 

@@ -43,10 +43,23 @@ from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
-from wakugumi.wire.message import BlobRef
-from wakugumi.wire.references import check_ref
+from wakugumi.wire.messages.cache import (
+    CacheEntry,
+    CachePutHead,
+    CachePutRequest,
+    CachePutResult,
+    FailedWorker,
+    Source,
+    read_cache_ack,
+    read_cache_put,
+    read_put,
+    read_stock,
+    read_want,
+)
+from wakugumi.wire.messages.job import FAILED, Missing
+from wakugumi.wire.messages.payload import TEXT_CHARS_MAX, encode
+from wakugumi.wire.messages.references import BlobRef, check_ref
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader.connection import PeerConnection
@@ -147,7 +160,7 @@ class LeaderCaches:
 
     def put(self, peer: PeerConnection, frame: Frame) -> None:
         try:
-            request = ms.read_put(frame.payload)
+            request = read_put(frame.payload)
             asked = _read_request(peer.conn, frame, request)
         except Refused as no:
             _refuse_put(peer, frame, no.code, no.message)
@@ -166,11 +179,11 @@ class LeaderCaches:
     # What a worker says.
 
     def ack(self, peer: PeerConnection, frame: Frame) -> None:
-        head = ms.read_cache_ack(frame)
+        head = read_cache_ack(frame)
         self.drive.post(se.PutAnswered(peer.conn, frame.corr_id, head.cache_id, head.status, head.message))
 
     def stock(self, peer: PeerConnection, frame: Frame) -> None:
-        stock = ms.read_stock(frame.payload)
+        stock = read_stock(frame.payload)
         if not all(map(is_sha256, stock.blobs)) or not all(map(is_sha256, stock.gone)):
             raise PeerError("the payload of Stock has a hash that is none")
         if len(stock.url) > _URL_CHARS_MAX or not stock.url.isprintable() or len(stock.key) > _URL_CHARS_MAX:
@@ -197,7 +210,7 @@ class LeaderCaches:
         return own or ""
 
     def want(self, peer: PeerConnection, frame: Frame) -> None:
-        want = ms.read_want(frame.payload)
+        want = read_want(frame.payload)
         why = "" if want.failed is None else want.failed.why
         sha256, size = want.sha256, want.size
         if why == se.GIVEN_UP:
@@ -275,7 +288,7 @@ class LeaderCaches:
                 self.drive.post(asked)
             elif peer.blobs:
                 expected.ask(peer.conn, frame.msg_id, refs)
-                payload = ms.encode(ms.Missing(missing))
+                payload = encode(Missing(missing))
                 peer.link.send(fr.encode(fr.MISSING, corr_id=frame.msg_id, payload=payload))
             else:
                 _refuse_put(peer, frame, "no-blob", f"its content is not here: {missing[0]}")
@@ -302,11 +315,11 @@ class LeaderCaches:
             return
         payload = self._encoded.get(key)
         if payload is None:
-            entries = [ms.CacheEntry(file.name, sha256=file.sha256, size=file.size) for file in effect.files]
-            put = ms.CachePutRequest(effect.cache_id, entries, pinned=effect.pinned, version=effect.version)
+            entries = [CacheEntry(file.name, sha256=file.sha256, size=file.size) for file in effect.files]
+            put = CachePutRequest(effect.cache_id, entries, pinned=effect.pinned, version=effect.version)
             while len(self._encoded) >= _ENCODED_MAX:
                 del self._encoded[next(iter(self._encoded))]
-            payload = self._encoded[key] = ms.encode(put)
+            payload = self._encoded[key] = encode(put)
         peer.link.send(fr.encode(fr.CACHE_PUT, effect.put, subject="cache.put", payload=payload))
 
     async def _send_inline(self, peer: PeerConnection, effect: se.SendCachePut) -> None:
@@ -320,13 +333,13 @@ class LeaderCaches:
             return
         if self._peers.get(peer.conn) is not peer:
             return
-        entries = [ms.CacheEntry(file.name, content=contents[file.sha256]) for file in effect.files]
+        entries = [CacheEntry(file.name, content=contents[file.sha256]) for file in effect.files]
         cache = self.machine.shelf.caches.get(effect.cache_id)
-        put = ms.CachePutRequest(effect.cache_id, entries, " ".join(cache.targets) if cache is not None else "")
-        peer.link.send(fr.encode(fr.CACHE_PUT, effect.put, subject="cache.put", payload=ms.encode(put)))
+        put = CachePutRequest(effect.cache_id, entries, " ".join(cache.targets) if cache is not None else "")
+        peer.link.send(fr.encode(fr.CACHE_PUT, effect.put, subject="cache.put", payload=encode(put)))
 
 
-def _read_request(conn: ConnId, frame: Frame, request: ms.CachePutRequest) -> se.PutAsked:
+def _read_request(conn: ConnId, frame: Frame, request: CachePutRequest) -> se.PutAsked:
     """Raises Refused if it cannot be."""
     check_cache_id(request.cache_id)
     if len(request.entries) > FILES_PER_CACHE_MAX:
@@ -348,7 +361,7 @@ def _read_request(conn: ConnId, frame: Frame, request: ms.CachePutRequest) -> se
     )
 
 
-def _read_entry(entry: ms.CacheEntry) -> se.CacheFile:
+def _read_entry(entry: CacheEntry) -> se.CacheFile:
     if entry.content is not None:
         ref = ref_of_bytes(entry.content)
         if entry.sha256 not in (None, ref.sha256):
@@ -393,39 +406,39 @@ def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
 
 def _send_source(peer: PeerConnection, effect: se.SendSource) -> None:
     token = make_token(effect.key, effect.sha256, time.time()) if effect.url else ""
-    _send(peer, fr.SOURCE, effect.want, ms.Source(effect.sha256, effect.size, effect.url, token))
+    _send(peer, fr.SOURCE, effect.want, Source(effect.sha256, effect.size, effect.url, token))
 
 
 def _send_no_source(peer: PeerConnection, effect: se.SendNoSource) -> None:
-    _send(peer, fr.SOURCE, effect.want, ms.Source(code=effect.code, message=effect.text))
+    _send(peer, fr.SOURCE, effect.want, Source(code=effect.code, message=effect.text))
 
 
 def _send_cache_drop(peer: PeerConnection, effect: se.SendCacheDrop) -> None:
-    _send(peer, fr.CACHE_DROP, fr.NO_ID, ms.CachePutHead(effect.cache_id))
+    _send(peer, fr.CACHE_DROP, fr.NO_ID, CachePutHead(effect.cache_id))
 
 
 def _send_summary(peer: PeerConnection, effect: se.SendSummary) -> None:
     """An old client gets one answer of three fields: how it ended, and the counts as text."""
-    result = ms.CachePutResult(effect.cache_id, effect.status, effect.message)
+    result = CachePutResult(effect.cache_id, effect.status, effect.message)
     if peer.blobs:
-        failures = [ms.FailedWorker(worker, message) for worker, message in effect.failures]
+        failures = [FailedWorker(worker, message) for worker, message in effect.failures]
         counts = effect.sent, effect.ok, effect.skipped, effect.failed, effect.silent, effect.waiting
-        result = ms.CachePutResult(effect.cache_id, effect.status, effect.message, *counts, failures, effect.code)
+        result = CachePutResult(effect.cache_id, effect.status, effect.message, *counts, failures, effect.code)
     elif effect.failures:
         worker, message = effect.failures[0]
-        result = ms.CachePutResult(effect.cache_id, effect.status, f"{effect.message}; {worker}: {message}")
+        result = CachePutResult(effect.cache_id, effect.status, f"{effect.message}; {worker}: {message}")
     _send_ack(peer, effect.ask, result)
 
 
 def _refuse_put(peer: PeerConnection, frame: Frame, code: str, text: str) -> None:
-    result = ms.CachePutResult(ms.read_cache_put(frame.payload), ms.FAILED, text[: ms.TEXT_CHARS_MAX])
+    result = CachePutResult(read_cache_put(frame.payload), FAILED, text[:TEXT_CHARS_MAX])
     _send_ack(peer, frame.msg_id, msgspec.structs.replace(result, code=code if peer.blobs else ""))
 
 
-def _send_ack(peer: PeerConnection, put: bytes, result: ms.CachePutResult) -> None:
+def _send_ack(peer: PeerConnection, put: bytes, result: CachePutResult) -> None:
     subject = f"cache.ack.{result.cache_id}"
-    peer.link.send(fr.encode(fr.CACHE_ACK, corr_id=put, subject=subject, payload=ms.encode(result)))
+    peer.link.send(fr.encode(fr.CACHE_ACK, corr_id=put, subject=subject, payload=encode(result)))
 
 
 def _send(peer: PeerConnection, kind: int, corr_id: bytes, record: object) -> None:
-    peer.link.send(fr.encode(kind, corr_id=corr_id, payload=ms.encode(record)))
+    peer.link.send(fr.encode(kind, corr_id=corr_id, payload=encode(record)))

@@ -15,7 +15,7 @@ from typing import Final
 
 from wakugumi.core.ids import ConnId
 from wakugumi.limits.files import BLOB_NAMED_S, BLOBS_ASKED_MAX
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 _NAMED_MAX: Final = 100_000
 """Blobs that were named just now; beyond it the oldest are forgotten."""

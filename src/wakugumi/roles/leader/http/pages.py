@@ -42,7 +42,8 @@ from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 from wakugumi.roles.http.zip_response import answer_of
 from wakugumi.roles.leader.effects import record_of
 from wakugumi.roles.leader.http.clients import HttpCallers
-from wakugumi.wire.message import BlobRef, FileHead, JobResult, SubmitHead, read_result
+from wakugumi.wire.messages.job import JobResult, SubmitHead, read_result
+from wakugumi.wire.messages.references import BlobRef, FileHead
 from wakugumi.wire.node_request import marked
 from wakugumi.wire.request_digest import payload_digest
 

@@ -37,9 +37,10 @@ from wakugumi.limits.units import KIB
 from wakugumi.roles.http.job_request import seconds_in
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.nodes.node_result import readable, result_of
-from wakugumi.wire import message as ms
 from wakugumi.wire.form import FORM_DATA, encode_head, encode_tail
-from wakugumi.wire.message import BlobRef, JobRequest, JobResult
+from wakugumi.wire.messages.job import FAILED, OK, JobRequest, JobResult, read_request
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.node_request import run_query
 from wakugumi.wire.problem import PeerProblem, read_problem
 from wakugumi.wire.request_digest import HEADER, request_digest
@@ -121,7 +122,7 @@ class NodeJob:
         try:
             payload = unpack(self._payload) if is_packed(self._payload) else self._payload
             self._payload = b""
-            self._request = ms.read_request(payload)
+            self._request = read_request(payload)
             self._digest = (await _digest_of(self._request)).hex()
             async with AsyncExitStack() as stack:
                 return await self._ask_until(await _Input.of(self._request, self._blobs, stack))
@@ -201,19 +202,19 @@ class NodeJob:
             if no.code == "bad-result":  # Another node may do better, so it is not the job's end.
                 return self._failed("worker-error", no.message)
             return self._failed(no.code, no.message, ours=True)
-        ok, reason = result.status == ms.OK, result.reason or ""
+        ok, reason = result.status == OK, result.reason or ""
         output = "" if ok else (result.stderr or result.stdout)[-OUTPUT_TAIL_CHARS_MAX:]
         fault = f"a job ended with {reason}" if reason in _FAULTS else ""
-        return NodeAnswered(ok, reason, ms.encode(result), output, blobs, fault)
+        return NodeAnswered(ok, reason, encode(result), output, blobs, fault)
 
     def _failed(self, code: str, text: str, *, ours: bool = False) -> NodeAnswered:
         """`ours`: the node is not to blame."""
         request, text = self._request, readable(text)
         failed = JobResult(
-            request.job_id, request.client_id, request.exec_name, ms.FAILED, stderr=f"wakugumi: {text}\n", reason=code
+            request.job_id, request.client_id, request.exec_name, FAILED, stderr=f"wakugumi: {text}\n", reason=code
         )
         fault = text if code in _FAULTS and not ours else ""
-        return NodeAnswered(False, code, ms.encode(failed), text[-OUTPUT_TAIL_CHARS_MAX:], (), fault)
+        return NodeAnswered(False, code, encode(failed), text[-OUTPUT_TAIL_CHARS_MAX:], (), fault)
 
 
 class _Input:

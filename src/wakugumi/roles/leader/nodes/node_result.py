@@ -32,8 +32,8 @@ from wakugumi.limits.units import KIB, MIB
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.http.job_request import seconds_in
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
-from wakugumi.wire import message as ms
-from wakugumi.wire.message import BlobRef, JobRequest, JobResult
+from wakugumi.wire.messages.job import FAILED, OK, JobRequest, JobResult
+from wakugumi.wire.messages.references import BlobRef
 from wakugumi.wire.percent import percent_decoded
 
 _HELD_BYTES: Final = 1 * MIB
@@ -52,13 +52,13 @@ async def result_of(
 ) -> tuple[JobResult, tuple[str, ...]]:
     """The result, and the blobs it names. Raises Lost if the answer is cut off, and Refused: `bad-result` if the node
     is to blame, something else if we are."""
-    ok = answer.header("Waku-Status") == ms.OK
+    ok = answer.header("Waku-Status") == OK
     reason = None if ok else _word(answer, "Waku-Reason") or "exit"
     bare = JobResult(
         request.job_id,
         request.client_id,
         request.exec_name,
-        ms.OK if ok else ms.FAILED,
+        OK if ok else FAILED,
         exit_code=_exit_code(answer.header("Waku-Exit-Code")),
         reason=reason if reason is None or reason in CODES else "worker-error",
         run_s=seconds_in(answer.header("Waku-Run-Seconds")),

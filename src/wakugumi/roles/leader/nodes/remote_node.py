@@ -42,7 +42,9 @@ from wakugumi.roles.http.job_request import ROOT, RUNS_AS, TAKES
 from wakugumi.roles.leader.nodes.addresses import NodeAt
 from wakugumi.roles.leader.nodes.node_job import GivenBack, NodeAnswered, NodeJob, Outcome
 from wakugumi.roles.leader.nodes.node_result import readable
-from wakugumi.wire import message as ms
+from wakugumi.wire.messages.hello import ENV
+from wakugumi.wire.messages.job import FAILED, JobResult
+from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 if TYPE_CHECKING:
@@ -208,8 +210,8 @@ class RemoteNode:
         if known is None:
             return
         known[1].cancel()
-        failed = ms.JobResult(show_job_id(job), status=ms.FAILED, reason="cancelled")
-        self._post(ev.Acked(self.conn, job, False, "cancelled", ms.encode(failed)))
+        failed = JobResult(show_job_id(job), status=FAILED, reason="cancelled")
+        self._post(ev.Acked(self.conn, job, False, "cancelled", encode(failed)))
         self._let_go(job)
         self._offer()
 
@@ -247,8 +249,8 @@ class RemoteNode:
             why = readable(outcome.why)
             log.warning("job %s is lost at node %s: %s", show_job_id(job), self.node.url, why)
             self._faulty(why)
-            failed = ms.JobResult(show_job_id(job), status=ms.FAILED, stderr=why, reason="worker-lost")
-            self._post(ev.Acked(self.conn, job, False, "worker-lost", ms.encode(failed), why))
+            failed = JobResult(show_job_id(job), status=FAILED, stderr=why, reason="worker-lost")
+            self._post(ev.Acked(self.conn, job, False, "worker-lost", encode(failed), why))
             self._let_go(job)
 
     # What nobody wants of it any more.
@@ -341,7 +343,7 @@ class RemoteNode:
         if capacity.running < 0 or capacity.limit < 0:
             raise PeerError(f"{url} answered with numbers below zero")
         takes = [word.strip() for word in (answer.header(TAKES) or "").split(",")]
-        kind = _Kind(answer.header(RUNS_AS) == ROOT, ms.ENV in takes)
+        kind = _Kind(answer.header(RUNS_AS) == ROOT, ENV in takes)
         if kind != self._kind:  # Before it offers anything: it may be of another version now.
             self._kind = kind
             self._post(ev.Described(self.conn, kind.as_root, kind.env))

@@ -23,7 +23,9 @@ from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.names import check_cache_id
 from wakugumi.errors import Refused
 from wakugumi.roles.runner.files.fetch import Fetcher, Need
-from wakugumi.wire.message import FAILED, OK, BlobRef, CacheEntry, CachePutRequest, CachePutResult, read_put
+from wakugumi.wire.messages.cache import CacheEntry, CachePutRequest, CachePutResult, read_put
+from wakugumi.wire.messages.job import FAILED, OK
+from wakugumi.wire.messages.references import BlobRef
 
 T = TypeVar("T")
 

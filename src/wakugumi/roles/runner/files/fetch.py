@@ -41,7 +41,8 @@ from wakugumi.limits.files import (
     WANTS_OPEN_MAX,
 )
 from wakugumi.limits.runner import LARGE_WORK_BYTES
-from wakugumi.wire.message import BlobRef, FetchFailure, Source, Want
+from wakugumi.wire.messages.cache import FetchFailure, Source, Want
+from wakugumi.wire.messages.references import BlobRef
 
 log = logging.getLogger("wakugumi.fetching")
 

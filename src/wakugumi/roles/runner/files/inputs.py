@@ -27,9 +27,11 @@ from wakugumi.roles.runner.files.caches import WorkerCaches
 from wakugumi.roles.runner.files.fetch import Fetcher, Need
 from wakugumi.roles.runner.files.place_inputs import InputLinker, JobInputs
 from wakugumi.wire import frame as fr
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import Frame
-from wakugumi.wire.message import BlobRef, InputFile
+from wakugumi.wire.messages.cache import CachePutResult, Stock, Want, read_cache_put, read_source
+from wakugumi.wire.messages.job import FAILED, InputFile
+from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.references import BlobRef
 
 log = logging.getLogger("wakugumi.supply")
 
@@ -110,15 +112,15 @@ class InputSupply:
         self._fetching.lost()
 
     def on_source(self, frame: Frame) -> None:
-        self._fetching.on_source(frame.corr_id, ms.read_source(frame.payload))
+        self._fetching.on_source(frame.corr_id, read_source(frame.payload))
 
     def on_cache_put(self, frame: Frame) -> None:
-        cache_id = ms.read_cache_put(frame.payload)
+        cache_id = read_cache_put(frame.payload)
         self._confirmed.pop(cache_id, None)
         self._caches.put(cache_id, frame.payload, partial(self._answer, self._link, frame.msg_id))
 
     def on_cache_drop(self, frame: Frame) -> None:
-        cache_id = ms.read_cache_put(frame.payload)
+        cache_id = read_cache_put(frame.payload)
         self._confirmed.pop(cache_id, None)
         self._caches.drop(cache_id)
 
@@ -216,17 +218,17 @@ class InputSupply:
 
     # What the leader is told.
 
-    def _want(self, want_id: bytes, want: ms.Want) -> None:
-        self._send(fr.encode(fr.WANT, want_id, payload=ms.encode(want)))
+    def _want(self, want_id: bytes, want: Want) -> None:
+        self._send(fr.encode(fr.WANT, want_id, payload=encode(want)))
 
-    def _answer(self, link: int, msg_id: bytes, result: ms.CachePutResult, version: str) -> None:
+    def _answer(self, link: int, msg_id: bytes, result: CachePutResult, version: str) -> None:
         if link != self._link:
             return
-        if result.status != ms.FAILED:
+        if result.status != FAILED:
             self._confirmed[result.cache_id] = version
         log.info("cache=%s %s: %s", result.cache_id, result.status, result.message)
         subject = f"cache.ack.{result.cache_id}"[:255]
-        self._send(fr.encode(fr.CACHE_ACK, corr_id=msg_id, subject=subject, payload=ms.encode(result)))
+        self._send(fr.encode(fr.CACHE_ACK, corr_id=msg_id, subject=subject, payload=encode(result)))
 
     def _here(self, sha256: str) -> None:
         self._news[sha256] = True
@@ -262,7 +264,7 @@ class InputSupply:
     def _tell_stock(self, whole: bool, here: list[str], gone: list[str], caches: list[str]) -> None:
         for at in range(0, max(len(here), len(gone), len(caches), 1), _TOLD_AT_ONCE):
             end = at + _TOLD_AT_ONCE
-            stock = ms.Stock(
+            stock = Stock(
                 whole and at == 0,
                 self.url,
                 self.key,
@@ -272,7 +274,7 @@ class InputSupply:
                 self.folder.used_bytes,
                 self.folder.bytes_max,
             )
-            self._send(fr.encode(fr.STOCK, payload=ms.encode(stock)))
+            self._send(fr.encode(fr.STOCK, payload=encode(stock)))
 
     def _version(self, cache_id: str) -> str:
         """Which life of a cache is here, and how many of its names; empty if none is."""

@@ -19,7 +19,7 @@ from wakugumi.adapters.files import NEW, READ, in_folder
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
 from wakugumi.limits.units import KIB
-from wakugumi.wire.message import BlobRef
+from wakugumi.wire.messages.references import BlobRef
 
 log = logging.getLogger("wakugumi.goods")
 

@@ -10,16 +10,15 @@ import pytest
 from wakugumi.errors import Refused
 from wakugumi.limits.files import BLOB_BYTES_MAX
 from wakugumi.limits.wire import FILES_PER_JOB_MAX
-from wakugumi.wire import message as ms
 from wakugumi.wire.frame import SUBMIT_JOB, Frame
-from wakugumi.wire.message import BlobRef
-from wakugumi.wire.references import blobs_of_job, blobs_of_result
+from wakugumi.wire.messages.job import AckHead, job_has_blobs, read_ack, read_submit
+from wakugumi.wire.messages.references import BlobRef, blobs_of_job, blobs_of_result
 
 A, B = "a" * 64, "0123456789abcdef" * 4
 
 
 def named(*files: dict[str, Any] | None) -> tuple[tuple[str, ...], tuple[BlobRef, ...]]:
-    _, head = ms.read_submit(Frame(SUBMIT_JOB, b"1" * 16, payload=json.dumps({"Files": files}).encode()))
+    _, head = read_submit(Frame(SUBMIT_JOB, b"1" * 16, payload=json.dumps({"Files": files}).encode()))
     return blobs_of_job(head.files or ())
 
 
@@ -38,14 +37,14 @@ def test_blobs_come_first_and_each_once() -> None:
 
 @pytest.mark.parametrize("payload", [b"{}", b'{"Files":null}', b'{"Files":[]}', b'{"Files":[{}]}'])
 def test_a_job_may_name_nothing(payload: bytes) -> None:
-    _, head = ms.read_submit(Frame(SUBMIT_JOB, b"1" * 16, payload=payload))
+    _, head = read_submit(Frame(SUBMIT_JOB, b"1" * 16, payload=payload))
     assert blobs_of_job(head.files or ()) == ((), ())
 
 
 def test_a_name_may_be_written_with_escapes() -> None:
     payload = rb'{"Files":[{"\u0053ha256":"%s","Size":1}]}' % A.encode()
-    assert ms.job_has_blobs(payload)
-    _, head = ms.read_submit(Frame(SUBMIT_JOB, b"1" * 16, payload=payload))
+    assert job_has_blobs(payload)
+    _, head = read_submit(Frame(SUBMIT_JOB, b"1" * 16, payload=payload))
     assert blobs_of_job(head.files or ())[0] == (A,)
 
 
@@ -101,20 +100,20 @@ def test_what_is_of_another_type_is_no_job_request(file: Any) -> None:
         named(file)
 
 
-def result_head(**fields: object) -> ms.AckHead:
-    return ms.read_ack(json.dumps({"Status": "OK"} | fields).encode())
+def result_head(**fields: object) -> AckHead:
+    return read_ack(json.dumps({"Status": "OK"} | fields).encode())
 
 
 def test_a_result_names_its_archive_and_what_was_printed() -> None:
     head = result_head(ArchiveBlob={"Sha256": A, "Size": 9}, StderrBlob={"Sha256": B, "Size": 1}, StdoutBlob=None)
-    assert blobs_of_result(head) == (BlobRef(A, 9), BlobRef(B, 1))
-    assert blobs_of_result(result_head()) == ()
+    assert blobs_of_result(head.blobs()) == (BlobRef(A, 9), BlobRef(B, 1))
+    assert blobs_of_result(result_head().blobs()) == ()
 
 
 @pytest.mark.parametrize("blob", [{"Sha256": "x", "Size": 9}, {"Sha256": A, "Size": -9}, {"Sha256": A, "Size": 2**60}])
 def test_a_result_with_what_cannot_be_a_reference_is_none(blob: dict[str, Any]) -> None:
     with pytest.raises(Refused) as refused:
-        blobs_of_result(result_head(ArchiveBlob=blob))
+        blobs_of_result(result_head(ArchiveBlob=blob).blobs())
     assert refused.value.code == "bad-result"
 
 

@@ -6,18 +6,35 @@ first, so that one look tells whether there are any.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+import msgspec
 
 from wakugumi.core.names import check_cache_id
 from wakugumi.core.requirements import CACHE
 from wakugumi.errors import Refused
 from wakugumi.limits.files import BLOB_BYTES_MAX
 from wakugumi.limits.wire import FILES_PER_JOB_MAX
-from wakugumi.wire.message import AckHead, BlobRef, FileHead
 
 _HEX: Final = frozenset("0123456789abcdef")
 _NO_CONTENT: Final = (b"", b"null")
+
+
+class BlobRef(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """File content that travels beside the frames, by its SHA-256 in lower-case hexadecimal digits."""
+
+    sha256: str
+    size: int
+
+
+class FileHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of an InputFile that a leader needs: where it comes from."""
+
+    cache_id: str | None = None
+    content: msgspec.Raw = msgspec.Raw()
+    sha256: str | None = None
+    size: int | None = None
 
 
 def blobs_of_job(files: Sequence[FileHead]) -> tuple[tuple[str, ...], tuple[BlobRef, ...]]:
@@ -39,10 +56,10 @@ def blobs_of_job(files: Sequence[FileHead]) -> tuple[tuple[str, ...], tuple[Blob
     return (*blobs, *caches), tuple(blobs.values())
 
 
-def blobs_of_result(head: AckHead) -> tuple[BlobRef, ...]:
-    """Raises Refused."""
+def blobs_of_result(refs: Iterable[BlobRef | None]) -> tuple[BlobRef, ...]:
+    """Each blob of a result once, given those of its head (`AckHead.blobs`). Raises Refused."""
     found = {}
-    for ref in (head.archive_blob, head.stdout_blob, head.stderr_blob):
+    for ref in refs:
         if ref is not None:
             try:
                 found[ref.sha256] = check_ref(ref)

@@ -1,0 +1,66 @@
+"""What do workers tell of themselves, and what is a leader asked? Heartbeats, rests, held jobs, questions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from wakugumi.core.leader.admin.questions import Question
+from wakugumi.errors import PeerError, Refused
+from wakugumi.wire.messages.payload import TEXT_CHARS_MAX, read_payload
+from wakugumi.wire.untrusted_json import JsonReader, Unreadable
+
+
+class Load(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """What a worker's heartbeat tells: the machine's CPU use, 0 to 1."""
+
+    cpu: float = 0.0
+    held_by: float = 0.0
+    """Credit was held back because others used so much of it."""
+
+
+class Rest(msgspec.Struct, frozen=True, rename="pascal"):
+    """Why a worker's machine is out of order; empty if it is in order again."""
+
+    why: str
+
+
+class Holding(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """What a worker still runs and which results it still has, after it connected (SPEC L4)."""
+
+    running: list[bytes] = []
+    finished: list[bytes] = []
+    """Not yet confirmed: they follow by themselves."""
+    kept: list[bytes] = []
+    """Of an earlier life of this worker, confirmed or not: they follow if they are fetched."""
+
+
+_question: Final[JsonReader[Question]] = JsonReader(Question)  # type: ignore[arg-type]
+
+
+def read_load(payload: bytes) -> Load:
+    """The load, brought within 0 to 1, whatever a worker claims."""
+    load = read_payload(Load, payload, "Heartbeat") if payload else Load()
+    return Load(min(max(load.cpu, 0.0), 1.0), min(max(load.held_by, 0.0), 1.0))
+
+
+def read_rest(payload: bytes) -> str:
+    """Why a worker rests, cut to what a list can show. Raises PeerError."""
+    return read_payload(Rest, payload, "Resting").why[:TEXT_CHARS_MAX]
+
+
+def read_holding(payload: bytes) -> Holding:
+    """Raises PeerError, also for ids that are not 16 bytes."""
+    holding = read_payload(Holding, payload, "Holding")
+    if any(len(job_id) != 16 for ids in (holding.running, holding.finished, holding.kept) for job_id in ids):
+        raise PeerError("the payload of Holding has an id that is not 16 bytes")
+    return holding
+
+
+def read_question(payload: bytes) -> Question:
+    """Raises Refused: a question of another version hurts only the one who asked."""
+    try:
+        return _question.read(payload)
+    except Unreadable as error:
+        raise Refused("unknown-question", f"the leader does not know this question: {error}") from None

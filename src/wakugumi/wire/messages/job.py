@@ -1,0 +1,295 @@
+"""What do frames say of jobs and their results? (SPEC F6–F9)
+
+The leader reads only the routing fields of a job (`read_submit`) and of a result (`read_ack`): the payload travels
+on as the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
+
+from wakugumi.core.ids import JobId, parse_job_id, show_job_id
+from wakugumi.core.leader.jobs.broadcast import BroadcastPart
+from wakugumi.errors import PeerError, Refused
+from wakugumi.limits.leader import OUTPUT_TAIL_CHARS_MAX
+from wakugumi.limits.scheduling import CREDIT_MAX
+from wakugumi.wire.frame import NO_ID, Frame
+from wakugumi.wire.messages.payload import TEXT_CHARS_MAX, encode, read_payload
+from wakugumi.wire.messages.references import BlobRef, FileHead
+from wakugumi.wire.untrusted_json import JsonReader, Unreadable
+
+OK: Final = "OK"
+FAILED: Final = "FAILED"
+Status: TypeAlias = Literal["OK", "FAILED"]
+"""Of a job's result. A worker that says anything else has sent no result."""
+ExitCode: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**32 - 1)]
+"""32 bits, signed or not: Windows has exit codes such as 0xC0000005."""
+
+
+class InputFile(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """A file that a job brings along: in the frame (`content`), as a blob, or one of a cache that it names."""
+
+    name: str
+    cache_id: str | None = None
+    content: bytes | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+
+class JobLimits(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """SPEC W8. None is no limit."""
+
+    memory_bytes: int | None = None
+    cpu_s: float | None = None
+    file_bytes: int | None = None
+    processes: int | None = None
+
+
+class JobRequest(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
+    """One run of a program, as the client asks for it and the worker reads it. What may be asked: `job_options`."""
+
+    job_id: str
+    client_id: str = ""
+    exec_name: str = ""
+    args: list[str] = []
+    files: list[InputFile] = []
+    timeout_s: float | None = None
+    limits: JobLimits | None = None
+    retries: int = 0
+    """How often a program that ends with a non-zero exit is run again before that is the job's answer."""
+    key: str = ""
+    """Jobs with the same key go to the same worker, where the leader's policy is sticky."""
+    priority: int = 0
+    """Higher ones go before others of the same client and subject."""
+    slots: int = 1
+    """How many of a worker's slots it takes."""
+    broadcast_s: float | None = None
+    """It is for every worker that matches, and each has so many seconds for it (S5)."""
+    env: dict[str, str] = {}
+    """Variables for the program, beside those of its worker (U8)."""
+
+
+class JobResult(msgspec.Struct, frozen=True, rename="pascal"):
+    """How it ended, as the worker writes it and the client reads it."""
+
+    job_id: str
+    client_id: str = ""
+    exec_name: str = ""
+    status: Status = OK
+    stdout: str = ""
+    stderr: str = ""
+    output_archive: bytes | None = None
+    exit_code: ExitCode | None = None
+    reason: str | None = None
+    """Why it FAILED: a code of the error table. Old workers give none."""
+    run_s: float | None = None
+    worker: str | None = None
+    archive_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
+    """The archive, where it does not fit a frame; `output_archive` is None then."""
+    stdout_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
+    """All of stdout, where it does not fit a frame; `stdout` holds its end then."""
+    stderr_blob: BlobRef | msgspec.UnsetType = msgspec.UNSET
+    unpacked_bytes: int | msgspec.UnsetType = msgspec.UNSET
+    """What the files of the archive have together: whoever unpacks it writes no more. Old workers do not say."""
+    not_begun: bool | msgspec.UnsetType = msgspec.UNSET
+    """The worker could not even start the program: another one may well be able to."""
+
+
+class SubmitHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobRequest that a leader needs."""
+
+    job_id: str = ""
+    exec_name: str = ""
+    timeout_s: float | None = None
+    retries: int = 0
+    key: str = ""
+    priority: int = 0
+    slots: int = 1
+    broadcast_s: float | None = None
+    files: tuple[FileHead, ...] | None = None
+    env: dict[str, str] | None = None
+
+
+class AssignHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobRequest that a worker must know before it starts the job."""
+
+    slots: int = 1
+
+
+class AckHead(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobResult that a leader needs, or must not pass on if they cannot be."""
+
+    status: Status
+    reason: str | None = None
+    exit_code: ExitCode | str | None = None
+    """Some old workers write it as text, which some old clients read."""
+    archive_blob: BlobRef | None = None
+    stdout_blob: BlobRef | None = None
+    stderr_blob: BlobRef | None = None
+    not_begun: bool = False
+
+    def blobs(self) -> tuple[BlobRef | None, ...]:
+        return self.archive_blob, self.stdout_blob, self.stderr_blob
+
+
+class Printed(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """The fields of a JobResult that tell its story."""
+
+    stdout: str = ""
+    stderr: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True, rename="pascal"):
+    code: str
+    message: str
+
+
+class Missing(msgspec.Struct, frozen=True, rename="pascal"):
+    """What a leader has to have before it takes a job, a result or a cache: put these, and send it again."""
+
+    blobs: list[str]
+
+
+_submit_head: Final = JsonReader(SubmitHead)
+_assign_head: Final = JsonReader(AssignHead)
+_ack_head: Final = JsonReader(AckHead)
+_printed: Final = JsonReader(Printed)
+_request: Final = JsonReader(JobRequest)
+_result: Final = JsonReader(JobResult)
+_parts: Final = JsonReader(list[BroadcastPart])
+_ACK_OF_NOTHING: Final = AckHead(OK)
+
+
+def read_submit(frame: Frame) -> tuple[JobId, SubmitHead]:
+    """The job's id and routing fields. The payload's id wins over the frame's (F9). Raises Refused."""
+    try:
+        head = _submit_head.read(frame.payload)
+        job_id = parse_job_id(head.job_id) if head.job_id else JobId(frame.msg_id)
+    except ValueError as error:
+        raise Refused("bad-request", f"the payload is not a job request: {error}") from None
+    if job_id == NO_ID:
+        raise Refused("bad-request", "the job has no id")
+    return job_id, head
+
+
+def read_slots(payload: bytes) -> int:
+    """How many slots a job takes. A request that says nothing of them is not decoded for it."""
+    # A name may be written with escapes, and leader and worker must not read it differently.
+    if b"Slots" not in payload and rb"\u00" not in payload:
+        return 1
+    try:
+        return min(max(_assign_head.read(payload).slots, 1), CREDIT_MAX)
+    except Unreadable:
+        return 1  # It will fail as what it is, a request that cannot be read.
+
+
+def read_ack(payload: bytes) -> AckHead:
+    """Status and reason of a result; an empty payload means OK without output (F9). Raises Refused."""
+    if not payload:
+        return _ACK_OF_NOTHING
+    try:
+        return _ack_head.read(payload)
+    except Unreadable as error:
+        raise Refused("bad-result", f"the worker's answer is not a result: {error}") from None
+
+
+def output_tail(payload: bytes) -> str:
+    """The end of what a FAILED result printed: its stderr or, without any, its stdout. Empty if it cannot be read."""
+    try:
+        printed = _printed.read(payload)
+    except Unreadable:
+        return ""
+    return (printed.stderr or printed.stdout)[-OUTPUT_TAIL_CHARS_MAX:]
+
+
+def read_request(payload: bytes) -> JobRequest:
+    """A whole job, as a worker needs it. Raises Refused."""
+    try:
+        return _request.read(payload)
+    except Unreadable as error:
+        raise Refused("bad-request", f"the payload is not a job request: {error}") from None
+
+
+def read_result(job_id: JobId, payload: bytes) -> JobResult:
+    """A whole result, as a client needs it. Raises PeerError: the worker's fault, for a leader does not look inside."""
+    if not payload:
+        return empty_result(show_job_id(job_id))
+    try:
+        return _result.read(payload)
+    except Unreadable as error:
+        raise PeerError(f"the payload of Result is not a result: {error}") from None
+
+
+def empty_result(job_id: str) -> JobResult:
+    """What an empty payload says: OK, without output (F9)."""
+    return JobResult(job_id, exit_code=0)
+
+
+def job_has_blobs(payload: bytes) -> bool:
+    """Does a job name blobs? Only its head is read: the rest may be anything, and is none of a leader's business."""
+    try:
+        return _says_blobs(payload) and any(file.sha256 for file in _submit_head.read(payload).files or ())
+    except Unreadable:
+        return False
+
+
+def result_has_blobs(payload: bytes) -> bool:
+    """Does a result name blobs? Only its head is read, as with a job."""
+    try:
+        return _says_blobs(payload) and any(_ack_head.read(payload).blobs())
+    except Unreadable:
+        return False
+
+
+def _says_blobs(payload: bytes) -> bool:
+    """May it name blobs? If not, it surely does not."""
+    # A name may be written with escapes.
+    return b'Sha256"' in payload or rb"\u00" in payload
+
+
+def read_credit(payload: bytes) -> int:
+    """The int32 of a Credit frame; 0, which the core refuses, for anything malformed (F7)."""
+    return int.from_bytes(payload, "little", signed=True) if len(payload) == 4 else 0
+
+
+def write_credit(amount: int) -> bytes:
+    assert 0 < amount <= CREDIT_MAX
+    return amount.to_bytes(4, "little", signed=True)
+
+
+def read_refusal(payload: bytes) -> Refusal:
+    return read_payload(Refusal, payload, "Refusal")
+
+
+def read_missing(payload: bytes) -> list[str]:
+    """The SHA-256 of each blob that a leader still needs. Raises PeerError."""
+    return read_payload(Missing, payload, "Missing").blobs
+
+
+def read_parts(text: str) -> list[BroadcastPart]:
+    """The parts of a broadcast, which are its result. Raises PeerError."""
+    try:
+        return _parts.read(text)
+    except Unreadable as error:
+        raise PeerError(f"the list of a broadcast's parts cannot be read: {error}") from None
+
+
+def write_refusal(code: str, text: str) -> bytes:
+    return encode(Refusal(code, text[:TEXT_CHARS_MAX]))
+
+
+def pack_ids(job_ids: Iterable[JobId]) -> bytes:
+    """Any number of ids as one payload: what Receipt, Confirm, Cancel, Claim, Fetch, Find and Found carry."""
+    return b"".join(job_ids)
+
+
+def unpack_ids(payload: bytes) -> Sequence[JobId]:
+    """Raises PeerError if the payload is not a row of ids."""
+    if len(payload) == 16:
+        return (JobId(payload),)
+    if len(payload) % 16:
+        raise PeerError(f"a row of ids has 16 bytes each, not {len(payload)} in all")
+    return [JobId(payload[at : at + 16]) for at in range(0, len(payload), 16)]
