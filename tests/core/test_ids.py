@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakugumi.core.ids import TRANSITIONS, JobId, JobState, job_id_from_name, parse_job_id, show_job_id
+from wakugumi.core.ids import JobId, job_id_from_name, parse_job_id, show_job_id
 from wakugumi.limits.wire import JOB_NAME_CHARS_MAX
 
 TEXT = "00112233-4455-6677-8899-aabbccddeeff"
@@ -56,9 +56,3 @@ def test_what_cannot_name_a_job_is_refused(text: str) -> None:
 
 def test_the_longest_name_is_a_name() -> None:
     assert len(job_id_from_name("x" * JOB_NAME_CHARS_MAX)) == 16
-
-
-def test_a_step_may_end_in_every_state_but_limbo() -> None:
-    assert set(TRANSITIONS) == set(JobState) - {JobState.LIMBO}
-    assert all(JobState.LIMBO not in after for after in TRANSITIONS.values())
-    assert not TRANSITIONS[JobState.DONE], "one record has one result"

@@ -16,7 +16,7 @@ from tests.kit.leader_journal import Journal
 from tests.kit.leader_world import job_id, subject, worker_id
 
 from wakugumi.core.backoff import parse_policies
-from wakugumi.core.ids import TRANSITIONS, ClientId, ConnId, JobId, JobState, Tried, Verdict, WorkerId, show_job_id
+from wakugumi.core.ids import ClientId, ConnId, JobId, Tried, Verdict, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import (
     AskCancel,
@@ -36,6 +36,7 @@ from wakugumi.core.leader.admin.questions import (
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep, Step
 from wakugumi.core.leader.jobs.broadcast import owner_of, part_id
 from wakugumi.core.leader.jobs.not_started import without_shuns
+from wakugumi.core.leader.jobs.states import TRANSITIONS, JobState
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.lanes import is_simple

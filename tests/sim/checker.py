@@ -28,10 +28,11 @@ from tests.sim.jobs import FIRST_STRANGER, Execution, Request, Want
 from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
-from wakugumi.core.ids import DONE, ConnId, JobId, WorkerId
+from wakugumi.core.ids import ConnId, JobId, WorkerId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.events import LeaderKeep
 from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.roster import members_of
 from wakugumi.core.subject import matches

@@ -18,9 +18,10 @@ from tests.sim.turns import Turns
 from wakugumi.core.backoff import parse_policies
 from wakugumi.core.client import events as fev
 from wakugumi.core.connections.read_ahead import Intake
-from wakugumi.core.ids import DONE, ConnId, JobId, Verdict
+from wakugumi.core.ids import ConnId, JobId, Verdict
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.runner import events as sev
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from tests.sim.jobs import Status, Want
 
-from wakugumi.core.ids import DONE, ConnId, JobId
+from wakugumi.core.ids import ConnId, JobId
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.limits.client import FIND_COMING_S, FIND_WITHIN_S, MUTE_MAX_S
 
 if TYPE_CHECKING:

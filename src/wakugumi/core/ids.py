@@ -1,17 +1,11 @@
-"""What is a job, what may happen to it, and what is it called?
+"""What is a job called, and what is told of one?
 
 A job id is 16 bytes in .NET's order (`UUID.bytes_le`, SPEC F2): exactly what stands in a frame, so that the
 busiest path never converts it. Text exists only at the edges: `parse_job_id` and `show_job_id`.
-
-    QUEUED ──► RUNNING ──► DONE          BACKOFF: an attempt was lost and the next one waits its time
-      ▲  ▲        │          │
-      │  └─ BACKOFF ◄┘       │           DONE: there is one accepted result, OK or FAILED; a new submit
-      └──────────────────────┘           of a FAILED id opens it again (L6)
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final, Literal, NewType, TypeAlias
 from uuid import UUID, uuid5
 
@@ -26,36 +20,8 @@ ConnId = NewType("ConnId", int)
 """One connection of one process's life; never used again."""
 
 
-class JobState(IntEnum):
-    """Where a job is. An IntEnum because a million of them are held and compared."""
-
-    QUEUED = 0
-    BACKOFF = 1
-    RUNNING = 2
-    DONE = 3
-    LIMBO = 4
-    """In no queue and on no worker, inside one step only: it is about to become one of the others."""
-
-
-QUEUED: Final = JobState.QUEUED
-BACKOFF: Final = JobState.BACKOFF
-RUNNING: Final = JobState.RUNNING
-DONE: Final = JobState.DONE
-LIMBO: Final = JobState.LIMBO
-"""The same as plain names, to be compared by `is`: that happens ten times per job, and to look up a member of an enum
-costs twenty times as much as a name."""
-
 MACHINE_FAULTS: Final = frozenset({"disk", "worker-error"})
 """Reasons that are about a worker's machine: a job that was not begun for one of them is for another worker (W9)."""
-
-TRANSITIONS: Final[dict[JobState, frozenset[JobState]]] = {
-    QUEUED: frozenset({RUNNING, DONE}),
-    BACKOFF: frozenset({QUEUED, RUNNING, DONE}),
-    RUNNING: frozenset({QUEUED, BACKOFF, DONE}),
-    DONE: frozenset(),
-}
-"""What a step may do to one record. QUEUED and BACKOFF to RUNNING also happen without an assignment: a worker came back
-and still runs the job. A FAILED job that is submitted again gets a new record."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakugumi.core.ids import DONE, ClientId, ConnId, Verdict
+from wakugumi.core.ids import ClientId, ConnId, Verdict
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.jobs.dead_letters import DeadLetters
 from wakugumi.core.leader.jobs.file_references import FileReferences
 from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.results import AROUND_BYTES, ClientConnection, ResultStore, bytes_of
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.records import ClientRecord, JobRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.step_builder import StepBuilder

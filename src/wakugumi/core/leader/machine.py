@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from wakugumi.core.backoff import EVERYWHERE, Policies
-from wakugumi.core.ids import DONE, ClientId, Fate, JobId, Verdict, parse_job_id
+from wakugumi.core.ids import ClientId, Fate, JobId, Verdict, parse_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin import answers, overview
 from wakugumi.core.leader.admin.questions import (
@@ -36,6 +36,7 @@ from wakugumi.core.leader.jobs.not_started import never_began
 from wakugumi.core.leader.jobs.orphans import Claimant, OrphanClaim
 from wakugumi.core.leader.jobs.results import ClientConnection
 from wakugumi.core.leader.jobs.same_request import is_of_another, is_same_request
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.journal.offload import OffloadedRequests
 from wakugumi.core.leader.journal.recovery import Leaf, keep_whole, recover
 from wakugumi.core.leader.records import JobRecord, WorkerRecord

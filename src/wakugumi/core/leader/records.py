@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from wakugumi.core.backoff import TURN_STRIDE
-from wakugumi.core.ids import QUEUED, Attempt, ClientId, ConnId, JobId, JobState, Verdict, WorkerId
+from wakugumi.core.ids import Attempt, ClientId, ConnId, JobId, Verdict, WorkerId
+from wakugumi.core.leader.jobs.states import QUEUED, TRANSITIONS, JobState
 from wakugumi.core.leader.stats import Cell
 from wakugumi.core.leader.waiting_line import WaitingLine
 from wakugumi.core.requirements import Requirements
@@ -96,6 +97,11 @@ class JobRecord(msgspec.Struct, gc=False, eq=False):
     older: JobId | None = None
     newer: JobId | None = None
     """Its neighbours of the same client and subject (`jobs`): by their ids, so that there are no circles."""
+
+    def enter(self, state: JobState) -> None:
+        """The one place where a job's state changes, and only as the table allows."""
+        assert state in TRANSITIONS[self.state], (self.state, state)
+        self.state = state
 
     @property
     def size(self) -> int:

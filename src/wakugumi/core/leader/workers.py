@@ -11,12 +11,13 @@ from collections.abc import Container, Sequence
 from heapq import heappop, heappush
 
 from wakugumi.core.backoff import TURN_STRIDE
-from wakugumi.core.ids import DONE, RUNNING, JobId, WorkerId
+from wakugumi.core.ids import JobId, WorkerId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.jobs.lifecycle import LEADER_LOST, JobLifecycle
 from wakugumi.core.leader.jobs.not_started import was_tried
 from wakugumi.core.leader.jobs.orphans import OrphanJobs
+from wakugumi.core.leader.jobs.states import DONE, RUNNING
 from wakugumi.core.leader.records import JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.roster import Roster

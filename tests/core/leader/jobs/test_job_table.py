@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kit.leader_world import World, job_id, subject
 
-from wakugumi.core.ids import ClientId, JobState, show_job_id
+from wakugumi.core.ids import ClientId, show_job_id
 from wakugumi.core.leader.admin import answers
 from wakugumi.core.leader.admin.questions import AskCancel, AskJobs, CancelAnswer, JobsAnswer
 from wakugumi.core.leader.jobs.job_table import JobTable
+from wakugumi.core.leader.jobs.states import JobState
 from wakugumi.core.leader.records import ClientRecord, JobRecord
 from wakugumi.core.subject import parse_pattern
 

@@ -10,7 +10,7 @@ from tests.kit import leader_world
 from tests.kit.leader_world import World, a_world, subject
 
 from wakugumi.core.backoff import parse_policies
-from wakugumi.core.ids import ClientId, ConnId, JobId, JobState, show_job_id
+from wakugumi.core.ids import ClientId, ConnId, JobId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.overview import capacity
 from wakugumi.core.leader.admin.overview import status as status_of
@@ -25,6 +25,7 @@ from wakugumi.core.leader.admin.questions import (
     StatusAnswer,
 )
 from wakugumi.core.leader.jobs import lifecycle
+from wakugumi.core.leader.jobs.states import JobState
 from wakugumi.core.leader.journal import leaves
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.requirements import Requirements
@@ -621,3 +622,12 @@ def test_a_journal_with_a_subject_that_is_refused_today_still_opens_and_its_job_
     assert isinstance(answer, CancelAnswer)
     assert answer.cancelled == 1
     world.worker("w", credit=9).gets(*jobs[1:])
+
+
+def test_a_second_result_whose_reopening_is_lost_takes_the_place_of_the_first() -> None:
+    job = JobId(bytes(15) + b"1")
+    opened = ev.KeepJob(job, ClientId("c"), 1, subject("x"), "p", 1.0, 0, b"x")
+    records = [opened, ev.KeepResult(job, False, "exit", b"no"), ev.KeepResult(job, True, "ok", b"yes")]
+    leader = LeaderMachine(lambda: 0.5)
+    leader.recover([(1, 0.0, records)], 1.0)
+    assert (leader.jobs[job].state, leader.jobs[job].ok, leader.jobs[job].result) == (JobState.DONE, True, b"yes")

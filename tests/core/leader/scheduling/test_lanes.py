@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tests.sim.turns import Turns
 
 from wakugumi.core.backoff import EVERYWHERE, Policies, parse_policies
-from wakugumi.core.ids import ClientId, ConnId, JobId, JobState, WorkerId
+from wakugumi.core.ids import ClientId, ConnId, JobId, WorkerId
+from wakugumi.core.leader.jobs.states import JobState
 from wakugumi.core.leader.records import ClientRecord, JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.picking import size, slots_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from wakugumi.core.ids import DONE, JobId, JobState, Verdict, parse_job_id, show_job_id
+from wakugumi.core.ids import JobId, Verdict, parse_job_id, show_job_id
 from wakugumi.core.leader.admin import overview
 from wakugumi.core.leader.admin.questions import (
     Answer,
@@ -44,6 +44,7 @@ from wakugumi.core.leader.admin.questions import (
 )
 from wakugumi.core.leader.jobs.broadcast import PARTS, owner_of, read_list
 from wakugumi.core.leader.jobs.dead_letters import last_outcome
+from wakugumi.core.leader.jobs.states import DONE, JobState
 from wakugumi.core.leader.records import ClientRecord, JobRecord, Lane, WorkerRecord
 from wakugumi.core.leader.scheduling.picking import in_order, slots_of
 from wakugumi.core.leader.scheduling.roster import can_run, has_room, members_of

@@ -1,4 +1,4 @@
 """The life of a leader's jobs: accepted, run, moved, ended, kept, forgotten.
 
-`lifecycle` makes every change of state.
+`lifecycle` changes their states, as the table in `states` allows.
 """

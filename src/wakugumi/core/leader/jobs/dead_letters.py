@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakugumi.core.ids import DONE, JobId, Verdict
+from wakugumi.core.ids import JobId, Verdict
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.limits.leader import DEAD_BYTES_MAX, DEAD_MAX
 

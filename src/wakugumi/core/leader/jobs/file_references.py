@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
-from wakugumi.core.ids import DONE, JobId
+from wakugumi.core.ids import JobId
 from wakugumi.core.leader.jobs.dead_letters import DeadLetters
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.limits.leader import KEPT_RESULTS_MAX
 

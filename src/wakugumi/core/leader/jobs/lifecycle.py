@@ -1,4 +1,4 @@
-"""What may happen to a job? Its course, from queued to done: each change of its state is made here, and only here.
+"""What may happen to a job? Its course, from queued to done.
 
                     ┌── run on ──► RUNNING ── finish ──► DONE      one accepted result, and the first one it is
     accept ─► QUEUED┤                 │
@@ -6,7 +6,7 @@
                  ├── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
                  └── given back ◄─────┘                           it never began: no attempt
 
-The table of allowed changes is `core/ids.py` TRANSITIONS. Assignments are `lanes`' and take a job from QUEUED to
+The table of allowed changes is `states.TRANSITIONS`. Assignments are made in `lanes` and take a job from QUEUED to
 RUNNING.
 """
 
@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from wakugumi.core.backoff import backoff_s
-from wakugumi.core.ids import BACKOFF, DONE, LIMBO, QUEUED, RUNNING, Attempt, ConnId, JobId, Tried, Verdict
+from wakugumi.core.ids import Attempt, ConnId, JobId, Tried, Verdict
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.clients import Clients
 from wakugumi.core.leader.jobs.broadcast import SILENT
@@ -29,6 +29,7 @@ from wakugumi.core.leader.jobs.file_references import FileReferences
 from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.results import AROUND_BYTES, ClientConnection, bytes_of
 from wakugumi.core.leader.jobs.same_request import digest_of
+from wakugumi.core.leader.jobs.states import BACKOFF, DONE, LIMBO, QUEUED, RUNNING
 from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.roster import Roster
@@ -131,7 +132,7 @@ class JobLifecycle:
         while self._timers and self._timers[0][0] <= now:
             due, _, job = heappop(self._timers)
             if job.state is BACKOFF and job.since == due:
-                job.state = QUEUED
+                job.enter(QUEUED)
                 self.backing_off -= 1
                 self._lanes.push(job, first=True)
         while self._deadline_timers and self._deadline_timers[0][0] <= now:
@@ -234,7 +235,7 @@ class JobLifecycle:
             heappush(self._deadline_timers, (now + within_s, job.id))
 
     def queue(self, job: JobRecord) -> None:
-        job.state = QUEUED
+        job.enter(QUEUED)
         self._lanes.push(job)
 
     def run_on(self, job: JobRecord, worker: WorkerRecord, now: float) -> None:
@@ -243,7 +244,7 @@ class JobLifecycle:
             self._lanes.taken(job)
         elif job.state is BACKOFF:
             self.backing_off -= 1
-        job.state = RUNNING
+        job.enter(RUNNING)
         job.worker = worker
         job.client.in_flight += 1
         worker.jobs[job.id] = None
@@ -272,14 +273,14 @@ class JobLifecycle:
             self.counts.dead += 1
             cell.dead += 1
             text = f"dead: {job.attempts} attempts failed, the last one on {attempt.worker} by {code}"
-            job.state = LIMBO
+            job.enter(LIMBO)
             self.finish(job, False, Verdict(DEAD, text), now)
             return
         self.counts.redelivered += 1
         self.stats.lost(cell)
         job.cell = None
         if at_once:
-            job.state = QUEUED
+            job.enter(QUEUED)
             job.since = now
             self._lanes.push(job, first=True)
         else:
@@ -297,12 +298,12 @@ class JobLifecycle:
         job.cell = None
         if self._out.keeps:
             self._out.keep.append(ev.KeepDeclined(job.id) if by is None else ev.KeepDeclined(job.id, by.id, lacks))
-        job.state = QUEUED
+        job.enter(QUEUED)
         job.since = now if job.attempts else job.submitted_at
         self._lanes.push(job, first=True)
 
     def back_off(self, job: JobRecord, now: float) -> None:
-        job.state = BACKOFF
+        job.enter(BACKOFF)
         self.backing_off += 1
         job.since = now + backoff_s(job.attempts, self._chance())
         self._timer_count += 1
@@ -319,7 +320,8 @@ class JobLifecycle:
         blobs: tuple[str, ...] = (),
     ) -> None:
         """The one accepted result of this job. Whoever else runs it may stop (SPEC L3)."""
-        before, job.state = job.state, DONE
+        before = job.state
+        job.enter(DONE)
         ran_s = None
         outcome = "ok" if ok else why if why in CODES else EXIT
         if job.also or job.worker is not by:

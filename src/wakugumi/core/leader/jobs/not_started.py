@@ -18,10 +18,11 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from wakugumi.core.ids import DONE, MACHINE_FAULTS, QUEUED, JobId, Tried, WorkerId
+from wakugumi.core.ids import MACHINE_FAULTS, JobId, Tried, WorkerId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
+from wakugumi.core.leader.jobs.states import DONE, QUEUED
 from wakugumi.core.leader.records import JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.roster import Roster, can_run, members_of

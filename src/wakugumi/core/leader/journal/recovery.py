@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TypeAlias, TypeVar
 
-from wakugumi.core.ids import DONE, LIMBO, RUNNING, Attempt, ClientId, JobId, Tried, Verdict, WorkerId
+from wakugumi.core.ids import Attempt, ClientId, JobId, Tried, Verdict, WorkerId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.events import LeaderKeep
 from wakugumi.core.leader.jobs.dead_letters import is_dead
@@ -25,6 +25,7 @@ from wakugumi.core.leader.jobs.lifecycle import LEADER_LOST, JobLifecycle, outpu
 from wakugumi.core.leader.jobs.not_started import tried_again, tried_too
 from wakugumi.core.leader.jobs.results import bytes_of
 from wakugumi.core.leader.jobs.same_request import digest_of
+from wakugumi.core.leader.jobs.states import DONE, LIMBO, RUNNING
 from wakugumi.core.leader.records import CRC_BITS, ClientRecord, JobRecord
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.step_builder import StepBuilder
@@ -243,7 +244,8 @@ class _RecoveryFold:
             strip_old_output(job)
 
     def _done(self, job: JobRecord, ok: bool, result: bytes | Verdict, blobs: tuple[str, ...], at: float) -> None:
-        job.state = DONE
+        if job.state is not DONE:  # Its leaf in between, where it was opened again, may be lost.
+            job.enter(DONE)
         job.ok = ok
         job.result = result
         job.since = at
@@ -295,7 +297,7 @@ def _expect_back(leader: LeaderState, job: JobRecord, attempt: Attempt, now: flo
         worker.call(attempt.worker)
         worker.reattach = True
         worker.seen_at = now
-    job.state = RUNNING
+    job.enter(RUNNING)
     job.worker = worker
     job.since = attempt.started_at
     job.client.in_flight += 1

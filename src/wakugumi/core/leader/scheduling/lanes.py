@@ -22,8 +22,9 @@ from itertools import islice
 from typing import Final
 
 from wakugumi.core.backoff import Policies
-from wakugumi.core.ids import DONE, QUEUED, RUNNING, JobId
+from wakugumi.core.ids import JobId
 from wakugumi.core.leader.jobs.broadcast import own_subject, owner_of
+from wakugumi.core.leader.jobs.states import DONE, QUEUED, RUNNING
 from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, Lane, PatternPool, Turn, WorkerRecord
 from wakugumi.core.leader.scheduling import picking
 from wakugumi.core.leader.scheduling.locality import Holders, nobody
@@ -424,7 +425,7 @@ class Lanes:
     def _hand_out(self, turn: Turn, worker: WorkerRecord) -> JobRecord:
         lane, jobs = turn.lane, turn.jobs
         job = jobs.popleft()
-        job.state = RUNNING
+        job.enter(RUNNING)
         job.worker = worker
         lane.place = 0
         turn.client.in_flight += 1
@@ -443,7 +444,7 @@ class Lanes:
         was_kept = worker.kept_for is turn
         self.picker.forget(turn, job)
         picking.remove(turn, job)
-        job.state = RUNNING
+        job.enter(RUNNING)
         job.worker = worker
         lane.place = 0
         turn.client.in_flight += 1

@@ -25,7 +25,8 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
-from wakugumi.core.ids import QUEUED, JobId
+from wakugumi.core.ids import JobId
+from wakugumi.core.leader.jobs.states import QUEUED
 from wakugumi.core.leader.records import JobRecord, Kind, Lane, Row, Turn, TurnNeeds, WorkerRecord
 from wakugumi.core.leader.scheduling.locality import Holders, nearest, nobody
 from wakugumi.core.leader.scheduling.roster import Roster, can_run, has_room, members_of, rank_of
