@@ -20,7 +20,7 @@ from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.core.ids import ClientId, JobId
 from wakugumi.core.leader.admin.questions import AskStatus, StatusAnswer
-from wakugumi.core.leader.events import KeepJob
+from wakugumi.core.leader.journal.entries import KeepJob
 from wakugumi.core.subject import parse_subject
 from wakugumi.limits.wire import READ_EVENTS_MAX
 

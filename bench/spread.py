@@ -20,7 +20,7 @@ from typing import NamedTuple
 from wakugumi.core.files import events as se
 from wakugumi.core.files.machine import FileDistribution
 from wakugumi.core.ids import ConnId, WorkerId
-from wakugumi.core.leader.events import Step
+from wakugumi.core.step import Step
 from wakugumi.core.subject import Pattern
 
 GIB = 1 << 30

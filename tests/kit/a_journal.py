@@ -10,7 +10,7 @@ from typing import Any
 
 from wakugumi.adapters.journal.journal import Journal, Leaf
 from wakugumi.core.ids import Attempt, ClientId, JobId, Verdict, WorkerId
-from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.journal.entries import KeepJob, KeepWhole, LeaderKeep
 from wakugumi.core.subject import parse_subject
 
 DEADLINE_S = 30.0
@@ -22,17 +22,17 @@ def job_id(number: int) -> JobId:
     return JobId(number.to_bytes(16, "big"))
 
 
-def kept(number: int, payload: bytes | None = None) -> ev.KeepJob:
-    return ev.KeepJob(
+def kept(number: int, payload: bytes | None = None) -> KeepJob:
+    return KeepJob(
         job_id(number), CLIENT, 64, SUBJECT, "calcA", 900.0, 0, b"job %d" % number if payload is None else payload
     )
 
 
-def whole(number: int, payload: bytes | int | None, size: int = 6) -> ev.KeepWhole:
+def whole(number: int, payload: bytes | int | None, size: int = 6) -> KeepWhole:
     """All of a job whose request has this size."""
     history = (Attempt(1, WORKER, "rack1-7", -9.0, -8.0, "worker-lost", "the end of it"),)
     running = Attempt(2, WORKER, "rack1-7", -3.0, 0.0, "ok")
-    return ev.KeepWhole(
+    return KeepWhole(
         *(
             job_id(number),
             CLIENT,
@@ -85,7 +85,7 @@ class World:
             while not holds():  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
-    async def commit(self, *records: ev.LeaderKeep) -> None:
+    async def commit(self, *records: LeaderKeep) -> None:
         done = asyncio.get_running_loop().create_future()
         self.journal.commit(records, lambda: done.set_result(None))
         async with asyncio.timeout(DEADLINE_S):
@@ -118,5 +118,5 @@ def leaves_in(folder: Path) -> list[Leaf]:
             journal.close().send(None)
 
 
-def records_in(folder: Path) -> list[list[ev.LeaderKeep]]:
+def records_in(folder: Path) -> list[list[LeaderKeep]]:
     return [leaf.records for leaf in leaves_in(folder)]

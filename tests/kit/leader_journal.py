@@ -8,7 +8,7 @@ import msgspec
 
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.events import LeaderKeep
+from wakugumi.core.leader.journal.entries import DropLeaves, KeepJob, KeepWhole, LeaderKeep
 from wakugumi.core.leader.journal.recovery import Leaf
 
 _encoder = msgspec.msgpack.Encoder()
@@ -33,7 +33,7 @@ class Journal:
         self._leaves[self.next_leaf] = (at, _encoder.encode(filled))
         self.next_leaf += 1
         for record in filled:
-            if isinstance(record, ev.DropLeaves):
+            if isinstance(record, DropLeaves):
                 self._leaves = {number: leaf for number, leaf in self._leaves.items() if number >= record.before}
 
     def leaves(self, now: float) -> Iterator[Leaf]:
@@ -45,11 +45,11 @@ class Journal:
 
     def _payloads(self, leaf: int) -> Iterator[tuple[JobId, bytes]]:
         for record in _decoder.decode(self._leaves[leaf][1]) if leaf in self._leaves else ():
-            if isinstance(record, ev.KeepJob | ev.KeepWhole) and isinstance(record.payload, bytes):
+            if isinstance(record, KeepJob | KeepWhole) and isinstance(record.payload, bytes):
                 yield record.job, record.payload
 
     def _filled(self, record: LeaderKeep) -> LeaderKeep:
-        if isinstance(record, ev.KeepWhole) and isinstance(record.payload, int):
+        if isinstance(record, KeepWhole) and isinstance(record.payload, int):
             payload = dict(self._payloads(record.payload))[record.job]
             return msgspec.structs.replace(record, payload=payload)
         return record

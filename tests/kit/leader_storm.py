@@ -33,15 +33,27 @@ from wakugumi.core.leader.admin.questions import (
     AskTop,
     Question,
 )
-from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep, Step
+from wakugumi.core.leader.events import LeaderDo, LeaderEvent
 from wakugumi.core.leader.jobs.broadcast import owner_of, part_id
 from wakugumi.core.leader.jobs.not_started import without_shuns
 from wakugumi.core.leader.jobs.states import TRANSITIONS, JobState
+from wakugumi.core.leader.journal.entries import (
+    ForgetJob,
+    KeepAttempt,
+    KeepDeclined,
+    KeepDelivered,
+    KeepJob,
+    KeepOutcome,
+    KeepResult,
+    KeepWhole,
+    LeaderKeep,
+)
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.lanes import is_simple
 from wakugumi.core.leader.scheduling.picking import slots_of
 from wakugumi.core.requirements import Requirements
+from wakugumi.core.step import Step
 from wakugumi.core.subject import Pattern, matches, parse_pattern
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, RESTING_PATIENCE_S, SWEEP_S, UNDELIVERED_TTL_S
 from wakugumi.limits.scheduling import CREDIT_MAX
@@ -136,8 +148,8 @@ class Storm:
         """When a worker could not start a job for the last time, at no cost."""
         self.draining: set[WorkerId] = set()
         self.open: set[JobId] = set()
-        self.result: dict[JobId, ev.KeepResult] = {}
-        self.forgotten: dict[JobId, ev.KeepResult] = {}
+        self.result: dict[JobId, KeepResult] = {}
+        self.forgotten: dict[JobId, KeepResult] = {}
         """In this step."""
         self.answers: Counter[JobId] = Counter()
         self.asked: set[tuple[ConnId, JobId]] = set()
@@ -467,29 +479,29 @@ class Storm:
         return files | {blob for record in self.result.values() for blob in record.blobs}
 
     def _judge_keep(self, record: LeaderKeep) -> None:
-        if isinstance(record, ev.KeepWhole) and record.result is None and record.job not in self.open:
+        if isinstance(record, KeepWhole) and record.result is None and record.job not in self.open:
             last = self.result.pop(record.job)
             assert isinstance(last.result, Verdict)
             assert last.result.code == "dead", "only the dead are requeued"
             self.open.add(record.job)
-        elif isinstance(record, ev.KeepJob):
+        elif isinstance(record, KeepJob):
             assert record.job not in self.open, "one id, one job"
             last = self.result.pop(record.job, None)
             assert last is None or not last.ok, "a job that was done is done again"
             self.open.add(record.job)
-        elif isinstance(record, ev.KeepResult):
+        elif isinstance(record, KeepResult):
             assert record.job in self.open, "a second result, or one of nothing"
             self.open.remove(record.job)
             self.result[record.job] = record
             self.answers[record.job] += 1
-        elif isinstance(record, ev.KeepDeclined):
+        elif isinstance(record, KeepDeclined):
             if record.worker:
                 self.turned_down_at[record.worker, record.job] = self.now
-        elif isinstance(record, ev.KeepDelivered):
+        elif isinstance(record, KeepDelivered):
             assert record.job in self.result, "a result that is not there was delivered"
-        elif isinstance(record, ev.KeepAttempt | ev.KeepOutcome):
+        elif isinstance(record, KeepAttempt | KeepOutcome):
             assert record.job in self.open, "a job that is done is tried again"
-        elif isinstance(record, ev.ForgetJob):
+        elif isinstance(record, ForgetJob):
             assert record.job not in self.open, "a job that nobody answered is forgotten"
             if (result := self.result.pop(record.job, None)) is not None:
                 self.forgotten[record.job] = result

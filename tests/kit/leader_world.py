@@ -26,7 +26,8 @@ from wakugumi.core.leader.admin.questions import (
     StatusAnswer,
     StoryAnswer,
 )
-from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep
+from wakugumi.core.leader.events import LeaderDo, LeaderEvent
+from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.scheduling.locality import Holders
 from wakugumi.core.requirements import Requirements

@@ -29,10 +29,18 @@ from tests.sim.leader import Leader
 from tests.sim.worker import Worker, read_result
 
 from wakugumi.core.ids import ConnId, JobId, WorkerId
-from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.events import LeaderKeep
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.jobs.states import DONE
+from wakugumi.core.leader.journal.entries import (
+    ForgetJob,
+    KeepAttempt,
+    KeepDeclined,
+    KeepJob,
+    KeepOutcome,
+    KeepResult,
+    KeepWhole,
+    LeaderKeep,
+)
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.scheduling.roster import members_of
 from wakugumi.core.subject import matches
@@ -250,15 +258,15 @@ class Checker:
         jobs that it leaves open: what it tells of them is of before."""
         left: dict[JobId, None] = {}
         for record in records:
-            if isinstance(record, ev.KeepJob):
+            if isinstance(record, KeepJob):
                 self.accepted_with[leader.name, record.job] = record.payload
                 self._owner_of(record.job).places.taken(record.job, leader.name)
-            elif isinstance(record, ev.ForgetJob):
+            elif isinstance(record, ForgetJob):
                 self.accepted_with.pop((leader.name, record.job), None)
-            if isinstance(record, ev.KeepJob) or (
+            if isinstance(record, KeepJob) or (
                 # A dead job that someone requeued is told whole again, without its result; so is one whose first leaf
                 # was dropped before its step was performed.
-                isinstance(record, ev.KeepWhole)
+                isinstance(record, KeepWhole)
                 and record.result is None
                 and ((leader.name, record.job) in self._finished or (leader.name, record.job) not in self._opened)
             ):
@@ -269,15 +277,15 @@ class Checker:
                 self._finished.pop(place, None)
                 self._free.pop(place, None)
                 left[record.job] = None
-            elif isinstance(record, ev.KeepAttempt):
+            elif isinstance(record, KeepAttempt):
                 self._attempt[leader.name, record.job] = record.worker
-            elif isinstance(record, ev.KeepDeclined):
+            elif isinstance(record, KeepDeclined):
                 self._given_back(leader, record)
-            elif isinstance(record, ev.KeepOutcome) and record.output == "not begun":
+            elif isinstance(record, KeepOutcome) and record.output == "not begun":
                 place = (leader.name, record.job)
                 if self._attempt[place] not in self._free.get(place, ()):
                     self.broken(record.job, "it used up an attempt although it was never begun")
-            elif isinstance(record, ev.KeepResult):
+            elif isinstance(record, KeepResult):
                 self._finished[leader.name, record.job] = None
                 left.pop(record.job, None)
         return list(left)
@@ -292,7 +300,7 @@ class Checker:
     def kept(self, leader: Leader, records: Sequence[LeaderKeep]) -> None:
         """A step that kept these is performed next."""
         for record in records:
-            if isinstance(record, ev.KeepJob) and (read := self._read.pop((leader.name, record.job), None)) is not None:
+            if isinstance(record, KeepJob) and (read := self._read.pop((leader.name, record.job), None)) is not None:
                 self._kept_bytes.setdefault(leader.name, Counter())[read[0]] += read[1]
 
     def receipts(self, leader: Leader, conn: ConnId, jobs: Sequence[JobId]) -> None:
@@ -313,7 +321,7 @@ class Checker:
                         job, f"{leader.name} committed {size - before[other]} bytes of another connection before it"
                     )
 
-    def _given_back(self, leader: Leader, record: ev.KeepDeclined) -> None:
+    def _given_back(self, leader: Leader, record: KeepDeclined) -> None:
         free = self._free.setdefault((leader.name, record.job), set())
         if record.worker and not record.lacks:
             if record.worker in free:
@@ -324,7 +332,7 @@ class Checker:
         """What a step wants kept, when it was decided: nobody who is there or may come back has the program that is
         said to be unknown."""
         for record in records:
-            if not isinstance(record, ev.KeepResult) or record.outcome != "unknown-program":
+            if not isinstance(record, KeepResult) or record.outcome != "unknown-program":
                 continue
             job, now = leader.machine.jobs.get(record.job), self._world.clock.now
             if job is None:

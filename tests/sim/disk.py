@@ -19,7 +19,9 @@ import msgspec
 
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.leader.events import LeaderDo
+from wakugumi.core.leader.journal.entries import DropLeaves, KeepJob, KeepWhole, LeaderKeep
+from wakugumi.core.step import Step
 
 if TYPE_CHECKING:
     from tests.sim.leader import Leader
@@ -105,11 +107,7 @@ class Disk:
         wanted = set(jobs)
         found: dict[JobId, bytes] = {}
         for record in () if leaf is None else _decode(leaf.records):
-            if (
-                isinstance(record, ev.KeepJob | ev.KeepWhole)
-                and record.job in wanted
-                and isinstance(record.payload, bytes)
-            ):
+            if isinstance(record, KeepJob | KeepWhole) and record.job in wanted and isinstance(record.payload, bytes):
                 found[record.job] = record.payload
         return found
 
@@ -181,13 +179,13 @@ class Disk:
             self.leaves[number] = Leaf(self._leader.wall, _encode(records))
             self.last_leaf = number
             for record in records:
-                if isinstance(record, ev.DropLeaves):
+                if isinstance(record, DropLeaves):
                     for old in [leaf for leaf in self.leaves if leaf < record.before]:
                         del self.leaves[old]
 
     def _with_payload(self, record: LeaderKeep) -> LeaderKeep:
         """A job that is moved takes its request along."""
-        if isinstance(record, ev.KeepWhole) and isinstance(record.payload, int):
+        if isinstance(record, KeepWhole) and isinstance(record.payload, int):
             payload = self.payloads(record.payload, [record.job]).get(record.job)
             assert payload is not None, f"a job is moved from leaf {record.payload}, where its request is not"
             return msgspec.structs.replace(record, payload=payload)

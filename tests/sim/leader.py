@@ -20,10 +20,12 @@ from wakugumi.core.client import events as fev
 from wakugumi.core.connections.read_ahead import Intake
 from wakugumi.core.ids import ConnId, JobId, Verdict
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.leader.events import LeaderDo
 from wakugumi.core.leader.jobs.states import DONE
+from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.runner import events as sev
+from wakugumi.core.step import Step
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -119,8 +119,8 @@ MUTANTS: Final = (
     Mutant(
         "receipt-without-keep",
         "leader/jobs/lifecycle",
-        "            self._out.keep.append(\n                ev.KeepJob(",
-        "            (self._out.keep.append if client.open_jobs > 1 else repr)(\n                ev.KeepJob(",
+        "            self._out.keep.append(\n                KeepJob(",
+        "            (self._out.keep.append if client.open_jobs > 1 else repr)(\n                KeepJob(",
         "a client's only job gets its receipt and is on no disk: it dies with the leader",
     ),
     Mutant(
@@ -134,8 +134,8 @@ MUTANTS: Final = (
     Mutant(
         "failure-not-kept",
         "leader/jobs/lifecycle",
-        "            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))",
-        "            if ok:\n                out.keep.append(ev.KeepResult(job.id, ok, outcome, result))",
+        "            out.keep.append(KeepResult(job.id, ok, outcome, result, blobs))",
+        "            if ok:\n                out.keep.append(KeepResult(job.id, ok, outcome, result))",
         "a FAILED result is told and confirmed, and the disk does not have it",
     ),
     Mutant(
@@ -268,8 +268,8 @@ MUTANTS: Final = (
     Mutant(
         "forgotten-come-back",
         "leader/journal/recovery",
-        "            case ev.ForgetJob():\n                self._forget(job)",
-        "            case ev.ForgetJob():\n                pass",
+        "            case ForgetJob():\n                self._forget(job)",
+        "            case ForgetJob():\n                pass",
         "forgotten jobs come back from the journal, whose leaves they stood in are gone",
     ),
     Mutant(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from wakugumi.core.leader.events import Machine, Step
+from wakugumi.core.step import Machine, Step
 from wakugumi.limits.wire import READ_EVENTS_MAX
 
 if TYPE_CHECKING:

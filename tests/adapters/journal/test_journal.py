@@ -30,7 +30,15 @@ from wakugumi.adapters.journal.file import VERSION
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.journal.maintenance import check
 from wakugumi.core.ids import JobId, Verdict
-from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.journal.entries import (
+    DropLeaves,
+    ForgetJob,
+    KeepAttempt,
+    KeepDelivered,
+    KeepOutcome,
+    KeepResult,
+    LeaderKeep,
+)
 from wakugumi.errors import ConfigError, JournalError
 from wakugumi.limits.journal import JOURNAL_BACKLOG_BYTES_MAX, JOURNAL_FREE_MIN_BYTES, JOURNAL_RESERVE_BYTES
 from wakugumi.limits.units import MIB
@@ -53,11 +61,11 @@ def counting() -> tuple[type[sqlite3.Connection], list[str]]:
 
 @pytest.mark.spec("L7")
 async def test_what_was_committed_is_there_after_a_restart_in_order_and_numbered_without_gaps(tmp_path: Path) -> None:
-    records: list[list[ev.LeaderKeep]] = [
+    records: list[list[LeaderKeep]] = [
         [kept(1), kept(2, b"\0" * 100_000)],
-        [ev.KeepAttempt(job_id(1), WORKER, "rack1-7"), ev.KeepOutcome(job_id(1), "worker-lost", "almost…")],
-        [ev.KeepResult(job_id(1), True, "ok", b"bytes"), ev.KeepResult(job_id(2), False, "", Verdict("dead", "why"))],
-        [ev.KeepDelivered(job_id(1)), ev.ForgetJob(job_id(1)), whole(2, b"its request"), whole(3, None)],
+        [KeepAttempt(job_id(1), WORKER, "rack1-7"), KeepOutcome(job_id(1), "worker-lost", "almost…")],
+        [KeepResult(job_id(1), True, "ok", b"bytes"), KeepResult(job_id(2), False, "", Verdict("dead", "why"))],
+        [KeepDelivered(job_id(1)), ForgetJob(job_id(1)), whole(2, b"its request"), whole(3, None)],
     ]
     async with opened(tmp_path / "deep" / "state") as world:
         assert world.journal.next_leaf == 1
@@ -155,7 +163,7 @@ async def test_what_nobody_waits_for_is_written_all_the_same_if_nothing_follows(
 async def test_payloads_are_read_from_the_leaf_that_has_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path) as world:
         await world.commit(*(kept(number) for number in range(10)))
-        await world.commit(whole(20, b"twenty"), whole(21, None), ev.KeepDelivered(job_id(3)))
+        await world.commit(whole(20, b"twenty"), whole(21, None), KeepDelivered(job_id(3)))
         assert await world.load(1, 3, 4) == {job_id(3): b"job 3", job_id(4): b"job 4"}
         assert await world.load(2, 20, 21, 3) == {job_id(20): b"twenty"}
         assert await world.load(1, 5) == {job_id(5): b"job 5"}
@@ -177,10 +185,10 @@ async def test_a_payload_that_is_named_by_its_leaf_is_fetched_when_it_is_written
     async with opened(tmp_path) as world:
         await world.commit(kept(1), kept(2))
         world.journal.commit([kept(3)], None)
-        world.journal.commit([whole(1, 1), whole(3, 2), ev.KeepDelivered(job_id(9))], None)
+        world.journal.commit([whole(1, 1), whole(3, 2), KeepDelivered(job_id(9))], None)
         await world.commit(whole(2, 1), whole(1, 3))
     assert records_in(tmp_path)[2:] == [
-        [whole(1, b"job 1"), whole(3, b"job 3"), ev.KeepDelivered(job_id(9))],
+        [whole(1, b"job 1"), whole(3, b"job 3"), KeepDelivered(job_id(9))],
         [whole(2, b"job 2"), whole(1, b"job 1")],
     ]
 
@@ -188,7 +196,7 @@ async def test_a_payload_that_is_named_by_its_leaf_is_fetched_when_it_is_written
 async def test_a_payload_that_is_nowhere_stops_the_journal_and_harms_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as world:
         await world.commit(kept(1))
-        world.journal.commit([whole(2, 1), ev.DropLeaves(2)], pytest.fail)
+        world.journal.commit([whole(2, 1), DropLeaves(2)], pytest.fail)
         await world.until(lambda: bool(world.failures))
         assert "leaf 1 lacks a job" in str(world.failures[0])
     assert records_in(tmp_path) == [[kept(1)]]
@@ -198,7 +206,7 @@ async def test_dropped_leaves_are_gone_and_the_numbers_go_on(tmp_path: Path) -> 
     async with opened(tmp_path) as world:
         for number in range(1, 201):
             world.journal.commit([kept(number)], None)
-        await world.commit(whole(7, 7), ev.DropLeaves(201))
+        await world.commit(whole(7, 7), DropLeaves(201))
         await world.commit(kept(300))
     assert [leaf.number for leaf in leaves_in(tmp_path)] == [201, 202]
     assert records_in(tmp_path)[0][0] == whole(7, b"job 7")
@@ -214,10 +222,10 @@ async def test_a_leaf_is_not_dropped_while_someone_waits_for_what_is_in_it(tmp_p
         # As the drive does it: what was decided before the drop is performed when it is safe, which is when it asks.
         for number in range(1, 20):
             world.journal.commit(
-                [ev.KeepDelivered(job_id(99))],
+                [KeepDelivered(job_id(99))],
                 lambda number=number: world.journal.load(number, [job_id(number)], answers.update),
             )
-        await world.commit(ev.DropLeaves(39))
+        await world.commit(DropLeaves(39))
         await world.look_until(lambda: len(answers) == 19)
     assert answers == {job_id(number): b"job %d" % number for number in range(1, 20)}
     assert [leaf.number for leaf in leaves_in(tmp_path)] == [39]
@@ -551,7 +559,7 @@ async def test_a_disk_that_the_journal_itself_filled_is_not_short_when_its_leave
     async with opened(tmp_path, free_bytes=free) as world:
         while not world.lows:
             await filled(world, 8)
-        await world.commit(ev.DropLeaves(world.journal.next_leaf))
+        await world.commit(DropLeaves(world.journal.next_leaf))
         await world.until(lambda: world.lows == [True, False])
         assert free() < 2 * JOURNAL_FREE_MIN_BYTES, "it is the room inside that counts"
     async with opened(tmp_path, free_bytes=free) as world:
@@ -589,7 +597,7 @@ async def test_what_is_free_inside_is_given_back_to_the_disk_and_what_lives_stay
         assert large > 16 * MIB
         before = world.journal.next_leaf - rest
         kept_then = [leaf for leaf in world.journal.leaves() if leaf.number >= before]
-        await world.commit(ev.DropLeaves(before))
+        await world.commit(DropLeaves(before))
         await world.look_until(lambda: file.stat().st_size < (10 + rest) * MIB)
         await world.commit(kept(99))
         assert list(world.journal.leaves())[:rest] == kept_then
@@ -606,7 +614,7 @@ async def test_a_disk_without_room_gets_back_what_the_log_needs_beside_the_file(
     async with opened(tmp_path, free_bytes=lambda: free[0]) as world:
         await filled(world, 50)
         large = file.stat().st_size
-        await world.commit(ev.DropLeaves(world.journal.next_leaf))
+        await world.commit(DropLeaves(world.journal.next_leaf))
         free[0] = 0
         while not world.lows:
             await world.commit(kept(1))
@@ -694,7 +702,7 @@ CHILD = """
 import asyncio, resource, sys
 from pathlib import Path
 from wakugumi.adapters.journal.journal import Journal
-from wakugumi.core.leader.events import KeepJob
+from wakugumi.core.leader.journal.entries import KeepJob
 
 async def main(folder, limit):
     journal = Journal.open(Path(folder))
@@ -960,8 +968,8 @@ def test_a_disk_that_can_only_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_record_is_written_as_an_array_with_a_number_of_its_own() -> None:
-    kinds = ev.LeaderKeep.__args__  # type: ignore[attr-defined]
+    kinds = LeaderKeep.__args__  # type: ignore[attr-defined]
     tags = [kind.__struct_config__.tag for kind in kinds]
     assert sorted(tags) == list(range(1, len(kinds) + 1))
     assert all(kind.__struct_config__.array_like for kind in kinds)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(ev.DropLeaves(7))) == [8, 7]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(DropLeaves(7))) == [8, 7]

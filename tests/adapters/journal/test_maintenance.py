@@ -17,7 +17,14 @@ from wakugumi.adapters.journal import maintenance
 from wakugumi.adapters.journal.file import open_to_read, read_leaves
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.core.ids import Verdict, show_job_id
-from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.journal.entries import (
+    ForgetJob,
+    KeepAttempt,
+    KeepDelivered,
+    KeepOutcome,
+    KeepResult,
+    LeaderKeep,
+)
 from wakugumi.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
@@ -26,15 +33,15 @@ FILE = "journal.sqlite"
 PAGE = 4096
 
 
-def attempt(number: int) -> ev.KeepAttempt:
-    return ev.KeepAttempt(job_id(number), WORKER, "rack1-7")
+def attempt(number: int) -> KeepAttempt:
+    return KeepAttempt(job_id(number), WORKER, "rack1-7")
 
 
-def result(number: int, value: bytes | Verdict = b"42") -> ev.KeepResult:
-    return ev.KeepResult(job_id(number), isinstance(value, bytes), "ok", value)
+def result(number: int, value: bytes | Verdict = b"42") -> KeepResult:
+    return KeepResult(job_id(number), isinstance(value, bytes), "ok", value)
 
 
-def write(folder: Path, *leaves: list[ev.LeaderKeep]) -> None:
+def write(folder: Path, *leaves: list[LeaderKeep]) -> None:
     async def commit() -> None:
         async with opened(folder) as world:
             for leaf in leaves:
@@ -66,9 +73,9 @@ def test_a_sound_journal_is_counted(tmp_path: Path) -> None:
     write(
         tmp_path,
         [*(kept(n) for n in range(1, 10))],
-        [*(attempt(n) for n in range(2, 9)), ev.KeepOutcome(job_id(3), "worker-lost", "")],
-        [result(4), result(5), ev.KeepDelivered(job_id(5)), result(6, Verdict("dead", "why")), result(7)],
-        [ev.ForgetJob(job_id(7)), result(8, Verdict("cancelled", "why")), whole(20, b"x"), kept(8)],
+        [*(attempt(n) for n in range(2, 9)), KeepOutcome(job_id(3), "worker-lost", "")],
+        [result(4), result(5), KeepDelivered(job_id(5)), result(6, Verdict("dead", "why")), result(7)],
+        [ForgetJob(job_id(7)), result(8, Verdict("cancelled", "why")), whole(20, b"x"), kept(8)],
     )
     report = maintenance.check(tmp_path)
     assert report.jobs == maintenance.JobCounts(queued=4, running=1, finished=4, undelivered=2, dead=2)
@@ -242,7 +249,7 @@ def test_wherever_bytes_change_what_is_kept_was_written(tmp_path: Path) -> None:
     write(
         tmp_path / "sound",
         *([kept(n, b"payload of %03d" % n + bytes(n * 97)), attempt(n)] for n in range(1, 101)),
-        *([result(n), ev.KeepDelivered(job_id(n))] for n in range(1, 51)),
+        *([result(n), KeepDelivered(job_id(n))] for n in range(1, 51)),
     )
     sound = records_in(tmp_path / "sound")
     with closing(sqlite3.connect(tmp_path / "sound" / FILE, isolation_level=None)) as base:

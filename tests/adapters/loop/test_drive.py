@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from wakugumi.adapters.loop.drive import Drive
-from wakugumi.core.leader.events import Step
+from wakugumi.core.step import Step
 from wakugumi.limits.wire import READ_EVENTS_MAX
 
 pytestmark = pytest.mark.anyio

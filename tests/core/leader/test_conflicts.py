@@ -12,6 +12,7 @@ from wakugumi.core.ids import JobId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import AskCancel
 from wakugumi.core.leader.jobs.broadcast import own_subject, part_id
+from wakugumi.core.leader.journal.entries import KeepJob
 from wakugumi.limits.leader import BACKOFF_MAX_S
 
 pytestmark = pytest.mark.spec("L6")
@@ -133,10 +134,10 @@ def test_a_job_of_an_older_journal_is_told_by_its_bytes() -> None:
     """Its records have no digest, as the version before this one wrote them."""
     with a_world() as world:
         job = world.new_job()
-        new = ev.KeepJob(job, world.client().id, 4, subject("calc"), "calc", TIMEOUT_S, 0, b"monday")
+        new = KeepJob(job, world.client().id, 4, subject("calc"), "calc", TIMEOUT_S, 0, b"monday")
         fields = msgspec.msgpack.decode(msgspec.msgpack.encode(new))
         assert fields[-2:] == [0, b""]
-        old = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-1]), type=ev.KeepJob)
+        old = msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-1]), type=KeepJob)
         world.journal.write([old], world.now)
         world.restart()
         for _ in range(2):

@@ -16,6 +16,7 @@ from tests.kit.leader_world import OUTPUT, TIMEOUT_S, World, a_world, job_id, su
 from wakugumi.core.backoff import POLICIES, Policies
 from wakugumi.core.ids import ConnId
 from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.journal.entries import KeepAttempt, KeepDelivered, KeepJob, KeepResult
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.limits.leader import ACK_MARGIN_S, ATTEMPTS_MAX, REATTACH_GRACE_S
 from wakugumi.limits.scheduling import CREDIT_BACK_S, CREDIT_MAX
@@ -44,10 +45,10 @@ def test_a_job_goes_out_and_its_result_comes_back(world: World) -> None:
     assert desk.takes(ev.SendResult) == ev.SendResult(desk.conn, job, "calc", b"done")
     desk.confirms(job)
     assert world.kept == [
-        ev.KeepJob(job, desk.id, 100, subject("calc"), "calc", TIMEOUT_S, 0, b"what to do"),
-        ev.KeepAttempt(job, worker.id, "w"),
-        ev.KeepResult(job, True, "ok", b"done"),
-        ev.KeepDelivered(job),
+        KeepJob(job, desk.id, 100, subject("calc"), "calc", TIMEOUT_S, 0, b"what to do"),
+        KeepAttempt(job, worker.id, "w"),
+        KeepResult(job, True, "ok", b"done"),
+        KeepDelivered(job),
     ]
 
 

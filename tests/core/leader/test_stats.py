@@ -26,6 +26,7 @@ from wakugumi.core.leader.admin.questions import (
     TopAnswer,
 )
 from wakugumi.core.leader.jobs.broadcast import owner_of
+from wakugumi.core.leader.journal.entries import KeepDeclined, KeepJob, KeepOutcome, KeepResult, KeepWhole, LeaderKeep
 from wakugumi.core.leader.stats import (
     BOUNDS_S,
     BROADCASTS,
@@ -446,7 +447,7 @@ class Oracle:
         self._judge = storm._judge
         storm._judge = self.hear  # type: ignore[method-assign]
 
-    def hear(self, step: ev.Step[ev.LeaderKeep, ev.LeaderDo], batch: list[ev.LeaderEvent]) -> None:
+    def hear(self, step: ev.Step[LeaderKeep, ev.LeaderDo], batch: list[ev.LeaderEvent]) -> None:
         if self.leader is not self._storm.leader:  # It was started anew, and counts anew.
             self.leader = self._storm.leader
             self.of_subject.clear()
@@ -464,17 +465,17 @@ class Oracle:
             elif isinstance(effect, ev.SendAssign) and effect.job not in self._storm.loaded | again:
                 self.of_subject[_told_as(effect.subject), "assigned"] += 1
         for record in step.keep:
-            if isinstance(record, ev.KeepJob):
+            if isinstance(record, KeepJob):
                 opened.add(record.job)
                 self.of_subject[_told_as(record.subject), "came"] += 1
-            elif isinstance(record, ev.KeepWhole) and record.result is None and record.job not in opened:
+            elif isinstance(record, KeepWhole) and record.result is None and record.job not in opened:
                 self.of_subject[_told_as(record.subject), "came"] += 1  # Requeued.
-            elif isinstance(record, ev.KeepDeclined):
+            elif isinstance(record, KeepDeclined):
                 # One that a node did not keep has not waited. Any worker declines in a storm.
                 self.of_subject[_told_as(jobs[record.job].subject), "assigned"] -= record.job in self._with_nodes
-            elif isinstance(record, ev.KeepOutcome):
+            elif isinstance(record, KeepOutcome):
                 self.of_subject[_told_as(jobs[record.job].subject), "lost"] += 1
-            elif isinstance(record, ev.KeepResult):
+            elif isinstance(record, KeepResult):
                 self.of_subject[_told_as(jobs[record.job].subject), "ok" if record.ok else "failed"] += 1
         self._judge(step, batch)
         self.compare()

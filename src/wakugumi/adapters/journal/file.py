@@ -28,7 +28,7 @@ from wakugumi.adapters.files import sync_folder
 from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.folder_lock import holder as holder_of
 from wakugumi.core.ids import JobId
-from wakugumi.core.leader.events import KeepJob, KeepWhole, LeaderKeep
+from wakugumi.core.leader.journal.entries import KeepJob, KeepWhole, LeaderKeep
 from wakugumi.errors import ConfigError
 from wakugumi.limits.units import KIB, MIB
 

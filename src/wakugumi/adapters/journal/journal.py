@@ -40,7 +40,7 @@ from wakugumi.adapters.journal.file import (
 from wakugumi.adapters.journal.reader import LeafReader, Loaded
 from wakugumi.adapters.journal.writer import Done, Drop, Writer, WriterItem, settle
 from wakugumi.core.ids import JobId
-from wakugumi.core.leader.events import DropLeaves, KeepWhole, LeaderKeep
+from wakugumi.core.leader.journal.entries import DropLeaves, KeepWhole, LeaderKeep
 from wakugumi.errors import JournalError
 from wakugumi.limits.journal import JOURNAL_BACKLOG_BYTES_MAX
 from wakugumi.limits.units import KIB

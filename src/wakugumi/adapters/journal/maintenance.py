@@ -39,9 +39,19 @@ from wakugumi.adapters.journal.file import (
 )
 from wakugumi.adapters.journal.salvage import LostLeaf, salvage
 from wakugumi.core.ids import JobId, show_job_id
-from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.events import LeaderKeep
 from wakugumi.core.leader.jobs.dead_letters import is_dead
+from wakugumi.core.leader.journal.entries import (
+    DropLeaves,
+    ForgetJob,
+    KeepAttempt,
+    KeepDeclined,
+    KeepDelivered,
+    KeepJob,
+    KeepOutcome,
+    KeepResult,
+    KeepWhole,
+    LeaderKeep,
+)
 from wakugumi.errors import ConfigError
 
 _PART_NAME: Final = f"{FILE_NAME}.part"
@@ -166,7 +176,7 @@ class _JournalFold:
         for record in leaf.records:
             if isinstance(leaf, Leaf):
                 self._record(record)
-            elif isinstance(record, ev.KeepJob | ev.KeepWhole) and record.job not in self._state:
+            elif isinstance(record, KeepJob | KeepWhole) and record.job not in self._state:
                 self._lost.add(record.job)
 
     def count(self) -> JobCounts:
@@ -183,10 +193,10 @@ class _JournalFold:
         return sorted(show_job_id(job) for job in self._lost)
 
     def _record(self, record: LeaderKeep) -> None:
-        if isinstance(record, ev.DropLeaves):
+        if isinstance(record, DropLeaves):
             return
         job = record.job
-        if isinstance(record, ev.KeepJob | ev.KeepWhole | ev.ForgetJob):
+        if isinstance(record, KeepJob | KeepWhole | ForgetJob):
             self._state.pop(job, None)
             self._undelivered.discard(job)
             self._lost.discard(job)
@@ -194,16 +204,16 @@ class _JournalFold:
             self._lost.add(job)
             return
         match record:
-            case ev.KeepJob() | ev.KeepOutcome() | ev.KeepDeclined():
+            case KeepJob() | KeepOutcome() | KeepDeclined():
                 self._state[job] = "queued"
-            case ev.KeepAttempt():
+            case KeepAttempt():
                 self._state[job] = "running"
-            case ev.KeepResult():
+            case KeepResult():
                 self._state[job] = "dead" if is_dead(record.result) else "finished"
                 self._undelivered.add(job)
-            case ev.KeepDelivered():
+            case KeepDelivered():
                 self._undelivered.discard(job)
-            case ev.KeepWhole():
+            case KeepWhole():
                 if record.result is None:
                     self._state[job] = "queued" if record.running is None else "running"
                 else:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from wakugumi.adapters.journal.file import SQL_ERRORS, Damaged, Leaf, decode_anyway, decode_leaf
-from wakugumi.core.leader.events import LeaderKeep
+from wakugumi.core.leader.journal.entries import LeaderKeep
 
 _LOST_IN_A_ROW_MAX: Final = 10_000
 """Leaves that are looked for beyond the last that was found, where the file does not say how many there are."""

@@ -32,7 +32,7 @@ from wakugumi.adapters.journal.file import (
     read_leaf,
 )
 from wakugumi.core.ids import JobId
-from wakugumi.core.leader.events import KeepWhole, LeaderKeep
+from wakugumi.core.leader.journal.entries import KeepWhole, LeaderKeep
 from wakugumi.errors import ConfigError, JournalError
 from wakugumi.limits.units import MIB
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from wakugumi.core.leader.events import Machine, Step
+from wakugumi.core.step import Machine, Step
 from wakugumi.limits.wire import READ_EVENTS_MAX
 
 E = TypeVar("E")

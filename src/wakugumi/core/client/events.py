@@ -12,7 +12,7 @@ from typing import NewType, TypeAlias
 import msgspec
 
 from wakugumi.core.ids import ConnId, Fate, JobId
-from wakugumi.core.leader.events import Step
+from wakugumi.core.step import Step
 
 LeaderNo = NewType("LeaderNo", int)
 """Which of a client's leaders: a number from 1 on, of whoever knows the addresses."""

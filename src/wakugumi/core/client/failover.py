@@ -32,7 +32,7 @@ from wakugumi.core.client.job_search import JobSearch
 from wakugumi.core.client.leader_row import NEEDS_BLOBS, NEEDS_ENV, LeaderConnection, LeaderRow, taken
 from wakugumi.core.client.leaders import Choice, Leaders
 from wakugumi.core.ids import ConnId, Fate, JobId
-from wakugumi.core.leader.events import Step
+from wakugumi.core.step import Step
 from wakugumi.limits.client import ADOPT_GRACE_S, UNFINISHED_PER_CLIENT_MAX
 from wakugumi.limits.leader import CLIENT_CAP_DEFAULT
 from wakugumi.limits.wire import GIVEN_BYTES_MAX

@@ -44,7 +44,8 @@ from wakugumi.core.leader.admin.questions import (
     CachesAnswer,
     CacheWorkerRow,
 )
-from wakugumi.core.leader.events import QuestionAsked, SendAnswer, SendNo, Step
+from wakugumi.core.leader.events import QuestionAsked, SendAnswer, SendNo
+from wakugumi.core.step import Step
 from wakugumi.limits.files import CACHE_BYTES_MAX, CACHES_MAX, UPLOADS_PER_WORKER_MAX
 from wakugumi.limits.leader import LIST_ROWS_MAX
 from wakugumi.limits.wire import CACHE_ID_CHARS_MAX

@@ -15,6 +15,7 @@ from wakugumi.core.leader.jobs.file_references import FileReferences
 from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.results import AROUND_BYTES, ClientConnection, ResultStore, bytes_of
 from wakugumi.core.leader.jobs.states import DONE
+from wakugumi.core.leader.journal.entries import ForgetJob, KeepDelivered
 from wakugumi.core.leader.records import ClientRecord, JobRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.step_builder import StepBuilder
@@ -236,7 +237,7 @@ class Clients:
             if not job.delivered:
                 job.delivered = True
                 if self._out.keeps and job in self.dead:
-                    self._out.keep.append(ev.KeepDelivered(job.id))
+                    self._out.keep.append(KeepDelivered(job.id))
                 self._no_longer_open(job.client)
             self._forget(job)
         self._holds.sweep(now)
@@ -297,7 +298,7 @@ class Clients:
     def _delivered(self, job: JobRecord, now: float) -> None:
         self.results.delivered(job, now)
         if self._out.keeps:
-            self._out.keep.append(ev.KeepDelivered(job.id))
+            self._out.keep.append(KeepDelivered(job.id))
         self._no_longer_open(job.client)
         if self.results.too_much():
             self.forget_too_much()
@@ -337,7 +338,7 @@ class Clients:
                 self._holds.forget(job.id, blobs_until)
             if self._out.keeps:
                 self._out.leaves.release(job.leaf)
-                self._out.keep.append(ev.ForgetJob(job.id))
+                self._out.keep.append(ForgetJob(job.id))
 
     # They are held back.
 

@@ -29,7 +29,7 @@ from wakugumi.core.leader.admin.questions import (
     CancelAnswer,
     DeadDoneAnswer,
 )
-from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep, Step
+from wakugumi.core.leader.events import LeaderDo, LeaderEvent
 from wakugumi.core.leader.jobs.broadcast import BroadcastPart, list_of, own_subject, owner_of, part_id
 from wakugumi.core.leader.jobs.lifecycle import EXIT, PROGRAM_ENDS, retries_used
 from wakugumi.core.leader.jobs.not_started import never_began
@@ -37,6 +37,7 @@ from wakugumi.core.leader.jobs.orphans import Claimant, OrphanClaim
 from wakugumi.core.leader.jobs.results import ClientConnection
 from wakugumi.core.leader.jobs.same_request import is_of_another, is_same_request
 from wakugumi.core.leader.jobs.states import DONE
+from wakugumi.core.leader.journal.entries import KeepAttempt, KeepDeadline, LeaderKeep
 from wakugumi.core.leader.journal.offload import OffloadedRequests
 from wakugumi.core.leader.journal.recovery import Leaf, keep_whole, recover
 from wakugumi.core.leader.records import JobRecord, WorkerRecord
@@ -44,6 +45,7 @@ from wakugumi.core.leader.scheduling.locality import Holders, nobody
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.workers import outside, was_given
 from wakugumi.core.memory_budget import Budget
+from wakugumi.core.step import Step
 from wakugumi.core.subject import hears
 from wakugumi.errors import CODES, Refused
 from wakugumi.limits.journal import JOURNAL_MOVED_BYTES_MAX, PAYLOAD_MEMORY_BYTES
@@ -375,7 +377,7 @@ class LeaderMachine(LeaderState):
             part.waiters = ()
             self.lifecycle.must_be_done(part, event.broadcast_s, now)
             if self.durable:
-                self._out.keep.append(ev.KeepDeadline(part.id, event.broadcast_s))
+                self._out.keep.append(KeepDeadline(part.id, event.broadcast_s))
             if event.wants is not None and event.wants.slots > max(1, worker.slots):
                 text = f"it needs {event.wants.slots} slots, and this worker has {max(1, worker.slots)}"
                 self.lifecycle.finish(part, False, Verdict("bad-request", text), now)
@@ -490,7 +492,7 @@ class LeaderMachine(LeaderState):
                 job.cell = counted(worker.patterns, job.subject, now - job.since)
             job.since = now
             if out.keeps:
-                out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
+                out.keep.append(KeepAttempt(job.id, worker.id, worker.label))
                 if job.payload is None:
                     absent.append(job)
                     continue

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from wakugumi.core.ids import ConnId, JobId, Verdict
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.events import LeaderDo, LeaderKeep, Step
+from wakugumi.core.leader.events import LeaderDo
 from wakugumi.core.leader.jobs.results import ClientConnection
+from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.journal.leaves import Leaves
+from wakugumi.core.step import Step
 
 
 class StepBuilder:

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from wakugumi.core.ids import JobId
-from wakugumi.core.leader.events import Step
+from wakugumi.core.step import Step
 
 # What it hears.
 

@@ -29,11 +29,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple, assert_never
 
 from wakugumi.core.ids import MACHINE_FAULTS, JobId
-from wakugumi.core.leader.events import Step
 from wakugumi.core.runner import events as ev
 from wakugumi.core.runner.events import SlotsDo, SlotsEvent, SlotsStep
 from wakugumi.core.runner.finished import CANCELLED, FinishedJobs
 from wakugumi.core.runner.resend import Resending
+from wakugumi.core.step import Step
 from wakugumi.limits.runner import CREDIT_HELD_MAX_S, DONE_TTL_S, PROBE_FIRST_S, PROBE_MAX_S
 from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.wire import DRAIN_DEADLINE_S, HEARTBEAT_S, SILENCE_MAX_S

@@ -31,7 +31,8 @@ from wakugumi.core.ids import ConnId, JobId, WorkerId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.metrics import LeaderMeters
 from wakugumi.core.leader.admin.overview import capacity
-from wakugumi.core.leader.events import LeaderDo, LeaderEvent, LeaderKeep
+from wakugumi.core.leader.events import LeaderDo, LeaderEvent
+from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.scheduling.locality import nobody
 from wakugumi.core.requirements import Requirements, check_wants

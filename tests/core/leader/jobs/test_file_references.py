@@ -9,6 +9,7 @@ from tests.kit.leader_world import World, a_world, job_id, subject
 from wakugumi.core.ids import ClientId, JobId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import AskCancel, AskDrop, AskRequeue
+from wakugumi.core.leader.journal.entries import KeepJob, KeepResult, KeepWhole
 from wakugumi.core.requirements import Requirements
 from wakugumi.limits.journal import JOURNAL_SLACK_BYTES
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_TTL_S
@@ -274,10 +275,10 @@ def test_holds_survive_being_moved_in_the_journal() -> None:
 def test_a_journal_from_before_there_were_blobs_is_read() -> None:
     client, job = ClientId("desk"), job_id(1)
     records = [
-        (ev.KeepJob(job, client, 1, subject("calc"), "calc", 1.0, 0, b"request", Requirements("k", 1, 2)), 1),
-        (ev.KeepResult(job, True, "ok", b"output"), 1),
+        (KeepJob(job, client, 1, subject("calc"), "calc", 1.0, 0, b"request", Requirements("k", 1, 2)), 1),
+        (KeepResult(job, True, "ok", b"output"), 1),
         (
-            ev.KeepWhole(
+            KeepWhole(
                 job, client, 1, subject("a"), "a", 1.0, 0, 0.0, (), None, 5, b"request", True, b"output", True, False
             ),
             1,

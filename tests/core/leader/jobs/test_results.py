@@ -8,9 +8,9 @@ import pytest
 from tests.kit.leader_world import OUTPUT, ClientEnd, WorkerEnd, World, a_world, job_id
 
 from wakugumi.core.ids import JobId, Verdict
-from wakugumi.core.leader import events as ev
 from wakugumi.core.leader import records
 from wakugumi.core.leader.jobs import results as delivery_module
+from wakugumi.core.leader.journal.entries import ForgetJob
 from wakugumi.core.leader.scheduling import lanes
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, SWEEP_S, UNDELIVERED_BYTES_MAX, UNDELIVERED_TTL_S
 
@@ -31,7 +31,7 @@ def run(desk: ClientEnd, worker: WorkerEnd, *, ok: bool = True, output: bytes = 
 
 
 def forgotten(world: World) -> list[JobId]:
-    return [record.job for record in world.kept if isinstance(record, ev.ForgetJob)]
+    return [record.job for record in world.kept if isinstance(record, ForgetJob)]
 
 
 # To whom.

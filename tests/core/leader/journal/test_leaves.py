@@ -8,6 +8,7 @@ from tests.kit.leader_world import ClientEnd, WorkerEnd, a_world, job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader import machine
 from wakugumi.core.leader.journal import leaves as module
+from wakugumi.core.leader.journal.entries import KeepWhole
 from wakugumi.core.leader.journal.leaves import Leaves
 
 SHEAF = 16
@@ -68,7 +69,7 @@ def test_one_job_that_waits_for_ever_does_not_keep_all_leaves_after_it(budget: i
             _one_job(other, worker)
             world.wait(60.0)
         assert len(world.journal) < 12 * SHEAF
-        assert any(isinstance(record, ev.KeepWhole) for record in world.kept)
+        assert any(isinstance(record, KeepWhole) for record in world.kept)
         world.restart()
         assert [line.split(",")[0] for line in world.story(waits)] == [
             "submitted by desk to job.assign.nobody.serves.this"
@@ -89,9 +90,9 @@ def test_what_is_moved_is_moved_a_little_at_a_time(monkeypatch: pytest.MonkeyPat
             before = len(world.kept)
             _one_job(other, worker)
             world.wait(60.0)
-            moved = sum(isinstance(record, ev.KeepWhole) for record in world.kept[before:])
+            moved = sum(isinstance(record, KeepWhole) for record in world.kept[before:])
             assert moved <= 4 * 7, "four jobs at most, in each of the steps of a minute"
-        assert sum(isinstance(record, ev.KeepWhole) for record in world.kept) >= len(jobs)
+        assert sum(isinstance(record, KeepWhole) for record in world.kept) >= len(jobs)
         world.restart()
         world.worker("last", ">", credit=20).gets(*jobs)
 

@@ -27,6 +27,7 @@ from wakugumi.core.leader.admin.questions import (
 from wakugumi.core.leader.jobs import lifecycle
 from wakugumi.core.leader.jobs.states import JobState
 from wakugumi.core.leader.journal import leaves
+from wakugumi.core.leader.journal.entries import KeepJob, KeepResult, KeepWhole
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject, is_valid_subject
@@ -68,7 +69,7 @@ def test_jobs_that_the_journal_moved_are_still_the_oldest(
     world.wait(1.0)
     jobs += desk.submits(3)
     world.wait(2 * KEPT_RESULT_TTL_S)
-    assert [record.job for record in world.kept if isinstance(record, ev.KeepWhole)] == oldest
+    assert [record.job for record in world.kept if isinstance(record, KeepWhole)] == oldest
     for _ in range(2):
         world.restart()
         answer = world.ask(AskJobs(limit=3))
@@ -602,10 +603,10 @@ def test_what_a_job_asks_for_survives_its_leader_and_a_journal_from_before_there
         assert world.leader.jobs[plain].wants is None
         worker = world.worker("w", credit=3, slots=3)
         worker.gets(urgent, plain)
-    record = ev.KeepJob(urgent, desk.id, 1, subject("calc"), "calc", 1.0, 0, b"request")
+    record = KeepJob(urgent, desk.id, 1, subject("calc"), "calc", 1.0, 0, b"request")
     fields = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
     assert fields[-3] is None
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-3]), type=ev.KeepJob) == record
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(fields[:-3]), type=KeepJob) == record
 
 
 def test_a_journal_with_a_subject_that_is_refused_today_still_opens_and_its_job_runs(
@@ -626,8 +627,8 @@ def test_a_journal_with_a_subject_that_is_refused_today_still_opens_and_its_job_
 
 def test_a_second_result_whose_reopening_is_lost_takes_the_place_of_the_first() -> None:
     job = JobId(bytes(15) + b"1")
-    opened = ev.KeepJob(job, ClientId("c"), 1, subject("x"), "p", 1.0, 0, b"x")
-    records = [opened, ev.KeepResult(job, False, "exit", b"no"), ev.KeepResult(job, True, "ok", b"yes")]
+    opened = KeepJob(job, ClientId("c"), 1, subject("x"), "p", 1.0, 0, b"x")
+    records = [opened, KeepResult(job, False, "exit", b"no"), KeepResult(job, True, "ok", b"yes")]
     leader = LeaderMachine(lambda: 0.5)
     leader.recover([(1, 0.0, records)], 1.0)
     assert (leader.jobs[job].state, leader.jobs[job].ok, leader.jobs[job].result) == (JobState.DONE, True, b"yes")

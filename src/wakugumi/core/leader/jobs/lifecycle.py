@@ -30,6 +30,7 @@ from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.results import AROUND_BYTES, ClientConnection, bytes_of
 from wakugumi.core.leader.jobs.same_request import digest_of
 from wakugumi.core.leader.jobs.states import BACKOFF, DONE, LIMBO, QUEUED, RUNNING
+from wakugumi.core.leader.journal.entries import KeepAttempt, KeepDeclined, KeepJob, KeepOutcome, KeepResult
 from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
 from wakugumi.core.leader.scheduling.roster import Roster
@@ -176,7 +177,7 @@ class JobLifecycle:
         if self._out.keeps:
             job.leaf = self._out.leaves.hold(event.job, size)
             self._out.keep.append(
-                ev.KeepJob(
+                KeepJob(
                     event.job,
                     client.id,
                     client.cap,
@@ -256,7 +257,7 @@ class JobLifecycle:
         job.attempts += 1
         job.since = now
         if self._out.keeps:
-            self._out.keep.append(ev.KeepAttempt(job.id, worker.id, worker.label))
+            self._out.keep.append(KeepAttempt(job.id, worker.id, worker.label))
 
     def attempt_lost(self, job: JobRecord, code: str, now: float, *, at_once: bool, output: str = "") -> None:
         """The attempt ended without an answer: again, now or after a while, or never (SPEC L3, L4)."""
@@ -268,7 +269,7 @@ class JobLifecycle:
         self.output_bytes += len(output) - strip_old_output(job)
         if self._out.keeps:
             self._out.leaves.add(len(output))
-            self._out.keep.append(ev.KeepOutcome(job.id, code, output))
+            self._out.keep.append(KeepOutcome(job.id, code, output))
         if attempts_used(job) >= self._attempts_max:
             self.counts.dead += 1
             cell.dead += 1
@@ -297,7 +298,7 @@ class JobLifecycle:
         self.stats.given_back(cell)
         job.cell = None
         if self._out.keeps:
-            self._out.keep.append(ev.KeepDeclined(job.id) if by is None else ev.KeepDeclined(job.id, by.id, lacks))
+            self._out.keep.append(KeepDeclined(job.id) if by is None else KeepDeclined(job.id, by.id, lacks))
         job.enter(QUEUED)
         job.since = now if job.attempts else job.submitted_at
         self._lanes.push(job, first=True)
@@ -349,7 +350,7 @@ class JobLifecycle:
         out = self._out
         if out.keeps:
             out.leaves.add(len(result) + AROUND_BYTES if type(result) is bytes else bytes_of(result))
-            out.keep.append(ev.KeepResult(job.id, ok, outcome, result, blobs))
+            out.keep.append(KeepResult(job.id, ok, outcome, result, blobs))
         dead = type(result) is not bytes and is_dead(result)
         if job.leaf or not dead:
             job.payload = None

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from wakugumi.core.ids import ConnId, JobId, WorkerId
-from wakugumi.core.leader.events import Acked, ForgetClaim, KeepClaim
+from wakugumi.core.leader.events import Acked
 from wakugumi.core.leader.jobs.file_references import FileReferences
+from wakugumi.core.leader.journal.entries import ForgetClaim, KeepClaim
 from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.subject import Pattern
 from wakugumi.limits.leader import CLAIMS_MAX, KEPT_BYTES_MAX, UNDELIVERED_TTL_S

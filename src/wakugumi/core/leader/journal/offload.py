@@ -14,6 +14,7 @@ from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.clients import Clients
 from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
 from wakugumi.core.leader.jobs.orphans import OrphanJobs
+from wakugumi.core.leader.journal.entries import DropLeaves
 from wakugumi.core.leader.journal.recovery import keep_whole
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.leader.step_builder import StepBuilder
@@ -100,4 +101,4 @@ class OffloadedRequests:
                 break  # The others stay the oldest, and are next.
         before = self._leaves.droppable()
         if before is not None:
-            self._out.keep.append(ev.DropLeaves(before))
+            self._out.keep.append(DropLeaves(before))

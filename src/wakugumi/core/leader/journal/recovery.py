@@ -18,14 +18,27 @@ from math import inf
 from typing import TypeAlias, TypeVar
 
 from wakugumi.core.ids import Attempt, ClientId, JobId, Tried, Verdict, WorkerId
-from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.events import LeaderKeep
 from wakugumi.core.leader.jobs.dead_letters import is_dead
 from wakugumi.core.leader.jobs.lifecycle import LEADER_LOST, JobLifecycle, outputs_of, strip_old_output
 from wakugumi.core.leader.jobs.not_started import tried_again, tried_too
 from wakugumi.core.leader.jobs.results import bytes_of
 from wakugumi.core.leader.jobs.same_request import digest_of
 from wakugumi.core.leader.jobs.states import DONE, LIMBO, RUNNING
+from wakugumi.core.leader.journal.entries import (
+    DropLeaves,
+    ForgetClaim,
+    ForgetJob,
+    KeepAttempt,
+    KeepClaim,
+    KeepDeadline,
+    KeepDeclined,
+    KeepDelivered,
+    KeepJob,
+    KeepOutcome,
+    KeepResult,
+    KeepWhole,
+    LeaderKeep,
+)
 from wakugumi.core.leader.records import CRC_BITS, ClientRecord, JobRecord
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.leader.step_builder import StepBuilder
@@ -48,7 +61,7 @@ def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: f
     if payload is None and (job.state is not DONE or is_dead(job.result)):
         payload = job.leaf
     out.keep.append(
-        ev.KeepWhole(
+        KeepWhole(
             job.id,
             job.client.id,
             job.client.cap,
@@ -72,7 +85,7 @@ def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: f
         )
     )
     if (due := lifecycle.deadlines.get(job.id)) is not None:
-        out.keep.append(ev.KeepDeadline(job.id, due - now))
+        out.keep.append(KeepDeadline(job.id, due - now))
     out.leaves.release(job.leaf)
     size = (job.size if payload is not None else 0) + bytes_of(job.result) + outputs_of(job)
     job.leaf = out.leaves.hold(job.id, size)
@@ -135,31 +148,31 @@ class _RecoveryFold:
         self.blobs: dict[JobId, tuple[str, ...]] = {}
         """Of results that have some."""
         self.tried: dict[JobId, Tried] = {}
-        self.orphans: dict[JobId, dict[WorkerId, tuple[ev.KeepClaim, int]]] = {}
+        self.orphans: dict[JobId, dict[WorkerId, tuple[KeepClaim, int]]] = {}
         """And the leaf in which each stands."""
 
     def leaf(self, number: int, at: float, records: Sequence[LeaderKeep]) -> None:
         self._leaves.recovered(number)
         for record in records:
-            if isinstance(record, ev.KeepJob):
+            if isinstance(record, KeepJob):
                 payload = record.payload
                 digest = digest_of(len(payload), record.request, record.checksum, payload)
                 self._open(record, at, digest, len(payload))
-            elif isinstance(record, ev.KeepWhole):
+            elif isinstance(record, KeepWhole):
                 self._whole(record, at)
-            elif isinstance(record, ev.KeepClaim):
+            elif isinstance(record, KeepClaim):
                 self._forget_answer(record.job, record.worker)
                 leaf = self._leaves.hold(record.job, len(record.payload))
                 self.orphans.setdefault(record.job, {})[record.worker] = record, leaf
-            elif isinstance(record, ev.ForgetClaim):
+            elif isinstance(record, ForgetClaim):
                 for worker in [record.worker] if record.worker else list(self.orphans.get(record.job, ())):
                     self._forget_answer(record.job, worker)
-            elif not isinstance(record, ev.DropLeaves):
+            elif not isinstance(record, DropLeaves):
                 job = self._jobs.get(record.job)
                 if job is not None:
                     self._change(job, record, at)
 
-    def _open(self, record: ev.KeepJob | ev.KeepWhole, at: float, digest: int, size: int) -> JobRecord:
+    def _open(self, record: KeepJob | KeepWhole, at: float, digest: int, size: int) -> JobRecord:
         """A million of these are made: what is the same in many of them is one object."""
         known = self._jobs.get(record.job)
         if known is not None:
@@ -187,7 +200,7 @@ class _RecoveryFold:
         self._jobs.add(job)
         return job
 
-    def _whole(self, record: ev.KeepWhole, at: float) -> None:
+    def _whole(self, record: KeepWhole, at: float) -> None:
         size = len(record.payload) if isinstance(record.payload, bytes) else 0
         size += sum(len(attempt.output) for attempt in record.history)
         digest = digest_of(record.checksum >> CRC_BITS, record.request, record.checksum)
@@ -207,26 +220,26 @@ class _RecoveryFold:
 
     def _change(self, job: JobRecord, record: LeaderKeep, at: float) -> None:
         match record:
-            case ev.KeepAttempt(_, worker, label):
+            case KeepAttempt(_, worker, label):
                 job.attempts += 1
                 self.running[job.id] = Attempt(job.attempts, worker, self._one(label), at, at, "ok")
-            case ev.KeepOutcome(_, outcome, output):
+            case KeepOutcome(_, outcome, output):
                 self._leaves.add(len(output))
                 running, tried = self.running.get(job.id), self.tried.get(job.id)
                 if running is not None and tried is not None:
                     self.tried[job.id] = tried_again(tried, running.worker_id, outcome)
                 self._end_attempt(job, outcome, output, at)
-            case ev.KeepResult(_, ok, outcome, result, blobs):
+            case KeepResult(_, ok, outcome, result, blobs):
                 self._end_attempt(job, outcome, "", at)
                 self._leaves.add(bytes_of(result))
                 self._done(job, ok, result, blobs, at)
-            case ev.KeepDelivered():
+            case KeepDelivered():
                 job.delivered = True
-            case ev.ForgetJob():
+            case ForgetJob():
                 self._forget(job)
-            case ev.KeepDeadline(_, within_s):
+            case KeepDeadline(_, within_s):
                 self.deadlines[job.id] = within_s
-            case ev.KeepDeclined(_, worker, lacks):
+            case KeepDeclined(_, worker, lacks):
                 if self.running.pop(job.id, None) is not None:
                     job.attempts -= 1
                 if worker:

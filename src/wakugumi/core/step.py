@@ -1,0 +1,54 @@
+"""How does a state machine of the core talk to the world? Read this first.
+
+Every state machine (the leader's machine, `slots`, `failover`) is a plain class with the same four doors:
+
+    handle(events, now) -> Step    these things happened: a batch, in order
+    tick(now)           -> Step    the time it asked for has come
+    wake_at()           -> float | None     after tick(now), always later than now
+    check()                        asserts all that must always hold
+
+It never touches the world: a Step names what must be on disk first (`keep`) and what is to be done then (`do`, in this
+order). `adapters/loop/drive.py` is the only caller. The words of each machine stand in the `events.py` of its room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+Event = TypeVar("Event", contravariant=True)
+Keep = TypeVar("Keep", covariant=True)
+Do = TypeVar("Do", covariant=True)
+
+
+class Step(Generic[Keep, Do]):
+    """What a state machine wants after a batch: first these on disk, then these done, in this order.
+
+    `at_once` is for what depends on nothing that was ever kept, such as a sign of life: it is done without waiting for
+    the disk, for a disk that takes its time must not make living peers seem dead. If the step is `patient`, nobody is
+    held up by its `do` coming a moment later, together with that of the next one: each commit costs the disk a flush.
+    """
+
+    __slots__ = ("at_once", "do", "keep", "patient")
+
+    def __init__(
+        self,
+        keep: Sequence[Keep] = (),
+        do: Sequence[Do] = (),
+        at_once: Sequence[Do] = (),
+        *,
+        patient: bool = False,
+    ) -> None:
+        self.keep = keep
+        self.do = do
+        self.at_once = at_once
+        self.patient = patient
+
+
+class Machine(Protocol[Event, Keep, Do]):
+    """The four doors."""
+
+    def handle(self, events: Sequence[Event], now: float) -> Step[Keep, Do]: ...
+    def tick(self, now: float) -> Step[Keep, Do]: ...
+    def wake_at(self) -> float | None: ...
+    def check(self) -> None: ...
