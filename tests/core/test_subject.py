@@ -148,9 +148,7 @@ def hex_of(char: str) -> str:
     return f"{ord(char):x}"
 
 
-UNSEEN = sorted(
-    {char for text in TEXTS.values() for char in text if HOSTILE.search(char)} | set("\n\t\u200c\u200d")
-)
+UNSEEN = sorted({char for text in TEXTS.values() for char in text if HOSTILE.search(char)} | set("\n\t\u200c\u200d"))
 
 
 @pytest.mark.spec("O1")

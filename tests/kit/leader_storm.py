@@ -50,8 +50,7 @@ from wakugumi.core.leader.journal.entries import (
 )
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.records import JobRecord
-from wakugumi.core.leader.scheduling.lanes import is_simple
-from wakugumi.core.leader.scheduling.picking import slots_of
+from wakugumi.core.leader.scheduling.turn_jobs import is_simple, slots_of
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.step import Step
 from wakugumi.core.subject import Pattern, matches, parse_pattern

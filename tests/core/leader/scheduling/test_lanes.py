@@ -18,8 +18,8 @@ from wakugumi.core.ids import ClientId, ConnId, JobId, WorkerId
 from wakugumi.core.leader.jobs.states import JobState
 from wakugumi.core.leader.records import ClientRecord, JobRecord, WorkerRecord
 from wakugumi.core.leader.scheduling.lanes import Lanes
-from wakugumi.core.leader.scheduling.picking import size, slots_of
 from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.leader.scheduling.turn_jobs import size, slots_of
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, Subject, parse_pattern, parse_subject, worker_patterns
 from wakugumi.limits.leader import LANES_IDLE_MAX, UNDELIVERED_BYTES_PER_CLIENT_MAX

@@ -46,8 +46,8 @@ from wakugumi.core.leader.jobs.broadcast import PARTS, owner_of, read_list
 from wakugumi.core.leader.jobs.dead_letters import last_outcome
 from wakugumi.core.leader.jobs.states import DONE, JobState
 from wakugumi.core.leader.records import ClientRecord, JobRecord, Lane, WorkerRecord
-from wakugumi.core.leader.scheduling.picking import in_order, slots_of
 from wakugumi.core.leader.scheduling.roster import can_run, has_room, members_of
+from wakugumi.core.leader.scheduling.turn_jobs import in_order, slots_of
 from wakugumi.core.leader.state import LeaderState
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, SubjectError, matches, parse_pattern

@@ -26,10 +26,11 @@ from wakugumi.core.ids import JobId
 from wakugumi.core.leader.jobs.broadcast import own_subject, owner_of
 from wakugumi.core.leader.jobs.states import DONE, QUEUED, RUNNING
 from wakugumi.core.leader.records import DIGEST_BITS, ClientRecord, JobRecord, Lane, PatternPool, Turn, WorkerRecord
-from wakugumi.core.leader.scheduling import picking
+from wakugumi.core.leader.scheduling import turn_jobs
 from wakugumi.core.leader.scheduling.locality import Holders, nobody
-from wakugumi.core.leader.scheduling.picking import Picker, slots_of
+from wakugumi.core.leader.scheduling.picking import Picker
 from wakugumi.core.leader.scheduling.roster import Roster
+from wakugumi.core.leader.scheduling.turn_jobs import is_simple, slots_of
 from wakugumi.core.leader.waiting_line import WaitingLine
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Pattern, PatternTree, Subject
@@ -82,7 +83,7 @@ class Lanes:
             else:
                 lane.ring.append(turn)
         if job.wants is not None:
-            picking.add(turn, job, first=first)
+            turn_jobs.add(turn, job, first=first)
             if job.wants.simple:
                 self._count_simple(lane)
         elif first:
@@ -105,7 +106,7 @@ class Lanes:
         if turn.needs is not None:
             self.picker.forget(turn, job)
             lane.simple -= is_simple(job)
-            held = picking.size(turn)
+            held = turn_jobs.size(turn)
         else:
             held = len(turn.jobs)
         if turn.gone == held:
@@ -113,7 +114,7 @@ class Lanes:
         elif turn.gone > _GONE_KEPT and 2 * turn.gone > held:
             # Its turn may be long in coming: who submits and cancels in a circle must not fill the memory.
             if turn.needs is not None:
-                picking.purge(turn)
+                turn_jobs.purge(turn)
             else:
                 turn.jobs = deque(other for other in turn.jobs if other.state is QUEUED)
                 turn.gone = 0
@@ -124,9 +125,9 @@ class Lanes:
         lane = self._lanes[job.subject]
         turn = lane.by_client[job.client.id]
         self.picker.forget(turn, job)
-        picking.remove(turn, job)
+        turn_jobs.remove(turn, job)
         lane.simple -= is_simple(job)
-        if turn.gone == picking.size(turn):
+        if turn.gone == turn_jobs.size(turn):
             self._drop(turn)
         self._uncount(lane)
 
@@ -139,7 +140,7 @@ class Lanes:
             turns.setdefault(turn, {})[job.id] = job
             self.picker.forget(turn, job)
         for turn, theirs in turns.items():
-            lane, pulled = turn.lane, picking.pull(turn, theirs)
+            lane, pulled = turn.lane, turn_jobs.pull(turn, theirs)
             lane.simple -= sum(map(is_simple, pulled))
             lane.queued -= len(pulled)
             self.queued -= len(pulled)
@@ -246,13 +247,13 @@ class Lanes:
         for subject, lane in self._lanes.items():
             turns = list(lane.by_client.values())
             aside = lane.aside or {}
-            live = [job for turn in turns for job in picking.in_order(turn)]
+            live = [job for turn in turns for job in turn_jobs.in_order(turn)]
             assert lane.subject == subject
             assert lane.queued == len(live) == len({job.id for job in live}), (subject, lane.queued, len(live))
             assert lane.simple == sum(map(is_simple, live))
             for turn in turns:
-                held = picking.size(turn)
-                assert turn.gone == held - sum(1 for _ in picking.in_order(turn)) < held
+                held = turn_jobs.size(turn)
+                assert turn.gone == held - sum(1 for _ in turn_jobs.in_order(turn)) < held
                 self.picker.check(turn)
                 if turn in turn.client.parked:
                     assert not turn.client.may_run or turn.client in self._clients_with_news
@@ -286,13 +287,13 @@ class Lanes:
                 assert best is None or (lane.refused and not lane.ring), f"{subject} waits although there is credit"
                 if self._roster.best(lane.simple_pools, lane.order) is not None:
                     may_go = [turn for turn in (*lane.ring, *aside) if turn.client.may_run]
-                    seen = [job for turn in may_go for job in islice(picking.in_order(turn), LOOK_AHEAD_MAX)]
-                    assert not any(is_simple(job) and not picking.is_picky(job, lane) for job in seen), subject
+                    seen = [job for turn in may_go for job in islice(turn_jobs.in_order(turn), LOOK_AHEAD_MAX)]
+                    assert not any(is_simple(job) and not turn_jobs.is_picky(job, lane) for job in seen), subject
             if aside and not lane.ready and not self._roster.has_changes:
                 assert lane.parked
                 if self._roster.best(lane.pools, lane.order) is not None:
-                    seen = [job for turn in aside for job in islice(picking.in_order(turn), LOOK_AHEAD_MAX)]
-                    assert all(picking.is_picky(job, lane) for job in seen), "one stands aside that could go"
+                    seen = [job for turn in aside for job in islice(turn_jobs.in_order(turn), LOOK_AHEAD_MAX)]
+                    assert all(turn_jobs.is_picky(job, lane) for job in seen), "one stands aside that could go"
             total += lane.queued
         assert total == self.queued
         assert len(self._idle) <= LANES_IDLE_MAX
@@ -443,7 +444,7 @@ class Lanes:
         lane = turn.lane
         was_kept = worker.kept_for is turn
         self.picker.forget(turn, job)
-        picking.remove(turn, job)
+        turn_jobs.remove(turn, job)
         job.enter(RUNNING)
         job.worker = worker
         lane.place = 0
@@ -454,7 +455,7 @@ class Lanes:
         self._roster.assign(worker, job.id, slots_of(job), job.size)
         if was_kept:
             self._hear_of(worker)
-        if picking.size(turn) == turn.gone:
+        if turn_jobs.size(turn) == turn.gone:
             self._drop(turn)
         elif len(lane.ring) > 1:
             lane.ring.rotate(-1)
@@ -605,10 +606,6 @@ class Lanes:
             if turn.needs is not None:
                 self.picker.let_go(turn)
         return None
-
-
-def is_simple(job: JobRecord) -> bool:
-    return job.wants is not None and job.wants.simple
 
 
 def _as_pattern(subject: Subject) -> Pattern:

@@ -13,31 +13,30 @@ their order, and the first that can go now goes:
     env         to none that gives programs no variables
     unnamed     to none that has no program for such jobs; simple ones also to workers that take no others
     shuns       to none of the workers that could not start it. Where many stand first that nobody with room is able to
-                run, each kind of them gets a queue of its own (`sort_out`)
+                run, each kind of them gets a queue of its own (`turn_jobs`)
 
 A turn in which nothing can go stands aside (`lanes`) until credit comes, or a job, or the time that is asked for here.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterator
-from heapq import heapify, heappop, heappush, heapreplace
+from collections import OrderedDict
+from heapq import heappop, heappush
 from typing import Final
 
-from wakugumi.core.ids import JobId
 from wakugumi.core.leader.jobs.states import QUEUED
 from wakugumi.core.leader.records import JobRecord, Kind, Lane, Row, Turn, TurnNeeds, WorkerRecord
+from wakugumi.core.leader.scheduling import turn_jobs
 from wakugumi.core.leader.scheduling.locality import Holders, nearest, nobody
 from wakugumi.core.leader.scheduling.roster import Roster, can_run, has_room, members_of, rank_of
 from wakugumi.core.leader.scheduling.sticky_keys import StickyKeys
+from wakugumi.core.leader.scheduling.turn_jobs import is_picky, slots_of
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import Subject
 from wakugumi.limits.scheduling import (
     BLOBS_PATIENCE_S,
     HOMES_SUBJECTS_MAX,
     LOOK_AHEAD_MAX,
-    PRIORITY_AGE_S,
     SLOTS_DOUBT_S,
     SLOTS_PATIENCE_S,
     SLOTS_STUCK_S,
@@ -46,167 +45,6 @@ from wakugumi.limits.scheduling import (
 
 _NEVER: Final = float("inf")
 _NOTHING: Final = Requirements()
-
-
-def slots_of(job: JobRecord) -> int:
-    return 1 if job.wants is None else job.wants.slots
-
-
-def due_of(job: JobRecord) -> float:
-    """Its place: when it came, or would have come to stand there without its priority. One that comes back has the
-    place of its submit."""
-    came_at = job.submitted_at if job.attempts else job.since
-    return came_at if job.wants is None else came_at - PRIORITY_AGE_S * job.wants.priority
-
-
-def is_picky(job: JobRecord, lane: Lane) -> bool:
-    wants = job.wants
-    return wants is not None and (
-        wants.slots > 1
-        or (lane.sticky and bool(wants.key))
-        or wants.blobs
-        or wants.unnamed
-        or wants.env
-        or bool(wants.shuns)
-    )
-
-
-# What a turn holds.
-
-
-def add(turn: Turn, job: JobRecord, *, first: bool) -> None:
-    """Queue a job that asks for something."""
-    assert job.wants is not None
-    needs = turn.needs
-    if needs is None:
-        needs = turn.needs = TurnNeeds()
-    needs.count += 1
-    needs.picky += is_picky(job, turn.lane)
-    queue = _queue_of(turn, job)
-    if first:
-        queue.appendleft(job)
-    else:
-        queue.append(job)
-
-
-def remove(turn: Turn, job: JobRecord) -> None:
-    """It is not in this turn any more."""
-    _queue_of(turn, job).remove(job)
-    _uncount(turn, job)
-
-
-def pull(turn: Turn, jobs: dict[JobId, JobRecord]) -> list[JobRecord]:
-    """Remove these, which all ask for the same. Returns them in the order in which they stood. One pass, as far as the
-    last of them."""
-    queue = _queue_of(turn, next(iter(jobs.values())))
-    pulled: list[JobRecord] = []
-    passed: list[JobRecord] = []
-    while len(pulled) < len(jobs):
-        job = queue.popleft()
-        (pulled if jobs.get(job.id) is job else passed).append(job)
-    queue.extendleft(reversed(passed))
-    for job in pulled:
-        _uncount(turn, job)
-    return pulled
-
-
-def size(turn: Turn) -> int:
-    """How many jobs it holds, with those that are gone."""
-    return len(turn.jobs) + (0 if turn.needs is None else sum(len(queue) for queue in turn.needs.queues.values()))
-
-
-def purge(turn: Turn) -> None:
-    """Remove all that are gone."""
-    assert turn.needs is not None
-    for queue in (turn.jobs, *turn.needs.queues.values()):
-        gone = [job for job in queue if job.state is not QUEUED]
-        left = [job for job in queue if job.state is QUEUED]
-        queue.clear()
-        queue.extend(left)
-        for job in gone:
-            _uncount(turn, job)
-    turn.gone = 0
-
-
-def _prune(turn: Turn) -> None:
-    """Remove those that are gone and stand first: whoever looks would step over them each time."""
-    assert turn.needs is not None
-    for queue in (turn.jobs, *turn.needs.queues.values()):
-        while queue and queue[0].state is not QUEUED:
-            turn.gone -= 1
-            _uncount(turn, queue.popleft())
-
-
-def sort_out(turn: Turn) -> None:
-    """From now on each kind of its jobs has a queue of its own: those that nobody is able to run are stepped over at
-    once, however many they are."""
-    assert turn.needs is not None
-    turn.sorted_out = True
-    queues = [list(queue) for queue in (turn.jobs, *turn.needs.queues.values())]
-    turn.jobs.clear()
-    turn.needs.queues.clear()
-    for jobs in queues:
-        for job in jobs:
-            _queue_of(turn, job).append(job)
-
-
-def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[JobRecord]:
-    """Those that are queued, the next one first. Rows that are put into `skip` meanwhile are left out from there on."""
-    if turn.needs is None or not turn.needs.queues:
-        yield from (job for job in turn.jobs if job.state is QUEUED)
-        return
-    rows = [(_PLAIN, turn.jobs), *turn.needs.queues.items()]
-    heap = []
-    for (priority, slots, kind), queue in rows:
-        jobs = (job for job in queue if job.state is QUEUED)
-        if (job := next(jobs, None)) is not None:
-            heap.append((due_of(job), -priority, -slots, kind, job, jobs))
-    heapify(heap)
-    while heap:
-        _, priority, slots, kind, job, jobs = heap[0]
-        yield job
-        following = None if skip and (-priority, -slots, kind) in skip else next(jobs, None)
-        if following is None:
-            heappop(heap)
-        else:
-            heapreplace(heap, (due_of(following), priority, slots, kind, following, jobs))
-
-
-_ANY_KIND: Final[Kind] = (0, ())
-_PLAIN: Final = (0, 1, _ANY_KIND)
-
-
-def _kind_of(wants: Requirements) -> Kind:
-    return 4 * wants.env + 2 * wants.unnamed + wants.simple, wants.shuns
-
-
-def _row_of(turn: Turn, wants: Requirements) -> Row:
-    return wants.priority, wants.slots, _kind_of(wants) if turn.sorted_out else _ANY_KIND
-
-
-def _queue_of(turn: Turn, job: JobRecord) -> deque[JobRecord]:
-    wants = job.wants
-    if wants is None or (row := _row_of(turn, wants)) == _PLAIN:
-        return turn.jobs
-    assert turn.needs is not None
-    queue = turn.needs.queues.get(row)
-    if queue is None:
-        queue = turn.needs.queues[row] = deque()
-    return queue
-
-
-def _uncount(turn: Turn, job: JobRecord) -> None:
-    needs = turn.needs
-    if job.wants is None or needs is None:
-        return
-    needs.count -= 1
-    needs.picky -= is_picky(job, turn.lane)
-    row = _row_of(turn, job.wants)
-    if row in needs.queues and not needs.queues[row]:
-        del needs.queues[row]
-    if not needs.count:
-        assert needs.kept is None
-        turn.needs = None
 
 
 class Picker:
@@ -247,10 +85,10 @@ class Picker:
         if best is None and not (lane.simple and roster.best(lane.simple_pools, lane.order)):
             return None
         if needs.homes is not None:
-            if needs.seen == (size(turn), roster.era) and all(home.rank < 0 for home in needs.homes):
+            if needs.seen == (turn_jobs.size(turn), roster.era) and all(home.rank < 0 for home in needs.homes):
                 return None
             needs.homes = None
-        _prune(turn)
+        turn_jobs.prune(turn)
         return self._look_through(turn, needs, best)
 
     def _look_through(
@@ -274,7 +112,7 @@ class Picker:
         """What none of those with room can run."""
         shunned = False
         """One that needs several slots shuns those that have them."""
-        for job in in_order(turn, skip):
+        for job in turn_jobs.in_order(turn, skip):
             wants = job.wants or _NOTHING
             at = keys.home_of(wants.key) if keys is not None and wants.key else None
             home = None if at is None else by_id[at]
@@ -292,7 +130,7 @@ class Picker:
                 else:
                     too_large = min(too_large, wants.slots)
                 if turn.sorted_out or not wants.shuns:
-                    skip.add(_row_of(turn, wants))
+                    skip.add(turn_jobs.row_of(turn, wants))
                 if not no_room:
                     no_room = True
                     wake_at = min(wake_at, self._wait_for_room(turn, needs, job, home))
@@ -300,10 +138,10 @@ class Picker:
                     if best is None and not lane.simple:
                         late = None
                         break
-            elif (kind := _kind_of(wants)) in unable or (able := self._ablest(lane, wants, best)) is None:
+            elif (kind := turn_jobs.kind_of(wants)) in unable or (able := self._ablest(lane, wants, best)) is None:
                 unable.add(kind)
                 if turn.sorted_out:
-                    skip.add(_row_of(turn, wants))
+                    skip.add(turn_jobs.row_of(turn, wants))
                     continue
             elif no_blobs and wants.blobs:
                 pass
@@ -327,7 +165,7 @@ class Picker:
             looked += wants.slots == 1  # The others of that size are skipped.
             if looked >= LOOK_AHEAD_MAX:
                 if (unable or shunned) and not turn.sorted_out:
-                    sort_out(turn)
+                    turn_jobs.sort_out(turn)
                     return self._look_through(turn, needs, best)
                 break
         if late is not None and (able := self._ablest(lane, late.wants or _NOTHING, best)) is not None:
@@ -338,7 +176,7 @@ class Picker:
             wake_at = min(wake_at, now + BLOBS_PATIENCE_S)
         self._wake(turn, needs, wake_at)
         if not (no_room or no_blobs or unable):
-            needs.homes, needs.seen = list(homes), (size(turn), roster.era)
+            needs.homes, needs.seen = list(homes), (turn_jobs.size(turn), roster.era)
         return None
 
     def _ablest(self, lane: Lane, wants: Requirements, best: WorkerRecord | None) -> WorkerRecord | None:
@@ -400,8 +238,8 @@ class Picker:
         for row, queue in needs.queues.items():
             assert queue
             assert all(job.wants is not None for job in queue)
-            assert all(_row_of(turn, job.wants) == row for job in queue if job.wants)
-        order = list(in_order(turn))
+            assert all(turn_jobs.row_of(turn, job.wants) == row for job in queue if job.wants)
+        order = list(turn_jobs.in_order(turn))
         assert sorted(map(id, order)) == sorted(id(job) for job in jobs if job.state is QUEUED)
         for waiting in (needs.first, needs.large):
             assert waiting is None or any(job is waiting for job in order), "it waits for one that is not there"

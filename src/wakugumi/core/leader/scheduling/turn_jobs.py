@@ -1,0 +1,181 @@
+"""Which jobs does a client's turn hold, and in which order?
+
+A turn without jobs that ask for something is one deque, first in first out. Others have a queue for each row: priority,
+slots, and who is able to run them where that is told apart (`sort_out`). A job that was cancelled stays where it is and
+is skipped: its state says so, and `Turn.gone` counts it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heapreplace
+from typing import Final
+
+from wakugumi.core.ids import JobId
+from wakugumi.core.leader.jobs.states import QUEUED
+from wakugumi.core.leader.records import JobRecord, Kind, Lane, Row, Turn, TurnNeeds
+from wakugumi.core.requirements import Requirements
+from wakugumi.limits.scheduling import PRIORITY_AGE_S
+
+_ANY_KIND: Final[Kind] = (0, ())
+_PLAIN: Final = (0, 1, _ANY_KIND)
+
+
+def slots_of(job: JobRecord) -> int:
+    return 1 if job.wants is None else job.wants.slots
+
+
+def is_simple(job: JobRecord) -> bool:
+    return job.wants is not None and job.wants.simple
+
+
+def due_of(job: JobRecord) -> float:
+    """Its place: when it came, or would have come to stand there without its priority. One that comes back has the
+    place of its submit."""
+    came_at = job.submitted_at if job.attempts else job.since
+    return came_at if job.wants is None else came_at - PRIORITY_AGE_S * job.wants.priority
+
+
+def is_picky(job: JobRecord, lane: Lane) -> bool:
+    wants = job.wants
+    return wants is not None and (
+        wants.slots > 1
+        or (lane.sticky and bool(wants.key))
+        or wants.blobs
+        or wants.unnamed
+        or wants.env
+        or bool(wants.shuns)
+    )
+
+
+def add(turn: Turn, job: JobRecord, *, first: bool) -> None:
+    """Queue a job that asks for something."""
+    assert job.wants is not None
+    needs = turn.needs
+    if needs is None:
+        needs = turn.needs = TurnNeeds()
+    needs.count += 1
+    needs.picky += is_picky(job, turn.lane)
+    queue = _queue_of(turn, job)
+    if first:
+        queue.appendleft(job)
+    else:
+        queue.append(job)
+
+
+def remove(turn: Turn, job: JobRecord) -> None:
+    """It is not in this turn any more."""
+    _queue_of(turn, job).remove(job)
+    _uncount(turn, job)
+
+
+def pull(turn: Turn, jobs: dict[JobId, JobRecord]) -> list[JobRecord]:
+    """Remove these, which all ask for the same. Returns them in the order in which they stood. One pass, as far as the
+    last of them."""
+    queue = _queue_of(turn, next(iter(jobs.values())))
+    pulled: list[JobRecord] = []
+    passed: list[JobRecord] = []
+    while len(pulled) < len(jobs):
+        job = queue.popleft()
+        (pulled if jobs.get(job.id) is job else passed).append(job)
+    queue.extendleft(reversed(passed))
+    for job in pulled:
+        _uncount(turn, job)
+    return pulled
+
+
+def size(turn: Turn) -> int:
+    """How many jobs it holds, with those that are gone."""
+    return len(turn.jobs) + (0 if turn.needs is None else sum(len(queue) for queue in turn.needs.queues.values()))
+
+
+def purge(turn: Turn) -> None:
+    """Remove all that are gone."""
+    assert turn.needs is not None
+    for queue in (turn.jobs, *turn.needs.queues.values()):
+        gone = [job for job in queue if job.state is not QUEUED]
+        left = [job for job in queue if job.state is QUEUED]
+        queue.clear()
+        queue.extend(left)
+        for job in gone:
+            _uncount(turn, job)
+    turn.gone = 0
+
+
+def prune(turn: Turn) -> None:
+    """Remove those that are gone and stand first: whoever looks would step over them each time."""
+    assert turn.needs is not None
+    for queue in (turn.jobs, *turn.needs.queues.values()):
+        while queue and queue[0].state is not QUEUED:
+            turn.gone -= 1
+            _uncount(turn, queue.popleft())
+
+
+def sort_out(turn: Turn) -> None:
+    """From now on each kind of its jobs has a queue of its own: those that nobody is able to run are stepped over at
+    once, however many they are."""
+    assert turn.needs is not None
+    turn.sorted_out = True
+    queues = [list(queue) for queue in (turn.jobs, *turn.needs.queues.values())]
+    turn.jobs.clear()
+    turn.needs.queues.clear()
+    for jobs in queues:
+        for job in jobs:
+            _queue_of(turn, job).append(job)
+
+
+def in_order(turn: Turn, skip: set[Row] | None = None) -> Iterator[JobRecord]:
+    """Those that are queued, the next one first. Rows that are put into `skip` meanwhile are left out from there on."""
+    if turn.needs is None or not turn.needs.queues:
+        yield from (job for job in turn.jobs if job.state is QUEUED)
+        return
+    rows = [(_PLAIN, turn.jobs), *turn.needs.queues.items()]
+    heap = []
+    for (priority, slots, kind), queue in rows:
+        jobs = (job for job in queue if job.state is QUEUED)
+        if (job := next(jobs, None)) is not None:
+            heap.append((due_of(job), -priority, -slots, kind, job, jobs))
+    heapify(heap)
+    while heap:
+        _, priority, slots, kind, job, jobs = heap[0]
+        yield job
+        following = None if skip and (-priority, -slots, kind) in skip else next(jobs, None)
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (due_of(following), priority, slots, kind, following, jobs))
+
+
+def kind_of(wants: Requirements) -> Kind:
+    """What decides who is able to run it."""
+    return 4 * wants.env + 2 * wants.unnamed + wants.simple, wants.shuns
+
+
+def row_of(turn: Turn, wants: Requirements) -> Row:
+    return wants.priority, wants.slots, kind_of(wants) if turn.sorted_out else _ANY_KIND
+
+
+def _queue_of(turn: Turn, job: JobRecord) -> deque[JobRecord]:
+    wants = job.wants
+    if wants is None or (row := row_of(turn, wants)) == _PLAIN:
+        return turn.jobs
+    assert turn.needs is not None
+    queue = turn.needs.queues.get(row)
+    if queue is None:
+        queue = turn.needs.queues[row] = deque()
+    return queue
+
+
+def _uncount(turn: Turn, job: JobRecord) -> None:
+    needs = turn.needs
+    if job.wants is None or needs is None:
+        return
+    needs.count -= 1
+    needs.picky -= is_picky(job, turn.lane)
+    row = row_of(turn, job.wants)
+    if row in needs.queues and not needs.queues[row]:
+        del needs.queues[row]
+    if not needs.count:
+        assert needs.kept is None
+        turn.needs = None
