@@ -648,7 +648,7 @@ async def test_a_quota_that_is_used_up_is_a_full_disk_and_not_the_end(
     async with opened(tmp_path, factory=failing(3, sqlite3.SQLITE_IOERR_WRITE)) as world:
         monkeypatch.setattr(os, "fsync", used_up)
         await world.commit(kept(1))
-        assert world.lows == [True]
+        assert world.lows[:1] == [True], "its next look may already have found room"
         assert world.failures == []
         assert not (tmp_path / "probe").exists()
         monkeypatch.undo()
