@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from wakugumi.adapters.programs.linux import Spawner
+from wakugumi.adapters.programs.spawn import Spawner
 
 
 def has_ended(pid: int) -> bool:

@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 from tests.kit.processes import has_ended
 
-from wakugumi.adapters.programs.linux import Spawner
 from wakugumi.adapters.programs.marks import MARK_VARIABLE, Mark, end_marked
+from wakugumi.adapters.programs.spawn import Spawner
 
 DEADLINE_S = 30.0
 NO_LIMIT = "ulimit -m unlimited; "
@@ -130,7 +130,8 @@ def test_what_lost_the_mark_below_one_that_has_it_is_ended_too(marked: Marked) -
 CHAIN = """
 import fcntl, os, sys, time
 from uuid import uuid4
-from wakugumi.adapters.programs.linux import Spawner, become_subreaper
+from wakugumi.adapters.programs.linux import become_subreaper
+from wakugumi.adapters.programs.spawn import Spawner
 from wakugumi.adapters.programs.marks import Mark, end_marked
 
 def runs_away():
@@ -199,7 +200,7 @@ def test_where_the_hard_limit_is_lower_the_variable_is_the_mark(tmp_path: Path) 
     script = (
         "import os, resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_RSS, (1 << 30, 1 << 30))\n"
-        "from wakugumi.adapters.programs.linux import Spawner\n"
+        "from wakugumi.adapters.programs.spawn import Spawner\n"
         "Spawner({}, resident_set=1 << 62).start([b'/bin/sh', b'-c', b'ulimit -m'], b'/', 1, 2, 'job')\n"
         "sys.exit(os.wait()[1])\n"
     )

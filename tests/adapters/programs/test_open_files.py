@@ -8,15 +8,15 @@ from pathlib import Path
 
 SCRIPT = """
 import logging, os, sys
-from wakugumi.adapters.programs import linux
+from wakugumi.adapters.programs import open_files, spawn
 logging.basicConfig(level="INFO", format="%(message)s")
-before = linux.open_files_max()
-now = linux.raise_open_files()
-assert now == linux.open_files_max()
-assert linux.connections_max() == now * 3 // 4
-assert linux.connections_max(3) == now * 3 // 4 // 3
+before = open_files.open_files_max()
+now = open_files.raise_open_files()
+assert now == open_files.open_files_max()
+assert open_files.connections_max() == now * 3 // 4
+assert open_files.connections_max(3) == now * 3 // 4 // 3
 os.dup2(1, 1023)
-spawner = linux.Spawner(dict(os.environb))
+spawner = spawn.Spawner(dict(os.environb))
 for start in (spawner.start, spawner.start_with):
     program = b"until [ $(ulimit -Sn) = %d ]; do :; done; ulimit -Sn; ulimit -Hn" % before
     pid = start([b"/bin/sh", b"-c", program], b"/", 1, 2, "job")
@@ -53,9 +53,9 @@ def test_where_nobody_can_limit_another_process_programs_start_all_the_same(tmp_
     script = """
 import os, resource
 del resource.prlimit
-from wakugumi.adapters.programs import linux
-linux.raise_open_files()
-pid = linux.Spawner(dict(os.environb)).start([b"/bin/sh", b"-c", b"ulimit -Sn"], b"/", 1, 2, "job")
+from wakugumi.adapters.programs import open_files, spawn
+open_files.raise_open_files()
+pid = spawn.Spawner(dict(os.environb)).start([b"/bin/sh", b"-c", b"ulimit -Sn"], b"/", 1, 2, "job")
 assert os.waitpid(pid, 0)[1] == 0
 """
     assert said(1_000, 2_000, tmp_path, script)[0] == ["2000"]

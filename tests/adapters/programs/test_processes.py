@@ -15,8 +15,8 @@ from tests.kit.processes import has_ended
 
 from wakugumi.adapters.programs import processes as process
 from wakugumi.adapters.programs import strays
-from wakugumi.adapters.programs.linux import OwnChildren, usage_of
 from wakugumi.adapters.programs.output_files import Capture, Captures
+from wakugumi.adapters.programs.process_tree import OwnChildren
 from wakugumi.adapters.programs.processes import Processes, Programs, RunningProgram
 from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.errors import Refused
@@ -671,7 +671,3 @@ async def test_the_cpu_time_of_jobs_is_counted_while_they_run_and_afterwards(wor
     await world.end(child)
     assert world.processes.cpu_s() >= running
     assert child.cpu_s >= running - 0.03, "the kernel's clock ticks every 10 ms"
-
-
-def test_the_usage_of_what_is_gone_is_none() -> None:
-    assert usage_of(2**22 + 1) is None

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 from tests.kit.processes import has_ended
 
-from wakugumi.adapters.programs.linux import children_of, with_all_below
+from wakugumi.adapters.programs.process_tree import children_of, with_all_below
 
 # Many slots, because each waits up to 2 s for a CPU that others keep busy (SPEC W2).
 SMALL = ("--workers", "2", "--slots", "16", "--job-ms", "10", "--away", "0.3")

@@ -16,7 +16,7 @@ import pytest
 from tests.kit.processes import has_ended
 from tests.whole.conftest import WITHIN_S, Running
 
-from wakugumi.adapters.programs.linux import children_of
+from wakugumi.adapters.programs.process_tree import children_of
 
 TANGLE = """#!/bin/sh
 # Starts, with its first run, what does not want to end; its second run tells which of these live still.

@@ -19,13 +19,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
-from wakugumi.adapters.programs.linux import (
-    OwnChildren,
-    ask_for_parent_death,
-    become_subreaper,
-    kill_with_all_below,
-    send,
-)
+from wakugumi.adapters.programs.linux import ask_for_parent_death, become_subreaper
+from wakugumi.adapters.programs.process_tree import OwnChildren, kill_with_all_below, send
 
 log = logging.getLogger("wakugumi.guardian")
 

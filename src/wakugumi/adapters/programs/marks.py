@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
-from wakugumi.adapters.programs.linux import children_of, kill_with_all_below, read_environment, state_of
+from wakugumi.adapters.programs.process_tree import children_of, kill_with_all_below, read_environment, state_of
 
 log = logging.getLogger("wakugumi.process")
 

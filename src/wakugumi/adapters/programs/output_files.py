@@ -12,8 +12,8 @@ import os
 from typing import Final
 
 from wakugumi.adapters.files import refused
-from wakugumi.adapters.programs.linux import above_stdio
 from wakugumi.adapters.programs.run_as import User
+from wakugumi.adapters.programs.spawn import above_stdio
 
 _KEPT_MAX: Final = 64
 """Pairs that wait for the next job: as many as a large machine runs at once."""

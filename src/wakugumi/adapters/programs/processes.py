@@ -23,20 +23,20 @@ from typing import Final, NamedTuple
 
 from wakugumi.adapters.files import READ, READ_FOLDER, USED_UP, open_beneath
 from wakugumi.adapters.programs.default_command import DefaultCommand
-from wakugumi.adapters.programs.linux import (
+from wakugumi.adapters.programs.marks import MARK_VARIABLE, Mark
+from wakugumi.adapters.programs.output_files import Capture
+from wakugumi.adapters.programs.process_tree import (
     JOB_VARIABLE,
-    Spawner,
     kill_with_all_below,
     send,
     send_to_group,
     usage_of,
     with_all_below,
 )
-from wakugumi.adapters.programs.marks import MARK_VARIABLE, Mark
-from wakugumi.adapters.programs.output_files import Capture
 from wakugumi.adapters.programs.resource_limits import LOOK_S, JobBounds, stub_command
 from wakugumi.adapters.programs.run_as import User, users_environment
 from wakugumi.adapters.programs.set_limits import NOT_THE_USER
+from wakugumi.adapters.programs.spawn import Spawner
 from wakugumi.adapters.programs.strays import Strays
 from wakugumi.core.environment import EnvRules, held_back, is_passed_by_name
 from wakugumi.core.names import check_exec_name

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from wakugumi.adapters.programs import set_limits
-from wakugumi.adapters.programs.linux import tasks_of_user, usage_of
+from wakugumi.adapters.programs.process_tree import tasks_of_user, usage_of
 from wakugumi.adapters.programs.run_as import User
 from wakugumi.errors import Refused
 from wakugumi.wire.messages.job import JobLimits

@@ -11,14 +11,8 @@ import contextlib
 import os
 from collections.abc import Container, Iterable
 
-from wakugumi.adapters.programs.linux import (
-    OwnChildren,
-    become_subreaper,
-    job_of,
-    kill_with_all_below,
-    session_of,
-    stop_being_subreaper,
-)
+from wakugumi.adapters.programs.linux import become_subreaper, stop_being_subreaper
+from wakugumi.adapters.programs.process_tree import OwnChildren, job_of, kill_with_all_below, session_of
 
 
 class Strays:

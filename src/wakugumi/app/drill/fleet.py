@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.adapters.programs.linux import children_of, kill_with_all_below, send, start_of, state_of
+from wakugumi.adapters.programs.process_tree import children_of, kill_with_all_below, send, start_of, state_of
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import Orders, job_id
 from wakugumi.app.drill.marks import Marks, now

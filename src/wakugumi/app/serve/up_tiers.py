@@ -18,7 +18,7 @@ from typing import Final
 
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
-from wakugumi.adapters.programs.linux import kill_with_all_below
+from wakugumi.adapters.programs.process_tree import kill_with_all_below
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.tiers import GATEWAY, GROUPS_MAX, NODES_MAX, TierProcess, Tiers, parts_of
 from wakugumi.app.show.output import line_out, one, say

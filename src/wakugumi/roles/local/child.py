@@ -19,7 +19,7 @@ from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.link import Link, LinkOwner, adopt
 from wakugumi.adapters.programs.guardian import guard
-from wakugumi.adapters.programs.linux import raise_open_files
+from wakugumi.adapters.programs.open_files import raise_open_files
 from wakugumi.adapters.programs.processes import ProgramRules, Programs
 from wakugumi.core.environment import WHOLE
 from wakugumi.core.names import check_exec_name

@@ -16,7 +16,7 @@ from wakugumi.adapters.lines.server import LineListener, LineServer, listen_line
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.port.port import HttpListener, listen_http
-from wakugumi.adapters.programs.linux import connections_max
+from wakugumi.adapters.programs.open_files import connections_max
 from wakugumi.errors import ConfigError
 from wakugumi.limits.wire import DRAIN_DEADLINE_S
 from wakugumi.roles.node.lines import line_page

@@ -13,7 +13,7 @@ from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.port.port import listen_http
-from wakugumi.adapters.programs.linux import connections_max
+from wakugumi.adapters.programs.open_files import connections_max
 from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.runner.metrics import run_families
 from wakugumi.roles.http.openapi import WORKER, document

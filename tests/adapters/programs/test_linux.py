@@ -12,7 +12,8 @@ import pytest
 LOOK = """
 import os, subprocess, sys, threading
 from pathlib import Path
-from wakugumi.adapters.programs.linux import OwnChildren, children_of, hide_from_programs, tasks_of_user, usage_of
+from wakugumi.adapters.programs.linux import hide_from_programs
+from wakugumi.adapters.programs.process_tree import OwnChildren, children_of, tasks_of_user, usage_of
 from wakugumi.adapters.programs.marks import _self_and_above
 
 assert hide_from_programs()
