@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.programs.default_command import parse_command
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.roles.node.node import Node
 from wakugumi.roles.node.ports import NodePorts, listen
 from wakugumi.roles.node.settings import NodeSettings

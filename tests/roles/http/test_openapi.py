@@ -13,7 +13,7 @@ from tests.kit.http_peer import ask
 
 from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.net.link import Address
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.errors import CODES
 from wakugumi.roles.http.openapi import GATEWAY, LEADER, NODE, OPERATIONS, ROLES, WORKER, document, operations_of
 from wakugumi.roles.leader.leader import Leader

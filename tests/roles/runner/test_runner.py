@@ -24,7 +24,7 @@ from tests.kit.processes import no_new_process, no_new_thread
 
 from wakugumi.adapters.loop.event_loop import new_loop
 from wakugumi.adapters.machine.cpu_use import OthersCpu, busy_share
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.errors import CODES, ConfigError
 from wakugumi.limits.runner import DONE_TTL_S
@@ -748,7 +748,7 @@ FULL_DISK = """
 import asyncio, os, sys
 from pathlib import Path
 from uuid import uuid4
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.settings import RunnerSettings

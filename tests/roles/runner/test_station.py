@@ -16,7 +16,7 @@ from tests.roles.runner.test_worker import CREDIT, ScriptedLeader
 
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
 from wakugumi.adapters.programs.default_command import DefaultCommand
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Refused
 from wakugumi.roles.runner.settings import RunnerSettings

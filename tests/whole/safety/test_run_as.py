@@ -25,7 +25,7 @@ from wakugumi import Cached, Client, JobLimits, Result
 from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
 from wakugumi.adapters.jobdir.folder import DONE, JobsFolder
 from wakugumi.adapters.jobdir.folder_claim import LOCK
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.adapters.programs.run_as import user_named
 from wakugumi.core.ids import show_job_id
 from wakugumi.errors import ConfigError, Refused

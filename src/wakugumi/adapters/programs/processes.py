@@ -11,36 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import os
 import select
 import signal
-import stat
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from wakugumi.adapters.files import READ, READ_FOLDER, USED_UP, open_beneath
-from wakugumi.adapters.programs.default_command import DefaultCommand
 from wakugumi.adapters.programs.marks import MARK_VARIABLE, Mark
 from wakugumi.adapters.programs.output_files import Capture
 from wakugumi.adapters.programs.process_tree import (
-    JOB_VARIABLE,
     kill_with_all_below,
     send,
     send_to_group,
     usage_of,
     with_all_below,
 )
+from wakugumi.adapters.programs.program_rules import RULES, ProgramRules, environment_for
 from wakugumi.adapters.programs.resource_limits import LOOK_S, JobBounds, stub_command
-from wakugumi.adapters.programs.run_as import User, users_environment
-from wakugumi.adapters.programs.set_limits import NOT_THE_USER
 from wakugumi.adapters.programs.spawn import Spawner
+from wakugumi.adapters.programs.start_errors import not_started, stub_error
 from wakugumi.adapters.programs.strays import Strays
-from wakugumi.core.environment import EnvRules, held_back, is_passed_by_name
-from wakugumi.core.names import check_exec_name
-from wakugumi.errors import Refused, Sick
 from wakugumi.limits.runner import KILL_GRACE_S, OUTPUT_BYTES_MAX
 from wakugumi.limits.units import KIB
 
@@ -55,91 +46,6 @@ _HUNT_MAX_S: Final = 0.05
 _HUNT_ROUNDS: Final = 100
 """Some five seconds, then strays that do not die (the kernel holds them) are waited for no longer."""
 _STDERR_READ_BYTES: Final = 64 * KIB
-
-
-class ProgramRules(NamedTuple):
-    """What programs get of us, and as whom they run."""
-
-    env: EnvRules = EnvRules()
-    user: User | None = None
-    """None: as we do."""
-
-    @property
-    def runs_as_root(self) -> bool:
-        """Programs of others have the rights of root here. Those of a grid that is root's own are not others'."""
-        return self.user is None and os.geteuid() == 0 and not self.env.whole
-
-
-RULES: Final = ProgramRules()
-"""Nothing was said."""
-
-
-class Programs:
-    """The programs that jobs may name: those of the exec directory, and those named one by one."""
-
-    def __init__(
-        self, folder: Path | None, named: Mapping[str, Path] = {}, default: DefaultCommand | None = None
-    ) -> None:
-        """Without a `default`, every job has to name one."""
-        self.default = default
-        self._folder = None if folder is None else os.path.realpath(folder)
-        self._named = {name: os.path.abspath(path) for name, path in named.items()}
-        self._checked: dict[str, str] = {}
-        """Names that were good and led to a file once: a name is checked once, the file each time."""
-
-    @property
-    def folders(self) -> list[str]:
-        """Where they are."""
-        named = [os.path.dirname(path) for path in self._named.values()]
-        return [*([] if self._folder is None else [self._folder]), *named]
-
-    def resolve(self, exec_name: str) -> str:
-        """The absolute path to start. Raises Refused.
-
-        A link that leads out of the exec directory is not followed: "nothing outside it can be started" is worth more
-        as a rule without exception, and whoever wants that program can name it.
-        """
-        path = self._checked.get(exec_name)
-        if path is not None and _is_file(path):
-            return path
-        if not exec_name and self.default is not None:
-            return self.resolve(self.default.exec_name)
-        check_exec_name(exec_name)
-        if exec_name in self._named:
-            return self._named[exec_name]
-        if self._folder is not None:
-            for path in (f"{self._folder}/{exec_name}", f"{self._folder}/{exec_name}.exe"):
-                if _is_file(path):
-                    self._checked[exec_name] = path
-                    return path
-                if os.path.islink(path) and self._leads_to_file(path, exec_name):
-                    return path
-        raise Refused("unknown-program", f"this worker has no program {exec_name!r}")
-
-    def open(self, path: str) -> int:
-        """What `resolve` said, to be copied. A link that came since then leads nowhere else than one that was there.
-        Raises Refused, and OSError."""
-        target = os.path.realpath(path) if os.path.islink(path) else path
-        if self._folder is None or path in self._named.values():
-            return os.open(target, READ)
-        if not target.startswith(f"{self._folder}/"):
-            raise Refused(
-                "unknown-program", f"{os.path.basename(path)!r} is a link that leads out of the exec directory"
-            )
-        folder = os.open(self._folder, READ_FOLDER)
-        try:
-            return open_beneath(folder, target[len(self._folder) + 1 :], READ)
-        finally:
-            os.close(folder)
-
-    def _leads_to_file(self, path: str, exec_name: str) -> bool:
-        target = os.path.realpath(path)
-        if not target.startswith(f"{self._folder}/"):
-            raise Refused(
-                "unknown-program",
-                f"{exec_name!r} is a link that leads out of the exec directory: copy the program there, or name it",
-            )
-        return _is_file(target)
 
 
 class RunningProgram:
@@ -209,7 +115,7 @@ class Processes:
         self._output_bytes_max = output_bytes_max
         self._kill_grace_s = kill_grace_s
         self._user = rules.user
-        environment = _environment(rules)
+        environment = environment_for(rules)
         if mark is not None:
             environment[MARK_VARIABLE.encode()] = mark.text.encode()
         self._spawner = Spawner(environment, resident_set=None if mark is None else mark.number, by_libc=by_libc)
@@ -250,7 +156,7 @@ class Processes:
             own = {os.fsencode(name): os.fsencode(value) for name, value in env.items()} if env else None
             child.pid = self._spawn(child, command, os.fsencode(cwd), own)
         except (OSError, ValueError) as error:
-            raise _not_started(error, command[0]) from None
+            raise not_started(error, command[0]) from None
         self._by_pid[child.pid] = self._by_job[job] = child
         if self._by_pidfd_too:
             try:
@@ -455,16 +361,9 @@ class Processes:
         child.status_file = -1
         if child.reason or not child.exit_code:
             return
-        if failed.startswith(NOT_THE_USER):
-            why = os.strerror(int(failed.removeprefix(NOT_THE_USER)))
-            name = "" if self._user is None else self._user.name
-            child.reason, child.why = "worker-error", f"the program cannot be run as {name}: {why}"
-            return
-        if failed and int(failed) == errno.E2BIG:
-            child.reason, child.why = "bad-request", "the program cannot get so many or so long arguments and variables"
-            return
-        if failed and int(failed) != errno.ENOMEM:
-            child.reason, child.why = "not-executable", _exec_error(int(failed))
+        error = stub_error(failed, "" if self._user is None else self._user.name)
+        if error is not None:
+            child.reason, child.why = error
             return
         bounds = child.bounds
         if bounds is None:
@@ -514,45 +413,3 @@ class Processes:
         self._hunts -= 1
         child.abandoned = not failed and self._strays.all_known and not self._strays.some_remain
         self._tell(child)
-
-
-def _environment(rules: ProgramRules) -> dict[bytes, bytes]:
-    """What programs get of our own. What they do not get is logged, by name."""
-    held = held_back(os.environ, rules.env)
-    if held:
-        log.info("programs do not get these variables of the environment: %s", ", ".join(held))
-    ours = {JOB_VARIABLE, MARK_VARIABLE}  # Of a job that started us, if one did.
-    left_out = {os.fsencode(name) for name in ours.union(held)}
-    passed = {name: value for name, value in os.environb.items() if name not in left_out}
-    if rules.user is None:
-        return passed
-    said = frozenset(name for name in passed if is_passed_by_name(os.fsdecode(name), rules.env))
-    return users_environment(rules.user, passed, said)
-
-
-def _is_file(path: str) -> bool:
-    """And not a link to one."""
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
-def _not_started(error: OSError | ValueError, program: bytes) -> Refused:
-    name = os.path.basename(os.fsdecode(program))
-    if isinstance(error, ValueError):
-        return Refused("bad-request", f"{name!r} cannot get such arguments: {error}")
-    if error.errno == errno.E2BIG:
-        return Refused("bad-request", f"{name!r} cannot get so many or so long arguments")
-    if error.errno in USED_UP:
-        return Sick("worker-error", f"{name!r} could not be started: {error.strerror}")
-    return Refused("not-executable", f"{name!r} could not be started: {_exec_error(error.errno or 0)}")
-
-
-def _exec_error(number: int) -> str:
-    known = {
-        errno.ENOEXEC: "it is no program for this machine, or a script without a #! line",
-        errno.ENOENT: "it, or the interpreter it names, is not there",
-        errno.EACCES: "it, or the interpreter it names, may not be run",
-    }
-    return known.get(number, os.strerror(number))

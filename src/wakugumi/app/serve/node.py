@@ -19,7 +19,7 @@ from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.link import Address, check_binding, parse_address
 from wakugumi.adapters.programs.default_command import DefaultCommand, parse_command
 from wakugumi.adapters.programs.linux import hide_from_programs
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.flags import with_settings

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from wakugumi.adapters.programs.processes import ProgramRules
+from wakugumi.adapters.programs.program_rules import ProgramRules
 from wakugumi.adapters.programs.run_as import user_named
 from wakugumi.core.environment import EnvRules, check_pattern
 from wakugumi.core.setting import Setting, words

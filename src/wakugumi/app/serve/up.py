@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.net.link import Address, is_loopback
 from wakugumi.adapters.programs.linux import hide_from_programs
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.flags import Only, with_settings

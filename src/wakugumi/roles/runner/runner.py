@@ -27,7 +27,8 @@ from wakugumi.adapters.loop.threads import is_no_thread, started_pool
 from wakugumi.adapters.machine.cpu_use import OthersCpu
 from wakugumi.adapters.machine.start_probe import a_program, check_machine, check_room
 from wakugumi.adapters.programs.marks import Mark, end_marked
-from wakugumi.adapters.programs.processes import Processes, Programs, RunningProgram
+from wakugumi.adapters.programs.named_programs import Programs
+from wakugumi.adapters.programs.processes import Processes, RunningProgram
 from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.adapters.programs.run_as import check_reach, check_way
 from wakugumi.adapters.zip.write_memory import TooBig

@@ -13,7 +13,7 @@ import msgspec
 
 from wakugumi.adapters.machine.usable_cpus import usable_cpus
 from wakugumi.adapters.net.link import Address, Link, LinkOwner, parse_address
-from wakugumi.adapters.programs.processes import RULES, ProgramRules
+from wakugumi.adapters.programs.program_rules import RULES, ProgramRules
 from wakugumi.core.setting import Setting, read_bytes
 from wakugumi.limits.runner import (
     CPU_CAP,

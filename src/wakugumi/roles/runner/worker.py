@@ -13,8 +13,8 @@ from wakugumi.adapters.loop.event_loop import run
 from wakugumi.adapters.loop.signals import on_stop_signals
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.port.port import listen_http
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.adapters.programs.open_files import connections_max
-from wakugumi.adapters.programs.processes import Programs
 from wakugumi.core.runner.metrics import run_families
 from wakugumi.roles.http.openapi import WORKER, document
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages

@@ -91,7 +91,7 @@ from pathlib import Path
 import wakugumi.roles.runner.files.place_inputs as goods
 from wakugumi.adapters.blobs.store import ref_of_bytes
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
-from wakugumi.adapters.programs.processes import Programs
+from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.roles.runner.runner import Runner
 from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.settings import RunnerSettings
