@@ -2,101 +2,28 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
+from tests.kit.job_directories import listed, listed_jobs, result_of, seal
 
 from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
-from wakugumi.adapters.jobdir.folder import DONE, SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
+from wakugumi.adapters.jobdir.done_record import DONE
+from wakugumi.adapters.jobdir.folder import JobsFolder
 from wakugumi.adapters.jobdir.folder_claim import LOCK
 from wakugumi.adapters.jobdir.large_parts import ARCHIVE
-from wakugumi.adapters.zip.write_memory import TooBig
-from wakugumi.errors import ConfigError, Refused
-from wakugumi.limits.units import MIB
-from wakugumi.wire.messages.job import InputFile, JobResult, read_result
+from wakugumi.errors import ConfigError
+from wakugumi.wire.messages.job import JobResult
 from wakugumi.wire.messages.payload import encode
 
-ROOM = 1_000_000
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[JobsFolder]:
-    folder = JobsFolder(tmp_path / "jobs")
-    yield folder
-    folder.close()
-
-
-@pytest.fixture
-def job() -> str:
-    return str(uuid4())
-
-
-def result_of(job: str, **fields: object) -> JobResult:
-    return JobResult(job, "client", "calcA", stdout="out", exit_code=0, **fields)  # type: ignore[arg-type]
-
-
-def seal(directory: JobDir, job: str, bytes_max: int = ROOM) -> bytes:
-    directory.reopen()
-    result = result_of(job)
-    payload = directory.seal(result, encode(result), directory.pack(bytes_max))
-    directory.close()
-    return payload
-
-
-def copied_in(directory: JobDir) -> str:
-    with open("/bin/true", "rb") as file:
-        return directory.place_program("/bin/true", file.fileno())
-
-
-def listed(directory: JobDir | Path) -> list[str]:
-    return sorted(os.listdir(directory.path if isinstance(directory, JobDir) else directory))
-
-
-def listed_jobs(jobs: JobsFolder) -> list[str]:
-    return [name for name in listed(Path(jobs.path)) if not name.startswith(".")]
-
-
-def archive_of(job: str, payload: bytes) -> zipfile.ZipFile:
-    archive = read_result(UUID(job).bytes_le, payload).output_archive  # type: ignore[arg-type]
-    assert archive is not None
-    return zipfile.ZipFile(io.BytesIO(archive))
-
-
-# Inputs.
-
-
-@pytest.mark.spec("W1")
-def test_a_job_gets_a_directory_of_its_own_with_its_inputs(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    assert directory.path == f"{jobs.path}/{job}"
-    directory.place(
-        [InputFile("a.txt", content=b"A"), InputFile("sub/deep/ü.bin", content=b"\0"), InputFile("e", content=b"")]
-    )
-    assert Path(directory.path, "a.txt").read_bytes() == b"A"
-    assert Path(directory.path, "sub/deep/ü.bin").read_bytes() == b"\0"
-    assert Path(directory.path, "e").read_bytes() == b""
-
-
-@pytest.mark.spec("W5")
-def test_an_input_is_never_written_through_a_link(jobs: JobsFolder, job: str, tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    directory = jobs.make(job)
-    Path(directory.path, "a.txt").symlink_to(victim)
-    with pytest.raises(Refused):
-        directory.place([InputFile("a.txt", content=b"theirs")])
-    assert victim.read_text() == "mine"
+# A directory for a job.
 
 
 def test_what_an_interrupted_run_left_is_removed_first(jobs: JobsFolder, job: str) -> None:
@@ -110,191 +37,6 @@ def test_a_jobs_folder_that_someone_removed_is_made_again(jobs: JobsFolder, job:
     os.unlink(f"{jobs.path}/.lock")
     os.rmdir(jobs.path)
     assert listed(jobs.make(job)) == []
-
-
-def test_a_program_is_copied_in_with_its_run_bit_and_is_no_output(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    directory.place([])
-    where = copied_in(directory)
-    assert subprocess.run([where]).returncode == 0
-    assert where == f"{directory.path}/true"
-    assert read_result(UUID(job).bytes_le, seal(directory, job)).output_archive is None  # type: ignore[arg-type]
-
-
-def test_a_program_that_is_copied_in_does_not_replace_an_input(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    directory.place([InputFile("true", content=b"")])
-    with pytest.raises(Refused, match="name of the program"):
-        copied_in(directory)
-
-
-# What is left.
-
-
-@pytest.mark.spec("W1", "W4")
-def test_a_job_that_made_nothing_leaves_only_its_mark(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    directory.place([InputFile("in/a.txt", content=b"A")])
-    Path(directory.path, ".hidden").write_text("x")
-    payload = seal(directory, job)
-    assert read_result(UUID(job).bytes_le, payload) == result_of(job)  # type: ignore[arg-type]
-    assert listed(directory) == [DONE]
-    assert jobs.load(job) == payload
-
-
-@pytest.mark.spec("W1", "W4")
-def test_what_a_job_made_is_its_archive_and_then_gone(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    directory.place([InputFile("in.txt", content=b"in")])
-    Path(directory.path, "out/deep").mkdir(parents=True)
-    Path(directory.path, "out/deep/r.txt").write_text("r")
-    Path(directory.path, "in.txt").write_text("changed by the program")
-    payload = seal(directory, job)
-    assert archive_of(job, payload).namelist() == ["out/deep/r.txt"]
-    assert listed(directory) == [DONE, ARCHIVE]
-    assert zipfile.ZipFile(Path(directory.path, ARCHIVE)).read("out/deep/r.txt") == b"r"
-    assert jobs.load(job) == payload
-
-
-def test_a_program_may_use_the_names_that_we_use(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    Path(directory.path, ARCHIVE).write_text("the program's own")
-    Path(directory.path, DONE).mkdir()
-    Path(directory.path, DONE, "x").write_text("x")
-    payload = seal(directory, job)
-    assert archive_of(job, payload).read(ARCHIVE) == b"the program's own"
-    assert jobs.load(job) == payload
-
-
-@pytest.mark.spec("W5")
-def test_a_program_that_puts_a_link_in_place_of_its_directory_harms_nobody(
-    jobs: JobsFolder, job: str, tmp_path: Path
-) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "precious").write_text("x")
-    directory = jobs.make(job)
-    os.rmdir(directory.path)
-    Path(directory.path).symlink_to(other)
-    payload = seal(directory, job)
-    assert listed(other) == ["precious"]
-    assert not os.path.islink(directory.path)
-    assert jobs.load(job) == payload
-
-
-@pytest.mark.user_dependent
-@pytest.mark.parametrize("spoil", ["rmdir", "chmod", "file"])
-def test_a_program_that_spoils_its_directory_still_has_a_result(jobs: JobsFolder, job: str, spoil: str) -> None:
-    directory = jobs.make(job)
-    if spoil == "chmod":
-        Path(directory.path).chmod(0)
-    else:
-        os.rmdir(directory.path)
-    if spoil == "file":
-        Path(directory.path).write_text("x")
-    assert jobs.load(job) is None
-    assert seal(directory, job) == jobs.load(job)
-
-
-@pytest.mark.user_dependent
-def test_a_folder_that_the_program_locked_is_removed_too(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    Path(directory.path, "a/b/c").mkdir(parents=True)
-    Path(directory.path, "a/b/c/file").write_text("x")
-    Path(directory.path, "a/b/c").chmod(0o500)
-    Path(directory.path, "a").chmod(0)
-    seal(directory, job)
-    assert set(listed(directory)) <= {DONE, ARCHIVE}
-
-
-def test_little_is_done_at_once_and_much_takes_a_thread(jobs: JobsFolder) -> None:
-    def reopened(make: dict[str, int]) -> bool:
-        directory = jobs.make(str(uuid4()))
-        for name, size in make.items():
-            Path(directory.path, name).write_bytes(b"x" * size)
-        small = directory.reopen()
-        directory.close()
-        return small
-
-    assert reopened({})
-    assert reopened({"a": SMALL_BYTES})
-    assert not reopened({"a": SMALL_BYTES + 1})
-    assert reopened({str(number): 1 for number in range(SMALL_FILES)})
-    assert not reopened({str(number): 1 for number in range(SMALL_FILES + 1)})
-
-
-def test_what_takes_long_to_remove_takes_a_thread_though_it_is_no_output(jobs: JobsFolder, tmp_path: Path) -> None:
-    content = str(tmp_path / "content")
-    Path(content).touch()
-    os.truncate(content, 17 * MIB)
-
-    def reopened(name: str, bring: Callable[[str, str], object]) -> bool:
-        directory = jobs.make(str(uuid4()))
-        files = [InputFile("small", content=b"x"), InputFile(name)]
-        directory.place(files, lambda _, path, __: bring(content, path) and None)
-        small = directory.reopen()
-        directory.close()
-        return small
-
-    assert reopened("a", os.link), "a link is removed at once"
-    assert reopened("sub/a", os.link)
-    assert not reopened("a", shutil.copy)
-    assert not reopened("sub/a", shutil.copy)
-    assert reopened("a", lambda _, path: Path(path).touch())
-    os.truncate(content, 15 * MIB)
-    assert reopened("a", shutil.copy)
-    many = jobs.make(str(uuid4()))
-    many.place([InputFile(f"sub/{number}", content=b"") for number in range(SMALL_FILES + 1)])
-    assert not many.reopen()
-    many.close()
-    hidden = jobs.make(str(uuid4()))
-    Path(hidden.path, ".hidden").touch()
-    assert hidden.reopen()
-    hidden.close()
-    os.truncate(Path(hidden.path, ".hidden"), 17 * MIB)
-    assert not hidden.reopen()
-    hidden.close()
-
-
-def test_inputs_that_the_program_took_away_are_not_missed(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    directory.place([InputFile("a", content=b"x"), InputFile("sub/b", content=b"x"), InputFile("c", content=b"x")])
-    shutil.rmtree(Path(directory.path, "sub"))
-    Path(directory.path, "sub").touch()
-    Path(directory.path, "a").unlink()
-    assert directory.reopen()
-    directory.close()
-
-
-def test_a_thousand_small_files_come_back_and_are_gone(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    for number in range(1_000):
-        Path(directory.path, f"{number}.txt").write_text(str(number))
-    archive = archive_of(job, seal(directory, job))
-    assert {name: archive.read(name).decode() for name in archive.namelist()} == {
-        f"{n}.txt": str(n) for n in range(1_000)
-    }
-    assert listed(directory) == [DONE, ARCHIVE]
-
-
-def test_what_does_not_fit_stays_where_it_is_with_stdout_and_stderr(jobs: JobsFolder, job: str) -> None:
-    directory = jobs.make(job)
-    Path(directory.path, "big").write_bytes(os.urandom(5_000))
-    Path(directory.path, ".stdout").symlink_to("/etc/passwd")
-    capture = jobs.captures.take()
-    os.write(capture.out, b"out")
-    os.write(capture.err, b"err")
-    directory.reopen()
-    with pytest.raises(TooBig):
-        directory.pack(4_000)
-    assert directory.produced_bytes() == 5_000
-    payload = directory.keep(result_of(job), capture)
-    directory.close()
-    capture.close()
-    assert listed(directory) == [DONE, ".stderr", ".stdout", "big"]
-    assert Path(directory.path, ".stdout").read_text() == "out"
-    assert Path(directory.path, ".stderr").read_text() == "err"
-    assert jobs.load(job) == payload
 
 
 # After a restart.
@@ -330,47 +72,6 @@ def test_what_was_interrupted_lately_stays_if_it_is_to(jobs: JobsFolder) -> None
     assert job_id == UUID(lately).bytes_le
     assert 49 < age < 100
     assert listed_jobs(jobs) == [lately]
-
-
-@pytest.mark.spec("W4")
-@pytest.mark.parametrize("keep", [0.0, 0.5, 0.99])
-def test_a_torn_mark_counts_as_none(jobs: JobsFolder, job: str, keep: float) -> None:
-    payload = seal(jobs.make(job), job)
-    os.truncate(f"{jobs.path}/{job}/{DONE}", int(len(payload) * keep))
-    assert jobs.load(job) is None
-
-
-@pytest.mark.spec("W4")
-@pytest.mark.parametrize("harm", ["missing", "shorter", "zeros"])
-def test_an_archive_that_is_not_what_it_was_counts_as_none(jobs: JobsFolder, job: str, harm: str) -> None:
-    directory = jobs.make(job)
-    Path(directory.path, "out").write_text("x")
-    payload = seal(directory, job)
-    assert jobs.load(job) == payload
-    archive = Path(directory.path, ARCHIVE)
-    if harm == "missing":
-        archive.unlink()
-    elif harm == "shorter":
-        os.truncate(archive, 10)
-    else:
-        archive.write_bytes(bytes(archive.stat().st_size))
-    assert jobs.load(job) is None
-
-
-def test_the_mark_of_another_job_counts_as_none(jobs: JobsFolder, job: str) -> None:
-    other = str(uuid4())
-    seal(jobs.make(other), other)
-    Path(jobs.path, other).rename(f"{jobs.path}/{job}")
-    assert jobs.load(job) is None
-
-
-def test_a_mark_that_leads_elsewhere_is_not_followed(jobs: JobsFolder, job: str, tmp_path: Path) -> None:
-    (tmp_path / "forged").write_bytes(encode(result_of(job)))
-    Path(jobs.make(job).path, DONE).symlink_to(tmp_path / "forged")
-    assert jobs.load(job) is None
-    os.unlink(f"{jobs.path}/{job}/{DONE}")
-    os.mkfifo(f"{jobs.path}/{job}/{DONE}")
-    assert jobs.load(job) is None
 
 
 def test_a_job_that_never_ran_is_recorded_too(jobs: JobsFolder, job: str) -> None:
@@ -489,49 +190,6 @@ def test_a_folder_in_use_stays_so_if_a_cleaner_removes_its_lock_file(tmp_path: P
     assert second.path == f"{first.path}/worker-2"
     second.close()
     first.close()
-
-
-@pytest.mark.spec("L4")
-def test_a_worker_keeps_its_id_as_long_as_it_has_the_same_folder(tmp_path: Path) -> None:
-    ids = []
-    for _ in range(2):
-        folder, beside = JobsFolder(tmp_path / "jobs"), JobsFolder(tmp_path / "jobs")
-        ids.append((folder.worker_id(), beside.worker_id()))
-        assert folder.worker_id() == ids[-1][0]
-        folder.close()
-        beside.close()
-    assert ids[0] == ids[1]
-    assert len(set(ids[0])) == 2
-    assert len(ids[0][0]) == 16
-
-
-@pytest.mark.parametrize("spoil", ["node", "inode", "zeros", "torn", "link", "folder", "gone"])
-def test_an_id_that_may_be_anothers_or_cannot_be_read_makes_room_for_a_new_one(
-    jobs: JobsFolder, tmp_path: Path, spoil: str
-) -> None:
-    first = jobs.worker_id()
-    file = Path(jobs.path, ".worker")
-    owner = json.loads(file.read_text())
-    assert UUID(owner["WorkerId"]).bytes_le == first
-    file.unlink()
-    if spoil == "node":
-        file.write_text(json.dumps({**owner, "Node": "the-machine-it-was-cloned-from"}))
-    elif spoil == "inode":
-        file.write_text(json.dumps({**owner, "Inode": owner["Inode"] + 1}))
-    elif spoil == "zeros":
-        file.write_text(json.dumps({**owner, "WorkerId": str(UUID(int=0))}))
-    elif spoil == "torn":
-        file.write_text(json.dumps(owner)[:-9])
-    elif spoil == "link":
-        (tmp_path / "elsewhere").write_text(json.dumps(owner))
-        file.symlink_to(tmp_path / "elsewhere")
-    elif spoil == "folder":
-        file.mkdir()
-    second = jobs.worker_id()
-    assert second != first
-    if spoil != "folder":  # that cannot be replaced: the new id is good for this life
-        assert jobs.worker_id() == second
-    assert "elsewhere" not in listed(tmp_path) or json.loads((tmp_path / "elsewhere").read_text()) == owner
 
 
 @pytest.mark.spec("L3", "L6")

@@ -23,7 +23,8 @@ from tests.whole.conftest import SCRIPTS, Running, Waku
 
 from wakugumi import Cached, Client, JobLimits, Result
 from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
-from wakugumi.adapters.jobdir.folder import DONE, JobsFolder
+from wakugumi.adapters.jobdir.done_record import DONE
+from wakugumi.adapters.jobdir.folder import JobsFolder
 from wakugumi.adapters.jobdir.folder_claim import LOCK
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.adapters.programs.run_as import user_named

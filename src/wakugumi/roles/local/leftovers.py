@@ -12,8 +12,8 @@ from typing import Final
 
 from wakugumi.adapters.files import remove_tree
 from wakugumi.adapters.folder_lock import FolderInUse, FolderLock
-from wakugumi.adapters.jobdir.folder import owner_of
 from wakugumi.adapters.jobdir.folder_claim import LOCK
+from wakugumi.adapters.jobdir.folder_owner import owner_of
 from wakugumi.adapters.programs.marks import Mark, end_marked
 
 NAME: Final = re.compile(r"waku-[0-9a-f]{16}")

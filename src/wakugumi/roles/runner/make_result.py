@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from wakugumi.adapters.jobdir.folder import JobDir
+from wakugumi.adapters.jobdir.directory import JobDir
 from wakugumi.adapters.jobdir.large_parts import STDERR, STDOUT
 from wakugumi.adapters.programs.output_files import Capture
 from wakugumi.adapters.programs.processes import RunningProgram

@@ -21,7 +21,8 @@ from typing import Final, TypeVar
 import msgspec
 
 from wakugumi.adapters.files import refused, remove_tree
-from wakugumi.adapters.jobdir.folder import SMALL_BYTES, SMALL_FILES, JobDir, JobsFolder
+from wakugumi.adapters.jobdir.directory import SMALL_BYTES, SMALL_FILES, JobDir
+from wakugumi.adapters.jobdir.folder import JobsFolder
 from wakugumi.adapters.jobdir.large_parts import Whole, parts_of
 from wakugumi.adapters.loop.threads import is_no_thread, started_pool
 from wakugumi.adapters.machine.cpu_use import OthersCpu

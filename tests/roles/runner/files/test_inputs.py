@@ -39,7 +39,7 @@ from tests.roles.runner.test_worker import (
 from wakugumi.adapters.blobs.open_place import open_place
 from wakugumi.adapters.blobs.place import FolderPlace, OnBytes
 from wakugumi.adapters.blobs.store import Incoming, ref_of_bytes
-from wakugumi.adapters.jobdir.folder import JobDir
+from wakugumi.adapters.jobdir.directory import JobDir
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.files import LARGE_TRANSFERS_MAX
 from wakugumi.limits.units import KIB
