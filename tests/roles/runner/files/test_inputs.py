@@ -448,7 +448,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Scripted]:
     places: dict[str, Scripted] = {}
     real = open_place
     monkeypatch.setattr(
-        "wakugumi.roles.runner.files.fetch.open_place", lambda url, token="": places.get(url) or real(url, token)
+        "wakugumi.roles.runner.files.transfer.open_place", lambda url, token="": places.get(url) or real(url, token)
     )
     return places
 

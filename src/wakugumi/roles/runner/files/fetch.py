@@ -25,13 +25,12 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from wakugumi.adapters.blobs.open_place import is_workers, open_place
-from wakugumi.adapters.blobs.place import OnBytes
-from wakugumi.adapters.blobs.store import BlobStore, Incoming, is_sha256
+from wakugumi.adapters.blobs.open_place import is_workers
+from wakugumi.adapters.blobs.store import is_sha256
 from wakugumi.adapters.blobs.worker_cache import CacheFolder
 from wakugumi.core.backoff import with_jitter
 from wakugumi.core.files.events import GIVEN_UP
-from wakugumi.errors import ConfigError, Lost, PeerError, Refused
+from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.files import (
     FETCH_AGAIN_MAX_S,
     FETCH_TRIES_MAX,
@@ -41,14 +40,13 @@ from wakugumi.limits.files import (
     WANTS_OPEN_MAX,
 )
 from wakugumi.limits.runner import LARGE_WORK_BYTES
+from wakugumi.roles.runner.files.transfer import InVain, transfer
 from wakugumi.wire.messages.cache import FetchFailure, Source, Want
 from wakugumi.wire.messages.references import BlobRef
 
 log = logging.getLogger("wakugumi.fetching")
 
 _AGAIN_FIRST_S: Final = 0.1
-_OURS: Final = frozenset({"disk", "worker-error"})
-"""Refusals that are about this worker's own disk: no other source would help."""
 
 Then: TypeAlias = Callable[[BlobRef | Refused], None]
 
@@ -78,15 +76,6 @@ class Need(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name!r} of cache {self.cache_id!r}" if self.ref is None else f"the content {self.ref.sha256}"
-
-
-class InVain(Exception):
-    """A source did not give what it should have."""
-
-    def __init__(self, why: str, text: str) -> None:
-        super().__init__(text)
-        self.why = why
-        self.text = text
 
 
 class Fetch:
@@ -425,51 +414,3 @@ def _size_of(ref: BlobRef | None) -> Size:
     if ref is None:
         return Size.UNKNOWN
     return Size.LARGE if ref.size > LARGE_WORK_BYTES else Size.SMALL
-
-
-def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes) -> None:
-    """Fetch a content from one place, and verify it. Raises InVain, or Refused if it is our own disk's fault.
-
-    Wrong bytes are not this place's fault if some had come from elsewhere: then it is asked for all of them.
-    """
-    while True:
-        incoming = _begin(store, ref)
-        mixed = incoming.at > 0
-        try:
-            open_place(url, token).fetch(ref, incoming, on_bytes)
-        except Lost as error:
-            raise InVain(error.why or "dead", str(error)) from None
-        except ConfigError as error:
-            raise InVain("dead", str(error)) from None
-        except Refused as error:
-            if error.code == "disk":
-                incoming.close()
-                _begin(store, ref).abandon()
-            if error.code in _OURS:
-                raise
-            why = _why_refused(error)
-            if why != "lied":
-                raise InVain(why, error.message) from None
-            incoming.close()
-            _begin(store, ref).abandon()
-            if not mixed:
-                raise InVain(why, error.message) from None
-        else:
-            return
-        finally:
-            incoming.close()
-
-
-def _begin(store: BlobStore, ref: BlobRef) -> Incoming:
-    try:
-        return store.begin(ref)
-    except Refused as error:
-        if error.code == "blob-busy":  # a transfer of an earlier life of this need has not ended yet
-            raise InVain("busy", error.message) from None
-        raise
-
-
-def _why_refused(error: Refused) -> str:
-    if error.code == "blob-broken":  # Also for too much, or what cannot be unpacked: it is never what a loss leaves.
-        return "lied"
-    return "busy" if error.retry else "dead"

@@ -1,0 +1,74 @@
+"""How is one content fetched from one source and verified, and whose fault is it if that fails? (SPEC C4)
+
+It runs in a thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakugumi.adapters.blobs.open_place import open_place
+from wakugumi.adapters.blobs.place import OnBytes
+from wakugumi.adapters.blobs.store import BlobStore, Incoming
+from wakugumi.errors import ConfigError, Lost, Refused
+from wakugumi.wire.messages.references import BlobRef
+
+_OURS: Final = frozenset({"disk", "worker-error"})
+"""Refusals that are about this worker's own disk: no other source would help."""
+
+
+class InVain(Exception):
+    """A source did not give what it should have."""
+
+    def __init__(self, why: str, text: str) -> None:
+        super().__init__(text)
+        self.why = why
+        self.text = text
+
+
+def transfer(store: BlobStore, ref: BlobRef, url: str, token: str, on_bytes: OnBytes) -> None:
+    """Fetch a content from one place, and verify it. Raises InVain, or Refused if it is our own disk's fault.
+
+    Wrong bytes are not this place's fault if some had come from elsewhere: then it is asked for all of them.
+    """
+    while True:
+        incoming = _begin(store, ref)
+        mixed = incoming.at > 0
+        try:
+            open_place(url, token).fetch(ref, incoming, on_bytes)
+        except Lost as error:
+            raise InVain(error.why or "dead", str(error)) from None
+        except ConfigError as error:
+            raise InVain("dead", str(error)) from None
+        except Refused as error:
+            if error.code == "disk":
+                incoming.close()
+                _begin(store, ref).abandon()
+            if error.code in _OURS:
+                raise
+            why = _why_refused(error)
+            if why != "lied":
+                raise InVain(why, error.message) from None
+            incoming.close()
+            _begin(store, ref).abandon()
+            if not mixed:
+                raise InVain(why, error.message) from None
+        else:
+            return
+        finally:
+            incoming.close()
+
+
+def _begin(store: BlobStore, ref: BlobRef) -> Incoming:
+    try:
+        return store.begin(ref)
+    except Refused as error:
+        if error.code == "blob-busy":  # a transfer of an earlier life of this need has not ended yet
+            raise InVain("busy", error.message) from None
+        raise
+
+
+def _why_refused(error: Refused) -> str:
+    if error.code == "blob-broken":  # Also for too much, or what cannot be unpacked: it is never what a loss leaves.
+        return "lied"
+    return "busy" if error.retry else "dead"
