@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.kit.processes import has_ended
@@ -32,12 +34,15 @@ GONE = 2**22 + 1
 
 @pytest.fixture
 def family() -> Iterator[subprocess.Popen[bytes]]:
-    """A shell with a child and a grandchild, each of which has said that it runs."""
+    """A shell with a child and a grandchild, which have become their programs."""
     script = "sh -c 'sleep 1000 & echo $!; wait' & wait"
     env = {**os.environ, JOB_VARIABLE: "job-7"}
     with subprocess.Popen(["/bin/sh", "-c", script], stdout=subprocess.PIPE, start_new_session=True, env=env) as shell:
         assert shell.stdout is not None
-        assert shell.stdout.readline().strip().isdigit()
+        sleeper = int(shell.stdout.readline())
+        give_up_at = time.monotonic() + 30
+        while Path(f"/proc/{sleeper}/comm").read_text() != "sleep\n" or not read_environment(sleeper):
+            assert time.monotonic() < give_up_at
         yield shell
         send_to_group(shell.pid, signal.SIGKILL)
 
@@ -67,9 +72,9 @@ def test_a_tree_is_killed_whole(family: subprocess.Popen[bytes]) -> None:
     assert kill_with_all_below([family.pid]) == 3
     family.wait()
     assert family.returncode == -signal.SIGKILL
-    for pid in tree:
-        while not has_ended(pid):
-            pass
+    give_up_at = time.monotonic() + 30
+    while not all(map(has_ended, tree)):
+        assert time.monotonic() < give_up_at
 
 
 def test_a_process_is_the_one_of_its_number_and_its_start(family: subprocess.Popen[bytes]) -> None:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar, ca
 
 from wakugumi.adapters.http.page import Stream
 from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.machine.open_files import connections_max as connections_of_process
 from wakugumi.adapters.net.gate import gate, name_of
 from wakugumi.adapters.net.handshake import Entrance, enter
 from wakugumi.adapters.net.link import tune
-from wakugumi.adapters.programs.open_files import connections_max as connections_of_process
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.http import (
     BODY_RECEIVED_MIN_BYTES,

@@ -14,7 +14,7 @@ import time
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
-from wakugumi.adapters.programs.open_files import open_files_max
+from wakugumi.adapters.machine.open_files import open_files_max
 
 log = logging.getLogger("wakugumi.net")
 

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakKeyDictionary
 
-from wakugumi.adapters.programs.open_files import connections_max
+from wakugumi.adapters.machine.open_files import connections_max
 from wakugumi.core.connections.half_frames import LOOK_S, HalfFrames
 from wakugumi.core.connections.strangers import Strangers
 from wakugumi.core.connections.unread_answers import UnreadAnswers

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from wakugumi.adapters.http.routes import Routes
 from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.machine.open_files import connections_max as connections_of_process
 from wakugumi.adapters.net.gate import gate, name_of
 from wakugumi.adapters.net.handshake import Entrance, enter
 from wakugumi.adapters.net.link import Link
-from wakugumi.adapters.programs.open_files import connections_max as connections_of_process
 from wakugumi.limits.http import HTTP_IDLE_S, HTTP_LINE_BYTES_MAX
 from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import CLOSE_DEADLINE_S, FIRST_FRAME_BYTES_MAX, HELLO_DEADLINE_S

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from wakugumi.adapters.files import write_all
-from wakugumi.adapters.programs.open_files import limiter
+from wakugumi.adapters.machine.open_files import limiter
 from wakugumi.adapters.programs.process_tree import JOB_VARIABLE
 
 _LIBRARIES: Final = b"LD_LIBRARY_PATH"

@@ -14,9 +14,9 @@ from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.lines.server import LineListener, LineServer, listen_lines
 from wakugumi.adapters.loop.tasks import Tasks
+from wakugumi.adapters.machine.open_files import connections_max
 from wakugumi.adapters.net.link import Address
 from wakugumi.adapters.port.port import HttpListener, listen_http
-from wakugumi.adapters.programs.open_files import connections_max
 from wakugumi.errors import ConfigError
 from wakugumi.limits.wire import DRAIN_DEADLINE_S
 from wakugumi.roles.node.lines import line_page

@@ -8,7 +8,8 @@ from pathlib import Path
 
 SCRIPT = """
 import logging, os, sys
-from wakugumi.adapters.programs import open_files, spawn
+from wakugumi.adapters.machine import open_files
+from wakugumi.adapters.programs import spawn
 logging.basicConfig(level="INFO", format="%(message)s")
 before = open_files.open_files_max()
 now = open_files.raise_open_files()
@@ -53,7 +54,8 @@ def test_where_nobody_can_limit_another_process_programs_start_all_the_same(tmp_
     script = """
 import os, resource
 del resource.prlimit
-from wakugumi.adapters.programs import open_files, spawn
+from wakugumi.adapters.machine import open_files
+from wakugumi.adapters.programs import spawn
 open_files.raise_open_files()
 pid = spawn.Spawner(dict(os.environb)).start([b"/bin/sh", b"-c", b"ulimit -Sn"], b"/", 1, 2, "job")
 assert os.waitpid(pid, 0)[1] == 0
