@@ -310,9 +310,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "cancel-not-repeated",
-        "client/failover",
-        "                if record.cancelled:\n                    self._call_off(job, record.may)\n",
-        "                if record.cancelled:\n",
+        "client/jobs",
+        "                if record.is_cancelled:\n                    self._leaders.call_off(job, record.may)\n",
+        "                if record.is_cancelled:\n",
         "a cancel whose connection was lost is forgotten, and the program runs for ever",
     ),
     Mutant(
@@ -325,10 +325,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "unsent-cancel-not-told",
-        "client/failover",
+        "client/jobs",
         "            # A leader may have it all the same: from a connection before this one, or from an earlier life.\n"
-        "            self._call_off(job, self._rows)\n",
-        "            self._call_off(job, [no for no, leader in self._rows.items() if leader.serves])\n",
+        "            self._leaders.call_off(job, self._rows)\n",
+        "            self._leaders.call_off(job, [no for no, leader in self._rows.items() if leader.serves])\n",
         "a job that a leader has from an earlier connection is cancelled while there is none, and goes on",
     ),
     Mutant(
@@ -341,9 +341,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "lost-submit-not-sent-again",
-        "client/failover",
+        "client/replies",
         '        elif code == "unknown-job" and leader.no in record.may:\n',
-        '        elif code == "unknown-job" and leader.no in record.may and record.stage is _ACCEPTED:\n',
+        '        elif code == "unknown-job" and leader.no in record.may and at.accepted:\n',
         "a submit that a cut connection swallowed is given up as unknown",
     ),
     Mutant(
@@ -383,7 +383,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "adopted-too-early",
-        "client/failover",
+        "client/leaders",
         "        return now < leader.lost_at + self._grace_s or",
         "        return now < leader.lost_at + 0.7 * self._grace_s or",
         "jobs are given to others before the grace is over",
@@ -393,8 +393,8 @@ MUTANTS: Final = (
         "client/failover",
         "            conn.blocked = event.on\n            return",
         "            conn.blocked = event.on\n            for job, record in self._jobs.items() if event.on else ():\n"
-        "                if record.leader == conn.leader.no and record.stage is _SENT:\n"
-        "                    self._find_place(job, record, now)\n            return",
+        "                if record.is_unanswered_by(conn.leader.no):\n"
+        "                    self._unfinished.find_place(job, record, now)\n            return",
         "what a leader that does not read was sent is sent to others as well, while its connection lives",
     ),
     Mutant(
@@ -408,21 +408,21 @@ MUTANTS: Final = (
     ),
     Mutant(
         "loser-not-told",
-        "client/failover",
-        "            self._call_off(job, [no])\n            leader = self._rows[no]",
+        "client/jobs",
+        "            self._leaders.call_off(job, [no])\n            leader = self._rows[no]",
         "            leader = self._rows[no]",
         "a leader goes on with a job that another one has done",
     ),
     Mutant(
         "loser-told-only-if-there",
-        "client/failover",
+        "client/leaders",
         "            leader.remember_cancel(job)\n            if (line := leader.line) is not None:",
         "            if (line := leader.line) is not None:\n                leader.remember_cancel(job)",
         "a leader that is away when another one has done its job is not told when it comes back",
     ),
     Mutant(
         "loser-not-confirmed",
-        "client/failover",
+        "client/jobs",
         "                leader.confirmed.append(job)",
         "                pass",
         "a leader that comes back with a result which another one has brought keeps it for a day",
@@ -457,9 +457,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "two-never-adopt",
-        "client/failover",
-        " + self._grace_s or len(self._rows) == 1",
-        " + self._grace_s or len(self._rows) <= 2",
+        "client/leaders",
+        " + self._grace_s or len(self.rows) == 1",
+        " + self._grace_s or len(self.rows) <= 2",
         "of two leaders, the one that is left does not adopt what the other one had",
     ),
     Mutant(
@@ -471,7 +471,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "returned-leader-not-claimed-from",
-        "client/failover",
+        "client/replies",
         "                if conn.own:\n                    conn.claims.append(job)",
         "                if conn.own and len(self._rows) > 1:\n                    pass\n"
         "                elif conn.own:\n                    conn.claims.append(job)",
@@ -493,11 +493,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "removed-leaders-jobs-forgotten",
-        "client/failover",
-        "            if record.leader == leader.no:\n                self._find_place(job, record, now)\n"
-        "        self._no_answer",
-        "            if record.leader == leader.no:\n                record.leader = ANY_LEADER\n"
-        "        self._no_answer",
+        "client/jobs",
+        "            if record.at.leader == leader.no:\n                self.find_place(job, record, now)\n\n"
+        "    def give_up_homeless",
+        "            if record.at.leader == leader.no:\n                record.at = UNSENT\n\n    def give_up_homeless",
         "what a removed leader had when it was lost is given to nobody",
     ),
     Mutant(
@@ -582,14 +581,14 @@ MUTANTS: Final = (
     Mutant(
         "submitted-without-asking",
         "client/failover",
-        "                if several and event.given and self._seeking.begin(event.job, now):",
-        "                if several and event.given and now < 0 and self._seeking.begin(event.job, now):",
+        "                if several and event.given and self._search.begin(event.job, now):",
+        "                if several and event.given and now < 0 and self._search.begin(event.job, now):",
         "a client that comes back gives its jobs to whatever leader, and another one runs or has done them",
     ),
     Mutant(
         "first-unknown-settles",
-        "client/failover",
-        "            elif not some_come and self._seeking.is_settled(job):",
+        "client/replies",
+        "            elif not some_come and self._search.is_settled(job):",
         "            elif not some_come:",
         "the first leader that does not know a job decides that nobody does",
     ),

@@ -13,6 +13,7 @@ from wakugumi.core.client.leader_row import (
     LeaderRow,
     taken,
 )
+from wakugumi.core.client.stages import Sent
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
@@ -23,7 +24,7 @@ def job(number: int) -> JobId:
 
 @pytest.fixture
 def row() -> LeaderRow:
-    return LeaderRow(LeaderNo(1), 0)
+    return LeaderRow(LeaderNo(1), 0, Sent(LeaderNo(1)), Sent(LeaderNo(1), accepted=True))
 
 
 @pytest.fixture

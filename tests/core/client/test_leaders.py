@@ -18,8 +18,9 @@ from tests.core.client.test_failover import A, B, C, frame, job, submit
 
 from wakugumi.core.client import events as fo
 from wakugumi.core.client.events import ClientDo, ClientEvent, LeaderNo
-from wakugumi.core.client.failover import Failover, Stage
+from wakugumi.core.client.failover import Failover
 from wakugumi.core.client.leaders import SILENT_LEFT, WELCOME_WITHIN_S, Choice
+from wakugumi.core.client.stages import SEARCHED, UNSENT, Sent, Stage
 from wakugumi.core.ids import ConnId, Fate, JobId
 from wakugumi.limits.client import (
     FIND_COMING_S,
@@ -194,7 +195,7 @@ def test_a_leader_without_a_share_gets_no_jobs() -> None:
 def test_a_job_goes_where_the_least_of_the_share_is_in_flight(three: Script) -> None:
     three.hear(*(submit(number) for number in range(20)))
     assert three.in_flight() == [8, 6, 6]
-    (done,) = (one for one, record in three.machine._jobs.items() if record.leader == SECOND and one < job(3))
+    (done,) = (one for one, record in three.machine._jobs.items() if record.at.leader == SECOND and one < job(3))
     three.hear(fo.ResultCame(TWO, done, b""))
     assert three.hear(submit(50)) == [fo.SendFrames(TWO, [frame(50)])]
 
@@ -757,7 +758,7 @@ def test_a_leader_that_never_said_a_word_gets_one_job_at_a_time_until_its_first_
     script = with_a_mute_one()
     script.hear(*(submit(number) for number in range(1, 9)))
     assert script.in_flight() == [7, 1]
-    (sent,) = (number for number, record in enumerate(script.machine._jobs.values(), 1) if record.leader == SECOND)
+    (sent,) = (number for number, record in enumerate(script.machine._jobs.values(), 1) if record.at.leader == SECOND)
     script.hear(fo.ResultCame(TWO, job(sent), b"done"))
     script.hear(*(submit(number) for number in range(10, 16)))
     assert script.in_flight() == [7, 6], "it is a leader, if an old one"
@@ -1041,20 +1042,20 @@ def test_a_leader_that_does_not_answer_is_not_waited_for_and_its_late_word_count
 
 
 @pytest.mark.spec("K8")
-@pytest.mark.parametrize("stage", [Stage.UNSENT, Stage.SOUGHT])
+@pytest.mark.parametrize("stage", [UNSENT, SEARCHED])
 def test_a_leader_that_was_late_is_asked_for_what_nobody_was_sent_since(stage: Stage) -> None:
     script = that_find(2)
     script.hear(asks(1))
     script.hear(fo.JobsFound(ONE, "unknown", [A]))
     script.passes(FIND_WITHIN_S + 0.1)
-    if stage is Stage.UNSENT:
+    if stage is UNSENT:
         script.hear(fo.LeaderBlocked(ONE, True), fo.LeaderBlocked(TWO, True))
     assert of(fo.SendFinds, script.hear(asks(2))) == [fo.SendFinds(ONE, [B])]
-    if stage is Stage.UNSENT:
+    if stage is UNSENT:
         script.hear(fo.JobsFound(ONE, "unknown", [B]))
-    assert script.machine._jobs[B].stage is stage
+    assert script.machine._jobs[B].at is stage
     assert script.hear(fo.JobsFound(TWO, "unknown", [A])) == [fo.SendFinds(TWO, [B])]
-    script.hear(fo.LeaderBlocked(ONE, False) if stage is Stage.UNSENT else fo.JobsFound(ONE, "unknown", [B]))
+    script.hear(fo.LeaderBlocked(ONE, False) if stage is UNSENT else fo.JobsFound(ONE, "unknown", [B]))
     assert script.hear(fo.JobsFound(TWO, "known", [B])) == [fo.SendFrames(TWO, [frame(2)])]
 
 
@@ -1234,7 +1235,7 @@ def test_a_job_that_is_lost_again_and_again_does_not_fill_the_queue_with_its_nam
         script.hear(fo.Welcomed(conn), fo.LeaderBlocked(conn, True))
         script.lose(FIRST)
     assert script.machine.unfinished == 2
-    assert len(script.machine._unsent) < 100
+    assert len(script.machine._unfinished.unsent.easy) < 100
 
 
 class Place:
@@ -1548,7 +1549,7 @@ class AnyLives(RuleBasedStateMachine):
         env = place.blobs or (env and not place.env)
         one = data.draw(st.sampled_from(sorted(place.on_line)))
         record = self.machine._jobs.get(one)
-        if place.conn is None or record is None or record.may or one in self.claims or record.stage is not Stage.SENT:
+        if place.conn is None or record is None or record.may or type(record.at) is not Sent or record.at.accepted:
             return  # It was never sent there in vain: it has it.
         place.on_line.discard(one)
         place.has.discard(one)

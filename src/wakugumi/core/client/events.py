@@ -38,7 +38,7 @@ class LeaderRemoved(msgspec.Struct, frozen=True, gc=False):
 class Submit(msgspec.Struct, frozen=True, gc=False):
     """A new job. `frame` is what asks for it, kept to be sent again: the same bytes each time. What is meant for one
     leader `only` is never given to another, and is given up when that one is lost for longer than the grace. An id that
-    was `given` by the user may be known to a leader, from an earlier life of this client: see `seeking`."""
+    was `given` by the user may be known to a leader, from an earlier life of this client: see `job_search`."""
 
     job: JobId
     frame: bytes

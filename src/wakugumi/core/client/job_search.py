@@ -8,7 +8,7 @@ second leader would run what the first one runs or has done. So a job whose id w
 leaders that can be reached have said that they do not know it. All jobs of a turn are asked for in one question.
 
 A leader that does not answer within `FIND_WITHIN_S` is waited for no longer, and not asked again until it has answered:
-one that hangs must not hold up what others could do. Its late "known" counts all the same: see `failover`. When it has
+one that hangs must not hold up what others could do. Its late "known" counts all the same: see `replies`. When it has
 answered, it is asked for the jobs that still wait to be submitted.
 """
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from wakugumi.core.client.events import LeaderNo
+from wakugumi.core.client import events as ev
+from wakugumi.core.client.events import ClientDo, LeaderNo
+from wakugumi.core.client.stages import Sent
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.limits.wire import GIVEN_BYTES_MAX
 
@@ -99,6 +102,9 @@ class LeaderRow(msgspec.Struct, eq=False):
     no: LeaderNo
     key: int
     """What its name becomes in the hash of an id."""
+    sent: Sent
+    accepted: Sent
+    """The stages of jobs that it has, shared by most of them."""
     dial_at: float | None = 0.0
     tried_at: float = math.inf
     """When it was dialled first, ever or since it served."""
@@ -147,6 +153,48 @@ class LeaderRow(msgspec.Struct, eq=False):
         self.cancels[job] = None
         if len(self.cancels) > CONFIRMED_MAX:
             del self.cancels[next(iter(self.cancels))]
+
+
+class KnownLeader(msgspec.Struct, frozen=True):
+    """How a leader is, for people."""
+
+    leader: LeaderNo
+    share: int
+    in_flight: int
+    adopted: int
+    removed: bool
+
+
+def gather(
+    conns: Mapping[ConnId, LeaderConnection], results: list[ev.ResultCame], do: list[ClientDo]
+) -> list[ev.ResultCame]:
+    """Ask for what this step has gathered; gives the list for the next results."""
+    for conn in conns.values():
+        # Frames that were gathered after a cancel may be of the same job, which is wanted again.
+        if conn.cancels:
+            do.append(ev.SendCancels(conn.id, conn.cancels))
+            conn.cancels = []
+        if conn.frames:
+            do.append(ev.SendFrames(conn.id, conn.frames))
+            conn.frames = []
+            if conn.unwritten_bytes >= GIVEN_BYTES_MAX and not conn.tells:
+                conn.tells = True
+                do.append(ev.TellWhenLeaderWritten(conn.id))
+        if conn.claims:
+            do.append(ev.SendClaims(conn.id, conn.claims))
+            conn.claims = []
+        if conn.finds:
+            do.append(ev.SendFinds(conn.id, conn.finds))
+            conn.finds = []
+    if results:
+        do.append(ev.Deliver(results))
+        results = []
+    for conn in conns.values():
+        if conn.confirms:
+            do.append(ev.SendConfirms(conn.id, conn.confirms))
+            conn.leader.confirmed.extend(conn.confirms)
+            conn.confirms = []
+    return results
 
 
 def taken(conn: LeaderConnection, job: JobId) -> None:

@@ -4,8 +4,8 @@
        ▲            │               │                 │
        └────────────┴───────────────┴─────────────────┘   0.5, 1, 2 … 30 s later, each leader by itself
 
-The cap is divided over those that serve, and told to them. This file knows how many jobs a leader has, and none of
-them by name: which job is where is `failover`'s business.
+The cap is divided over those that serve, and told to them. This file knows how many jobs a leader has, and not which:
+that is the business of `jobs`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Final, Literal, TypeAlias
 from wakugumi.core.backoff import with_jitter
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ANY_LEADER, ClientDo, LeaderNo
-from wakugumi.core.client.leader_row import CONFIRMED_MAX, LeaderConnection, LeaderRow
+from wakugumi.core.client.leader_row import CONFIRMED_MAX, KnownLeader, LeaderConnection, LeaderRow
+from wakugumi.core.client.stages import Sent
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.limits.client import (
     FIND_LEAD_SHARE,
@@ -61,6 +62,7 @@ class Leaders:
         *,
         cap: int,
         choice: Choice,
+        grace_s: float,
         embedded: bool,
         old_leader: bool = False,
     ) -> None:
@@ -72,6 +74,7 @@ class Leaders:
         self.takers: list[LeaderRow] = []
         """Those that take jobs now, in the order of their numbers."""
         self._chance = chance
+        self._grace_s = grace_s
         self._cap = cap
         self._in_turn = choice == "round-robin"
         self._last_turn = LeaderNo(0)
@@ -85,7 +88,9 @@ class Leaders:
         if no in self.rows:
             self.rows[no].removed = False
         else:
-            self.rows[no] = LeaderRow(no, _mixed((name or str(no)).encode()), dial_at=now)
+            self.rows[no] = LeaderRow(
+                no, _mixed((name or str(no)).encode()), Sent(no), Sent(no, accepted=True), dial_at=now
+            )
 
     def drop(self, leader: LeaderRow) -> None:
         """It is one of ours no longer."""
@@ -196,13 +201,13 @@ class Leaders:
                 elif conn.given_at is None:
                     conn.given_at = now
 
-    def wake_at(self, grace_s: float) -> float | None:
+    def wake_at(self) -> float | None:
         times: list[float] = []
         for leader in self.rows.values():
             if leader.dial_at is not None:
                 times.append(leader.dial_at)
             if leader.has_stranded and len(self.rows) > 1:
-                times.append(leader.lost_at + grace_s)
+                times.append(leader.lost_at + self._grace_s)
         for conn in self.conns.values():
             if conn.full_until is not None:
                 times.append(conn.full_until)
@@ -215,6 +220,30 @@ class Leaders:
             elif (mute_at := self._mute_at(conn)) is not None:
                 times.append(mute_at)
         return min(times, default=None)
+
+    def is_awaited(self, leader: LeaderRow, now: float) -> bool:
+        """Is there still time for it to come back to what it has? Without others there is all the time it needs."""
+        return now < leader.lost_at + self._grace_s or len(self.rows) == 1
+
+    def some_may_come(self, now: float) -> bool:
+        """Is another leader about to be met? One that is away has its grace, and its end is woken for."""
+        some_come = False
+        for leader in self.rows.values():
+            if not leader.serves and not leader.removed and now < leader.lost_at + self._grace_s:
+                leader.has_stranded = some_come = True
+            some_come |= leader.is_coming
+        return some_come
+
+    def call_off(self, job: JobId, leaders: Iterable[LeaderNo]) -> None:
+        """Nobody wants it from these any more; those that are away are told when they come back."""
+        for no in leaders:
+            leader = self.rows[no]
+            leader.remember_cancel(job)
+            if (line := leader.line) is not None:
+                line.cancels.append(job)
+
+    def states(self) -> list[KnownLeader]:
+        return [KnownLeader(row.no, row.share, row.in_flight, row.adopted, row.removed) for row in self.rows.values()]
 
     def _welcome_within_s(self, leader: LeaderRow) -> float:
         is_waited_for = leader.silent_left or not (self._believes or leader.answered)

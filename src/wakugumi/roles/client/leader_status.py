@@ -15,7 +15,7 @@ import msgspec
 from wakugumi.adapters.net.link import Link, LinkOwner
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import LeaderNo
-from wakugumi.core.client.failover import KnownLeader
+from wakugumi.core.client.leader_row import KnownLeader
 from wakugumi.core.client.leaders import SAYS_NOTHING
 from wakugumi.errors import ConfigError
 from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
