@@ -63,8 +63,8 @@ async def get(leader: Running, path: str) -> Answer:
 
 
 def pages_of(leader: Running) -> GroupPages:
-    assert leader.leader.group is not None
-    return leader.leader.group
+    assert leader.leader.pages is not None
+    return leader.leader.pages
 
 
 async def nothing_is_left(leader: Running) -> None:

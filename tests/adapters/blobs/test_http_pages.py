@@ -450,7 +450,7 @@ async def test_who_asks_and_does_not_read_is_cut_off(store: BlobStore, monkeypat
     async with a_door(blob_routes(store, writable=False)) as listener, HttpPeer(listener.port) as deaf:
         await deaf.head("GET", f"/blobs/{name}")
         assert b" 200 OK" in await deaf.reader.readuntil(b"\r\n\r\n")
-        await until(lambda: listener.door.connections == 0)
+        await until(lambda: listener.http_port.connections == 0)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -107,7 +107,7 @@ async def test_one_connection_serves_many_calls() -> None:
         for _ in range(5):
             async with calls.call("POST", f"http://127.0.0.1:{listener.port}/echo", body=b"abc") as answer:
                 await answer.read(10)
-        assert listener.door.connections == 1
+        assert listener.http_port.connections == 1
 
 
 async def test_a_machine_that_vanishes_is_found_out_about(monkeypatch: pytest.MonkeyPatch) -> None:

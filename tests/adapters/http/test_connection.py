@@ -127,7 +127,7 @@ async def test_who_never_ends_a_body_that_nobody_wants_is_cut_off(monkeypatch: p
         await peer.head("POST", "/refuse", "Content-Length: 1000000")
         assert (await peer.answer()).status == 503
         assert await peer.is_cut_off()
-        await until(lambda: listener.door.connections == 0)
+        await until(lambda: listener.http_port.connections == 0)
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
@@ -139,7 +139,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 def connection_of(listener: HttpListener) -> Any:
-    server = listener.door._server
+    server = listener.http_port._server
     return None if server is None else next(iter(server._server.connections), None)
 
 
@@ -188,8 +188,8 @@ async def test_who_does_not_read_an_answer_is_cut_off(monkeypatch: pytest.Monkey
     async with listening(streaming) as listener:
         with unread(listener.port) as sock:
             sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            await until(lambda: listener.door.connections == 1)
-            await until(lambda: listener.door.connections == 0)
+            await until(lambda: listener.http_port.connections == 1)
+            await until(lambda: listener.http_port.connections == 0)
             await until(lambda: streaming.closed == (path == "/stream"))
 
 
@@ -203,7 +203,7 @@ async def test_who_asks_again_and_again_and_reads_nothing_is_cut_off(monkeypatch
                 async with asyncio.timeout(DEADLINE_S):
                     while True:
                         await loop.sock_sendall(sock, b"GET /some HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
-            await until(lambda: listener.door.connections == 0)
+            await until(lambda: listener.http_port.connections == 0)
 
 
 async def test_who_reads_slowly_but_reads_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,5 +240,5 @@ async def test_a_connection_that_ends_does_not_wait_for_ever_to_be_read(monkeypa
     async with a_door(page_routes(lambda: [PageRoute("GET", "/large", large)])) as listener:
         with unread(listener.port) as sock:
             sock.sendall(b"GET /large HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            await until(lambda: listener.door.connections == 1)
-            await until(lambda: listener.door.connections == 0)
+            await until(lambda: listener.http_port.connections == 1)
+            await until(lambda: listener.http_port.connections == 0)

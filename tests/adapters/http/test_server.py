@@ -177,7 +177,7 @@ async def test_who_stops_in_the_midst_of_its_body_is_too_slow(monkeypatch: pytes
         answer = await peer.answer()
         assert (answer.status, answer.code) == (408, "too-slow")
         assert await peer.is_cut_off()
-        await until(lambda: listener.door.connections == 0)
+        await until(lambda: listener.http_port.connections == 0)
 
 
 async def test_who_leaves_in_the_midst_of_its_body_is_lost_to_the_page() -> None:
@@ -258,7 +258,7 @@ async def test_a_stream_that_ends_early_ends_without_the_rest(fails: Exception |
         await peer.head("POST", "/page")
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await peer.answer()
-        await until(lambda: listener.door.connections == 0)
+        await until(lambda: listener.http_port.connections == 0)
     assert closed == [True]
 
 

@@ -225,7 +225,7 @@ async def test_a_door_that_closes_ends_what_it_serves() -> None:
             asked.set()
             assert (await peer.answer()).body == b"done", "what is nearly done is finished"
             await closing
-        assert listener.door.connections == 0
+        assert listener.http_port.connections == 0
 
 
 def kept_most(door: HttpPort) -> int:
@@ -246,13 +246,13 @@ async def test_who_leaves_while_the_server_is_imported_harms_nobody() -> None:
         async with HttpPeer(listener.port) as leaves:
             await leaves.head("POST", "/hello", "Content-Length: 99999999")
             leaves.writer.write(bytes(8 * FIRST_FRAME_BYTES_MAX))
-            await until(lambda: kept_most(listener.door) > FIRST_FRAME_BYTES_MAX)
+            await until(lambda: kept_most(listener.http_port) > FIRST_FRAME_BYTES_MAX)
             await asyncio.sleep(0.05)  # in which it would read on
-            assert kept_most(listener.door) < 2 * FIRST_FRAME_BYTES_MAX
-            assert listener.door.connections == 2
+            assert kept_most(listener.http_port) < 2 * FIRST_FRAME_BYTES_MAX
+            assert listener.http_port.connections == 2
         let_go.set()
         assert (await stays.answer()).body == b"hello "
-        await until(lambda: listener.door.connections == 1)
+        await until(lambda: listener.http_port.connections == 1)
 
 
 async def test_a_server_that_could_not_be_loaded_is_loaded_for_the_next_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +270,7 @@ async def test_a_server_that_could_not_be_loaded_is_loaded_for_the_next_one(capl
         async with HttpPeer(listener.port) as one, HttpPeer(listener.port) as two:
             await two.head("GET", "/hello")
             await one.head("GET", "/hello")
-            await until(lambda: len(listener.door._waiting) == 2)
+            await until(lambda: len(listener.http_port._waiting) == 2)
             both_wait.set()
             for peer in (one, two):
                 answer = await peer.answer()
@@ -298,7 +298,7 @@ async def test_who_waits_too_long_for_the_server_is_told_so_and_the_next_one_is_
             await peer.head("GET", "/hello")
             go_on.set()
             assert (await peer.answer()).body == b"hello "
-        await until(lambda: listener.door.connections == 0)
+        await until(lambda: listener.http_port.connections == 0)
 
 
 WITHOUT_FILES = """
@@ -323,7 +323,7 @@ async def main():
     listener = await listen_http("127.0.0.1", 0, [page_routes(lambda: [PageRoute("GET", "/", hello)])])
     for turn in range(3):
         reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-        while not listener.door.connections:
+        while not listener.http_port.connections:
             await asyncio.sleep(0.01)
         taken = []
         taking = asyncio.ensure_future(take_all(taken)) if turn == 0 else None

@@ -48,7 +48,7 @@ async def pages_of(role: str, tmp_path: Path) -> AsyncIterator[tuple[Sequence[tu
         try:
             port = await leader.listen("127.0.0.1", 0)
             await ask(port, "GET", "/health")
-            yield [*_table(leader.door), *_BLOBS], port
+            yield [*_table(leader.http_port), *_BLOBS], port
         finally:
             await leader.close()
     elif role == WORKER:

@@ -350,7 +350,7 @@ async def test_a_client_that_is_far_ahead_of_the_disk_is_not_read_from_and_other
         most = len(jobs) * (AHEAD_BYTES_MAX + 300_000) // len(sent)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(flood.say(sent), name="a client that never stops")
-            await leader.until(lambda _: leader.leader.held_back)
+            await leader.until(lambda _: leader.leader.hub.held_back)
             own = uuid4()
             await small.submit(own)
             await leader.until(lambda machine: own.bytes_le in machine.jobs)
@@ -363,7 +363,7 @@ async def test_a_client_that_is_far_ahead_of_the_disk_is_not_read_from_and_other
             while len(received) < len(jobs):
                 received += await flood.expect_ids(fr.RECEIPT)
         assert received == jobs
-        assert not leader.leader.held_back
+        assert not leader.leader.hub.held_back
 
 
 async def test_while_the_disk_does_not_keep_up_only_those_are_read_from_of_whom_it_has_everything(
@@ -375,7 +375,7 @@ async def test_while_the_disk_does_not_keep_up_only_those_are_read_from_of_whom_
         clients = [await stack.enter_async_context(own_client(leader, f"client {at}")) for at in range(4)]
         for client in clients:
             await client.submit(uuid4(), Args=["x" * 300_000])
-        await leader.until(lambda _: leader.leader.behind and len(leader.leader.held_back) == len(clients))
+        await leader.until(lambda _: leader.leader.hub.behind and len(leader.leader.hub.held_back) == len(clients))
         taken = len(leader.machine.jobs)
         for client in clients:
             await client.submit(uuid4())
@@ -389,8 +389,8 @@ async def test_while_the_disk_does_not_keep_up_only_those_are_read_from_of_whom_
             received = await client.expect_ids(fr.RECEIPT)
             while len(received) < 2:
                 received += await client.expect_ids(fr.RECEIPT)
-        assert not leader.leader.behind
-        assert not leader.leader.held_back
+        assert not leader.leader.hub.behind
+        assert not leader.leader.hub.held_back
 
 
 async def test_a_client_that_never_stops_is_read_from_again_when_the_disk_keeps_up(
@@ -409,7 +409,7 @@ async def test_a_client_that_never_stops_is_read_from_again_when_the_disk_keeps_
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(submit_all(), name="a client that never stops")
-            await leader.until(lambda _: leader.leader.held_back)
+            await leader.until(lambda _: leader.leader.hub.held_back)
             taken = len(leader.machine.jobs)
             await asyncio.sleep(QUIET_S)
             assert len(leader.machine.jobs) <= taken + 2, "what had been read before"
@@ -419,4 +419,4 @@ async def test_a_client_that_never_stops_is_read_from_again_when_the_disk_keeps_
             while len(received) < len(jobs):
                 received += await client.expect_ids(fr.RECEIPT)
         assert received == jobs
-        assert not leader.leader.behind
+        assert not leader.leader.hub.behind

@@ -25,7 +25,7 @@ from wakugumi.errors import ConfigError
 from wakugumi.limits.leader import QUESTIONS_PER_CONNECTION_MAX
 from wakugumi.limits.units import MIB
 from wakugumi.limits.wire import CLOSE_DEADLINE_S
-from wakugumi.roles.leader import leader as leader_module
+from wakugumi.roles.leader import submit as submit_module
 from wakugumi.roles.leader.leader import Leader
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.control import Holding
@@ -350,7 +350,7 @@ async def test_a_port_that_is_taken_is_a_config_error(leader: Running) -> None:
 async def test_connections_beyond_the_limit_are_turned_away(
     leader: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leader.leader.connections_max = 2
+    leader.leader.hub.connections_max = 2
     async with OldClient(leader.port) as one, OldClient(leader.port) as two:
         await one.hello("desk-1")
         await two.hello("desk-2")
@@ -366,7 +366,7 @@ async def test_connections_beyond_the_limit_are_turned_away(
 
 @pytest.mark.spec("O6")
 async def test_the_oldest_stranger_makes_room_for_a_known_client_that_comes_back(leader: Running) -> None:
-    leader.leader.connections_max = 3
+    leader.leader.hub.connections_max = 3
     async with OldClient(leader.port) as one, Stranger(leader.port) as two:
         await one.hello("desk-1")
         await leader.until(lambda machine: len(leader.leader.peers) == 2 and machine.clients.by_id)
@@ -377,14 +377,14 @@ async def test_the_oldest_stranger_makes_room_for_a_known_client_that_comes_back
 
 
 async def test_routes_are_remembered_up_to_a_bound(leader: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leader_module, "ROUTES_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(submit_module, "ROUTES_REMEMBERED_MAX", 3)
     async with OldClient(leader.port) as client, OldWorker(leader.port) as worker:
         await client.hello("desk-1", {"DesiredParallelism": 100})
         await worker.hello(credit=100)
         for number in range(10):
             await client.submit(f"job.submit.a{number}")
             assert (await worker.assigned()).subject == f"job.assign.a{number}"
-            assert len(leader.leader._routes) <= 3
+            assert len(leader.leader.submissions._routes) <= 3
 
 
 async def test_a_drain_waits_for_what_runs_and_assigns_nothing_more() -> None:

@@ -296,7 +296,9 @@ async def test_a_job_that_is_cancelled_while_its_blobs_are_looked_for_is_not_tak
         assert JobId(job.bytes_le) not in leader.machine.jobs
 
 
-async def test_what_was_just_named_is_not_removed(leader: Running, place: FolderPlace) -> None:
+async def test_what_was_just_named_is_not_removed(
+    leader: Running, place: FolderPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert leader.leader.blobs is not None
     async with a_client(leader) as client:
         job = uuid4()
@@ -304,8 +306,8 @@ async def test_what_was_just_named_is_not_removed(leader: Running, place: Folder
         await is_told(client, job, REF)
         assert leader.leader.blobs.is_held(REF.sha256), "it is on its way"
         assert not leader.leader.blobs.is_held(OTHER.sha256)
-        leader.leader.needed_by.append(lambda blob: blob == OTHER.sha256)
-        assert leader.leader.blobs.is_held(OTHER.sha256)
+        monkeypatch.setattr(leader.leader.caches, "pins", {OTHER.sha256}.__contains__)
+        assert leader.leader.blobs.is_held(OTHER.sha256), "it is a file of a cache"
 
 
 def age(place: FolderPlace, ref: BlobRef) -> None:
@@ -405,7 +407,7 @@ async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_resul
     async with a_client(leader) as client:
         await client.submit(uuid4(), Files=[file(REF)])
         await client.expect(fr.RECEIPT)
-        leader.leader.blobs.freed([REF.sha256, OTHER.sha256])
+        leader.leader.blobs.free([REF.sha256, OTHER.sha256])
         async with asyncio.timeout(DEADLINE_S):
             while place.has(OTHER):  # noqa: ASYNC110 - nobody rings a bell
                 await asyncio.sleep(0.001)
@@ -413,7 +415,7 @@ async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_resul
 
 
 async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(leader: Running) -> None:
-    ingress = leader.leader.ingress
+    ingress = leader.leader.submissions
     heads = [
         SubmitHead(files=(FileHead(cache_id=hashlib.sha256(b"%d" % number).hexdigest()),)) for number in range(5_000)
     ]
@@ -429,7 +431,7 @@ async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(lea
 async def test_what_jobs_with_very_many_files_ask_for_is_not_remembered_before_they_are_accepted(
     leader: Running,
 ) -> None:
-    ingress = leader.leader.ingress
+    ingress = leader.leader.submissions
     async with a_client(leader):
         for number in range(20):
             files = tuple(FileHead(cache_id=f"c{number}-{at}") for at in range(100))
@@ -462,7 +464,7 @@ async def test_a_look_that_fails_in_an_unforeseen_way_refuses_the_job(tmp_path: 
         code, text = await is_refused(client, job)
         assert code == "worker-error"
         assert "can't start new thread" in text
-        assert not leader.leader.ingress._looking
+        assert not leader.leader.submissions._looking
         await client.submit(job, Files=[file(REF)])
         assert await client.expect_ids(fr.RECEIPT) == [job]
 
@@ -488,4 +490,4 @@ async def test_a_look_that_fails_for_a_result_ends_the_connection_and_the_result
             await worker.hello_worker(worker_id, "job.assign.calcA", holds=Holding(finished=[job.bytes_le]))
             await worker.ack(job, ArchiveBlob=blob)
             await client.expect(fr.RESULT)
-        assert not leader.leader.ingress._looking
+        assert not leader.leader.submissions._looking

@@ -399,11 +399,11 @@ async def listen(
     host: str,
     port: int,
     new_owner: Callable[[], LinkOwner],
-    door: Callable[[Link], asyncio.BaseProtocol] = as_it_is,
+    wrap: Callable[[Link], asyncio.BaseProtocol] = as_it_is,
 ) -> asyncio.Server:
-    """Accept connections, each with an owner of its own. A door looks first whether they speak frames at all. Raises
+    """Accept connections, each with an owner of its own. `wrap` looks first whether they speak frames. Raises
     ConfigError if the port cannot be had."""
-    return await accept(host, port, lambda: door(Link(new_owner())))
+    return await accept(host, port, lambda: wrap(Link(new_owner())))
 
 
 async def accept(host: str, port: int, new_protocol: Callable[[], asyncio.BaseProtocol]) -> asyncio.Server:

@@ -174,9 +174,9 @@ class NewConnection(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, door: HttpPort, link: Link | None, lines: LineServer | None = None) -> None:
+    def __init__(self, port: HttpPort, link: Link | None, lines: LineServer | None = None) -> None:
         """Without a link and lines it speaks HTTP or nothing."""
-        self._door = door
+        self._port = port
         self._link = link
         self._lines = lines
         self.speaks_http = link is None and lines is None
@@ -193,14 +193,14 @@ class NewConnection(asyncio.BufferedProtocol):
             self.peer = self._link.peer
         else:
             self.peer = name_of(transport)
-            self._door.gate.came(self.transport)
-            self._deadline = self._door.look(self)
+            self._port.gate.came(self.transport)
+            self._deadline = self._port.look(self)
 
     def get_buffer(self, _sizehint: int) -> bytearray:
-        return self._door.room
+        return self._port.room
 
     def buffer_updated(self, count: int) -> None:
-        self._kept += memoryview(self._door.room)[:count]
+        self._kept += memoryview(self._port.room)[:count]
         if not self._looks:
             if len(self._kept) > FIRST_FRAME_BYTES_MAX:
                 self.transport.pause_reading()
@@ -214,16 +214,16 @@ class NewConnection(asyncio.BufferedProtocol):
         """Of a head, as long as it can become one."""
         head = self._kept
         if b"\r\n\r\n" in head:
-            self._door.gate.known(self.transport)
+            self._port.gate.known(self.transport)
         elif len(head) < HTTP_LINE_BYTES_MAX and b"\n\n" not in head:
             line, end, _ = head.partition(b"\n")
             if not end or b" HTTP/" in line:
-                self._door.gate.brought(self.transport, len(head))
+                self._port.gate.brought(self.transport, len(head))
                 return
         self._looks = False
         self._let_be()
         if not self.transport.is_closing():
-            self._door.take(self)
+            self._port.take(self)
 
     def _recognise(self) -> None:
         link = self._link
@@ -238,13 +238,13 @@ class NewConnection(asyncio.BufferedProtocol):
             if link is not None:
                 link.release()
             self.speaks_http = self._looks = True
-            self._deadline = self._door.look(self)
+            self._deadline = self._port.look(self)
             self._gather()
         elif link is not None:  # a frame, or something that the link knows how to refuse
             self._switch_to(link)
             link.data_received(bytes(self._kept))
         else:
-            self._door.gate.say("broken", f"closing {self.peer}: it speaks neither lines nor HTTP")
+            self._port.gate.say("broken", f"closing {self.peer}: it speaks neither lines nor HTTP")
             self.transport.abort()
 
     def eof_received(self) -> bool:
@@ -262,8 +262,8 @@ class NewConnection(asyncio.BufferedProtocol):
             self._link.data_received(bytes(self._kept))  # so that it can tell what is missing
             self._link.connection_lost(error)
         else:
-            self._door.gate.known(self.transport)
-            self._door.drop(self)
+            self._port.gate.known(self.transport)
+            self._port.drop(self)
         self._kept.clear()
 
     def hand_over(self, server: WebServer) -> None:
@@ -289,7 +289,7 @@ class NewConnection(asyncio.BufferedProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-            self._door.looked(self)
+            self._port.looked(self)
 
     def _switch_to(self, protocol: asyncio.Protocol) -> None:
         self.transport.pause_reading()  # a transport may look only when it begins to read how its protocol takes bytes
@@ -314,17 +314,17 @@ async def listen_http(
     connections_max: int | None = None,
 ) -> HttpListener:
     """A port that speaks HTTP, and lines if there is somebody for them. Raises ConfigError if it cannot be had."""
-    door = HttpPort(routes, names=names, name_option=name_option, connections_max=connections_max)
-    return HttpListener(await enter(host, port, lambda: NewConnection(door, None, lines), tls), door, lines)
+    http_port = HttpPort(routes, names=names, name_option=name_option, connections_max=connections_max)
+    return HttpListener(await enter(host, port, lambda: NewConnection(http_port, None, lines), tls), http_port, lines)
 
 
 class HttpListener:
     """A port that speaks HTTP, until it is closed."""
 
-    def __init__(self, entrance: Entrance, door: HttpPort, lines: LineServer | None = None) -> None:
+    def __init__(self, entrance: Entrance, port: HttpPort, lines: LineServer | None = None) -> None:
         self._entrance = entrance
         self._lines = lines
-        self.door = door
+        self.http_port = port
         self.port = entrance.port
 
     def stop(self) -> None:
@@ -335,4 +335,4 @@ class HttpListener:
         await self._entrance.close()
         if self._lines is not None:
             await self._lines.close()
-        await self.door.close()
+        await self.http_port.close()

@@ -30,7 +30,7 @@ async def nodes_of(leader: Leader, settings: LeaderSettings) -> AsyncIterator[No
         return
     from wakugumi.roles.leader.nodes.remote_node import Outposts
 
-    outposts = Outposts(leader, settings.nodes, _tls(settings))
+    outposts = Outposts(leader.hub, leader.blobs, settings.nodes, _tls(settings))
     try:
         yield
     finally:

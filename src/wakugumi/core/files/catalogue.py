@@ -61,12 +61,17 @@ class CacheCatalogue:
     stays, and so does one that a job names."""
 
     def __init__(
-        self, new_version: Callable[[], str], *, bytes_max: int = CACHE_BYTES_MAX, caches_max: int = CACHES_MAX
+        self,
+        new_version: Callable[[], str],
+        *,
+        is_needed: Callable[[str], bool],
+        bytes_max: int = CACHE_BYTES_MAX,
+        caches_max: int = CACHES_MAX,
     ) -> None:
         self.caches: dict[str, CacheRecord] = {}
         self.bytes = 0
-        self.is_needed: Callable[[str], bool] = lambda _: False
-        """Does a job name this cache? The leader says; it is asked as jobs name it, `cache:<id>`."""
+        self.is_needed = is_needed
+        """Does a job name this cache, as `cache:<id>`?"""
         self._new_version = new_version
         self._bytes_max = bytes_max
         self._caches_max = caches_max

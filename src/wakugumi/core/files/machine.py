@@ -46,7 +46,7 @@ from wakugumi.core.leader.admin.questions import (
 )
 from wakugumi.core.leader.events import QuestionAsked, SendAnswer, SendNo
 from wakugumi.core.step import Step
-from wakugumi.limits.files import CACHE_BYTES_MAX, CACHES_MAX, UPLOADS_PER_WORKER_MAX
+from wakugumi.limits.files import CACHE_BYTES_MAX, CACHES_MAX, STOCKED_BLOBS_MAX, UPLOADS_PER_WORKER_MAX
 from wakugumi.limits.leader import LIST_ROWS_MAX
 from wakugumi.limits.wire import CACHE_ID_CHARS_MAX
 
@@ -56,7 +56,8 @@ _OLD_S = 3_600.0
 
 class FileDistribution:
     """What a leader knows of caches and blobs. `new_id` gives 16 random bytes; `place_bounded` is False where the
-    leader's place is a store of its own, which may give any number of copies at once."""
+    leader's place is a store of its own, which may give any number of copies at once; `is_needed` says of a cache
+    (`cache:<id>`) whether a job names it."""
 
     def __init__(
         self,
@@ -67,10 +68,14 @@ class FileDistribution:
         uploads_max: int = UPLOADS_PER_WORKER_MAX,
         bytes_max: int = CACHE_BYTES_MAX,
         caches_max: int = CACHES_MAX,
+        blobs_max: int = STOCKED_BLOBS_MAX,
+        is_needed: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._alarms = Timers()
-        self.sources = Sources(self._alarms, place_bounded=place_bounded, uploads_max=uploads_max)
-        self.shelf = CacheCatalogue(lambda: new_id().hex(), bytes_max=bytes_max, caches_max=caches_max)
+        self.sources = Sources(self._alarms, place_bounded=place_bounded, uploads_max=uploads_max, blobs_max=blobs_max)
+        self.shelf = CacheCatalogue(
+            lambda: new_id().hex(), bytes_max=bytes_max, caches_max=caches_max, is_needed=is_needed
+        )
         self.puts = CachePlacement(self.shelf, self._alarms, new_id, self.sources.is_fetching)
         self._alarms.set(now + _OLD_S, self._look_for_old)
 

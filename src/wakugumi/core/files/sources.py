@@ -59,7 +59,12 @@ class Sources:
     """All wants and all holders of one leader."""
 
     def __init__(
-        self, alarms: Timers, *, place_bounded: bool = True, uploads_max: int = UPLOADS_PER_WORKER_MAX
+        self,
+        alarms: Timers,
+        *,
+        place_bounded: bool = True,
+        uploads_max: int = UPLOADS_PER_WORKER_MAX,
+        blobs_max: int = STOCKED_BLOBS_MAX,
     ) -> None:
         self._alarms = alarms
         self._place_bounded = place_bounded
@@ -78,7 +83,7 @@ class Sources:
         self._copies = 0
         self._fetching = 0
         self._sweeping = False
-        self.blobs_max = STOCKED_BLOBS_MAX
+        self.blobs_max = blobs_max
         """Less where memory is limited."""
         self._stocked = 0
         """Blobs that workers hold, counted for each of them."""

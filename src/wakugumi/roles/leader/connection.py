@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from wakugumi.adapters.net.compression import is_packed
 from wakugumi.adapters.net.link import Link
 from wakugumi.core.connections.read_ahead import Intake
-from wakugumi.core.ids import ClientId, ConnId, JobId, WorkerId, show_job_id
+from wakugumi.core.ids import ClientId, JobId, WorkerId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import CACHE_QUESTIONS
 from wakugumi.core.subject import SubjectError, worker_patterns
 from wakugumi.errors import PeerError, Refused
 from wakugumi.limits.wire import READ_BYTES_LARGE
 from wakugumi.roles.leader.effects import send_no
-from wakugumi.roles.leader.submit import checksum_of_packed, plain
+from wakugumi.roles.leader.files.caches import LeaderCaches
+from wakugumi.roles.leader.hub import Hub
+from wakugumi.roles.leader.old_peers import OldPeers
+from wakugumi.roles.leader.questions import Questions
+from wakugumi.roles.leader.submit import Submissions, checksum_of_packed, plain
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.messages.cache import CachePutResult, read_cache_put
@@ -56,18 +60,26 @@ from wakugumi.wire.messages.references import blobs_of_result
 from wakugumi.wire.node_request import marked
 from wakugumi.wire.request_digest import submitted_digest
 
-if TYPE_CHECKING:
-    from wakugumi.roles.leader.leader import Leader
-
 log = logging.getLogger("wakugumi.leader")
 
 
 class PeerConnection:
     """One connection of a leader: nobody until its hello, then a client or a worker."""
 
-    def __init__(self, leader: Leader, conn: ConnId) -> None:
-        self.leader = leader
-        self.conn = conn
+    def __init__(
+        self,
+        hub: Hub,
+        submissions: Submissions,
+        old_peers: OldPeers,
+        caches: LeaderCaches | None,
+        questions: Questions,
+    ) -> None:
+        self.conn = hub.new_conn()
+        self._hub = hub
+        self._submissions = submissions
+        self._old_peers = old_peers
+        self._caches = caches
+        self._questions = questions
         self.client_id = ClientId("")
         self.paused = False
         self.receipts = False
@@ -84,8 +96,8 @@ class PeerConnection:
         self.intake = Intake()
         self._brings_work = False
         """A job or a result was in what was read last."""
-        self._post = leader.drive.post
-        self._event_of = leader.ingress.event_of
+        self._post = hub.drive.post
+        self._event_of = submissions.event_of
         self._role = "nobody"
         self._name = ""
         self._complained = False
@@ -98,12 +110,12 @@ class PeerConnection:
 
     def on_open(self, link: Link) -> None:
         self.link = link
-        if self.leader.connections >= self.leader.connections_max and not link.make_room():
-            link.close(f"more than {self.leader.connections_max} connections", "full")
+        if self._hub.connections >= self._hub.connections_max and not link.make_room():
+            link.close(f"more than {self._hub.connections_max} connections", "full")
             return
-        self.leader.came(self)
+        self._hub.add(self)
         self.set_reading()
-        deadline_s = self.leader.hello_deadline_s
+        deadline_s = self._hub.hello_deadline_s
         link.expect_within(deadline_s, f"no hello within {deadline_s:g} s")
 
     def on_frame(self, _link: Link, frame: Frame) -> None:
@@ -125,35 +137,36 @@ class PeerConnection:
         self._post(ev.PeerBlocked(self.conn) if blocked else ev.PeerUnblocked(self.conn))
 
     def on_lost(self, _link: Link) -> None:
-        if self.leader.went(self) and self._role != "nobody":
+        self._questions.disconnect(self.conn)
+        if self._hub.remove(self) and self._role != "nobody":
             log.info("%s %s left", self._role, self.link.peer)
             self._post(ev.Left(self.conn))
-            self.leader.ingress.left(self)
-            self.leader.egress.left(self)
-            if self.leader.caches is not None:
-                self.leader.caches.went(self)
+            self._submissions.disconnect(self)
+            self._old_peers.disconnect(self)
+            if self._caches is not None:
+                self._caches.disconnect(self)
 
     @property
     def is_client(self) -> bool:
         return self._role == "client"
 
     def set_reading(self) -> None:
-        self.link.pause(self.paused or self.conn in self.leader.held_back)
+        self.link.pause(self.paused or self.conn in self._hub.held_back)
 
     def must_wait(self) -> bool:
         """Too much of what it sent waits for the disk."""
-        self.intake.settle(self.leader.drive.safe_step)
-        return self.intake.must_wait(behind=self.leader.behind)
+        self.intake.settle(self._hub.drive.safe_step)
+        return self.intake.must_wait(behind=self._hub.behind)
 
     def _read(self, size: int) -> None:
         """Questions, heartbeats and the like are not kept: whoever says nothing else never waits for the disk."""
         if not self._brings_work:
             return
         self._brings_work = False
-        leader = self.leader
-        drive = leader.drive
-        if self.intake.took(size, drive.steps + 1, drive.safe_step) or leader.behind:
-            leader.hold_back(self)
+        hub = self._hub
+        drive = hub.drive
+        if self.intake.took(size, drive.steps + 1, drive.safe_step) or hub.behind:
+            hub.hold_back(self)
 
     def complain(self, text: str) -> None:
         """One line per connection (SPEC F4): a peer that is wrong all the time must not fill the disk with it."""
@@ -206,7 +219,7 @@ class PeerConnection:
         self.rests = RESTS in wants
         self._name = name or str(self.link.peer)
         try:
-            patterns = self.leader.shared_patterns(worker_patterns(frame.subject, name))
+            patterns = self._hub.shared_patterns(worker_patterns(frame.subject, name))
         except SubjectError as error:
             raise PeerError(f"a worker's patterns cannot be read: {error}") from None
         self._become(
@@ -241,19 +254,19 @@ class PeerConnection:
                 env=ENV in wants,
             )
         )
-        if self.leader.caches is not None:
-            self.leader.caches.worker_came(self, WorkerId(frame.msg_id), name, patterns)
+        if self._caches is not None:
+            self._caches.add_worker(self, WorkerId(frame.msg_id), name, patterns)
 
     def _wants(self, wants: frozenset[str]) -> None:
         self.blobs = BLOBS in wants
         self.zstd = ZSTD in wants
         self.digests = DIGESTS in wants
-        self.leader.packed |= self.zstd
+        self._hub.packed |= self.zstd
 
     def _become(self, role: str, on: dict[int, Callable[[Frame], None]]) -> None:
         self._role = role
         self._on = on
-        if self.leader.is_durable:
+        if self._hub.is_durable:
             self.link.on_read = self._read
         self.link.trust()
 
@@ -279,18 +292,18 @@ class PeerConnection:
         except Refused as no:
             self._post(ev.SubmitRefused(self.conn, job_id, no.code, no.message))
             return
-        if self.leader.has_nodes:
+        if self._hub.has_nodes:
             event = msgspec.structs.replace(event, wants=marked(event.wants, frame.payload))
         if blobs:
-            self.leader.ingress.submitted(self, event, blobs)
+            self._submissions.submit(self, event, blobs)
         else:
             self._post(event)
         if len(payload) >= READ_BYTES_LARGE:
-            self.leader.drive.flush()
+            self._hub.drive.flush()
 
     def _cache_put(self, frame: Frame) -> None:
-        if self.leader.caches is not None:
-            self.leader.caches.put(self, frame)
+        if self._caches is not None:
+            self._caches.put(self, frame)
             return
         cache_id = read_cache_put(frame.payload)
         text = "this leader keeps no caches; send the files with each job"
@@ -303,7 +316,7 @@ class PeerConnection:
 
     def _cancel(self, frame: Frame) -> None:
         jobs = unpack_ids(frame.payload)
-        self.leader.ingress.cancelled(self, jobs)
+        self._submissions.cancel(self, jobs)
         self._post(ev.CancelWanted(self.conn, jobs))
 
     def _claim(self, frame: Frame) -> None:
@@ -318,8 +331,8 @@ class PeerConnection:
     def _ask(self, frame: Frame) -> None:
         try:
             event = ev.QuestionAsked(self.conn, frame.msg_id, read_question(frame.payload))
-            caches = self.leader.caches if isinstance(event.question, CACHE_QUESTIONS) else None
-            self.leader.questions.ask(self.leader.drive if caches is None else caches.drive, event, len(frame.payload))
+            caches = self._caches if isinstance(event.question, CACHE_QUESTIONS) else None
+            self._questions.ask(self._hub.drive if caches is None else caches.drive, event, len(frame.payload))
         except Refused as no:
             send_no(self, ev.SendNo(self.conn, frame.msg_id, no.code, no.message))
 
@@ -345,18 +358,18 @@ class PeerConnection:
                 reason, begun = head.reason or "", not head.not_begun
                 event = ev.Acked(self.conn, job_id, False, reason, payload, output, begun=begun, request=request)
             if head.archive_blob or head.stdout_blob or head.stderr_blob:
-                self.leader.ingress.acked(self, event, blobs_of_result(head.blobs()))
+                self._submissions.accept_result(self, event, blobs_of_result(head.blobs()))
             else:
                 if not event.ok:
-                    self.leader.ingress.settled(self, job_id)
+                    self._submissions.settle(self, job_id)
                 self._post(event)
         except Refused as no:
-            self.leader.ingress.settled(self, job_id)
+            self._submissions.settle(self, job_id)
             failed = JobResult(show_job_id(job_id), status=FAILED, stderr=no.message, reason=no.code)
             self._post(ev.Acked(self.conn, job_id, False, no.code, encode(failed)))
             return
         if len(payload) >= READ_BYTES_LARGE:
-            self.leader.drive.flush()
+            self._hub.drive.flush()
 
     def _credit(self, frame: Frame) -> None:
         self._post(ev.Credited(self.conn, read_credit(frame.payload)))
@@ -382,13 +395,13 @@ class PeerConnection:
         self._post(ev.Rested(self.conn, why))
 
     def _cache_ack(self, frame: Frame) -> None:
-        if self.leader.caches is not None:
-            self.leader.caches.ack(self, frame)
+        if self._caches is not None:
+            self._caches.ack(self, frame)
 
     def _stock(self, frame: Frame) -> None:
-        if self.leader.caches is not None:
-            self.leader.caches.stock(self, frame)
+        if self._caches is not None:
+            self._caches.stock(self, frame)
 
     def _want(self, frame: Frame) -> None:
-        if self.leader.caches is not None:
-            self.leader.caches.want(self, frame)
+        if self._caches is not None:
+            self._caches.want(self, frame)

@@ -1,8 +1,8 @@
 """The leader as a process: the leader's machine behind sockets.
 
-Each connection has a Peer (`connection`), which turns frames into events; `Leader` performs what dispatch asks for
-(`effects`). Between them stands the drive: nothing else calls the state machine. Payloads pass through as the bytes
-they came in.
+Each connection has a `PeerConnection`, which turns frames into events; `effects` does what the machine asks for.
+Between them stands the drive: nothing else calls the state machine. Payloads pass through as the bytes they came in.
+Here all parts are made, each with the parts below it (`hub` has their order).
 """
 
 from __future__ import annotations
@@ -13,59 +13,40 @@ import logging
 import random
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from wakugumi.adapters.http.page import PageRoute
 from wakugumi.adapters.http.page_routes import page_routes
 from wakugumi.adapters.journal.cache_manifests import Manifests
 from wakugumi.adapters.journal.journal import Journal
 from wakugumi.adapters.loop.drive import Drive
-from wakugumi.adapters.machine.open_files import connections_max
 from wakugumi.adapters.net.gate import gate
 from wakugumi.adapters.net.link import adopt, bound_port, listen
 from wakugumi.adapters.port.port import HttpPort
-from wakugumi.core.ids import ConnId, JobId, WorkerId
+from wakugumi.core.ids import WorkerId
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.metrics import LeaderMeters
-from wakugumi.core.leader.admin.overview import capacity
 from wakugumi.core.leader.events import LeaderDo, LeaderEvent
 from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
-from wakugumi.core.leader.scheduling.locality import nobody
-from wakugumi.core.requirements import Requirements, check_wants
-from wakugumi.core.subject import Subject, SubjectError, route
-from wakugumi.core.visible_text import is_plain_name
-from wakugumi.errors import Refused
 from wakugumi.limits.journal import JOURNAL_QUEUE_BYTES_MAX
-from wakugumi.limits.leader import ROUTES_REMEMBERED_MAX
-from wakugumi.limits.wire import CLOSE_DEADLINE_S, DRAIN_DEADLINE_S, EXEC_NAME_CHARS_MAX
+from wakugumi.limits.wire import CLOSE_DEADLINE_S, DRAIN_DEADLINE_S
 from wakugumi.roles.leader.connection import PeerConnection
-from wakugumi.roles.leader.effects import SAYINGS
+from wakugumi.roles.leader.effects import Effects
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.files.caches import LeaderCaches
+from wakugumi.roles.leader.hub import Hub
 from wakugumi.roles.leader.old_peers import OldPeers
 from wakugumi.roles.leader.questions import Questions
 from wakugumi.roles.leader.settings import LEADER, WHOLE, LeaderSettings
 from wakugumi.roles.leader.submit import Submissions
-from wakugumi.wire import frame as fr
-from wakugumi.wire.messages.job import SubmitHead
 from wakugumi.wire.node_request import why_not_simple
 
 if TYPE_CHECKING:
     from wakugumi.roles.leader.http.pages import GroupPages
 
 log = logging.getLogger("wakugumi.leader")
-
-
-class Insider(Protocol):
-    """A client or worker of the leader's machine that lives in the leader's own process, and stands for one that speaks
-    HTTP."""
-
-    def perform(self, effect: LeaderDo) -> None:
-        """Dispatch asks for this. It must not raise."""
 
 
 class Leader:
@@ -80,6 +61,9 @@ class Leader:
     ) -> None:
         """With a journal it goes on where the last leader ended that had it. Raises ConfigError if that cannot be."""
         loop = asyncio.get_running_loop()
+        self.blobs = blobs
+        self.caches: LeaderCaches | None = None
+        """Only a leader with a place for blobs keeps caches."""
         budget = settings.budget
         queue_bytes_max = budget.queue_bytes if journal is None else JOURNAL_QUEUE_BYTES_MAX
         machine = LeaderMachine(
@@ -96,88 +80,57 @@ class Leader:
         machine.bound_by(budget)
         if budget is not WHOLE:
             gate().bound_by(budget)
-        self._journal = journal
-        self._roster = machine.roster
-        self.shared_patterns = machine.roster.shared
-        self.knows = machine.knows
-        self.why_not = machine.why_not
-        self.why_stalled: Callable[[], str] = lambda: machine.stalled
-        self.unclaimed = machine.unclaimed
-        self.ingress = Submissions(self)
-        self.egress = OldPeers(self)
-        self.packed = False
-        """There may be packed payloads, in the journal or from a peer that asked for that."""
-        self.holders: Callable[[str], Collection[WorkerId]] = nobody
-        """Who holds a blob or a cache."""
-        self.needed_by: list[Callable[[str], bool]] = [machine.holds]
-        """Who needs a blob: what none of these does may be removed."""
-        self.blobs = blobs
-        if blobs is not None:
-            blobs.begin()
-            self.needed_by.append(blobs.expected.__contains__)
-            blobs.is_held = lambda blob: any(needs(blob) for needs in self.needed_by)
         if journal is not None:
             _recover(machine, journal, loop.time())
-            self.packed = bool(machine.jobs)
+        self._journal = journal
+        self._settings = settings
+        self._server: asyncio.Server | None = None
+        self.http_port: HttpPort | None = None
+        self.pages: GroupPages | None = None
+        """Made when the first one asks by HTTP."""
+        self._stopped = asyncio.Event()
+        self._needs_of_jobs = machine.holds
         self.drive: Drive[LeaderEvent, LeaderKeep, LeaderDo] = Drive(
             machine, self._perform, name="leader", keeper=journal
         )
+        self.hub = hub = Hub(
+            machine,
+            self.drive,
+            is_durable=journal is not None,
+            hello_deadline_s=settings.hello_deadline_s,
+            http_connections=self._http_connections,
+        )
+        self.peers = hub.peers
+        self._local_peers = hub.local_peers
         self.questions = Questions(lambda: machine.lanes.queued > 0)
-        self.behind = False
-        """The disk does not keep up: those are not read from of whom something waits for it."""
-        self.held_back: dict[ConnId, PeerConnection] = {}
-        """Connections that are not read from until the disk has what came from them."""
-        self.is_durable = journal is not None
-        if journal is not None:
-            journal.begin(loop, self.drive.fail, self._disk_low, self._fall_behind, self._commits_stalled)
-        self.peers: dict[ConnId, PeerConnection] = {}
-        self.insiders: dict[ConnId, Insider] = {}
-        """Clients and workers of the leader's machine that have no connection of frames: those that speak HTTP."""
-        self.has_nodes = False
-        """Some of them are nodes: jobs are looked at for whether a node can be told them."""
-        self.hello_deadline_s = settings.hello_deadline_s
-        self.connections_max = connections_max()
-        self._conns = 0
-        self._server: asyncio.Server | None = None
-        self.door: HttpPort | None = None
-        self._settings = settings
-        self.group: GroupPages | None = None
-        """Made when the first one asks by HTTP."""
-        self.stopping = False
-        self.capacity = partial(capacity, machine)
-        self.meters = LeaderMeters(machine)
-        self._stopped = asyncio.Event()
-        self._alone = asyncio.Event()
-        self._alone.set()
-        self._routes: dict[tuple[str, str], tuple[Subject, str, int]] = {}
-        self._wants: dict[Requirements, Requirements] = {}
-        self._act = SAYINGS
-        self.caches: LeaderCaches | None = None
-        """Only a leader with a place for blobs keeps caches."""
+        self.old_peers = OldPeers(hub, blobs)
+        self._table = Effects(hub, blobs, self.old_peers).table
         if blobs is not None:
             manifests = None if journal is None else Manifests(Path(journal.path).parent / "caches")
-            self.caches = LeaderCaches(self.peers, self._act, blobs, manifests)
+            self.caches = LeaderCaches(
+                hub, self._table, blobs, manifests, is_needed=machine.holds, blobs_max=budget.stocked_blobs
+            )
             self.caches.drive.failed.add_done_callback(self._caches_failed)
-            self.caches.machine.shelf.is_needed = machine.holds
-            self.caches.machine.sources.blobs_max = budget.stocked_blobs
-            self.holders = self.caches.holders
-            self.needed_by.append(self.caches.pins)
+            blobs.begin(self._is_blob_needed)
+        self.submissions = Submissions(hub, blobs, self.caches)
+        if journal is not None:
+            journal.begin(loop, self.drive.fail, self._disk_low, hub.fall_behind, self._commits_stalled)
 
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
         """Take connections; returns the port, which matters if 0 was asked for. `names`: what it is called beside
         this machine's name. Raises ConfigError."""
         of_blobs = () if self.blobs is None else self.blobs.routes
-        self.door = HttpPort([*of_blobs, page_routes(self._pages)], names=names)
-        self._server = await listen(host, port, self.new_peer, self.door.at)
+        self.http_port = HttpPort([*of_blobs, page_routes(self._pages)], names=names)
+        self._server = await listen(host, port, self._new_peer, self.http_port.at)
         return bound_port(self._server)
 
     async def adopt(self, sock: socket.socket) -> None:
         """Take a socket that is already connected to a peer."""
-        await adopt(sock, self.new_peer(), trusted=False)
+        await adopt(sock, self._new_peer(), trusted=False)
 
     async def drain(self, deadline_s: float = DRAIN_DEADLINE_S) -> bool:
         """Assign nothing more and let what runs finish. False if that took longer than it may."""
-        self.stopping = True
+        self.hub.stopping = True
         if self._server is not None:
             self._server.close()
         self.drive.post(ev.StopWanted())
@@ -190,24 +143,24 @@ class Leader:
 
     async def close(self) -> None:
         """Leave now. Workers keep what they run for the next leader."""
-        self.stopping = True
+        self.hub.stopping = True
         if self._server is not None:
             self._server.close()
-        if self.group is not None:
-            await self.group.close()
+        if self.pages is not None:
+            await self.pages.close()
         for peer in list(self.peers.values()):
             peer.link.close()
         # The loop still has to flush what was queued; a peer that does not read gets no more time than this.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_DEADLINE_S):
-                await self._alone.wait()
+                await self.hub.alone.wait()
         for peer in list(self.peers.values()):
             peer.link.abort()
         if self.caches is not None:
             await self.caches.close()
-        await self.egress.close()
-        if self.door is not None:
-            await self.door.close()
+        await self.old_peers.close()
+        if self.http_port is not None:
+            await self.http_port.close()
         if self.blobs is not None:
             await self.blobs.close()
         self.questions.close()
@@ -215,91 +168,43 @@ class Leader:
         if self._journal is not None:
             await self._journal.close()
 
-    @property
-    def connections(self) -> int:
-        return len(self.peers) + (0 if self.door is None else self.door.connections)
+    def _http_connections(self) -> int:
+        return 0 if self.http_port is None else self.http_port.connections
 
     def _pages(self) -> Sequence[PageRoute]:
         from wakugumi.roles.leader.http.pages import GroupPages
 
-        self.group = GroupPages(self, self._settings)
-        return self.group.pages()
+        self.pages = GroupPages(self.hub, self.submissions, self.questions, self.blobs, self._settings)
+        return self.pages.routes()
 
-    def new_peer(self) -> PeerConnection:
-        return PeerConnection(self, self.new_conn())
-
-    def new_conn(self) -> ConnId:
-        self._conns += 1
-        return ConnId(self._conns)
-
-    def jobs_of(self, worker: WorkerId) -> tuple[JobId, ...]:
-        """What this worker was given and has not answered, as far as is known."""
-        known = self._roster.by_id.get(worker)
-        return () if known is None else tuple(known.jobs)
-
-    def came(self, peer: PeerConnection) -> None:
-        self.peers[peer.conn] = peer
-        self._alone.clear()
-
-    def went(self, peer: PeerConnection) -> bool:
-        """False for a peer that was never let in."""
-        known = self.peers.pop(peer.conn, None) is not None
-        self.held_back.pop(peer.conn, None)
-        self.questions.went(peer.conn)
-        if not self.peers:
-            self._alone.set()
-        return known
-
-    def route(self, subject: str, program: str) -> tuple[Subject, str, int]:
-        """Where a submit goes (SPEC F8), the one copy of the program's name, and how large a payload fits beside that
-        subject. Raises Refused."""
-        known = self._routes.get((subject, program))
-        if known is not None:
-            return known
-        if len(program) > EXEC_NAME_CHARS_MAX:
-            raise Refused("bad-name", f"an exec name has at most {EXEC_NAME_CHARS_MAX} characters")
-        if not is_plain_name(program):
-            raise Refused("bad-name", "an exec name has printable characters only")
-        try:
-            to = route(subject, program)
-        except SubjectError as error:
-            raise Refused("bad-subject", str(error)) from None
-        routed = to, program, fr.payload_max(to)
-        if len(self._routes) >= ROUTES_REMEMBERED_MAX:
-            self._routes.clear()
-        self._routes[subject, program] = routed
-        return routed
-
-    def wants(self, head: SubmitHead) -> Requirements:
-        """What a job asks for besides being run; the one copy of it, for many ask for the same. Raises Refused."""
-        asked = Requirements(head.key, head.priority, head.slots)
-        known = self._wants.get(asked)
-        if known is not None:
-            return known
-        check_wants(head.key, head.priority, head.slots)
-        if len(self._wants) >= ROUTES_REMEMBERED_MAX:
-            self._wants.clear()
-        self._wants[asked] = asked
-        return asked
+    def _new_peer(self) -> PeerConnection:
+        return PeerConnection(self.hub, self.submissions, self.old_peers, self.caches, self.questions)
 
     def _holders_of(self, file: str) -> Collection[WorkerId]:
-        return self.holders(file)
+        """Connected workers that have a blob or a cache."""
+        return () if self.caches is None else self.caches.holders(file)
+
+    def _is_blob_needed(self, blob: str) -> bool:
+        """A blob that nothing needs may be removed."""
+        assert self.blobs is not None
+        assert self.caches is not None
+        return self._needs_of_jobs(blob) or blob in self.blobs.expected or self.caches.pins(blob)
 
     def _perform(self, effects: Sequence[LeaderDo]) -> None:
-        peers, act = self.peers, self._act
+        peers, table = self.peers, self._table
         mixed: Sequence[Any] = effects  # A table tells them apart, without `isinstance` for each.
         for effect in mixed:
-            say = act.get(type(effect))
-            if say is None:
+            perform = table.get(type(effect))
+            if perform is None:
                 self._perform_own(effect)
                 continue
             peer = peers.get(effect.conn)
             if peer is None:
-                if (insider := self.insiders.get(effect.conn)) is not None:
-                    insider.perform(effect)
+                if (local_peer := self._local_peers.get(effect.conn)) is not None:
+                    local_peer.perform(effect)
             else:
                 try:
-                    say(peer, effect)
+                    perform(peer, effect)
                 except Exception as error:
                     peer.fail(effect, error)
 
@@ -310,7 +215,7 @@ class Leader:
             return
         if isinstance(effect, ev.BlobsFreed):
             if self.blobs is not None:
-                self.blobs.freed(effect.blobs)
+                self.blobs.free(effect.blobs)
             return
         assert self._journal is not None
         post, leaf, jobs = self.drive.post, effect.leaf, effect.jobs
@@ -335,29 +240,6 @@ class Leader:
     def _commits_stalled(self, why: str) -> None:
         self.drive.post(ev.CommitsStalled(why))
 
-    def _fall_behind(self, behind: bool) -> None:
-        """Whoever sends us work waits until the disk has taken what came before."""
-        self.behind = behind
-        self.drive.post(ev.ReadingStopped(behind))
-        for peer in self.peers.values() if behind else ():
-            if peer.must_wait():
-                self.hold_back(peer)
-        self._read_again()
-
-    def hold_back(self, peer: PeerConnection) -> None:
-        """It is far ahead of the disk: nothing more is read from it for now."""
-        self.held_back[peer.conn] = peer
-        self.drive.on_safe = self._read_again
-        peer.set_reading()
-
-    def _read_again(self) -> None:
-        """From those who waited for the disk, if it has enough of what came from them."""
-        for peer in [peer for peer in self.held_back.values() if not peer.must_wait()]:
-            del self.held_back[peer.conn]
-            peer.set_reading()
-        if not self.held_back:
-            self.drive.on_safe = None
-
 
 def _first(said: int | None, default: int) -> int:
     return default if said is None else said
@@ -379,6 +261,3 @@ def _recover(machine: LeaderMachine, journal: Journal, now: float) -> None:
             len(machine.roster.by_id),
             time.perf_counter() - began_at,
         )
-
-
-# What dispatch asks for, done to the connection it is about.

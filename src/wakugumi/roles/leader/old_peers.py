@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,8 @@ from wakugumi.core.ids import ConnId, JobId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.leader import KEPT_RESULT_TTL_S, OUTPUT_TAIL_CHARS_MAX
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
+from wakugumi.roles.leader.hub import Hub, Peer
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.job import (
     FAILED,
@@ -47,11 +49,6 @@ from wakugumi.wire.messages.job import (
 from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import BlobRef
 
-if TYPE_CHECKING:
-    from wakugumi.roles.leader.connection import PeerConnection
-    from wakugumi.roles.leader.leader import Leader
-
-
 _Rest: TypeAlias = Callable[[], Awaitable[None]]
 _Work: TypeAlias = Callable[[], _Rest | None]
 """Something to be sent, and what is left to do if that takes time."""
@@ -65,8 +62,9 @@ class _Line(NamedTuple):
 class OldPeers:
     """What goes out of one leader to peers that cannot take it as it is."""
 
-    def __init__(self, leader: Leader) -> None:
-        self._leader = leader
+    def __init__(self, hub: Hub, blobs: LeaderBlobs | None) -> None:
+        self._hub = hub
+        self._blobs = blobs
         self._tasks = Tasks()
         self._lines: dict[ConnId, _Line] = {}
         """What peers have still to get, with the task that is at work on it."""
@@ -76,7 +74,7 @@ class OldPeers:
 
     # In line.
 
-    def when_written(self, peer: PeerConnection, tell: Callable[[], None]) -> None:
+    def when_written(self, peer: Peer, tell: Callable[[], None]) -> None:
         """Call this once what the peer was given so far has been sent."""
         line = self._lines.get(peer.conn)
         if line is None:
@@ -84,12 +82,12 @@ class OldPeers:
         else:
             line.work.append(partial(peer.link.when_written, tell))
 
-    def left(self, peer: PeerConnection) -> None:
+    def disconnect(self, peer: Peer) -> None:
         line = self._lines.pop(peer.conn, None)
         if line is not None:
             line.task.cancel()
 
-    def _in_line(self, peer: PeerConnection, work: _Work) -> None:
+    def _in_line(self, peer: Peer, work: _Work) -> None:
         """Do it now, if nothing stands before it and it takes no time."""
         line = self._lines.get(peer.conn)
         if line is not None:
@@ -104,7 +102,7 @@ class OldPeers:
         task = self._tasks.start(self._go_on(peer, todo), name=f"what waits for {peer.link.peer}")
         self._lines[peer.conn] = _Line(todo, task)
 
-    async def _go_on(self, peer: PeerConnection, todo: deque[_Work]) -> None:
+    async def _go_on(self, peer: Peer, todo: deque[_Work]) -> None:
         try:
             while todo:
                 if peer.link.is_blocked:
@@ -120,21 +118,21 @@ class OldPeers:
 
     # A job to a worker.
 
-    def assign(self, peer: PeerConnection, effect: ev.SendAssign) -> None:
+    def send_job(self, peer: Peer, effect: ev.SendAssign) -> None:
         """Send it, now or once its content has been read."""
         if peer.zstd and peer.blobs:
             _send_job(peer, effect, effect.payload)
         else:
             self._in_line(peer, partial(self._assign, peer, effect))
 
-    def _assign(self, peer: PeerConnection, effect: ev.SendAssign) -> _Rest | None:
+    def _assign(self, peer: Peer, effect: ev.SendAssign) -> _Rest | None:
         payload = effect.payload if peer.zstd else _plain(effect.payload)
         if not peer.blobs and job_has_blobs(_plain(payload)):
             return partial(self._inline_job, peer, effect)
         _send_job(peer, effect, payload)
         return None
 
-    async def _inline_job(self, peer: PeerConnection, effect: ev.SendAssign) -> None:
+    async def _inline_job(self, peer: Peer, effect: ev.SendAssign) -> None:
         request = JobRequest(show_job_id(effect.job))
         try:
             request = read_request(_plain(effect.payload))
@@ -155,25 +153,25 @@ class OldPeers:
             raise _too_big(sum(ref.size for ref in refs))
         return payload
 
-    def _answer_for(self, peer: PeerConnection, effect: ev.SendAssign, request: JobRequest, no: Refused) -> None:
+    def _answer_for(self, peer: Peer, effect: ev.SendAssign, request: JobRequest, no: Refused) -> None:
         """The worker never heard of it, and still offers the slot that it was to have."""
         if not self._is_here(peer):
             return
         failed = JobResult(request.job_id, request.client_id, request.exec_name, FAILED, "", no.message)
         payload = encode(msgspec.structs.replace(failed, reason=no.code))
-        self._leader.drive.post(ev.Acked(effect.conn, effect.job, False, no.code, payload, no.message))
-        self._leader.drive.post(ev.Credited(effect.conn, read_slots(_plain(effect.payload))))
+        self._hub.drive.post(ev.Acked(effect.conn, effect.job, False, no.code, payload, no.message))
+        self._hub.drive.post(ev.Credited(effect.conn, read_slots(_plain(effect.payload))))
 
     # A result to a client.
 
-    def result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
+    def send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
         """Send it, now or once its archive has been read."""
         if peer.zstd and peer.blobs:
             self._send_result(peer, job, result)
         else:
             self._in_line(peer, partial(self._result, peer, job, result))
 
-    def _result(self, peer: PeerConnection, job: JobId, result: bytes) -> _Rest | None:
+    def _result(self, peer: Peer, job: JobId, result: bytes) -> _Rest | None:
         if not peer.zstd:
             result = _plain(result)
         if not peer.blobs and result_has_blobs(_plain(result)):
@@ -181,7 +179,7 @@ class OldPeers:
         self._send_result(peer, job, result)
         return None
 
-    async def _inline_result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
+    async def _inline_result(self, peer: Peer, job: JobId, result: bytes) -> None:
         try:
             record = read_result(job, result)
         except PeerError as error:
@@ -198,29 +196,29 @@ class OldPeers:
         if self._is_here(peer):
             self._send_result(peer, job, encode(record))
 
-    def _send_result(self, peer: PeerConnection, job: JobId, result: bytes) -> None:
+    def _send_result(self, peer: Peer, job: JobId, result: bytes) -> None:
         peer.link.send(fr.encode(fr.RESULT, job, job, payload=result))
         if not peer.receipts:  # It cannot say that it has it: written is delivered (F9).
-            self._leader.drive.post(ev.Confirmed(peer.conn, (job,)))
+            self._hub.drive.post(ev.Confirmed(peer.conn, (job,)))
 
-    def _is_here(self, peer: PeerConnection) -> bool:
-        return self._leader.peers.get(peer.conn) is peer
+    def _is_here(self, peer: Peer) -> bool:
+        return self._hub.peers.get(peer.conn) is peer
 
     async def _read(self, refs: Sequence[BlobRef], bytes_max: int) -> dict[str, bytes]:
         """All of them, if they fit into so many bytes of a frame. Raises Refused."""
         size = sum(ref.size for ref in refs)
         if 4 * size // 3 > bytes_max:
             raise _too_big(size)
-        if self._leader.blobs is None:
+        if self._blobs is None:
             raise Refused("no-blob", "this leader keeps no blobs any more")
-        return await asyncio.to_thread(_read_all, self._leader.blobs.place, refs)
+        return await asyncio.to_thread(_read_all, self._blobs.place, refs)
 
 
 def _same(rest: _Rest) -> _Rest:
     return rest
 
 
-def _send_job(peer: PeerConnection, effect: ev.SendAssign, payload: bytes) -> None:
+def _send_job(peer: Peer, effect: ev.SendAssign, payload: bytes) -> None:
     peer.link.send(fr.encode(fr.ASSIGN_JOB, effect.job, fr.NO_ID, effect.subject, payload))
 
 

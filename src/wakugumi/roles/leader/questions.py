@@ -23,7 +23,7 @@ class Questions:
         self._loop = asyncio.get_running_loop()
         self._jobs_wait = jobs_wait
         self.share: QuestionShare[tuple[Drive[Any, Any, Any], QuestionAsked]] = QuestionShare()
-        self.went = self.share.went
+        self.disconnect = self.share.went
         self._timer: asyncio.Handle | None = None
 
     def ask(self, drive: Drive[Any, Any, Any], event: QuestionAsked, size: int) -> None:

@@ -10,7 +10,7 @@ nothing by that, for who was told nothing sends it again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from zlib import crc32
 
 import msgspec
@@ -20,18 +20,20 @@ from wakugumi.core.environment import check_env
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.core.leader import events as ev
 from wakugumi.core.requirements import CACHE, Requirements, check_wants
+from wakugumi.core.subject import Subject, SubjectError, route
+from wakugumi.core.visible_text import is_plain_name
 from wakugumi.errors import Refused
-from wakugumi.limits.leader import RETRIES_MAX
+from wakugumi.limits.leader import RETRIES_MAX, ROUTES_REMEMBERED_MAX
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S, JOB_TIMEOUT_S
+from wakugumi.limits.wire import EXEC_NAME_CHARS_MAX
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
+from wakugumi.roles.leader.files.caches import LeaderCaches
+from wakugumi.roles.leader.hub import Hub, Peer
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.messages.job import Missing, SubmitHead
 from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.messages.references import BlobRef, blobs_of_job
-
-if TYPE_CHECKING:
-    from wakugumi.roles.leader.connection import PeerConnection
-    from wakugumi.roles.leader.leader import Leader
 
 _REMEMBERED_MAX: Final = 1_000
 _REMEMBERED_FILES_MAX: Final = 16
@@ -40,12 +42,16 @@ remembered: it may never be accepted."""
 
 
 class Submissions:
-    """What comes in to one leader with files that are not in its frame."""
+    """The jobs and results that come in to one leader."""
 
-    def __init__(self, leader: Leader) -> None:
-        self._leader = leader
-        self._looking: set[tuple[PeerConnection, JobId]] = set()
+    def __init__(self, hub: Hub, blobs: LeaderBlobs | None, caches: LeaderCaches | None) -> None:
+        self._hub = hub
+        self._blobs = blobs
+        self._caches = caches
+        self._looking: set[tuple[Peer, JobId]] = set()
         """What is being looked for, and for whom."""
+        self._routes: dict[tuple[str, str], tuple[Subject, str, int]] = {}
+        self._wants_without_files: dict[Requirements, Requirements] = {}
         self._wants: dict[Requirements, Requirements] = {}
 
     # A job.
@@ -64,8 +70,7 @@ class Submissions:
     ) -> tuple[ev.Submitted, tuple[BlobRef, ...]]:
         """A submit, by frames or by HTTP, and the blobs that it names. `plain_bytes` is its size unpacked, `request`
         its digest, `checksum` that of a packed one. Raises Refused."""
-        leader = self._leader
-        to, program, bytes_max = leader.route(subject, head.exec_name)
+        to, program, bytes_max = self._routes.get((subject, head.exec_name)) or self._route(subject, head.exec_name)
         if plain_bytes > bytes_max:
             # The routed subject may be longer than the one it came with.
             raise Refused("too-big", f"a request of {plain_bytes} bytes does not fit a frame to a worker")
@@ -84,7 +89,7 @@ class Submissions:
         if head.files:
             wants, blobs = self._files(knows_blobs, head)
         if wants is None and (head.key or head.priority or head.slots != 1):
-            wants = leader.wants(head)
+            wants = self._without_files(head)
         if head.env:
             check_env(head.env)
             wants = self._known_wants(msgspec.structs.replace(wants or Requirements(), env=True))
@@ -92,6 +97,35 @@ class Submissions:
             conn, job, to, program, timeout_s, payload, head.retries, wants, broadcast_s, checksum, request
         )
         return event, blobs
+
+    def _route(self, subject: str, program: str) -> tuple[Subject, str, int]:
+        """Where a submit goes (SPEC F8), the one copy of the program's name, and how large a payload fits beside that
+        subject. Raises Refused."""
+        if len(program) > EXEC_NAME_CHARS_MAX:
+            raise Refused("bad-name", f"an exec name has at most {EXEC_NAME_CHARS_MAX} characters")
+        if not is_plain_name(program):
+            raise Refused("bad-name", "an exec name has printable characters only")
+        try:
+            to = route(subject, program)
+        except SubjectError as error:
+            raise Refused("bad-subject", str(error)) from None
+        routed = to, program, fr.payload_max(to)
+        if len(self._routes) >= ROUTES_REMEMBERED_MAX:
+            self._routes.clear()
+        self._routes[subject, program] = routed
+        return routed
+
+    def _without_files(self, head: SubmitHead) -> Requirements:
+        """What a job asks for besides being run; the one copy of it, for many ask for the same. Raises Refused."""
+        asked = Requirements(head.key, head.priority, head.slots)
+        known = self._wants_without_files.get(asked)
+        if known is not None:
+            return known
+        check_wants(head.key, head.priority, head.slots)
+        if len(self._wants_without_files) >= ROUTES_REMEMBERED_MAX:
+            self._wants_without_files.clear()
+        self._wants_without_files[asked] = asked
+        return asked
 
     def _files(self, knows_blobs: bool, head: SubmitHead) -> tuple[Requirements | None, tuple[BlobRef, ...]]:
         """What a job with files asks for, and its blobs. Raises Refused."""
@@ -102,10 +136,10 @@ class Submissions:
         if blobs:
             self._must_know(knows_blobs)
         check_wants(head.key, head.priority, head.slots)
-        if self._leader.caches is not None:
+        if self._caches is not None:
             for name in names:
                 if name.startswith(CACHE):
-                    self._leader.caches.named(name.removeprefix(CACHE))
+                    self._caches.note_use(name.removeprefix(CACHE))
         wants = Requirements(head.key, head.priority, head.slots, names)
         return self._known_wants(wants), blobs
 
@@ -117,78 +151,78 @@ class Submissions:
             self._wants.clear()
         return self._wants.setdefault(wants, wants)
 
-    def submitted(self, peer: PeerConnection, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
+    def submit(self, peer: Peer, event: ev.Submitted, blobs: Sequence[BlobRef]) -> None:
         """Hand it on once its blobs are there. A job that is known is not run for it, and needs nothing."""
-        if self._leader.knows(event.job):
-            self.settled(peer, event.job)
-            self._leader.drive.post(event)
+        if self._hub.knows(event.job):
+            self.settle(peer, event.job)
+            self._hub.drive.post(event)
         else:
             self._look_for(peer, event, blobs)
 
-    def cancelled(self, peer: PeerConnection, jobs: Iterable[JobId]) -> None:
+    def cancel(self, peer: Peer, jobs: Iterable[JobId]) -> None:
         """What is still being looked for is not wanted any more."""
         for job in jobs:
             self._looking.discard((peer, job))
-            self.settled(peer, job)
+            self.settle(peer, job)
 
-    def left(self, peer: PeerConnection) -> None:
-        if self._leader.blobs is not None:
-            self._leader.blobs.expected.left(peer.conn)
+    def disconnect(self, peer: Peer) -> None:
+        if self._blobs is not None:
+            self._blobs.expected.disconnect(peer.conn)
 
     # A result.
 
-    def acked(self, peer: PeerConnection, event: ev.Acked, blobs: Sequence[BlobRef]) -> None:
+    def accept_result(self, peer: Peer, event: ev.Acked, blobs: Sequence[BlobRef]) -> None:
         """Hand it on once its blobs are there. Raises Refused."""
         self._must_know(peer.blobs)
         named = msgspec.structs.replace(event, blobs=tuple(ref.sha256 for ref in blobs))
         self._look_for(peer, named, blobs)
 
-    def settled(self, peer: PeerConnection, job: JobId) -> None:
-        """It does not come again with what it named."""
-        if self._leader.blobs is not None:
-            self._leader.blobs.expected.came(peer.conn, job)
+    def settle(self, peer: Peer, job: JobId) -> None:
+        """Blobs of this job are no longer expected from this peer."""
+        if self._blobs is not None:
+            self._blobs.expected.settle(peer.conn, job)
 
     def _must_know(self, knows_blobs: bool) -> None:
-        if self._leader.blobs is None:
+        if self._blobs is None:
             raise Refused("not-supported", "this leader keeps no blobs: send the content itself")
         if not knows_blobs:
             raise Refused("not-supported", "whoever names blobs has to say in its hello that it knows them")
 
-    def _look_for(self, peer: PeerConnection, event: ev.Submitted | ev.Acked, blobs: Sequence[BlobRef]) -> None:
-        leader = self._leader
-        assert leader.blobs is not None
+    def _look_for(self, peer: Peer, event: ev.Submitted | ev.Acked, blobs: Sequence[BlobRef]) -> None:
+        hub = self._hub
+        assert self._blobs is not None
         looked_for = peer, event.job
         self._looking.add(looked_for)
-        expected = leader.blobs.expected
+        expected = self._blobs.expected
         expected.name(blobs)
 
         def found(missing: list[str]) -> None:
             if looked_for not in self._looking:
                 return
             self._looking.remove(looked_for)
-            if leader.peers.get(peer.conn) is not peer:
+            if hub.peers.get(peer.conn) is not peer:
                 return
             if missing:
                 expected.ask(peer.conn, event.job, blobs)
                 peer.link.send(fr.encode(fr.MISSING, corr_id=event.job, payload=encode(Missing(missing))))
             else:
-                expected.came(peer.conn, event.job)
-                leader.drive.post(event)
+                expected.settle(peer.conn, event.job)
+                hub.drive.post(event)
 
         def failed(error: Exception) -> None:
             if looked_for not in self._looking:
                 return
             self._looking.remove(looked_for)
-            if leader.peers.get(peer.conn) is not peer:
+            if hub.peers.get(peer.conn) is not peer:
                 return
             if isinstance(event, ev.Submitted):
-                expected.came(peer.conn, event.job)
+                expected.settle(peer.conn, event.job)
                 text = f"the leader could not look for the files of the job: {error!r}"
-                leader.drive.post(ev.SubmitRefused(peer.conn, event.job, "worker-error", text[:500]))
+                hub.drive.post(ev.SubmitRefused(peer.conn, event.job, "worker-error", text[:500]))
             else:
                 peer.fail(event, error)  # The worker comes back, and sends its result again.
 
-        leader.blobs.missing(blobs, found, failed)
+        self._blobs.missing(blobs, found, failed)
 
 
 def plain(frame: Frame) -> Frame:

@@ -121,7 +121,7 @@ async def test_what_was_removed_for_nobody_needs_it_is_not_remembered() -> None:
     blobs = LeaderBlobs(place, url=place.url, sweeps=True)
     blobs.is_held = lambda blob: blob == B.sha256
     assert await missing(blobs, A, B) == []
-    blobs.freed([A.sha256, B.sha256])
+    blobs.free([A.sha256, B.sha256])
     assert await missing(blobs, A, B) == [A.sha256]
     assert place.there == {B}
     await blobs.close()
@@ -132,7 +132,7 @@ async def test_what_is_just_being_removed_is_not_told_to_be_there() -> None:
     place = Elsewhere(A, B)
     blobs = LeaderBlobs(place, url=place.url, sweeps=True)
     blobs.is_held = lambda _: False
-    blobs.freed([A.sha256])
+    blobs.free([A.sha256])
     assert await asyncio.to_thread(place.removing.wait, DEADLINE_S)
     looks = [asked(blobs, A, B) for _ in range(2)]
     assert await missing(blobs, B) == [], "nobody else waits for that"
@@ -154,7 +154,7 @@ async def test_what_is_just_being_removed_from_a_folder_is_not_told_to_be_there(
     monkeypatch.setattr(place.store, "remove", lambda blob: may_remove.wait(DEADLINE_S) and remove(blob))
     blobs = LeaderBlobs(place, url="")
     blobs.is_held = lambda _: False
-    blobs.freed([A.sha256])
+    blobs.free([A.sha256])
     look = asked(blobs, A)
     assert not look.done()
     may_remove.set()
@@ -169,7 +169,7 @@ async def test_nothing_is_removed_from_a_place_that_others_may_use(tmp_path: Pat
     for place in (folder, Elsewhere(A)):
         blobs = LeaderBlobs(place, url=place.url)
         blobs.is_held = lambda _: False
-        blobs.freed([A.sha256])
+        blobs.free([A.sha256])
         assert await missing(blobs, A) == []
         await blobs.close()
 
@@ -210,7 +210,7 @@ async def test_to_forget_many_results_beside_many_known_blobs_costs_no_more_than
     blobs.is_held = lambda _: False
     assert await missing(blobs, *refs) == []
     Counted.compared = 0
-    blobs.freed([Counted(ref.sha256) for ref in refs[::10]])
+    blobs.free([Counted(ref.sha256) for ref in refs[::10]])
     assert Counted.compared < 1_000
     await blobs.close()
 
@@ -242,26 +242,26 @@ async def test_http_connections_count_and_frames_beyond_the_maximum_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with leading(LeaderBlobs(FolderPlace(tmp_path), url="")) as leader:
-        leader.leader.connections_max = 2
+        leader.leader.hub.connections_max = 2
         async with HttpPeer(leader.port) as one, HttpPeer(leader.port) as two:
             assert (await one.ask("HEAD", f"/blobs/{A.sha256}")).status == 404
             assert (await two.ask("HEAD", f"/blobs/{A.sha256}")).status == 404
             async with OldClient(leader.port) as client:
                 assert await client.reader.read() == b""
-        await leader.until(lambda _: leader.leader.connections == 0)
+        await leader.until(lambda _: leader.leader.hub.connections == 0)
         await leader.serves()
 
 
 async def test_frames_count_and_http_connections_beyond_the_maximum_are_closed(tmp_path: Path) -> None:
     async with leading(LeaderBlobs(FolderPlace(tmp_path), url="")) as leader:
-        leader.leader.connections_max = 2
+        leader.leader.hub.connections_max = 2
         async with OldClient(leader.port) as client, HttpPeer(leader.port) as one:
             await client.hello("desk-1")
             assert (await one.ask("HEAD", f"/blobs/{A.sha256}")).status == 404
             async with HttpPeer(leader.port) as two:
                 assert await two.is_cut_off()
             assert (await one.ask("HEAD", f"/blobs/{A.sha256}")).status == 404
-        await leader.until(lambda _: leader.leader.connections == 0)
+        await leader.until(lambda _: leader.leader.hub.connections == 0)
 
 
 async def test_who_says_nothing_is_cut_off_whatever_it_would_have_spoken(tmp_path: Path) -> None:
@@ -330,8 +330,7 @@ async def test_a_leader_sweeps_its_own_folder_by_itself_and_a_shared_one_never(t
         fill(place.store, b"old!", 2 * BLOB_UNUSED_S)
     both = [LeaderBlobs(own, url=""), LeaderBlobs(shared, url=shared.url)]
     for blobs in both:
-        blobs.is_held = lambda _: False
-        blobs.begin()
+        blobs.begin(lambda _: False)
     async with asyncio.timeout(DEADLINE_S):
         while list(own.store.entries()):  # noqa: ASYNC110 - a folder rings no bell
             await asyncio.sleep(0.001)

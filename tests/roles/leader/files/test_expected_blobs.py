@@ -39,15 +39,15 @@ def test_what_was_asked_for_counts_until_the_frame_came_or_its_sender_left() -> 
     expected.ask(ONE, b"2", [B])
     expected.ask(TWO, b"1", [C])
     assert found(expected) == "abc"
-    expected.came(ONE, b"1")
-    expected.came(ONE, b"1")
+    expected.settle(ONE, b"1")
+    expected.settle(ONE, b"1")
     assert found(expected) == "bc"
-    expected.left(TWO)
-    expected.left(TWO)
+    expected.disconnect(TWO)
+    expected.disconnect(TWO)
     assert found(expected) == "b"
     expected.ask(ONE, b"2", [A])
     assert found(expected) == "a", "what it names now counts"
-    expected.left(ONE)
+    expected.disconnect(ONE)
     assert found(expected) == ""
     assert not any((expected._asked, expected._about, expected._counts, expected._total))
 

@@ -61,7 +61,7 @@ async def test_a_counter_that_nobody_uses_is_let_go_and_so_is_its_client(leader:
         await worker.ack(job)
         await leader.until(lambda machine: not machine.clients.by_id)
     assert callers.counters == 0
-    assert not leader.leader.insiders
+    assert not leader.leader.hub.local_peers
     assert (await post(leader, "/dispatch/one?client=desk")).status == 200
 
 
@@ -112,9 +112,9 @@ async def test_who_asks_again_takes_the_place_of_who_left(leader: Running) -> No
 async def test_a_worker_that_is_drained_adds_nothing_to_the_capacity(leader: Running) -> None:
     async with OldWorker(leader.port) as worker:
         await worker.hello("job.assign.>", credit=3)
-        await leader.until(lambda _: leader.leader.capacity()["free"] == 3)
+        await leader.until(lambda _: leader.leader.hub.capacity()["free"] == 3)
         await pages_of(leader).callers.ask(AskDrain(str(worker.id)))
-        assert leader.leader.capacity() == {"running": 0, "limit": 0, "queued": 0, "free": 0}
+        assert leader.leader.hub.capacity() == {"running": 0, "limit": 0, "queued": 0, "free": 0}
 
 
 async def test_only_so_many_client_ids_are_known_at_once(leader: Running) -> None:

@@ -309,7 +309,7 @@ async def test_who_leaves_while_sending_leaves_nothing(leader: Running, content:
         body = form(content)
         await caller.head("POST", "/dispatch/night", FORM, f"Content-Length: {len(body)}")
         await caller.say(body[:-30])
-        await until(lambda: leader.leader.group is not None and pages_of(leader).receiving == 1)
+        await until(lambda: leader.leader.pages is not None and pages_of(leader).receiving == 1)
     await nothing_is_left(leader)
     assert not leader.machine.jobs
 
@@ -474,7 +474,7 @@ async def test_only_so_many_inputs_are_received_at_once(tmp_path: Path) -> None:
         async with Caller(leader.port) as slow:
             await slow.head("POST", "/dispatch/slow", FORM, "Content-Length: 1000")
             await slow.say(b"--")
-            await until(lambda: leader.leader.group is not None and pages_of(leader).receiving == 1)
+            await until(lambda: leader.leader.pages is not None and pages_of(leader).receiving == 1)
             answer = await post(leader, "/dispatch/night")
             assert (answer.status, answer.code, answer.head["retry-after"]) == (503, "busy", "1")
         await nothing_is_left(leader)

@@ -52,7 +52,7 @@ async def known_to(leader: Running, *nodes: FakeNode, weights: tuple[int, ...] =
         NodeAt(node.url, worker_patterns(""), weight=weights[index] if weights else 1)
         for index, node in enumerate(nodes)
     ]
-    known = Outposts(leader.leader, at)
+    known = Outposts(leader.leader.hub, leader.leader.blobs, at)
     try:
         yield known
     finally:
@@ -606,10 +606,10 @@ async def test_a_node_over_tls_is_asked_if_it_is_the_one_that_is_believed(tmp_pa
     try:
         async with a_leader() as leader, connect(f"127.0.0.1:{leader.port}") as grid:
             job = await hand_in(grid)
-            doubting = Outposts(leader.leader, at, client_context())
+            doubting = Outposts(leader.leader.hub, leader.leader.blobs, at, client_context())
             await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
             await doubting.close()
-            believing = Outposts(leader.leader, at, client_context(certs.ca, certs.client))
+            believing = Outposts(leader.leader.hub, leader.leader.blobs, at, client_context(certs.ca, certs.client))
             assert (await job).ok
             await believing.close()
     finally:
@@ -674,7 +674,7 @@ async def test_a_closed_leader_leaves_nothing_behind() -> None:
         async with asyncio.timeout(DEADLINE_S):
             while any("node" in task.get_name() for task in asyncio.all_tasks()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
-        assert not leader.leader.insiders
+        assert not leader.leader.hub.local_peers
 
 
 @pytest.mark.spec("G1", "L4")

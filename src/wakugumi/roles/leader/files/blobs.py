@@ -45,7 +45,7 @@ class LeaderBlobs:
         """Where workers may say that others fetch from them, besides the address of their own connection."""
         self.expected = ExpectedBlobs()
         self.is_held: Callable[[str], bool] = lambda _: True
-        """Is this blob still needed? The leader says; what nobody needs may be removed."""
+        """Is this blob still needed? Until `begin` says more, all are."""
         self._bytes_max = bytes_max
         self._sweeps = not url if sweeps is None else sweeps
         self._known: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -64,7 +64,7 @@ class LeaderBlobs:
         """What a leader that has the blobs itself serves of them."""
         return () if self.store is None or self.url else (blob_routes(self.store, writable=True),)
 
-    def freed(self, blobs: Sequence[str]) -> None:
+    def free(self, blobs: Sequence[str]) -> None:
         """Results that had these are forgotten: what nobody needs by now goes at once. A place that others may use too
         is not touched."""
         loose = [blob for blob in blobs if self._sweeps and not self.is_held(blob)]
@@ -118,8 +118,10 @@ class LeaderBlobs:
         else:
             then([], [])
 
-    def begin(self) -> None:
-        """Look after the place from now on, inside a running loop."""
+    def begin(self, is_held: Callable[[str], bool]) -> None:
+        """Look after the place from now on, inside a running loop. `is_held`: is this blob still needed? A blob that
+        nobody needs may be removed."""
+        self.is_held = is_held
         if self.store is not None and self._sweeps:
             self._tasks.start_loop(partial(self._sweep_for_ever, self.store), name="sweep blobs")
 

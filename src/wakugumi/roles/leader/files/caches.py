@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -42,6 +42,7 @@ from wakugumi.errors import Lost, PeerError, Refused
 from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_DEADLINE_S
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
+from wakugumi.roles.leader.hub import Hub, Peer
 from wakugumi.wire import frame as fr
 from wakugumi.wire.frame import Frame
 from wakugumi.wire.messages.cache import (
@@ -61,9 +62,6 @@ from wakugumi.wire.messages.job import FAILED, Missing
 from wakugumi.wire.messages.payload import TEXT_CHARS_MAX, encode
 from wakugumi.wire.messages.references import BlobRef, check_ref
 
-if TYPE_CHECKING:
-    from wakugumi.roles.leader.connection import PeerConnection
-
 log = logging.getLogger("wakugumi.caches")
 
 _INLINE_PUTS_MAX: Final = 8
@@ -74,18 +72,22 @@ _URL_CHARS_MAX: Final = 1_024
 
 
 class LeaderCaches:
-    """The caches of one leader, and who fetches what from whom. `act` performs what the leader's machine asks for,
-    too."""
+    """The caches of one leader, and which worker fetches what from which other."""
 
     def __init__(
         self,
-        peers: Mapping[ConnId, PeerConnection],
-        act: Mapping[type[object], Callable[[PeerConnection, Any], None]],
+        hub: Hub,
+        perform: Mapping[type[object], Callable[[Peer, Any], None]],
         blobs: LeaderBlobs,
         manifests: Manifests | None,
+        *,
+        is_needed: Callable[[str], bool],
+        blobs_max: int,
     ) -> None:
+        """`perform`: how answers to questions are sent. `is_needed`: does a job need this cache? `blobs_max`: of so
+        many blobs it is known which workers have them."""
         loop = asyncio.get_running_loop()
-        self._peers = peers
+        self._peers = hub.peers
         self._blobs = blobs
         self._manifests = manifests
         self._tasks = Tasks()
@@ -93,16 +95,22 @@ class LeaderCaches:
         self._looking: dict[ConnId, dict[bytes, None]] = {}
         """Wants whose content is just looked for in the place."""
         self._encoded: dict[tuple[str, str, int, bool], bytes] = {}
-        self.machine = FileDistribution(lambda: os.urandom(16), now=loop.time(), place_bounded=not blobs.url)
+        self.machine = FileDistribution(
+            lambda: os.urandom(16),
+            now=loop.time(),
+            place_bounded=not blobs.url,
+            is_needed=is_needed,
+            blobs_max=blobs_max,
+        )
         if manifests is not None:
             self.machine.recover(manifests.load(), loop.time())
             manifests.begin(loop)
         self.drive: Drive[SpreadEvent, SpreadKeep, SpreadDo] = Drive(
             self.machine, self._perform, name="caches", keeper=manifests
         )
-        self._act: dict[type[object], Callable[[PeerConnection, Any], None]] = {
-            **act,
-            SendAnswer: partial(self._send_answer, act[SendAnswer]),
+        self._table: dict[type[object], Callable[[Peer, Any], None]] = {
+            **perform,
+            SendAnswer: partial(self._send_answer, perform[SendAnswer]),
             se.SendSource: _send_source,
             se.SendNoSource: _send_no_source,
             se.SendCachePut: self._send_cache_put,
@@ -116,9 +124,7 @@ class LeaderCaches:
         if self._manifests is not None:
             await self._manifests.close()
 
-    def _send_answer(
-        self, send: Callable[[PeerConnection, Any], None], peer: PeerConnection, effect: SendAnswer
-    ) -> None:
+    def _send_answer(self, send: Callable[[Peer, Any], None], peer: Peer, effect: SendAnswer) -> None:
         """With what only the store knows."""
         answer, store = effect.answer, self._blobs.store
         if isinstance(answer, CachesAnswer) and store is not None:
@@ -142,23 +148,23 @@ class LeaderCaches:
     def pins(self, sha256: str) -> bool:
         return self.machine.pins(sha256)
 
-    def named(self, cache_id: str) -> None:
+    def note_use(self, cache_id: str) -> None:
         """A job names it."""
         self.drive.post(se.CacheNamed(cache_id))
 
-    # Who comes and goes.
+    # Peers.
 
-    def worker_came(self, peer: PeerConnection, worker: WorkerId, name: str, patterns: tuple[Pattern, ...]) -> None:
+    def add_worker(self, peer: Peer, worker: WorkerId, name: str, patterns: tuple[Pattern, ...]) -> None:
         self.drive.post(se.WorkerCame(peer.conn, worker, name, patterns, peer.blobs, is_loopback(peer.link.host)))
 
-    def went(self, peer: PeerConnection) -> None:
+    def disconnect(self, peer: Peer) -> None:
         self._inline.pop(peer.conn, None)
         self._looking.pop(peer.conn, None)
         self.drive.post(se.ClientWent(peer.conn) if peer.is_client else se.WorkerWent(peer.conn))
 
     # What a client says.
 
-    def put(self, peer: PeerConnection, frame: Frame) -> None:
+    def put(self, peer: Peer, frame: Frame) -> None:
         try:
             request = read_put(frame.payload)
             asked = _read_request(peer.conn, frame, request)
@@ -178,11 +184,11 @@ class LeaderCaches:
 
     # What a worker says.
 
-    def ack(self, peer: PeerConnection, frame: Frame) -> None:
+    def ack(self, peer: Peer, frame: Frame) -> None:
         head = read_cache_ack(frame)
         self.drive.post(se.PutAnswered(peer.conn, frame.corr_id, head.cache_id, head.status, head.message))
 
-    def stock(self, peer: PeerConnection, frame: Frame) -> None:
+    def stock(self, peer: Peer, frame: Frame) -> None:
         stock = read_stock(frame.payload)
         if not all(map(is_sha256, stock.blobs)) or not all(map(is_sha256, stock.gone)):
             raise PeerError("the payload of Stock has a hash that is none")
@@ -195,7 +201,7 @@ class LeaderCaches:
             se.Stocked(peer.conn, stock.whole, url, stock.key, stock.blobs, stock.gone, stock.caches, near_only),
         )
 
-    def _own_url(self, peer: PeerConnection, url: str) -> str:
+    def _own_url(self, peer: Peer, url: str) -> str:
         """Where others fetch from this worker: at its own address; empty if it names somebody else's."""
         try:
             own = workers_url(url, peer.link.host, self._blobs.workers_at)
@@ -209,7 +215,7 @@ class LeaderCaches:
             )
         return own or ""
 
-    def want(self, peer: PeerConnection, frame: Frame) -> None:
+    def want(self, peer: Peer, frame: Frame) -> None:
         want = read_want(frame.payload)
         why = "" if want.failed is None else want.failed.why
         sha256, size = want.sha256, want.size
@@ -236,7 +242,7 @@ class LeaderCaches:
         else:
             found(here=False, is_sure=False)
 
-    def _look_for(self, peer: PeerConnection, want: bytes, ref: BlobRef, then: Callable[[bool, bool], None]) -> None:
+    def _look_for(self, peer: Peer, want: bytes, ref: BlobRef, then: Callable[[bool, bool], None]) -> None:
         """Is it in our place, or may it be; and is that sure? What a worker may not want is not looked for."""
         looking = self._looking.setdefault(peer.conn, {})
         if want in looking:
@@ -260,9 +266,7 @@ class LeaderCaches:
 
     # A put on its way.
 
-    async def _store(
-        self, peer: PeerConnection, frame: Frame, asked: se.PutAsked, contents: Mapping[str, bytes | None]
-    ) -> None:
+    async def _store(self, peer: Peer, frame: Frame, asked: se.PutAsked, contents: Mapping[str, bytes | None]) -> None:
         """Make blobs of what came in the frame."""
         try:
             await asyncio.to_thread(_put_all, self._blobs.place, contents)
@@ -275,7 +279,7 @@ class LeaderCaches:
                 self._inline[peer.conn] -= 1
         self._look(peer, frame, asked)
 
-    def _look(self, peer: PeerConnection, frame: Frame, asked: se.PutAsked) -> None:
+    def _look(self, peer: Peer, frame: Frame, asked: se.PutAsked) -> None:
         """Is all of its content here?"""
         refs, expected = [BlobRef(file.sha256, file.size) for file in asked.files], self._blobs.expected
         expected.name(refs)
@@ -284,7 +288,7 @@ class LeaderCaches:
             if self._peers.get(peer.conn) is not peer:
                 return
             if not missing:
-                expected.came(peer.conn, frame.msg_id)
+                expected.settle(peer.conn, frame.msg_id)
                 self.drive.post(asked)
             elif peer.blobs:
                 expected.ask(peer.conn, frame.msg_id, refs)
@@ -298,16 +302,16 @@ class LeaderCaches:
     # What spread asks for.
 
     def _perform(self, effects: Sequence[SpreadDo]) -> None:
-        peers, act = self._peers, self._act
+        peers, table = self._peers, self._table
         for effect in effects:
             peer = peers.get(effect.conn)
             if peer is not None:
                 try:
-                    act[type(effect)](peer, effect)
+                    table[type(effect)](peer, effect)
                 except Exception as error:
                     peer.fail(effect, error)
 
-    def _send_cache_put(self, peer: PeerConnection, effect: se.SendCachePut) -> None:
+    def _send_cache_put(self, peer: Peer, effect: se.SendCachePut) -> None:
         key = effect.cache_id, effect.version, len(effect.files), effect.pinned
         if effect.inline:
             name = f"cache {effect.cache_id} to an old worker"
@@ -322,7 +326,7 @@ class LeaderCaches:
             payload = self._encoded[key] = encode(put)
         peer.link.send(fr.encode(fr.CACHE_PUT, effect.put, subject="cache.put", payload=payload))
 
-    async def _send_inline(self, peer: PeerConnection, effect: se.SendCachePut) -> None:
+    async def _send_inline(self, peer: Peer, effect: se.SendCachePut) -> None:
         """To an old worker: all of the content, read back into one frame."""
         refs = [BlobRef(file.sha256, file.size) for file in effect.files]
         try:
@@ -404,20 +408,20 @@ def _read_all(place: Place, refs: Sequence[BlobRef]) -> dict[str, bytes]:
 # What spread asks for, done to the connection it is about.
 
 
-def _send_source(peer: PeerConnection, effect: se.SendSource) -> None:
+def _send_source(peer: Peer, effect: se.SendSource) -> None:
     token = make_token(effect.key, effect.sha256, time.time()) if effect.url else ""
     _send(peer, fr.SOURCE, effect.want, Source(effect.sha256, effect.size, effect.url, token))
 
 
-def _send_no_source(peer: PeerConnection, effect: se.SendNoSource) -> None:
+def _send_no_source(peer: Peer, effect: se.SendNoSource) -> None:
     _send(peer, fr.SOURCE, effect.want, Source(code=effect.code, message=effect.text))
 
 
-def _send_cache_drop(peer: PeerConnection, effect: se.SendCacheDrop) -> None:
+def _send_cache_drop(peer: Peer, effect: se.SendCacheDrop) -> None:
     _send(peer, fr.CACHE_DROP, fr.NO_ID, CachePutHead(effect.cache_id))
 
 
-def _send_summary(peer: PeerConnection, effect: se.SendSummary) -> None:
+def _send_summary(peer: Peer, effect: se.SendSummary) -> None:
     """An old client gets one answer of three fields: how it ended, and the counts as text."""
     result = CachePutResult(effect.cache_id, effect.status, effect.message)
     if peer.blobs:
@@ -430,15 +434,15 @@ def _send_summary(peer: PeerConnection, effect: se.SendSummary) -> None:
     _send_ack(peer, effect.ask, result)
 
 
-def _refuse_put(peer: PeerConnection, frame: Frame, code: str, text: str) -> None:
+def _refuse_put(peer: Peer, frame: Frame, code: str, text: str) -> None:
     result = CachePutResult(read_cache_put(frame.payload), FAILED, text[:TEXT_CHARS_MAX])
     _send_ack(peer, frame.msg_id, msgspec.structs.replace(result, code=code if peer.blobs else ""))
 
 
-def _send_ack(peer: PeerConnection, put: bytes, result: CachePutResult) -> None:
+def _send_ack(peer: Peer, put: bytes, result: CachePutResult) -> None:
     subject = f"cache.ack.{result.cache_id}"
     peer.link.send(fr.encode(fr.CACHE_ACK, corr_id=put, subject=subject, payload=encode(result)))
 
 
-def _send(peer: PeerConnection, kind: int, corr_id: bytes, record: object) -> None:
+def _send(peer: Peer, kind: int, corr_id: bytes, record: object) -> None:
     peer.link.send(fr.encode(kind, corr_id=corr_id, payload=encode(record)))

@@ -50,17 +50,17 @@ class ExpectedBlobs:
 
     def ask(self, conn: ConnId, about: bytes, blobs: Sequence[BlobRef]) -> None:
         """A peer was told what is missing of its frame, and will send that again. These are all that it names."""
-        self.came(conn, about)
+        self.settle(conn, about)
         self._asked[conn, about] = names = tuple(ref.sha256 for ref in blobs)
         self._about.setdefault(conn, set()).add(about)
         self._total += len(names)
         for blob in names:
             self._counts[blob] = self._counts.get(blob, 0) + 1
         while self._total > BLOBS_ASKED_MAX and len(self._asked) > 1:
-            self.came(*next(iter(self._asked)))
+            self.settle(*next(iter(self._asked)))
 
-    def came(self, conn: ConnId, about: bytes) -> None:
-        """The frame came again and is complete, or will not come any more."""
+    def settle(self, conn: ConnId, about: bytes) -> None:
+        """Expect these no longer: the frame came again and is complete, or will not come any more."""
         names = self._asked.pop((conn, about), None)
         if names is None:
             return
@@ -73,7 +73,7 @@ class ExpectedBlobs:
             if not self._counts[blob]:
                 del self._counts[blob]
 
-    def left(self, conn: ConnId) -> None:
+    def disconnect(self, conn: ConnId) -> None:
         """This peer is gone. Whoever it was names all of it again when it is back."""
         for about in list(self._about.get(conn, ())):
-            self.came(conn, about)
+            self.settle(conn, about)

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.loop.tasks import Tasks
@@ -30,9 +30,8 @@ from wakugumi.core.leader.events import LeaderDo
 from wakugumi.errors import Lost, Refused
 from wakugumi.limits.http import HTTP_CLIENTS_MAX, HTTP_GONE_S, HTTP_LINGER_S, HTTP_UNREAD_S
 from wakugumi.limits.wire import READ_BYTES_LARGE
-
-if TYPE_CHECKING:
-    from wakugumi.roles.leader.leader import Leader
+from wakugumi.roles.leader.hub import Hub
+from wakugumi.roles.leader.questions import Questions
 
 log = logging.getLogger("wakugumi.leader")
 
@@ -43,10 +42,17 @@ class HttpCallers:
     """All that ask one leader by HTTP."""
 
     def __init__(
-        self, leader: Leader, cap: int, *, linger_s: float = HTTP_LINGER_S, clients_max: int = HTTP_CLIENTS_MAX
+        self,
+        hub: Hub,
+        questions: Questions,
+        cap: int,
+        *,
+        linger_s: float = HTTP_LINGER_S,
+        clients_max: int = HTTP_CLIENTS_MAX,
     ) -> None:
         """`cap` is how many jobs of one client id may be in flight."""
-        self._leader = leader
+        self._hub = hub
+        self._questions = questions
         self._cap = cap
         self._linger_s = linger_s
         self._clients_max = clients_max
@@ -74,9 +80,9 @@ class HttpCallers:
         answer: asyncio.Future[ev.SendResult] = asyncio.get_running_loop().create_future()
         counter.enter(job, visit, answer)
         event = say(counter.conn)
-        self._leader.drive.post(event)
+        self._hub.drive.post(event)
         if isinstance(event, ev.Submitted) and len(event.payload) >= READ_BYTES_LARGE:
-            self._leader.drive.flush()
+            self._hub.drive.flush()
         try:
             return await answer
         finally:
@@ -84,7 +90,7 @@ class HttpCallers:
 
     def written(self, effect: ev.SendResult) -> None:
         """What `wait_for` gave has been written to its visit."""
-        counter = self._leader.insiders.get(effect.conn)
+        counter = self._hub.local_peers.get(effect.conn)
         if isinstance(counter, HttpClientSession):
             counter.written(effect.job)
 
@@ -96,13 +102,13 @@ class HttpCallers:
             except Refused:  # So many clients at once: the others ask for theirs.
                 return
             counter.left.update(dict.fromkeys(jobs, _Left(is_told=False, goes_on=False)))
-            self._leader.drive.post(ev.Claimed(counter.conn, tuple(jobs)))
+            self._hub.drive.post(ev.Claimed(counter.conn, tuple(jobs)))
 
     async def ask(self, question: Question) -> Answer:
         """Raises Refused."""
         if self._desk is None:
-            self._desk = AdminDesk(self._leader, self._leader.new_conn())
-            self._leader.insiders[self._desk.conn] = self._desk
+            self._desk = AdminDesk(self._hub, self._questions)
+            self._hub.local_peers[self._desk.conn] = self._desk
         return await self._desk.ask(question)
 
     async def close(self) -> None:
@@ -126,10 +132,10 @@ class HttpCallers:
                 return counter
         if client not in self._clients and len(self._clients) >= self._clients_max:
             raise Refused("full", f"{len(self._clients)} client ids are in use over HTTP")
-        counter = HttpClientSession(self._leader, self._leader.new_conn())
+        counter = HttpClientSession(self._hub)
         self._clients.setdefault(client, []).append(counter)
-        self._leader.insiders[counter.conn] = counter
-        self._leader.drive.post(ev.ClientJoined(counter.conn, client, self._cap, receipts=True, heartbeats=False))
+        self._hub.local_peers[counter.conn] = counter
+        self._hub.drive.post(ev.ClientJoined(counter.conn, client, self._cap, receipts=True, heartbeats=False))
         if self._looking is None:
             self._looking = self._tasks.start_loop(self._look_after, name="callers by HTTP")
         return counter
@@ -141,11 +147,11 @@ class HttpCallers:
             await asyncio.sleep(HTTP_GONE_S)
             for client, counters in list(self._clients.items()):
                 for counter in list(counters):
-                    counter.look(clock(), stopping=self._leader.stopping)
+                    counter.look(clock(), stopping=self._hub.stopping)
                     if clock() - counter.used_at >= self._linger_s:
                         counters.remove(counter)
-                        del self._leader.insiders[counter.conn]
-                        self._leader.drive.post(ev.Left(counter.conn))
+                        del self._hub.local_peers[counter.conn]
+                        self._hub.drive.post(ev.Left(counter.conn))
                 if not counters:
                     del self._clients[client]
         self._looking = None
@@ -182,15 +188,15 @@ class _Waiting:
 class HttpClientSession:
     """One door of one client id."""
 
-    def __init__(self, leader: Leader, conn: ConnId) -> None:
-        self.conn = conn
+    def __init__(self, hub: Hub) -> None:
+        self.conn = hub.new_conn()
         self.visits: dict[JobId, _Waiting] = {}
         self.left: dict[JobId, _Left] = {}
         """Jobs whose visits left before they were done."""
         self.unread: dict[JobId, _Unread] = {}
         """Results that a visit was given and that are not written to it yet, or never will be."""
         self.used_at = asyncio.get_running_loop().time()
-        self._post = leader.drive.post
+        self._post = hub.drive.post
 
     def perform(self, effect: LeaderDo) -> None:
         if isinstance(effect, ev.SendResult):
@@ -261,9 +267,10 @@ _GOES_ON: Final = _Left(is_told=True, goes_on=True)
 class AdminDesk:
     """Where questions are asked. Nobody joins for that."""
 
-    def __init__(self, leader: Leader, conn: ConnId) -> None:
-        self.conn = conn
-        self._leader = leader
+    def __init__(self, hub: Hub, questions: Questions) -> None:
+        self.conn = hub.new_conn()
+        self._drive = hub.drive
+        self._questions = questions
         self._asked: dict[bytes, asyncio.Future[Answer]] = {}
         self._ids = count(1)
 
@@ -273,7 +280,7 @@ class AdminDesk:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[ask_id] = answer
         try:
-            self._leader.questions.ask(self._leader.drive, ev.QuestionAsked(self.conn, ask_id, question), 0)
+            self._questions.ask(self._drive, ev.QuestionAsked(self.conn, ask_id, question), 0)
             return await answer
         finally:
             del self._asked[ask_id]

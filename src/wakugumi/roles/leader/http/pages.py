@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec import structs
@@ -41,15 +41,16 @@ from wakugumi.roles.http.openapi import LEADER, document
 from wakugumi.roles.http.status_pages import OK, STOPPING, wayside_pages
 from wakugumi.roles.http.zip_response import answer_of
 from wakugumi.roles.leader.effects import record_of
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.http.clients import HttpCallers
+from wakugumi.roles.leader.hub import Hub
+from wakugumi.roles.leader.questions import Questions
+from wakugumi.roles.leader.settings import LeaderSettings
+from wakugumi.roles.leader.submit import Submissions
 from wakugumi.wire.messages.job import JobResult, SubmitHead, read_result
 from wakugumi.wire.messages.references import BlobRef, FileHead
 from wakugumi.wire.node_request import marked
 from wakugumi.wire.request_digest import payload_digest
-
-if TYPE_CHECKING:
-    from wakugumi.roles.leader.leader import Leader
-    from wakugumi.roles.leader.settings import LeaderSettings
 
 _JSON: Final = "application/json"
 _ALSO: Final = ("async",)
@@ -60,16 +61,25 @@ _STATES: Final = {"queued": "queued", "backoff": "queued", "running": "running",
 class GroupPages:
     """The pages of one leader."""
 
-    def __init__(self, leader: Leader, settings: LeaderSettings) -> None:
-        self._leader = leader
+    def __init__(
+        self,
+        hub: Hub,
+        submissions: Submissions,
+        questions: Questions,
+        blobs: LeaderBlobs | None,
+        settings: LeaderSettings,
+    ) -> None:
+        self._hub = hub
+        self._submissions = submissions
+        self._blobs = blobs
         self._settings = settings
-        self.callers = HttpCallers(leader, settings.http_cap)
+        self.callers = HttpCallers(hub, questions, settings.http_cap)
         self.receiving = 0
         """Inputs that are on their way."""
         self.busy = Counter("wakugumi_leader_http_busy_total", "Jobs over HTTP told to come again, by code.", "code")
         self._is_first = True
 
-    def pages(self) -> list[PageRoute]:
+    def routes(self) -> list[PageRoute]:
         return [
             PageRoute("POST", "/dispatch/", self.dispatch),
             PageRoute("GET", "/status/", self.status, quiet=True),
@@ -79,22 +89,22 @@ class GroupPages:
                 "leader",
                 __version__,
                 self._health,
-                self._leader.capacity,
+                self._hub.capacity,
                 self._families,
                 lambda: document(LEADER),
             ),
         ]
 
     def _health(self) -> str:
-        if self._leader.stopping:
+        if self._hub.stopping:
             return STOPPING
-        stalled = self._leader.why_stalled()
+        stalled = self._hub.why_stalled()
         return f"nothing is committed: {stalled}" if stalled else OK
 
     def _families(self) -> list[Family]:
         return [
-            *self._leader.meters.families(asyncio.get_running_loop().time()),
-            gauge("wakugumi_leader_connections", "Connections of frames and of HTTP.", self._leader.connections),
+            *self._hub.meters.families(asyncio.get_running_loop().time()),
+            gauge("wakugumi_leader_connections", "Connections of frames and of HTTP.", self._hub.connections),
             gauge("wakugumi_leader_http_receiving", "Inputs that are on their way over HTTP.", self.receiving),
             self.busy.family(),
         ]
@@ -119,11 +129,11 @@ class GroupPages:
                 files=None if received.content is not None else (FileHead(sha256=received.sha256, size=received.size),),
                 **{name: form.fields[name] for name in SubmitHead.__struct_fields__ if name in form.fields},
             )
-            event, blobs = self._leader.ingress.event_of(
+            event, blobs = self._submissions.event_of(
                 ConnId(0), True, job, form.subject, head, payload, len(payload), payload_digest(payload)
             )
             event = structs.replace(event, wants=marked(event.wants, payload, by_http=True))
-            if blobs and not self._leader.knows(job):
+            if blobs and not self._hub.knows(job):
                 await self._bring(received, blobs)
         finally:
             if received.path is not None:
@@ -177,11 +187,11 @@ class GroupPages:
         """A job that would be refused anyway is not received first. Raises Refused."""
         if self._is_first:
             self._is_first = False
-            self.callers.adopt(self._leader.unclaimed(ClientId(CLIENT)))
-        if self._leader.behind:
+            self.callers.adopt(self._hub.unclaimed(ClientId(CLIENT)))
+        if self._hub.behind:
             self.busy.add("full")
             raise Refused("full", "the leader's disk does not keep up")
-        why = self._leader.why_not(job)
+        why = self._hub.why_not(job)
         if why is not None:
             self.busy.add(why.code)
             raise Refused(why.code, why.text)
@@ -198,7 +208,7 @@ class GroupPages:
             self.receiving -= 1
 
     async def _receive(self, visit: HttpRequest) -> Received:
-        blobs = self._leader.blobs
+        blobs = self._blobs
         if blobs is None:
             return await receive_file(visit, Path(), bytes_max=INLINE_FILE_BYTES_MAX)
         folder = Path(tempfile.gettempdir()) if blobs.store is None else blobs.store.incoming
@@ -206,7 +216,7 @@ class GroupPages:
 
     async def _bring(self, received: Received, refs: Sequence[BlobRef]) -> None:
         """Put a large input into the leader's place, if it is not there. Raises Refused."""
-        blobs = self._leader.blobs
+        blobs = self._blobs
         assert blobs is not None
         assert received.path is not None
         (ref,), path = refs, received.path
@@ -256,7 +266,7 @@ class GroupPages:
         return await (self._large_answer(name, record, refs) if refs else answer_of(name, record))
 
     async def _large_answer(self, name: str, record: JobResult, refs: dict[str, BlobRef]) -> Reply:
-        blobs = self._leader.blobs
+        blobs = self._blobs
         if blobs is None:
             raise Refused("no-blob", "this leader keeps no blobs any more")
         if blobs.store is not None:

@@ -39,6 +39,8 @@ from wakugumi.limits.node import NODE_LEFT_MAX, NODE_POLL_S, NODE_POLL_TIMEOUT_S
 from wakugumi.limits.scheduling import CREDIT_MAX
 from wakugumi.limits.wire import SILENCE_MAX_S
 from wakugumi.roles.http.job_request import ROOT, RUNS_AS, TAKES
+from wakugumi.roles.leader.files.blobs import LeaderBlobs
+from wakugumi.roles.leader.hub import Hub
 from wakugumi.roles.leader.nodes.addresses import NodeAt
 from wakugumi.roles.leader.nodes.node_job import GivenBack, NodeAnswered, NodeJob, Outcome
 from wakugumi.roles.leader.nodes.node_result import readable
@@ -49,8 +51,6 @@ from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 if TYPE_CHECKING:
     import ssl
-
-    from wakugumi.roles.leader.leader import Leader
 
 log = logging.getLogger("wakugumi.nodes")
 
@@ -67,11 +67,13 @@ _NOT_YET: Final = "it has not answered yet"
 class Outposts:
     """All nodes of one leader. Make it inside a running loop, and close it before the leader."""
 
-    def __init__(self, leader: Leader, nodes: Sequence[NodeAt], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, hub: Hub, blobs: LeaderBlobs | None, nodes: Sequence[NodeAt], tls: ssl.SSLContext | None = None
+    ) -> None:
         self._questions = HttpClient(tls)
         """Apart from the jobs: of each node one poll and one cancel are under way, and no job keeps them waiting."""
-        leader.has_nodes = True
-        self.all = [RemoteNode(leader, HttpClient(tls), self._questions, node) for node in nodes]
+        hub.has_nodes = True
+        self.all = [RemoteNode(hub, blobs, HttpClient(tls), self._questions, node) for node in nodes]
 
     async def close(self) -> None:
         """The nodes go on with what they run."""
@@ -95,14 +97,17 @@ class _Kind(NamedTuple):
 class RemoteNode:
     """One node, as a worker of its leader."""
 
-    def __init__(self, leader: Leader, calls: HttpClient, questions: HttpClient, node: NodeAt) -> None:
+    def __init__(
+        self, hub: Hub, blobs: LeaderBlobs | None, calls: HttpClient, questions: HttpClient, node: NodeAt
+    ) -> None:
         self.node = node
         self.id = WorkerId(uuid5(_NAMESPACE, node.url).bytes_le)
-        self._leader = leader
+        self._hub = hub
+        self._blobs = blobs
         self._calls = calls
         """Its own: one that hangs takes nobody else's connections."""
         self._questions = questions
-        self._post = leader.drive.post
+        self._post = hub.drive.post
         self._tasks = Tasks()
         self._errands: dict[JobId, tuple[NodeJob, asyncio.Task[None]]] = {}
         self._told = 0
@@ -129,14 +134,14 @@ class RemoteNode:
         self._held: set[JobId] = set()
         """What it was given in an earlier life of the leader."""
         self.conn = ConnId(0)
-        self._join(leader.jobs_of(self.id))
+        self._join(hub.jobs_of(self.id))
         self._tasks.start_loop(self._watch, name=f"node {node.url}")
         self._tasks.start_loop(self._listen, name=f"silence of node {node.url}")
 
     async def close(self) -> None:
         await self._tasks.close()
         await self._calls.close()
-        self._leader.insiders.pop(self.conn, None)
+        self._hub.local_peers.pop(self.conn, None)
 
     # What dispatch asks for.
 
@@ -151,7 +156,7 @@ class RemoteNode:
             case ev.Complain():
                 log.warning("node %s: %s", self.node.url, effect.text)
             case ev.Close():
-                self._leader.insiders.pop(self.conn, None)
+                self._hub.local_peers.pop(self.conn, None)
                 self._post(ev.Left(self.conn))
                 self._join(tuple(self._errands))
             case _:  # A welcome: we know the leader.
@@ -159,8 +164,8 @@ class RemoteNode:
 
     def _join(self, held: tuple[JobId, ...]) -> None:
         """Say who it is and what it has, as a worker does. Until it has answered it rests."""
-        self.conn = self._leader.new_conn()
-        self._leader.insiders[self.conn] = self
+        self.conn = self._hub.new_conn()
+        self._hub.local_peers[self.conn] = self
         self._held.update(job for job in held if job not in self._errands)
         self._told = 0
         self._post(
@@ -197,7 +202,7 @@ class RemoteNode:
         errand = NodeJob(
             self._calls,
             self.node.url,
-            self._leader.blobs,
+            self._blobs,
             effect,
             may_know=is_held,
             patience_s=RECOVERY_GRACE_S if is_held else REATTACH_GRACE_S,
