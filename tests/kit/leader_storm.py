@@ -113,7 +113,7 @@ class WorkerConn(msgspec.Struct):
     blobs: bool = False
     runs_unnamed: bool = False
     env: bool = False
-    outpost: bool = False
+    remote: bool = False
     """It takes simple jobs only, and is sent once more what it says it holds."""
     acked: set[JobId] = set()
     """In this step."""
@@ -226,10 +226,10 @@ class Storm:
             self.runs[worker].clear()
         patterns = tuple(parse_pattern(text) for text in dict.fromkeys((PATTERNS[y % 4], PATTERNS[x % 4])))
         conn = self._new_conn()
-        outpost = own and x % 4 == 3 and y % 4 > 0
-        slots = (x + y) % 4 if own and not outpost else 0
-        blobs = outpost or (own and x % 3 > 0)
-        unnamed = outpost or y % 3 == 1
+        remote = own and x % 4 == 3 and y % 4 > 0
+        slots = (x + y) % 4 if own and not remote else 0
+        blobs = remote or (own and x % 3 > 0)
+        unnamed = remote or y % 3 == 1
         self.workers[conn] = WorkerConn(
             worker,
             patterns,
@@ -240,14 +240,14 @@ class Storm:
             blobs=blobs,
             runs_unnamed=unnamed,
             env=y % 4 != 2,
-            outpost=outpost,
+            remote=remote,
         )
         heartbeats = own and y % 5 > 0
         name = worker.decode().strip(".")
         came = ev.WorkerJoined(conn, worker, name, patterns, own, heartbeats, own, y % 2 == 0, slots, blobs)
         self.say(
             msgspec.structs.replace(
-                came, runs_unnamed=unnamed, simple_only=outpost, weight=1 + y % 3, resend=outpost, env=y % 4 != 2
+                came, runs_unnamed=unnamed, simple_only=remote, weight=1 + y % 3, resend=remote, env=y % 4 != 2
             )
         )
 
@@ -545,7 +545,7 @@ class Storm:
         assert known.settled
         assert job.worker is not None
         assert job.worker.conn == effect.conn
-        if known.outpost and effect.job in self.runs[known.worker]:
+        if known.remote and effect.job in self.runs[known.worker]:
             return  # Once more: it holds it.
         # It was decided before its request was read, and much may have happened meanwhile.
         if effect.job not in self.loaded:
@@ -555,7 +555,7 @@ class Storm:
         assert known.credit >= slots, "without credit"
         assert slots == 1 or known.slots >= slots, "it never said that it has so many"
         known.credit -= slots
-        assert is_simple(job) or not known.outpost, "it takes simple jobs only"
+        assert is_simple(job) or not known.remote, "it takes simple jobs only"
         if effect.job not in self.loaded:
             self._judge_shunned(known.worker, job, slots)
         assert known.runs_unnamed or job.wants is None or not job.wants.unnamed, "it has no program for it"

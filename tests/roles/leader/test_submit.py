@@ -414,16 +414,16 @@ async def test_what_is_needed_again_by_now_is_not_removed_with_a_forgotten_resul
         assert place.has(REF)
 
 
-async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(leader: Running) -> None:
-    ingress = leader.leader.submissions
+async def test_a_million_different_files_leave_nothing_behind_in_memory(leader: Running) -> None:
+    submissions = leader.leader.submissions
     heads = [
         SubmitHead(files=(FileHead(cache_id=hashlib.sha256(b"%d" % number).hexdigest()),)) for number in range(5_000)
     ]
     async with a_client(leader):
         for head in heads:
-            ingress._files(True, head)
-        assert len(ingress._wants) <= 1_000
-        first, second = (ingress._files(True, heads[0])[0] for _ in range(2))
+            submissions._files(True, head)
+        assert len(submissions._wants) <= 1_000
+        first, second = (submissions._files(True, heads[0])[0] for _ in range(2))
         assert first is second, "a million jobs that name the same share it"
 
 
@@ -431,14 +431,14 @@ async def test_a_million_different_files_leave_nothing_behind_in_the_ingress(lea
 async def test_what_jobs_with_very_many_files_ask_for_is_not_remembered_before_they_are_accepted(
     leader: Running,
 ) -> None:
-    ingress = leader.leader.submissions
+    submissions = leader.leader.submissions
     async with a_client(leader):
         for number in range(20):
             files = tuple(FileHead(cache_id=f"c{number}-{at}") for at in range(100))
-            wants, _ = ingress._files(True, SubmitHead(files=files))
+            wants, _ = submissions._files(True, SubmitHead(files=files))
             assert wants is not None
             assert len(wants.files) == 100
-        assert not ingress._wants
+        assert not submissions._wants
 
 
 class Broken(FolderPlace):

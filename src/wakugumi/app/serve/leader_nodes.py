@@ -28,13 +28,13 @@ async def nodes_of(leader: Leader, settings: LeaderSettings) -> AsyncIterator[No
     if not settings.nodes:
         yield
         return
-    from wakugumi.roles.leader.nodes.remote_node import Outposts
+    from wakugumi.roles.leader.nodes.remote_node import RemoteNodes
 
-    outposts = Outposts(leader.hub, leader.blobs, settings.nodes, _tls(settings))
+    nodes = RemoteNodes(leader.hub, leader.blobs, settings.nodes, _tls(settings))
     try:
         yield
     finally:
-        await outposts.close()
+        await nodes.close()
 
 
 def _tls(settings: LeaderSettings) -> ssl.SSLContext | None:

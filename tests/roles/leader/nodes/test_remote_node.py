@@ -30,7 +30,7 @@ from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.roles.client.job import Job
 from wakugumi.roles.leader.files.blobs import LeaderBlobs
 from wakugumi.roles.leader.nodes import node_job, node_result, remote_node
-from wakugumi.roles.leader.nodes.remote_node import NodeAt, Outposts
+from wakugumi.roles.leader.nodes.remote_node import NodeAt, RemoteNodes
 from wakugumi.wire.messages.job import JobLimits
 from wakugumi.wire.messages.references import BlobRef
 
@@ -46,13 +46,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def known_to(leader: Running, *nodes: FakeNode, weights: tuple[int, ...] = ()) -> AsyncIterator[Outposts]:
+async def known_to(leader: Running, *nodes: FakeNode, weights: tuple[int, ...] = ()) -> AsyncIterator[RemoteNodes]:
     """The nodes become the leader's."""
     at = [
         NodeAt(node.url, worker_patterns(""), weight=weights[index] if weights else 1)
         for index, node in enumerate(nodes)
     ]
-    known = Outposts(leader.leader.hub, leader.leader.blobs, at)
+    known = RemoteNodes(leader.leader.hub, leader.leader.blobs, at)
     try:
         yield known
     finally:
@@ -429,7 +429,7 @@ async def test_an_odd_head_is_no_reason_to_lose_a_result() -> None:
         assert (result.ok, result.worker) == (True, "??")
 
 
-async def test_an_errand_that_fails_by_a_bug_is_an_attempt_and_holds_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_fails_by_a_bug_is_an_attempt_and_holds_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     result_of = node_job.result_of
 
     async def broken(*_: object) -> None:
@@ -606,10 +606,10 @@ async def test_a_node_over_tls_is_asked_if_it_is_the_one_that_is_believed(tmp_pa
     try:
         async with a_leader() as leader, connect(f"127.0.0.1:{leader.port}") as grid:
             job = await hand_in(grid)
-            doubting = Outposts(leader.leader.hub, leader.leader.blobs, at, client_context())
+            doubting = RemoteNodes(leader.leader.hub, leader.leader.blobs, at, client_context())
             await leader.until(lambda machine: any("cannot be reached" in worker.rests for worker in machine.roster))
             await doubting.close()
-            believing = Outposts(leader.leader.hub, leader.leader.blobs, at, client_context(certs.ca, certs.client))
+            believing = RemoteNodes(leader.leader.hub, leader.leader.blobs, at, client_context(certs.ca, certs.client))
             assert (await job).ok
             await believing.close()
     finally:

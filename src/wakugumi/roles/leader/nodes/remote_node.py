@@ -64,7 +64,7 @@ once; and one whose jobs take hours is not to have only one of them for hours.""
 _NOT_YET: Final = "it has not answered yet"
 
 
-class Outposts:
+class RemoteNodes:
     """All nodes of one leader. Make it inside a running loop, and close it before the leader."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Outposts:
 
     async def close(self) -> None:
         """The nodes go on with what they run."""
-        await asyncio.gather(*(outpost.close() for outpost in self.all))
+        await asyncio.gather(*(node.close() for node in self.all))
         await self._questions.close()
 
 
@@ -109,7 +109,7 @@ class RemoteNode:
         self._questions = questions
         self._post = hub.drive.post
         self._tasks = Tasks()
-        self._errands: dict[JobId, tuple[NodeJob, asyncio.Task[None]]] = {}
+        self._running: dict[JobId, tuple[NodeJob, asyncio.Task[None]]] = {}
         self._told = 0
         """Credit that was offered and not used, as far as we have heard."""
         self._capacity = _Capacity(0, 0)
@@ -158,7 +158,7 @@ class RemoteNode:
             case ev.Close():
                 self._hub.local_peers.pop(self.conn, None)
                 self._post(ev.Left(self.conn))
-                self._join(tuple(self._errands))
+                self._join(tuple(self._running))
             case _:  # A welcome: we know the leader.
                 pass
 
@@ -166,7 +166,7 @@ class RemoteNode:
         """Say who it is and what it has, as a worker does. Until it has answered it rests."""
         self.conn = self._hub.new_conn()
         self._hub.local_peers[self.conn] = self
-        self._held.update(job for job in held if job not in self._errands)
+        self._held.update(job for job in held if job not in self._running)
         self._told = 0
         self._post(
             ev.WorkerJoined(
@@ -192,14 +192,14 @@ class RemoteNode:
 
     def _assigned(self, effect: ev.SendAssign) -> None:
         job = effect.job
-        if job in self._errands:
+        if job in self._running:
             return
         is_held = job in self._held
         self._held.discard(job)
         self._left.pop(job, None)
         if not is_held:
             self._told = max(0, self._told - 1)
-        errand = NodeJob(
+        node_job = NodeJob(
             self._calls,
             self.node.url,
             self._blobs,
@@ -208,10 +208,10 @@ class RemoteNode:
             patience_s=RECOVERY_GRACE_S if is_held else REATTACH_GRACE_S,
         )
         name = f"job {show_job_id(job)} at {self.node.url}"
-        self._errands[job] = errand, self._tasks.start(self._run(job, errand), name=name)
+        self._running[job] = node_job, self._tasks.start(self._run(job, node_job), name=name)
 
     def _cancelled(self, job: JobId) -> None:
-        known = self._errands.pop(job, None)
+        known = self._running.pop(job, None)
         if known is None:
             return
         known[1].cancel()
@@ -222,12 +222,12 @@ class RemoteNode:
 
     # A job and its end.
 
-    async def _run(self, job: JobId, errand: NodeJob) -> None:
+    async def _run(self, job: JobId, node_job: NodeJob) -> None:
         try:
-            outcome = await errand.run()
+            outcome = await node_job.run()
         finally:
-            if (known := self._errands.get(job)) is not None and known[0] is errand:
-                del self._errands[job]
+            if (known := self._running.get(job)) is not None and known[0] is node_job:
+                del self._running[job]
         running, limit = self._capacity.running, self._capacity.limit
         self._capacity = _Capacity(max(0, running - 1), limit)
         self._ended(job, outcome)
@@ -328,8 +328,8 @@ class RemoteNode:
                 await asyncio.sleep(SILENCE_MAX_S - silent_s)
                 continue
             hung_up_at = loop.time()
-            for errand, _ in self._errands.values():
-                errand.hang_up()
+            for node_job, _ in self._running.values():
+                node_job.hang_up()
 
     async def _ask_capacity(self) -> _Capacity:
         """Raises Lost or PeerError."""
@@ -371,9 +371,9 @@ class RemoteNode:
             self._rests = ""
             self._post(ev.Rested(self.conn, ""))
         limit = min(self._capacity.limit, CREDIT_MAX, CALLS_MAX)  # Each of its jobs is a connection.
-        amount = limit - max(self._capacity.running, len(self._errands)) - self._told
+        amount = limit - max(self._capacity.running, len(self._running)) - self._told
         if self._faults and now < self._rest_until + _TRIED_S:
-            amount = min(amount, 1 - len(self._errands) - self._told)
+            amount = min(amount, 1 - len(self._running) - self._told)
         if amount > 0:
             self._told += amount
             self._post(ev.Credited(self.conn, amount))
