@@ -39,7 +39,7 @@ from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client import map_window
 from wakugumi.roles.client.files import uploads
 from wakugumi.roles.client.files.inputs import InputContents
-from wakugumi.roles.client.grid import Grid, connect, default_client_id
+from wakugumi.roles.client.grid import Grid, connect
 from wakugumi.roles.client.job_spec import JobSpec, Task
 from wakugumi.roles.client.request import Requests
 from wakugumi.roles.client.result import Result
@@ -1013,21 +1013,3 @@ async def test_a_map_is_told_when_the_client_is_closed() -> None:
     await peer.end()
     cancels = [frame for frame in peer.seen if frame.type == fr.CANCEL]
     assert unpack_ids(cancels[0].payload) == keys[1:], "of the map, and not what was submitted by itself"
-
-
-# Who am I?
-
-
-def test_the_client_id_is_the_same_in_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WAKU_CLIENT_ID", "desk-1")
-    assert default_client_id() == "desk-1"
-    monkeypatch.delenv("WAKU_CLIENT_ID")
-    monkeypatch.setenv("LOGNAME", "someone")
-    assert default_client_id() == f"someone@{os.uname().nodename}"[:128]
-
-
-def test_a_user_without_a_name_is_a_client_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WAKU_CLIENT_ID", "LOGNAME", "USER", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
-    assert default_client_id().startswith("uid4000000@")

@@ -25,7 +25,7 @@ from wakugumi.roles.client import put_cache
 from wakugumi.roles.client.files.inputs import Content, InputContents
 from wakugumi.roles.client.grid import connect
 from wakugumi.roles.client.put_cache import CacheFailure, CacheFiles, CachePut, CacheSummary, summed
-from wakugumi.roles.client.session import Session
+from wakugumi.roles.client.session.session import Session
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.cache import CachePutResult, FailedWorker
 from wakugumi.wire.messages.control import read_question

@@ -23,8 +23,8 @@ from wakugumi import ConfigError, Refused, local
 from wakugumi.adapters.net.link import adopt
 from wakugumi.core.leader.admin.questions import AskExplain, AskStatus, ExplainAnswer, StatusAnswer
 from wakugumi.roles.client.grid import Grid
-from wakugumi.roles.client.leader_status import Endpoint
 from wakugumi.roles.client.request import Task
+from wakugumi.roles.client.session.leader_status import Endpoint
 
 DEADLINE_S = 30.0
 

@@ -29,7 +29,7 @@ from tests.whole.conftest import WAKU, WITHIN_S
 
 from wakugumi.app.commands import COMMANDS
 from wakugumi.core.ids import JobId, show_job_id
-from wakugumi.roles.client.grid import _ANSWERS
+from wakugumi.roles.client.ask import ANSWERS
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.cache import CacheEntry, CachePutRequest, CachePutResult, FailedWorker, Source, Stock, Want
 from wakugumi.wire.messages.control import Rest, read_question
@@ -113,7 +113,7 @@ class HostileLeader(ScriptedLeader):
             if self.refuses:
                 return fr.encode(fr.ASK, corr_id=frame.msg_id, subject="refused", payload=no)
             question = read_question(frame.payload)
-            return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=encode(filled(_ANSWERS[type(question)])))
+            return fr.encode(fr.ASK, corr_id=frame.msg_id, payload=encode(filled(ANSWERS[type(question)])))
         if frame.type == fr.SUBMIT_JOB:
             if self.refuses:
                 return fr.encode(fr.REFUSAL, corr_id=frame.msg_id, payload=no)
@@ -500,5 +500,5 @@ def test_a_worker_logs_a_leaders_text_visibly(
 
 def test_every_answer_of_a_leader_can_be_filled() -> None:
     """What this page does not fill, it does not test."""
-    for kind in _ANSWERS.values():
+    for kind in ANSWERS.values():
         assert MARK in msgspec.json.encode(filled(kind)).decode()

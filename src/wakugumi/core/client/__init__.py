@@ -1,5 +1,5 @@
 """How a client keeps its jobs while leaders come and go.
 
-`failover` is the machine, driven by `roles/client/session.py`; its parts are `jobs`, `replies`, `claims`, `questions`
-and `leaders`. `stages` says where a job can be.
+`failover` is the machine, driven by `roles/client/session`; its parts are `jobs`, `replies`, `claims`, `questions` and
+`leaders`. `stages` says where a job can be.
 """

@@ -1,4 +1,4 @@
 """The client library.
 
-`grid` is the asynchronous API, `blocking` its twin, `session` drives `core/client/failover.py`.
+`grid` is the asynchronous API, `blocking` its twin; `session` keeps their jobs alive, `files` brings their content.
 """

@@ -34,10 +34,10 @@ from wakugumi.roles.client.job_spec import (
     SubmitOptions,
     takes,
 )
-from wakugumi.roles.client.leader_status import Status
 from wakugumi.roles.client.map_window import FILL_S, MapItem, MapWindow, entry_for
 from wakugumi.roles.client.request import Plan, Requests
 from wakugumi.roles.client.result import Result
+from wakugumi.roles.client.session.leader_status import Status
 
 P = ParamSpec("P")
 T = TypeVar("T")

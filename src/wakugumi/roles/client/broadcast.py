@@ -23,7 +23,7 @@ from wakugumi.roles.client.result import Result, refused_result
 from wakugumi.wire.messages.job import read_parts
 
 if TYPE_CHECKING:
-    from wakugumi.roles.client.session import Session
+    from wakugumi.roles.client.session.session import Session
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -121,13 +121,13 @@ class Broadcast:
         key = _key(part)
         name = show_job_id(key)
         try:
-            return (await self._session.claim(key, name, one.number)).for_item(part.worker)
+            return (await self._session.jobs.claim(key, name, one.number)).for_item(part.worker)
         except Refused as no:
             return refused_result(no, name, "", part.worker)
 
     async def _leave(self) -> None:
-        left = [job for _, key in self._waiting.values() if key and (job := self._session.find(key)) is not None]
-        self._session.cancel(left)
+        left = [job for _, key in self._waiting.values() if key and (job := self._session.jobs.find(key)) is not None]
+        self._session.jobs.cancel(left)
         waiting, self._waiting = self._waiting, {}
         for task in waiting:
             task.cancel()

@@ -1,23 +1,21 @@
 """What does a program call to have jobs done? `connect` gives a Grid; everything else follows from it.
 
     Grid.submit ─► Request (`request`) ─► Session (`session`) ─► leader … result ─► Job (`job`) ─► whoever awaits it
-    Grid.map    ─► Window (`window`): so many at once, and no more
+    Grid.map    ─► MapWindow (`map_window`): so many at once, and no more
+    Grid.ask    ─► a question to a leader (`ask`), and its answer
 
 Connections may come and go: jobs wait for them and are sent again, and of several leaders one may be lost. `submit`
-waits while no leader can take anything (back pressure). All of this lives in one loop; `plain` is the same for programs
-without one.
+waits while no leader can take anything (back pressure). All of this lives in one loop; `blocking` is the same for
+programs without one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Unpack
 from uuid import UUID, uuid4, uuid5
-
-import msgspec
 
 from wakugumi.adapters.loop.threads import beside
 from wakugumi.adapters.net.link import Address, dial, parse_address, parse_addresses
@@ -25,17 +23,17 @@ from wakugumi.core.client.leaders import Choice
 from wakugumi.core.ids import show_job_id
 from wakugumi.core.leader.admin import questions as qu
 from wakugumi.core.names import check_cache_id
-from wakugumi.core.visible_text import is_plain_name
-from wakugumi.errors import ConfigError, PeerError, Refused
+from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.client import ADOPT_GRACE_MAX_S, ADOPT_GRACE_S, CONNECT_DEADLINE_S, UNFINISHED_PER_CLIENT_MAX
 from wakugumi.limits.files import PUT_DEADLINE_S, UPLOADS_AT_ONCE_MAX
 from wakugumi.limits.leader import BROADCAST_DEADLINE_S, CLIENT_CAP_DEFAULT, CLIENT_CAP_MAX, LIST_ROWS_DEFAULT
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.limits.units import KIB
-from wakugumi.limits.wire import CLIENT_ID_CHARS_MAX
+from wakugumi.roles.client.ask import ABOUT_ONE, answer_that_knows, ask_one, ask_several
 from wakugumi.roles.client.broadcast import AskedLeader, Broadcast
 from wakugumi.roles.client.files.inputs import NO_FILES, InputContents, JobFiles, must_wait_for_disk
 from wakugumi.roles.client.files.uploads import FileTransfer
+from wakugumi.roles.client.identity import check_client_id, default_client_id
 from wakugumi.roles.client.job import Job
 from wakugumi.roles.client.job_spec import (
     BroadcastOptions,
@@ -45,17 +43,15 @@ from wakugumi.roles.client.job_spec import (
     SubmitOptions,
     takes,
 )
-from wakugumi.roles.client.leader_status import Endpoint, Status
 from wakugumi.roles.client.map_window import MapWindow, Results
 from wakugumi.roles.client.put_cache import ALL_WORKERS, CacheFiles, CachePut, CacheSummary, rows_of
 from wakugumi.roles.client.request import Plan, Requests, given_id
 from wakugumi.roles.client.result import Result
-from wakugumi.roles.client.session import Session
+from wakugumi.roles.client.session.leader_status import Endpoint, Status
+from wakugumi.roles.client.session.session import Session
 from wakugumi.wire import frame as fr
 from wakugumi.wire.messages.hello import HEARTBEATS, WANTS_CLIENT, HelloClient
-from wakugumi.wire.messages.job import read_refusal
 from wakugumi.wire.messages.payload import encode
-from wakugumi.wire.untrusted_json import Unreadable, read_json
 
 LEADER_PORT: Final = 5000
 _TURN_AFTER_BYTES: Final = 256 * KIB
@@ -67,32 +63,6 @@ _ALL_TRIED_WITHIN_S: Final = 2.0
 """Before each of several leaders is asked: an old one is known as such after a second."""
 _BYTES_BESIDE: Final = KIB
 """What a job counts for in that, besides its own bytes."""
-
-_ANSWERS: Final[dict[type[object], type[qu.Answer]]] = {
-    qu.AskStatus: qu.StatusAnswer,
-    qu.AskTop: qu.TopAnswer,
-    qu.AskJobs: qu.JobsAnswer,
-    qu.AskJob: qu.JobRow,
-    qu.AskStory: qu.StoryAnswer,
-    qu.AskExplain: qu.ExplainAnswer,
-    qu.AskCancel: qu.CancelAnswer,
-    qu.AskWorkers: qu.WorkersAnswer,
-    qu.AskDrain: qu.WorkerRow,
-    qu.AskResume: qu.WorkerRow,
-    qu.AskDead: qu.DeadAnswer,
-    qu.AskLetter: qu.LetterAnswer,
-    qu.AskRequeue: qu.DeadDoneAnswer,
-    qu.AskDrop: qu.DeadDoneAnswer,
-    qu.AskCaches: qu.CachesAnswer,
-    qu.AskCache: qu.CacheAnswer,
-    qu.AskPin: qu.CacheRow,
-    qu.AskDropCache: qu.CacheRow,
-}
-
-
-_ABOUT_ONE: Final = (qu.AskJob, qu.AskStory, qu.AskExplain, qu.AskLetter, qu.AskDrain, qu.AskResume, qu.AskCache)
-"""Questions about one job, worker or cache, which one of several leaders has."""
-_UNKNOWN: Final = frozenset({"unknown-job", "unknown-worker", "no-cache"})
 
 
 @asynccontextmanager
@@ -131,7 +101,7 @@ async def connect(
     try:
         await grid.served(connect_timeout_s)
         await grid.all_tried(_ALL_COME_WITHIN_S)
-        grid.bear_loneliness(patience_s)
+        grid.set_no_leader_timeout(patience_s)
         yield grid
     finally:
         await grid.close()
@@ -190,9 +160,9 @@ class Grid:
         if self._bytes_in_a_row >= _TURN_AFTER_BYTES:
             self._bytes_in_a_row = 0
             await asyncio.sleep(0)
-        if self._session.must_wait:
-            await self._session.admission()
-        return self._session.start(request, None)[0]
+        if self._session.room.must_wait:
+            await self._session.room.admission()
+        return self._session.jobs.start(request, None)[0]
 
     @takes(SubmitOptions)
     async def run(self, program: str, **options: Unpack[SubmitOptions]) -> Result:
@@ -245,8 +215,8 @@ class Grid:
 
         async def begin() -> tuple[list[AskedLeader], list[str]]:
             loaded = await self._load(spec)
-            if self._session.must_wait:
-                await self._session.admission()
+            if self._session.room.must_wait:
+                await self._session.room.admission()
             await self.all_tried(_ALL_TRIED_WITHIN_S)
             leaders = self._session.serving()
             if not leaders:
@@ -256,7 +226,7 @@ class Grid:
             for name, number in leaders:
                 one = base if len(self.leaders) == 1 else _broadcast_id(base, name)
                 request = self._requests.make(JobSpec(job_id=one).over(spec), loaded, within_s)
-                asked.append(AskedLeader(name, number, self._session.start(request, None, number)[0]))
+                asked.append(AskedLeader(name, number, self._session.jobs.start(request, None, number)[0]))
             there = {name for name, _ in leaders}
             return asked, [name for name in self.leaders if name not in there]
 
@@ -320,14 +290,14 @@ class Grid:
 
     async def wait(self, job_id: JobName) -> Result:
         """The result of a job that someone submitted before. Raises Refused("unknown-job")."""
-        return await self._session.claim(*given_id(job_id))
+        return await self._session.jobs.claim(*given_id(job_id))
 
     async def cancel(self, *job_ids: JobName) -> qu.CancelAnswer:
         """Cancel jobs, whoever submitted them, and tell what became of them."""
         keys = [given_id(job_id)[0] for job_id in job_ids]
-        own = [job for key in keys if (job := self._session.find(key)) is not None]
-        others = [show_job_id(key) for key in keys if self._session.find(key) is None]
-        self._session.cancel(own)
+        own = [job for key in keys if (job := self._session.jobs.find(key)) is not None]
+        others = [show_job_id(key) for key in keys if self._session.jobs.find(key) is None]
+        self._session.jobs.cancel(own)
         whole = qu.CancelAnswer(len(own), 0, others)
         if others:
             answers = list((await self.ask_each(qu.AskCancel(others))).values())
@@ -344,48 +314,19 @@ class Grid:
         Without a leader's address, what is asked about one job or one worker is asked of each until one knows it.
         """
         if leader is not None:
-            return await self._ask(question, str(parse_address(leader, LEADER_PORT)))
-        if len(self.leaders) > 1 and isinstance(question, _ABOUT_ONE):
-            return await self._ask_who_knows(question)
-        return await self._ask(question, "")
+            return await ask_one(self._session.questions, question, str(parse_address(leader, LEADER_PORT)))
+        if len(self.leaders) > 1 and isinstance(question, ABOUT_ONE):
+            return answer_that_knows(await self.ask_each(question))
+        return await ask_one(self._session.questions, question)
 
     async def ask_each(self, question: qu.Question) -> dict[str, qu.Answer | Refused]:
         """Ask every leader that serves, by its address. With one leader, wait for it if it is away."""
         await self.all_tried(_ALL_TRIED_WITHIN_S)
-        there = self._there()
-        answers = await asyncio.gather(*(self._ask(question, name) for name in there), return_exceptions=True)
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, Refused):
-                raise answer
-        return dict(zip(there, answers))  # type: ignore[arg-type]
+        return await ask_several(self._session.questions, question, self._there())
 
     def _there(self) -> list[str]:
         """Those that serve; if none does, the first, which is waited for."""
         return [row.leader for row in self.status().leaders if row.connected] or self.leaders[:1]
-
-    async def _ask_who_knows(self, question: qu.Question) -> qu.Answer:
-        answers = await self.ask_each(question)
-        known = [answer for answer in answers.values() if not isinstance(answer, Refused)]
-        if known:
-            return known[0]
-        refusals = [answer for answer in answers.values() if isinstance(answer, Refused)]
-        # One that knows the job and cannot do what was asked says more than one that does not know it.
-        raise min(refusals, key=lambda no: no.code in _UNKNOWN)
-
-    async def _ask(self, question: qu.Question, leader: str) -> qu.Answer:
-        if isinstance(question, qu.AskJob | qu.AskStory | qu.AskExplain | qu.AskLetter):
-            question = msgspec.structs.replace(question, job=show_job_id(given_id(question.job)[0]))
-        elif isinstance(question, qu.AskDead | qu.AskRequeue | qu.AskDrop):
-            question = msgspec.structs.replace(question, jobs=[show_job_id(given_id(job)[0]) for job in question.jobs])
-        ask = os.urandom(16)
-        answer = await self._session.ask(ask, fr.encode(fr.ASK, ask, payload=encode(question)), leader)
-        if answer.refused:
-            no = read_refusal(answer.payload)
-            raise Refused(no.code, no.message)
-        try:
-            return read_json(answer.payload, _ANSWERS[type(question)])
-        except Unreadable as error:
-            raise PeerError(f"the leader's answer cannot be read: {error}") from None
 
     def status(self) -> Status:
         """How the connections are."""
@@ -419,9 +360,9 @@ class Grid:
         if len(self.leaders) > 1:
             await self._session.all_tried(deadline_s)
 
-    def bear_loneliness(self, patience_s: float | None) -> None:
+    def set_no_leader_timeout(self, timeout_s: float | None) -> None:
         """How long jobs wait while no leader serves; for ever if None."""
-        self._session.bear_loneliness(patience_s)
+        self._session.set_no_leader_timeout(timeout_s)
 
     async def served(self, deadline_s: float) -> None:
         """Returns once a leader serves us. Raises Refused("no-leader") if none does in time."""
@@ -443,26 +384,10 @@ class Grid:
 
     def new_window(self, size: int | None) -> MapWindow:
         if size is None:
-            size = min(max(2 * self.cap, 16), self._session.unfinished_max)
-        if not 1 <= size <= self._session.unfinished_max:
-            raise ValueError(f"a window is 1 to {self._session.unfinished_max} jobs, not {size}")
+            size = min(max(2 * self.cap, 16), self._session.room.jobs_max)
+        if not 1 <= size <= self._session.room.jobs_max:
+            raise ValueError(f"a window is 1 to {self._session.room.jobs_max} jobs, not {size}")
         return self._session.new_window(size)
-
-
-def default_client_id() -> str:
-    """WAKU_CLIENT_ID, or `user@host`: the same in every run, because it is part of the request."""
-    if given := os.environ.get("WAKU_CLIENT_ID"):
-        return given
-    user = next((name for key in ("LOGNAME", "USER", "USERNAME") if (name := os.environ.get(key))), "")
-    if not user:
-        try:
-            import pwd
-
-            user = pwd.getpwuid(os.getuid()).pw_name
-        except (ImportError, KeyError):  # There is no such database, or the user is not in it.
-            user = f"uid{os.getuid()}" if hasattr(os, "getuid") else "someone"
-    text = f"{user}@{os.uname().nodename if hasattr(os, 'uname') else 'localhost'}"
-    return "".join(char if is_plain_name(char) else "_" for char in text)[:CLIENT_ID_CHARS_MAX]
 
 
 def _endpoint(address: Address) -> Endpoint:
@@ -470,8 +395,7 @@ def _endpoint(address: Address) -> Endpoint:
 
 
 def _check(client_id: str, cap: int, choice: str, grace_s: float) -> None:
-    if not client_id or len(client_id) > CLIENT_ID_CHARS_MAX or not is_plain_name(client_id):
-        raise ConfigError(f"a client id is 1 to {CLIENT_ID_CHARS_MAX} printable characters, not {client_id[:80]!r}")
+    check_client_id(client_id)
     if not 1 <= cap <= CLIENT_CAP_MAX:
         raise ConfigError(f"a client's cap is 1 to {CLIENT_CAP_MAX} jobs at once, not {cap}")
     if choice not in {"least", "round-robin"}:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from contextlib import suppress
 from time import monotonic
 from types import TracebackType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,8 @@ from wakugumi.roles.client.job import Job
 from wakugumi.roles.client.job_spec import JobSpec
 from wakugumi.roles.client.request import Plan, Request, task_for
 from wakugumi.roles.client.result import Result, refused_result
+from wakugumi.roles.client.session.book import JobBook
+from wakugumi.roles.client.session.room import Room
 
 FILL_S: Final = 0.005
 """Taking items may hold up everything else for this long; then what was taken so far is sent."""
@@ -34,17 +36,6 @@ class MapItem(msgspec.Struct, frozen=True, gc=False):
 
     item: object
     request: Request | Result
-
-
-class Starter(Protocol):
-    """The part of a Session that a window needs."""
-
-    @property
-    def room(self) -> int: ...
-    def start(self, request: Request, item: object) -> tuple[Job, bool]: ...
-    def cancel(self, jobs: Iterable[Job]) -> None: ...
-    def on_room(self, call: Callable[[], int]) -> None: ...
-    def window_closed(self, window: MapWindow) -> None: ...
 
 
 _WITHOUT_FILES: Final = frozenset({str, list, tuple})
@@ -79,12 +70,14 @@ async def entry_beside(plan: Plan, item: object) -> MapItem:
 class MapWindow:
     """At most `size` items between the iterator and the user."""
 
-    def __init__(self, starter: Starter, size: int) -> None:
+    def __init__(self, jobs: JobBook, room: Room, size: int, on_closed: Callable[[MapWindow], None]) -> None:
         self.size = size
         self.ahead = 0
         """Items taken whose results the user does not have yet. Counted by whoever takes them."""
         self.done: deque[Result] = deque()
-        self._starter = starter
+        self._jobs = jobs
+        self._room = room
+        self._on_closed = on_closed
         self._backlog: deque[MapItem] = deque()
         self._own: dict[Job, None] = {}
         self._attached = 0
@@ -100,7 +93,7 @@ class MapWindow:
 
     def push(self, entry: MapItem) -> None:
         """Start this as soon as the leader takes it."""
-        if not self._backlog and self._starter.room > 0 and not self._closed:
+        if not self._backlog and self._room.free > 0 and not self._closed:
             self._start(entry)
         else:
             self._backlog.append(entry)
@@ -137,8 +130,8 @@ class MapWindow:
         if not self._closed:
             self._closed = True
             self._backlog.clear()
-            self._starter.cancel(self._own)
-            self._starter.window_closed(self)
+            self._jobs.cancel(self._own)
+            self._on_closed(self)
             self._news.set()
 
     def close_from_anywhere(self) -> None:
@@ -154,12 +147,12 @@ class MapWindow:
         return 0
 
     def _flow(self) -> None:
-        backlog, starter = self._backlog, self._starter
+        backlog, room = self._backlog, self._room
         while backlog and not self._closed:
-            if starter.room <= 0:
+            if room.free <= 0:
                 if not self._in_line:
                     self._in_line = True
-                    starter.on_room(self._room_came)
+                    room.on_room(self._room_came)
                 return
             self._start(backlog.popleft())
 
@@ -170,7 +163,7 @@ class MapWindow:
             return
         assert type(request) is Request
         try:
-            job, is_new = self._starter.start(request, item)
+            job, is_new = self._jobs.start(request, item)
         except Refused as no:
             self._finish(refused_result(no, request.id, request.program, item))
             return

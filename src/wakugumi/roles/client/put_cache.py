@@ -38,7 +38,7 @@ from wakugumi.wire.messages.job import FAILED, OK, read_refusal
 from wakugumi.wire.messages.payload import encode
 
 if TYPE_CHECKING:
-    from wakugumi.roles.client.session import Session
+    from wakugumi.roles.client.session.session import Session
 
 log = logging.getLogger("wakugumi.client")
 
@@ -211,7 +211,7 @@ class CachePut:
         """What this leader says in the end. Raises Refused."""
         ask = os.urandom(16)
         frame = fr.encode(fr.CACHE_PUT, ask, subject=self._subject, payload=self._payload)
-        answer = await session.ask(ask, frame, leader, self.brings, on_progress)
+        answer = await session.questions.ask(ask, frame, leader, self.brings, on_progress)
         if answer.refused:
             no = read_refusal(answer.payload)
             raise Refused(no.code, no.message)

@@ -128,8 +128,9 @@ class Local:
 
     @asynccontextmanager
     async def _open(self, child: GridChild) -> AsyncIterator[Grid]:
-        from wakugumi.roles.client.grid import Grid, default_client_id
-        from wakugumi.roles.client.leader_status import Endpoint
+        from wakugumi.roles.client.grid import Grid
+        from wakugumi.roles.client.identity import default_client_id
+        from wakugumi.roles.client.session.leader_status import Endpoint
 
         try:
             child.listen_to_stderr()

@@ -20,9 +20,8 @@ from tests.roles.client.test_several_leaders import next_but
 
 from wakugumi.adapters.blobs.place import FolderPlace
 from wakugumi.adapters.blobs.store import BlobStore
-from wakugumi.core.ids import ConnId, JobId
+from wakugumi.core.ids import JobId
 from wakugumi.errors import Lost, Refused
-from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files import uploads
@@ -425,21 +424,6 @@ async def test_a_place_that_takes_bytes_is_never_given_up(
         assert leader.has(BIG)
         peer.result(JobId(frame.msg_id))
         assert (await job).ok
-
-
-async def test_the_place_of_a_connection_that_lives_is_remembered_however_many_others_come_and_go(
-    tmp_path: Path,
-) -> None:
-    async with grid_with_place(tmp_path / "place") as (grid, peer, _leader):
-        session = grid._session
-        welcome = Welcome("test", [BLOBS], "file:///elsewhere")
-        for number in range(1000, 1000 + 3 * LEADERS_PER_CLIENT_MAX):
-            session._names[ConnId(number)] = "elsewhere"
-            session.welcomed(ConnId(number), welcome)
-        assert len(session._places) == 2 * LEADERS_PER_CLIENT_MAX
-        job = await grid.submit("p")
-        peer.result(JobId((await submitted(peer)).msg_id))
-        assert (await job)._place == (tmp_path / "place").as_uri()
 
 
 @pytest.mark.parametrize(

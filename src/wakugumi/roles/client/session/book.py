@@ -1,0 +1,140 @@
+"""Which jobs of a client are unfinished, and how does each of them end exactly once?
+
+A job ends with a result, with a refusal, or, when the session itself ends, with the reason for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from wakugumi.core.client import events as ev
+from wakugumi.core.client.events import ANY_LEADER, ClientEvent, LeaderNo
+from wakugumi.core.ids import JobId
+from wakugumi.errors import PeerError, Refused, WakugumiError
+from wakugumi.roles.client.files.uploads import Uploads
+from wakugumi.roles.client.job import Job
+from wakugumi.roles.client.request import Request
+from wakugumi.roles.client.result import Result
+from wakugumi.roles.client.session.connections import LeaderConnections
+from wakugumi.wire.messages.job import FAILED, JobResult, empty_result, read_result
+
+
+class JobBook:
+    """Unfinished jobs by their ids. `post` tells `failover` what is wanted."""
+
+    def __init__(self, connections: LeaderConnections, uploads: Uploads, post: Callable[[ClientEvent], None]) -> None:
+        self._connections = connections
+        self._uploads = uploads
+        self._post = post
+        self._jobs: dict[JobId, Job] = {}
+        self._claimants: dict[JobId, int] = {}
+        """How many wait for each job that was not submitted here."""
+        self.request_bytes = 0
+        """Of requests that are kept to be sent again."""
+        self.ended: WakugumiError | None = None
+        """Why there will be no more results."""
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def find(self, key: JobId) -> Job | None:
+        return self._jobs.get(key)
+
+    def start(self, request: Request, item: object, leader: LeaderNo = ANY_LEADER) -> tuple[Job, bool]:
+        """The job, and whether it is a new one. Raises Refused if its id is under way for another request."""
+        if self.ended is not None:
+            raise self.ended
+        known = self._jobs.get(request.job)
+        if known is not None:
+            if known.request.frame != request.frame:
+                what = "under way for another request" if known.request.frame else "being waited for with `wait`"
+                raise Refused("conflict", f"the job id {request.id} is {what}")
+            return known, False
+        job = Job(request, item, self)
+        self._jobs[request.job] = job
+        self.request_bytes += len(request.frame)
+        if request.is_held:
+            self._uploads.hold(request.job, request.frame, request.brings, env=request.env)
+        self._post(ev.Submit(request.job, request.frame, leader, request.given))
+        return job, True
+
+    async def claim(self, key: JobId, name: str, leader: LeaderNo = ANY_LEADER) -> Result:
+        """The result of a job that someone submitted before, to this leader if one is named."""
+        job = self._jobs.get(key)
+        if job is not None:
+            return await (self._await_claim(key, job) if key in self._claimants else job)
+        if self.ended is not None:
+            raise self.ended
+        self._jobs[key] = job = Job(Request(key, name, "", b""), None, self)
+        self._claimants[key] = 0
+        self._post(ev.ClaimJob(key, leader))
+        return await self._await_claim(key, job)
+
+    async def _await_claim(self, key: JobId, job: Job) -> Result:
+        """The claim lives as long as somebody waits for it."""
+        self._claimants[key] += 1
+        try:
+            return await job
+        finally:
+            self._claimants[key] -= 1
+            if not self._claimants[key]:
+                del self._claimants[key]
+                if not job.done():
+                    self._jobs.pop(key, None)
+                    self._post(ev.Forget(key))
+
+    def cancel(self, jobs: Iterable[Job]) -> None:
+        keys = [job.request.job for job in jobs]
+        if keys:
+            self._post(ev.Cancel(keys))
+            for key in keys:
+                self._uploads.cancel(key)
+
+    # What `failover` says of them.
+
+    def accepted(self, keys: Sequence[JobId]) -> None:
+        jobs = self._jobs
+        for key in keys:
+            job = jobs.get(key)
+            if job is not None:
+                job.accept()
+
+    def deliver(self, results: Sequence[ev.ResultCame]) -> None:
+        jobs = self._jobs
+        for event in results:
+            job = jobs.pop(event.job, None)
+            if job is None:
+                continue
+            self.request_bytes -= len(job.request.frame)
+            if job.request.is_held:
+                self._uploads.release(event.job)
+            try:
+                # Nobody looks at the id in a record: the one that its user knows will do.
+                record = read_result(event.job, event.payload) if event.payload else empty_result(job.id)
+            except PeerError as error:
+                record = JobResult(job.id, status=FAILED, stderr=str(error), reason="bad-result")
+            leader, place = self._connections.origin(event.conn)
+            job.end(Result(record, job.request.id, job.item, leader, place))
+
+    def give_up(self, key: JobId, code: str, text: str) -> None:
+        job = self._jobs.pop(key, None)
+        if job is None:
+            return
+        self.request_bytes -= len(job.request.frame)
+        told = self._uploads.refusal(key) if job.request.is_held else None
+        if job.request.is_held:
+            self._uploads.release(key)
+        if code == "cancelled":  # As the leader itself says it: a cancelled job has a result.
+            record = JobResult(job.id, "", job.request.program, FAILED, stderr=text, reason=code)
+            job.end(Result(record, job.id, job.item))
+        elif told is not None and (told.code, told.message) == (code, text):
+            job.end(told)  # It came from here, and its hint with it.
+        else:
+            job.end(Refused(code, text))
+
+    def fail(self) -> None:
+        """There will be no more results, for the reason in `ended`: tell everyone who waits for one."""
+        assert self.ended is not None
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            job.end(self.ended)

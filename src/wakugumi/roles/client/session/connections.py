@@ -1,0 +1,209 @@
+"""Which connections to leaders does a client have, and what does each frame that comes over one mean?
+
+leader ── frames ──► LeaderLine ── events ──► failover
+                         └── what it opens, loses and is told ──► LeaderConnections
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from wakugumi.adapters.net.link import Link
+from wakugumi.core.client import events as ev
+from wakugumi.core.client.events import ClientEvent
+from wakugumi.core.ids import ConnId, JobId
+from wakugumi.limits.client import LEADERS_PER_CLIENT_MAX
+from wakugumi.limits.wire import CLOSE_DEADLINE_S
+from wakugumi.roles.client.ask import PendingQuestions
+from wakugumi.roles.client.files.uploads import Uploads
+from wakugumi.roles.client.session.leader_status import LeaderStatuses
+from wakugumi.wire import frame as fr
+from wakugumi.wire.frame import Frame
+from wakugumi.wire.messages.cache import PROGRESS, read_cache_result
+from wakugumi.wire.messages.hello import BLOBS, CAPS, ENV, FINDS, ZSTD, Welcome, read_welcome
+from wakugumi.wire.messages.job import read_missing, read_refusal, unpack_ids
+
+log = logging.getLogger("wakugumi.client")
+
+CONNECTIONS_KEPT: Final = 2 * LEADERS_PER_CLIENT_MAX
+"""Those that live, and the last ones that ended: their results may still be delivered."""
+
+
+class ConnectionRow(msgspec.Struct, eq=False):
+    name: str
+    """Of the leader."""
+    link: Link | None
+    """None once the connection has ended."""
+    place: str = ""
+    """Where the leader keeps what does not fit a frame."""
+
+
+class LeaderConnections:
+    """The table of one client's connections."""
+
+    def __init__(self) -> None:
+        self._rows: dict[ConnId, ConnectionRow] = {}
+        self._open = 0
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def opened(self, conn: ConnId, link: Link, name: str) -> None:
+        self._rows[conn] = ConnectionRow(name, link)
+        self._open += 1
+        self._none_open.clear()
+        if len(self._rows) > CONNECTIONS_KEPT:
+            ended = next((each for each, row in self._rows.items() if row.link is None), None)
+            if ended is not None:
+                del self._rows[ended]
+
+    def welcomed(self, conn: ConnId, welcome: Welcome) -> str | None:
+        """The leader's place for content, if it takes any."""
+        if BLOBS not in welcome.wants:
+            return None
+        row = self._rows[conn]
+        row.place = welcome.blobs or f"http://{row.name}"
+        return row.place
+
+    def lost(self, conn: ConnId) -> None:
+        self._rows[conn].link = None
+        self._open -= 1
+        if not self._open:
+            self._none_open.set()
+
+    def origin(self, conn: ConnId) -> tuple[str, str]:
+        """The name and the place of the leader; empty if that is not known any more."""
+        row = self._rows.get(conn)
+        return ("", "") if row is None else (row.name, row.place)
+
+    def send(self, conn: ConnId, data: bytes) -> None:
+        row = self._rows.get(conn)
+        if row is not None and row.link is not None:
+            row.link.send(data)
+
+    def when_written(self, conn: ConnId, call: Callable[[], None]) -> None:
+        row = self._rows.get(conn)
+        if row is not None and row.link is not None:
+            row.link.when_written(call)
+
+    def hang_up(self, conn: ConnId, why: str) -> None:
+        row = self._rows.get(conn)
+        if row is not None and row.link is not None:
+            log.warning("leaving %s: %s", row.name, why)
+            row.link.abort()
+
+    def part(self, conn: ConnId) -> None:
+        """Close it once all is said."""
+        row = self._rows.get(conn)
+        if row is not None and row.link is not None:
+            row.link.close()
+
+    async def close(self) -> None:
+        for conn in list(self._rows):
+            self.part(conn)
+        try:
+            async with asyncio.timeout(CLOSE_DEADLINE_S):
+                await self._none_open.wait()
+        except TimeoutError:
+            for row in list(self._rows.values()):
+                if row.link is not None:
+                    row.link.abort()
+
+
+class LeaderLine:
+    """One connection of a client: frames in, events out."""
+
+    def __init__(self, conn: ConnId, name: str, hello: bytes, told: LineListeners) -> None:
+        self._conn = conn
+        self._name = name
+        self._hello = hello
+        self._told = told
+        self._post = told.post
+        self._ignored_one = False
+
+    def on_open(self, link: Link) -> None:
+        link.greet(self._hello)
+        told = self._told
+        told.connections.opened(self._conn, link, self._name)
+        told.uploads.came(self._conn)
+        told.statuses.opened(self._name)
+        self._post(ev.Connected(self._conn))
+
+    def on_frame(self, link: Link, frame: Frame) -> None:
+        kind = frame.type
+        if kind == fr.RESULT:
+            # Not JobId(…): on the busiest path of all, a name costs as much as the event.
+            self._post(ev.ResultCame(self._conn, frame.corr_id, frame.payload))  # type: ignore[arg-type]
+        elif kind == fr.RECEIPT:
+            self._post(ev.Receipts(self._conn, unpack_ids(frame.payload)))
+        elif kind == fr.HEARTBEAT:
+            self._post(ev.Heard(self._conn))
+        elif kind == fr.REFUSAL:
+            self._refused(frame)
+        elif kind == fr.ASK:
+            self._post(ev.QuestionAnswered(self._conn, frame.corr_id, frame.subject == "refused", frame.payload))
+        elif kind == fr.FOUND and frame.subject in {"unknown", "failed", "known"}:
+            self._post(ev.JobsFound(self._conn, frame.subject, unpack_ids(frame.payload)))  # type: ignore[arg-type]
+        elif kind == fr.WELCOME:
+            self._welcomed(link, read_welcome(frame.payload))
+        elif kind == fr.MISSING:
+            missing = read_missing(frame.payload)
+            self._post(ev.FilesWanted(self._conn, JobId(frame.corr_id)))
+            self._told.uploads.missing(self._conn, frame.corr_id, missing)
+        elif kind == fr.CACHE_ACK:
+            self._cache_told(frame)
+        elif not self._ignored_one:
+            self._ignored_one = True
+            log.warning("%s sent a frame of type %d, which is ignored", link.peer, kind)
+
+    def on_alive(self, _link: Link) -> None:
+        self._post(ev.Heard(self._conn))
+
+    def on_blocked(self, _link: Link, blocked: bool) -> None:
+        self._post(ev.LeaderBlocked(self._conn, blocked))
+
+    def on_lost(self, link: Link) -> None:
+        self._told.uploads.lost(self._conn)
+        self._told.connections.lost(self._conn)
+        self._post(ev.Disconnected(self._conn, link.why_closed or "the connection ended"))
+
+    def _welcomed(self, link: Link, welcome: Welcome) -> None:
+        wants = welcome.wants
+        link.packs = ZSTD in wants
+        place = self._told.connections.welcomed(self._conn, welcome)
+        env = ENV in wants
+        self._told.uploads.welcomed(self._conn, place, env=env)
+        self._post(ev.Welcomed(self._conn, CAPS in wants, place is not None, FINDS in wants, env))
+
+    def _cache_told(self, frame: Frame) -> None:
+        """How far a put is, or how it ended."""
+        told = read_cache_result(frame.payload)
+        if told.status != PROGRESS:
+            self._post(ev.QuestionAnswered(self._conn, frame.corr_id, False, frame.payload))
+            return
+        self._post(ev.Heard(self._conn))
+        self._told.questions.progress(frame.corr_id, told)
+
+    def _refused(self, frame: Frame) -> None:
+        if frame.corr_id in self._told.questions:
+            self._post(ev.QuestionAnswered(self._conn, frame.corr_id, True, frame.payload))
+            return
+        refusal = read_refusal(frame.payload)
+        self._post(ev.JobRefused(self._conn, JobId(frame.corr_id), refusal.code, refusal.message))
+
+
+class LineListeners(msgspec.Struct, frozen=True):
+    """The parts of a session that hear what a connection brings."""
+
+    connections: LeaderConnections
+    statuses: LeaderStatuses
+    uploads: Uploads
+    questions: PendingQuestions
+    post: Callable[[ClientEvent], None]
