@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from wakugumi.app.client_settings import ClientSettings, LogSettings
-from wakugumi.app.serve.program_rules import ProgramSettings
+from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.core.setting import OFF, RoleSetting, options_of
 from wakugumi.roles.gateway.settings import GatewaySettings
 from wakugumi.roles.leader.settings import LeaderSettings

@@ -15,12 +15,12 @@ from wakugumi.adapters.gateway_store.interface import (
     FAILED,
     QUEUED,
     RUNNING,
-    Content,
     GatewayJob,
     GatewayStore,
     Totals,
 )
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
+from wakugumi.adapters.http.spool import Content
 from wakugumi.core.ids import JobId
 
 pytestmark = [pytest.mark.anyio, pytest.mark.spec("G5")]

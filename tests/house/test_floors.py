@@ -2,13 +2,16 @@
 
     core < wire < adapters < roles < app        `errors` and `limits` stand below all, the package's door above `roles`
 
-Imports are read from the source, also those under TYPE_CHECKING, inside functions and by name; nothing is run.
+On each floor a room imports only rooms below it (`ROOMS`), no modules import each other, and no two classes share a
+name. Imports are read from the source, also those under TYPE_CHECKING, inside functions and by name; nothing is run.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -62,6 +65,9 @@ FLOOR_OF_LIBRARY = {"cyclopts": "app", "rich": "app"} | dict.fromkeys(
 DRAWERS = {"util", "utils", "common", "base", "helper", "helpers", "manager", "managers", "misc"}
 
 
+parsed = functools.cache(ast.parse)
+
+
 class Import(NamedTuple):
     line: int
     module: str
@@ -87,7 +93,7 @@ def imports_of(file: str, tree: ast.AST) -> Iterator[Import]:
 
 def faults(file: str, source: str) -> list[str]:
     """What this file does that its floor may not."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     found = list(imports_of(file, tree))
     room = PurePosixPath(file).with_suffix("").parts[1]
     height = DOORS.get(file, FLOORS.get(room))
@@ -232,3 +238,184 @@ def test_a_planted_fault_is_found(file: str, source: str) -> None:
 )
 def test_what_is_allowed_is_left_alone(file: str, source: str) -> None:
     assert faults(f"wakugumi/{file}", source) == []
+
+
+# Rooms.
+
+ROOMS: dict[str, tuple[str, ...]] = {
+    "limits": ("units", "*"),
+    "core": ("*", "connections", "gateway", "client", "leader", "files", "runner"),
+    "wire": (
+        *("percent", "untrusted_json", "frame", "web_origin", "form", "line", "problem"),
+        *("messages", "job_options", "request_digest", "node_request"),
+    ),
+    "adapters": (
+        *("*", "loop", "machine", "net", "http", "lines", "port"),
+        *("zip", "programs", "jobdir", "blobs", "journal", "gateway_store"),
+    ),
+    "roles": ("*", "http", "client", "runner", "node", "leader", "local", "gateway"),
+    "roles/leader": (
+        *("hub", "questions", "files", "submit", "old_peers", "effects", "connection"),
+        *("nodes", "settings", "http", "leader"),
+    ),
+    "app": ("show", "*", "work", "serve", "admin", "drill", "commands", "cli"),
+}
+"""Of a folder, its rooms from below: a room imports only rooms before it. `*` stands for all modules of the folder that
+are not named. Modules of one room see each other as they like, without a circle."""
+
+
+def room_faults(file: str, source: str) -> list[str]:
+    """What this file imports from a room above its own."""
+    place = PurePosixPath(file).with_suffix("").parts[1:]
+    found = list(imports_of(file, parsed(source)))
+    wrong = []
+    for folder, order in ROOMS.items():
+        base = tuple(folder.split("/"))
+        if place[: len(base)] != base or place[len(base) :] in {(), ("__init__",)}:
+            continue
+        room = place[len(base)]
+        if room not in order and ("*" not in order or len(place) > len(base) + 1):
+            wrong.append(f"{file}: {folder} has no place for {room}")
+            continue
+        height = _height(order, room)
+        for one in found:
+            other = tuple(one.module.split(".")[1:])
+            if other[: len(base)] == base and len(other) > len(base) and _height(order, other[len(base)]) > height:
+                wrong.append(f"{file}:{one.line} is below {one.module}")
+    return wrong
+
+
+def _height(order: tuple[str, ...], room: str) -> int:
+    return order.index(room if room in order else "*")
+
+
+def circle(sources: Mapping[str, str]) -> list[str]:
+    """A circle of modules that import each other, if there is one. What the package's doors import does not count."""
+    modules = {_module_of(file): file for file in sources}
+    graph: dict[str, set[str]] = {}
+    for module, file in modules.items():
+        if file not in DOORS:
+            named = (_in_package(one.module, modules) for one in imports_of(file, parsed(sources[file])))
+            graph[module] = {other for other in named if other and other != module}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def _module_of(file: str) -> str:
+    return ".".join(PurePosixPath(file).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _in_package(name: str, modules: Mapping[str, str]) -> str | None:
+    """The module that an import means: itself, or the one that a name is taken from."""
+    return next((module for module in (name, name.rpartition(".")[0]) if module in modules), None)
+
+
+def doubled(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Class names that several modules have, but for private ones."""
+    found: dict[str, list[str]] = {}
+    for file, source in sources.items():
+        names = {node.name for node in ast.walk(parsed(source)) if isinstance(node, ast.ClassDef)}
+        for name in names:
+            if not name.startswith("_"):
+                found.setdefault(name, []).append(file)
+    return {name: files for name, files in found.items() if len(files) > 1}
+
+
+def in_package(sources: Mapping[str, str]) -> dict[str, str]:
+    return {f"wakugumi/{file}": source for file, source in sources.items()}
+
+
+@pytest.fixture(scope="module")
+def house() -> dict[str, str]:
+    return {file: (SRC / file).read_text(encoding="utf-8") for file in FILES}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_keeps_to_its_room(file: str) -> None:
+    assert room_faults(file, (SRC / file).read_text(encoding="utf-8")) == []
+
+
+def test_each_room_in_the_order_is_there() -> None:
+    rooms = {f"{folder}/{room}" for folder, order in ROOMS.items() for room in order if room != "*"}
+    assert [
+        room for room in rooms if not any(f"wakugumi/{room}{end}" in FILES for end in (".py", "/__init__.py"))
+    ] == []
+
+
+def test_no_modules_import_each_other(house: dict[str, str]) -> None:
+    assert circle(house) == []
+
+
+def test_no_class_name_is_there_twice(house: dict[str, str]) -> None:
+    assert doubled(house) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("core/x.py", "from wakugumi.core.leader.records import JobRecord"),
+        ("core/client/x.py", "if TYPE_CHECKING:\n    from wakugumi.core.leader.machine import LeaderMachine"),
+        ("core/leader/jobs/x.py", "def f():\n    from wakugumi.core.runner import slots"),
+        ("core/leader/x.py", "from ..files.machine import FileDistribution"),
+        ("core/cellar/x.py", ""),
+        ("wire/percent.py", "from wakugumi.wire.frame import Frame"),
+        ("wire/x.py", ""),
+        ("adapters/net/link.py", "from wakugumi.adapters.http.page import Page"),
+        ("adapters/http/x.py", "import wakugumi.adapters.blobs.store"),
+        ("roles/client/x.py", "from wakugumi.roles.leader.hub import Hub"),
+        ("roles/leader/submit.py", "from wakugumi.roles.leader.leader import Leader"),
+        ("roles/leader/files/blobs.py", "from wakugumi.roles.leader.submit import Submissions"),
+        ("roles/leader/http/pages.py", "if TYPE_CHECKING:\n    from wakugumi.roles.leader.leader import Leader"),
+        ("roles/leader/x.py", ""),
+        ("app/settings.py", "def f():\n    from wakugumi.app.serve.worker import worker"),
+        ("limits/units.py", "from wakugumi.limits.wire import CAP"),
+    ],
+)
+def test_a_planted_import_from_above_is_found(file: str, source: str) -> None:
+    assert len(room_faults(f"wakugumi/{file}", source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("core/leader/machine.py", "from wakugumi.core.leader.jobs.lifecycle import JobLifecycle"),
+        ("core/leader/jobs/x.py", "from wakugumi.core.leader.records import JobRecord\nfrom wakugumi.core import ids"),
+        ("core/leader/__init__.py", ""),
+        ("roles/leader/leader.py", "from wakugumi.roles.leader.http.pages import GroupPages"),
+        ("roles/gateway/x.py", "from wakugumi.roles.http.openapi import document\nfrom wakugumi.core.ids import JobId"),
+        ("app/cli.py", "from wakugumi.app.drill import drill"),
+    ],
+)
+def test_what_comes_from_below_is_left_alone(file: str, source: str) -> None:
+    assert room_faults(f"wakugumi/{file}", source) == []
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"core/a.py": "import wakugumi.core.b", "core/b.py": "from wakugumi.core.a import A"},
+        {
+            "core/a.py": "from wakugumi.core import b",
+            "core/b.py": "if TYPE_CHECKING:\n    from wakugumi.core.a import A",
+        },
+        {"core/a.py": "from . import b", "core/b.py": "def f():\n    from .a import A"},
+        {"core/a.py": "from .b import B", "core/b.py": "from .c import C", "core/c.py": "from .a import A"},
+        {"core/__init__.py": "from wakugumi.core.a import A", "core/a.py": "from wakugumi.core import VERSION"},
+    ],
+)
+def test_a_planted_circle_is_found(sources: dict[str, str]) -> None:
+    assert len(circle(in_package(sources))) == len(sources) + 1
+
+
+def test_a_line_of_modules_is_no_circle() -> None:
+    sources = {"core/a.py": "from .b import B\nfrom .c import C", "core/b.py": "from .c import C", "core/c.py": ""}
+    assert circle(in_package({"__init__.py": "from wakugumi.core.a import A", **sources})) == []
+
+
+def test_a_planted_second_class_of_a_name_is_found() -> None:
+    twice = {"core/a.py": "class Job: ...\nclass _Own: ...", "app/b.py": "def f():\n    class Job: ..."}
+    sources = in_package({**twice, "app/c.py": "class Other: ...\nclass _Own: ..."})
+    assert doubled(sources) == {"Job": ["wakugumi/core/a.py", "wakugumi/app/b.py"]}

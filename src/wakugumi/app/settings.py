@@ -62,7 +62,7 @@ def _found(option: RoleSetting, said: object) -> object:
 def all_options() -> list[RoleSetting]:
     """Those of all roles."""
     from wakugumi.app.client_settings import ClientSettings
-    from wakugumi.app.serve.program_rules import ProgramSettings
+    from wakugumi.app.program_settings import ProgramSettings
     from wakugumi.roles.gateway.settings import GatewaySettings
     from wakugumi.roles.leader.settings import LeaderSettings
     from wakugumi.roles.node.settings import NodeSettings

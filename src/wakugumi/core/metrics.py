@@ -15,8 +15,8 @@ from enum import Enum
 from operator import mul
 from typing import Final, NamedTuple
 
-from wakugumi.core.leader.stats import BOUNDS_S as FINE_S
-from wakugumi.core.leader.stats import BUCKETS_PER_DOUBLING, OTHERS
+from wakugumi.core.buckets import BOUNDS_S as FINE_S
+from wakugumi.core.buckets import BUCKETS_PER_DOUBLING, OTHERS
 from wakugumi.limits.http import METRIC_SERIES_MAX
 
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)

@@ -17,8 +17,9 @@ from uuid import uuid4
 import pytest
 
 from wakugumi.adapters.gateway_store import sqlite
-from wakugumi.adapters.gateway_store.interface import Content, GatewayJob
+from wakugumi.adapters.gateway_store.interface import GatewayJob
 from wakugumi.adapters.gateway_store.sqlite import FILE_NAME, SqliteGatewayStore
+from wakugumi.adapters.http.spool import Content
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, Refused
 from wakugumi.limits.units import MIB
@@ -303,7 +304,8 @@ FULL_DISK = """
 import asyncio, os, pathlib, sys
 from uuid import uuid4
 from msgspec.structs import replace
-from wakugumi.adapters.gateway_store.interface import DONE, Content, GatewayJob
+from wakugumi.adapters.gateway_store.interface import DONE, GatewayJob
+from wakugumi.adapters.http.spool import Content
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
 from wakugumi.core.ids import JobId
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from wakugumi.adapters.gateway_store.interface import Content
 from wakugumi.adapters.http import spool as module
-from wakugumi.adapters.http.spool import Spool, Spools
+from wakugumi.adapters.http.spool import Content, Spool, Spools
 from wakugumi.core.ids import JobId
 from wakugumi.errors import Lost, Refused
 

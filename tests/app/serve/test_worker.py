@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from wakugumi.adapters.net.link import Address
 from wakugumi.app.cli import call
+from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve import worker, worker_cache
-from wakugumi.app.serve.program_rules import ProgramSettings
 from wakugumi.roles.runner.settings import WorkerSettings
 
 

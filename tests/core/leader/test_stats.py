@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.kit.leader_storm import KINDS, Storm
 from tests.kit.leader_world import World, a_world, subject
 
+from wakugumi.core.buckets import BOUNDS_S, BUCKETS_PER_DOUBLING, OTHERS, SHORTEST_S
 from wakugumi.core.ids import JobId, show_job_id
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.questions import (
@@ -27,17 +28,7 @@ from wakugumi.core.leader.admin.questions import (
 )
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.journal.entries import KeepDeclined, KeepJob, KeepOutcome, KeepResult, KeepWhole, LeaderKeep
-from wakugumi.core.leader.stats import (
-    BOUNDS_S,
-    BROADCASTS,
-    BUCKETS_PER_DOUBLING,
-    MARKS_KEPT,
-    OTHERS,
-    SHORTEST_S,
-    Cell,
-    Stats,
-    spread,
-)
+from wakugumi.core.leader.stats import BROADCASTS, MARKS_KEPT, Cell, Stats, spread
 from wakugumi.core.subject import Subject, group_of, worker_patterns
 from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX, SWEEP_S
 

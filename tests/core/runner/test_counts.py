@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakugumi.core.leader.stats import BOUNDS_S
+from wakugumi.core.buckets import BOUNDS_S
 from wakugumi.core.runner.counts import RunCounts
 
 

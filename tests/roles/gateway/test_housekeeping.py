@@ -15,9 +15,9 @@ import pytest
 from msgspec.structs import replace
 from tests.kit.fake_group import until
 
-from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, Content, GatewayJob, Totals
+from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, GatewayJob, Totals
 from wakugumi.adapters.gateway_store.sqlite import SqliteGatewayStore
-from wakugumi.adapters.http.spool import Spools
+from wakugumi.adapters.http.spool import Content, Spools
 from wakugumi.core.gateway.groups import GroupAt, Groups
 from wakugumi.core.ids import JobId
 from wakugumi.roles.gateway import housekeeping

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from wakugumi.adapters.http.spool import Content
 from wakugumi.core.ids import JobId
 
 QUEUED: Final = "queued"
@@ -23,14 +24,6 @@ RUNNING: Final = "running"
 DONE: Final = "done"
 FAILED: Final = "failed"
 STATES: Final = (QUEUED, RUNNING, DONE, FAILED)
-
-
-class Content(msgspec.Struct, frozen=True):
-    """A body or an answer: in the row itself, or the name of a file."""
-
-    size: int
-    data: bytes | None = None
-    file: str = ""
 
 
 class GatewayJob(msgspec.Struct, frozen=True):

@@ -37,11 +37,11 @@ from wakugumi.adapters.gateway_store.interface import (
     FAILED,
     QUEUED,
     RUNNING,
-    Content,
     GatewayJob,
     OpenJob,
     Totals,
 )
+from wakugumi.adapters.http.spool import Content
 from wakugumi.adapters.journal.disk_reserve import DiskRoom
 from wakugumi.adapters.journal.file import BUSY_TIMEOUT_S, SQL_ERRORS, file_use, is_full, make_folder
 from wakugumi.adapters.loop.tasks import Tasks

@@ -22,8 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
 from wakugumi.adapters.files import READ, free_on_disk, write_all
-from wakugumi.adapters.gateway_store.interface import Content
 from wakugumi.core.ids import JobId
 from wakugumi.errors import ConfigError, Lost, Refused
 from wakugumi.limits.gateway import GATEWAY_BODY_BYTES_MAX, SPOOL_MEMORY_BYTES
@@ -40,6 +41,14 @@ _NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
 _TEMPORARY: Final = "tmp-"
 """Where a file system has no files without names: these are removed when they are a day old."""
 _TEMPORARY_S: Final = 86_400.0
+
+
+class Content(msgspec.Struct, frozen=True):
+    """A body or an answer: in the row itself, or the name of a file."""
+
+    size: int
+    data: bytes | None = None
+    file: str = ""
 
 
 class Spools:

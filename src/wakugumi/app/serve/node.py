@@ -23,9 +23,9 @@ from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.flags import with_settings
+from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve.binding import names_for
 from wakugumi.app.serve.guarded import guarded
-from wakugumi.app.serve.program_rules import ProgramSettings
 from wakugumi.app.serve.worker import ready
 from wakugumi.app.show.output import line_out
 from wakugumi.core.setting import OFF

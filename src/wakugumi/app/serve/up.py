@@ -20,9 +20,9 @@ from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.flags import Only, with_settings
+from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve.guarded import guarded
 from wakugumi.app.serve.leader import PORT, NoJournal, drain, leading, listen, prepared
-from wakugumi.app.serve.program_rules import ProgramSettings
 from wakugumi.app.serve.stops import Stops
 from wakugumi.app.serve.worker import check_programs, ready
 from wakugumi.app.settings import state_folder

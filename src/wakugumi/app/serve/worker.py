@@ -19,9 +19,9 @@ from wakugumi.adapters.programs.linux import hide_from_programs
 from wakugumi.app import logs
 from wakugumi.app.client_settings import LogSettings
 from wakugumi.app.flags import with_settings
+from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.serve.binding import check_port
 from wakugumi.app.serve.guarded import guarded
-from wakugumi.app.serve.program_rules import ProgramSettings
 from wakugumi.app.serve.worker_cache import cache_folder, check_ports
 from wakugumi.errors import ConfigError
 from wakugumi.limits.runner import OPEN_FILES_BESIDE_MIN, OPEN_FILES_PER_SLOT_MAX

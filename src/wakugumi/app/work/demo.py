@@ -36,7 +36,7 @@ STANDARD_ERRORS: Final = 4.0
 _SHOWN: Final = 8
 
 
-class Option(msgspec.Struct, frozen=True):
+class DemoOption(msgspec.Struct, frozen=True):
     kind: str
     spot: float
     strike: float
@@ -48,7 +48,7 @@ class Option(msgspec.Struct, frozen=True):
 class Priced(msgspec.Struct, frozen=True):
     """What the pricer writes to result.json."""
 
-    option: Option
+    option: DemoOption
     price: float
     standard_error: float
 
@@ -80,7 +80,7 @@ def demo(
     return code or _check(place / "prices")
 
 
-def black_scholes(option: Option) -> float:
+def black_scholes(option: DemoOption) -> float:
     """The exact price of a European option."""
     width = option.volatility * math.sqrt(option.maturity)
     drift = (option.rate + option.volatility**2 / 2) * option.maturity

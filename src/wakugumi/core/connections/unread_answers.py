@@ -23,7 +23,7 @@ _STEPS: Final = 16
 """When the budget is exceeded, a sixteenth of it is freed as well: else each further answer would look at all peers."""
 
 
-class Owed(msgspec.Struct, eq=False):
+class UnreadBytes(msgspec.Struct, eq=False):
     """What one peer has still to read."""
 
     since: float
@@ -40,7 +40,7 @@ class UnreadAnswers(Generic[K]):
 
     def __init__(self, bytes_max: int = UNREAD_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self._owed: dict[K, Owed] = {}
+        self._owed: dict[K, UnreadBytes] = {}
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class UnreadAnswers(Generic[K]):
         has to be asked."""
         owed = self._owed.get(key)
         if owed is None:
-            owed = self._owed[key] = Owed(now, buffered)
+            owed = self._owed[key] = UnreadBytes(now, buffered)
         owed.sent += size
         owed.queued += size
         owed.unread += size

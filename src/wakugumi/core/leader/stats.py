@@ -22,18 +22,13 @@ from math import ceil
 from operator import add, sub
 from typing import Final, NamedTuple
 
+from wakugumi.core.buckets import BOUNDS_S, OTHERS
 from wakugumi.core.ids import JobId
 from wakugumi.core.leader.admin.questions import Figures, Recent, Spread
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.subject import Pattern, Subject, group_of
 from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX
 
-BUCKETS_PER_DOUBLING: Final = 4
-SHORTEST_S: Final = 0.0001
-"""What is shorter is not told apart: a turn of the loop takes as long."""
-BOUNDS_S: Final = [SHORTEST_S * 2 ** (number / BUCKETS_PER_DOUBLING) for number in range(131)]
-"""A bucket holds what is below its bound and not below the one before. The last is just above a week; one more bucket
-holds what is longer."""
 MARKS_KEPT: Final = 6
 """With one every 10 s, the oldest is 50 to 60 s old: "the last minute"."""
 NOBODY: Final = ""
@@ -42,8 +37,6 @@ ANYBODY: Final = "*"
 """The group of workers for the jobs of all groups."""
 BROADCASTS: Final = "(broadcasts)"
 """The subject of all parts of broadcasts: each worker's own would be told apart otherwise."""
-OTHERS: Final = "(others)"
-"""The subject, or the group, of what is no longer told apart."""
 _FOLD_FROM: Final = STATS_CELLS_MAX * 7 // 8
 """From so many cells on, idle ones are added to OTHERS: there must be room for what comes in the next 10 s."""
 _SEATS_MAX: Final = 8 * STATS_CELLS_MAX

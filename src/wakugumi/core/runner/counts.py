@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from wakugumi.core.leader.stats import BOUNDS_S
+from wakugumi.core.buckets import BOUNDS_S
 
 
 class RunCounts:

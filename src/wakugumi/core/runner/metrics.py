@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from wakugumi.core.leader.stats import OTHERS
+from wakugumi.core.buckets import OTHERS
 from wakugumi.core.metrics import COARSE_S, Buckets, Family, Kind, Sample, coarse, counter, gauge
 from wakugumi.core.runner.counts import RunCounts
 from wakugumi.limits.http import METRIC_SERIES_MAX

@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, Content, GatewayJob, GatewayStore
+from wakugumi.adapters.gateway_store.interface import DONE, FAILED, QUEUED, RUNNING, GatewayJob, GatewayStore
 from wakugumi.adapters.http.page import HttpRefusal
-from wakugumi.adapters.http.spool import Spool, Spools
+from wakugumi.adapters.http.spool import Content, Spool, Spools
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import JobId
 from wakugumi.core.metrics import Counter, Timing

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import msgspec
 
-from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, Content, GatewayJob
+from wakugumi.adapters.gateway_store.interface import DONE, RUNNING, GatewayJob
 from wakugumi.adapters.http.page import HttpRefusal, HttpRequest, PageRoute, Reply, Stream
-from wakugumi.adapters.http.spool import Spool
+from wakugumi.adapters.http.spool import Content, Spool
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.core.ids import JobId
 from wakugumi.core.metrics import Counter

@@ -9,10 +9,11 @@ from typing import Any, cast
 import pytest
 from tests.kit.leader_world import World, a_world, subject
 
+from wakugumi.core.buckets import BOUNDS_S, OTHERS
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.admin.metrics import LeaderMeters
 from wakugumi.core.leader.machine import LeaderMachine
-from wakugumi.core.leader.stats import BOUNDS_S, OTHERS, Stats
+from wakugumi.core.leader.stats import Stats
 from wakugumi.core.metrics import COARSE_S, Family, about_us, coarse
 from wakugumi.core.requirements import Requirements
 from wakugumi.core.subject import worker_patterns

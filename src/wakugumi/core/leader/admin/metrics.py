@@ -15,10 +15,11 @@ from heapq import nlargest
 from operator import add, sub
 from typing import Final
 
+from wakugumi.core.buckets import OTHERS
 from wakugumi.core.leader.admin.overview import slots_of
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.state import LeaderState
-from wakugumi.core.leader.stats import BROADCASTS, NOBODY, OTHERS, Cell
+from wakugumi.core.leader.stats import BROADCASTS, NOBODY, Cell
 from wakugumi.core.metrics import COARSE_S, Buckets, Family, Kind, Sample, about_us, coarse, counter, gauge
 from wakugumi.limits.http import METRIC_SERIES_MAX
 from wakugumi.limits.leader import SWEEP_S

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from wakugumi.core.backoff import TURN_STRIDE
+from wakugumi.core.buckets import OTHERS
 from wakugumi.core.ids import show_job_id
 from wakugumi.core.leader.admin.questions import (
     AskTop,
@@ -24,7 +25,7 @@ from wakugumi.core.leader.admin.questions import (
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.records import ClientRecord, PatternPool, WorkerRecord
 from wakugumi.core.leader.state import LeaderState
-from wakugumi.core.leader.stats import BROADCASTS, OTHERS, Cell
+from wakugumi.core.leader.stats import BROADCASTS, Cell
 from wakugumi.core.subject import Pattern, Subject, group_of
 from wakugumi.limits.leader import CLIENT_ROWS_MAX, LIST_ROWS_MAX
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from wakugumi.app.serve.program_rules import ProgramSettings
+from wakugumi.app.program_settings import ProgramSettings
 from wakugumi.app.settings import load
 from wakugumi.core.environment import EnvRules
 from wakugumi.errors import ConfigError
