@@ -18,20 +18,17 @@ from wakugumi.roles.leader.settings import LeaderSettings
 def leader_blobs(settings: LeaderSettings, state: Path | None) -> Iterator[LeaderBlobs]:
     """A leader's blobs while it lives. Without a place and without a journal they are gone with it. Raises
     ConfigError."""
-    with _blobs_in(settings, state) as blobs:
-        blobs.workers_at = settings.workers_at
-        yield blobs
-
-
-@contextmanager
-def _blobs_in(settings: LeaderSettings, state: Path | None) -> Iterator[LeaderBlobs]:
     if settings.blobs:
-        yield LeaderBlobs(open_place(settings.blobs), url=settings.blobs)
+        yield LeaderBlobs(open_place(settings.blobs), url=settings.blobs, workers_at=settings.workers_at)
     elif state is not None:
-        yield LeaderBlobs(FolderPlace(state / "blobs"), url="", bytes_max=settings.blob_bytes)
+        yield _in_folder(state / "blobs", settings)
     else:
         folder = Path(mkdtemp(prefix="waku-blobs-"))
         try:
-            yield LeaderBlobs(FolderPlace(folder), url="", bytes_max=settings.blob_bytes)
+            yield _in_folder(folder, settings)
         finally:
             rmtree(folder, ignore_errors=True)
+
+
+def _in_folder(folder: Path, settings: LeaderSettings) -> LeaderBlobs:
+    return LeaderBlobs(FolderPlace(folder), url="", bytes_max=settings.blob_bytes, workers_at=settings.workers_at)

@@ -36,13 +36,20 @@ class LeaderBlobs:
     """A leader's place for blobs. `url` is what its peers are told of it: empty if it is the leader itself."""
 
     def __init__(
-        self, place: Place, *, url: str, bytes_max: int = BLOB_STORE_BYTES, sweeps: bool | None = None
+        self,
+        place: Place,
+        *,
+        url: str,
+        bytes_max: int = BLOB_STORE_BYTES,
+        sweeps: bool | None = None,
+        workers_at: Collection[str] = (),
     ) -> None:
-        """A place that others may use too is not swept, unless that is said: only they know what they still need."""
+        """A place that others may use too is not swept, unless that is said: only they know what they still need.
+        `workers_at`: hosts at which workers may say that others fetch from them, besides the address of their own
+        connection."""
         self.place = place
         self.url = url
-        self.workers_at: Collection[str] = ()
-        """Where workers may say that others fetch from them, besides the address of their own connection."""
+        self.workers_at = workers_at
         self.expected = ExpectedBlobs()
         self.is_held: Callable[[str], bool] = lambda _: True
         """Is this blob still needed? Until `begin` says more, all are."""
