@@ -42,13 +42,13 @@ async def test_a_job_is_started_once_and_ends_with_its_result(one: OneBook) -> N
     assert one.book.start(request(), "item") == (job, False)
     assert is_new
     assert one.events == [ev.Submit(A, b"frame")]
-    assert (len(one.book), one.book.request_bytes) == (1, 5)
+    assert (len(one.book.unfinished), one.book.request_bytes) == (1, 5)
     one.book.accepted([A])
     await job.accepted()
     result = ev.ResultCame(ONE, A, b"")
     one.book.deliver([result, result])
     assert (await job).item == "item"
-    assert (len(one.book), one.book.request_bytes) == (0, 0)
+    assert (len(one.book.unfinished), one.book.request_bytes) == (0, 0)
 
 
 async def test_another_request_under_the_same_id_is_a_conflict(one: OneBook) -> None:
@@ -86,7 +86,7 @@ async def test_a_claim_is_made_once_and_forgotten_when_nobody_waits_for_it(one: 
         each.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert one.events[1:] == [ev.Forget(A)]
-    assert not len(one.book)
+    assert not one.book.unfinished
 
 
 async def test_when_the_session_ends_all_jobs_end_with_its_reason(one: OneBook) -> None:

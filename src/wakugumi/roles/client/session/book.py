@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ANY_LEADER, ClientEvent, LeaderNo
-from wakugumi.core.ids import JobId
+from wakugumi.core.ids import ConnId, JobId
 from wakugumi.errors import PeerError, Refused, WakugumiError
 from wakugumi.roles.client.files.uploads import Uploads
 from wakugumi.roles.client.job import Job
@@ -26,7 +26,7 @@ class JobBook:
         self._connections = connections
         self._uploads = uploads
         self._post = post
-        self._jobs: dict[JobId, Job] = {}
+        self.unfinished: dict[JobId, Job] = {}
         self._claimants: dict[JobId, int] = {}
         """How many wait for each job that was not submitted here."""
         self.request_bytes = 0
@@ -34,24 +34,21 @@ class JobBook:
         self.ended: WakugumiError | None = None
         """Why there will be no more results."""
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
     def find(self, key: JobId) -> Job | None:
-        return self._jobs.get(key)
+        return self.unfinished.get(key)
 
     def start(self, request: Request, item: object, leader: LeaderNo = ANY_LEADER) -> tuple[Job, bool]:
         """The job, and whether it is a new one. Raises Refused if its id is under way for another request."""
         if self.ended is not None:
             raise self.ended
-        known = self._jobs.get(request.job)
+        known = self.unfinished.get(request.job)
         if known is not None:
             if known.request.frame != request.frame:
                 what = "under way for another request" if known.request.frame else "being waited for with `wait`"
                 raise Refused("conflict", f"the job id {request.id} is {what}")
             return known, False
         job = Job(request, item, self)
-        self._jobs[request.job] = job
+        self.unfinished[request.job] = job
         self.request_bytes += len(request.frame)
         if request.is_held:
             self._uploads.hold(request.job, request.frame, request.brings, env=request.env)
@@ -60,12 +57,12 @@ class JobBook:
 
     async def claim(self, key: JobId, name: str, leader: LeaderNo = ANY_LEADER) -> Result:
         """The result of a job that someone submitted before, to this leader if one is named."""
-        job = self._jobs.get(key)
+        job = self.unfinished.get(key)
         if job is not None:
             return await (self._await_claim(key, job) if key in self._claimants else job)
         if self.ended is not None:
             raise self.ended
-        self._jobs[key] = job = Job(Request(key, name, "", b""), None, self)
+        self.unfinished[key] = job = Job(Request(key, name, "", b""), None, self)
         self._claimants[key] = 0
         self._post(ev.ClaimJob(key, leader))
         return await self._await_claim(key, job)
@@ -80,7 +77,7 @@ class JobBook:
             if not self._claimants[key]:
                 del self._claimants[key]
                 if not job.done():
-                    self._jobs.pop(key, None)
+                    self.unfinished.pop(key, None)
                     self._post(ev.Forget(key))
 
     def cancel(self, jobs: Iterable[Job]) -> None:
@@ -93,14 +90,15 @@ class JobBook:
     # What `failover` says of them.
 
     def accepted(self, keys: Sequence[JobId]) -> None:
-        jobs = self._jobs
+        jobs = self.unfinished
         for key in keys:
             job = jobs.get(key)
             if job is not None:
                 job.accept()
 
     def deliver(self, results: Sequence[ev.ResultCame]) -> None:
-        jobs = self._jobs
+        jobs = self.unfinished
+        conn, leader, place = ConnId(0), "", ""
         for event in results:
             job = jobs.pop(event.job, None)
             if job is None:
@@ -113,11 +111,13 @@ class JobBook:
                 record = read_result(event.job, event.payload) if event.payload else empty_result(job.id)
             except PeerError as error:
                 record = JobResult(job.id, status=FAILED, stderr=str(error), reason="bad-result")
-            leader, place = self._connections.origin(event.conn)
+            if event.conn != conn:
+                conn = event.conn
+                leader, place = self._connections.origin(conn)
             job.end(Result(record, job.request.id, job.item, leader, place))
 
     def give_up(self, key: JobId, code: str, text: str) -> None:
-        job = self._jobs.pop(key, None)
+        job = self.unfinished.pop(key, None)
         if job is None:
             return
         self.request_bytes -= len(job.request.frame)
@@ -135,6 +135,7 @@ class JobBook:
     def fail(self) -> None:
         """There will be no more results, for the reason in `ended`: tell everyone who waits for one."""
         assert self.ended is not None
-        jobs, self._jobs = self._jobs, {}
-        for job in jobs.values():
+        jobs = list(self.unfinished.values())
+        self.unfinished.clear()
+        for job in jobs:
             job.end(self.ended)

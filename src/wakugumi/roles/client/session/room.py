@@ -23,6 +23,7 @@ class Room:
         self.gate = False
         """A leader takes jobs."""
         self._book = book
+        self._unfinished = book.unfinished
         self._uploads = uploads
         self._waiting: deque[Callable[[], int]] = deque()
         """The calls of those that wait: each tells how many jobs will be started because of it, later."""
@@ -32,7 +33,7 @@ class Room:
         """How many jobs may be started now."""
         if not self.gate or self._book.request_bytes + self._uploads.held_bytes >= UNFINISHED_BYTES_MAX:
             return 0
-        return self.jobs_max - len(self._book)
+        return self.jobs_max - len(self._unfinished)
 
     @property
     def must_wait(self) -> bool:

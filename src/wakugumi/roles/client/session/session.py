@@ -128,7 +128,7 @@ class Session:
             leader=self._statuses.name,
             connected=bool(serving),
             old_leader=bool(serving) and all(leader.old_leader for leader in serving),
-            unfinished=len(self.jobs),
+            unfinished=len(self.jobs.unfinished),
             trouble="" if serving else self._statuses.trouble,
             leaders=leaders,
         )
@@ -223,7 +223,9 @@ class Session:
                 case ev.Away() | ev.Waiting() if self.jobs.ended is not None:
                     pass  # That is what leaving is.
                 case ev.Away():
-                    self._statuses.went(effect, served_once=self._served_once.done(), unfinished=len(self.jobs))
+                    self._statuses.went(
+                        effect, served_once=self._served_once.done(), unfinished=len(self.jobs.unfinished)
+                    )
                     self._update_no_leader_timer()
                 case ev.Waiting():
                     self._statuses.waits(effect)
