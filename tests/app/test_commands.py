@@ -9,7 +9,7 @@ import pytest
 from cyclopts import App
 
 from wakugumi.app.cli import build, call
-from wakugumi.app.commands import COMMANDS, FAMILIES, Command
+from wakugumi.app.commands import COMMANDS, FAMILIES, Command, help_page
 
 ALL = [command for commands in COMMANDS.values() for command in commands]
 
@@ -20,7 +20,7 @@ def app() -> App:
 
 
 def examples_of(command: Command) -> list[str]:
-    return [line.strip() for line in command.examples.splitlines()[1:]]
+    return [line.strip() for line in help_page(command).examples.splitlines()[1:]]
 
 
 @pytest.mark.parametrize("command", ALL, ids=lambda command: command.name)
@@ -28,12 +28,32 @@ def test_help_shows_the_examples(command: Command, capsys: pytest.CaptureFixture
     assert call([*command.name.split(), "--help"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"Usage: waku {command.name} ")
-    assert command.about.splitlines()[0].split(". ")[0][:60] in shown
+    assert command.summary[:60] in shown
     for example in examples_of(command):
         assert example.split("   ")[0] in shown
     plain = " ".join(word for word in shown.split() if word != "│")
     assert "nothing is said" not in plain, "hint: [default: …]"
     assert not re.search(r"\[(WAKU|WORKER|CLIENT)_", plain), "hint: [env: …]"
+
+
+def test_a_page_is_the_summary_and_the_docstring_of_the_function() -> None:
+    page = help_page(next(command for command in ALL if command.name == "jobs cancel"))
+    assert page.usage == "Usage: waku jobs cancel [ID…] [--client ID] [--pattern PATTERN] [--forget] [OPTIONS]"
+    summary, details = page.about.split("\n\n")
+    assert summary == "Cancel jobs by id, by client, or by a pattern of their subject."
+    assert "\n" not in details
+    assert page.examples.splitlines()[:2] == ["Examples:", "  waku jobs cancel monday-run"]
+
+
+@pytest.mark.parametrize("words", [["--help", "jobs", "wait"], ["jobs", "--help", "wait"], ["jobs", "wait", "x", "-h"]])
+def test_help_is_asked_for_anywhere(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(words) == 0
+    assert "waku jobs wait monday-run --out results" in capsys.readouterr().out
+
+
+def test_a_command_that_is_only_called_reads_no_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakugumi.app.commands.help_page", lambda command: pytest.fail(command.name))
+    build(["jobs", "list", "--state", "queued"]).parse_args(["jobs", "list"])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -60,12 +60,12 @@ def call(words: Sequence[str]) -> int:
         early.drop()
 
 
-def build() -> App:
-    """All commands, none of them loaded."""
+def build(words: Sequence[str] = ()) -> App:
+    """All commands, none of them loaded, but for one whose help these words ask for."""
     from cyclopts import App, Group
 
     from wakugumi import __version__
-    from wakugumi.app.commands import ABOUT, COMMANDS, EXAMPLES, FAMILIES
+    from wakugumi.app.commands import ABOUT, COMMANDS, EXAMPLES, FAMILIES, help_page
 
     app = App(
         name="waku",
@@ -89,13 +89,14 @@ def build() -> App:
                 usage = f"Usage: waku {family} COMMAND …"
                 families[family] = App(name=family, help=about, group=group, usage=usage, help_epilogue=examples)
                 app.command(families[family])
+            page = help_page(command) if _asks_help(words, command.name) else None
             (families[family] if family else app).command(
                 command.function,
                 name=name,
                 group=inside if family else group,
-                help=command.about,
-                usage=f"Usage: waku {command.name} {command.usage}",
-                help_epilogue=command.examples,
+                help=page.about if page else command.summary,
+                usage=page and page.usage,
+                help_epilogue=page and page.examples,
                 sort_key=commands.index(command),
             )
     return app
@@ -107,6 +108,11 @@ def _cut(words: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
         return list(words), None
     at = list(words).index("--")
     return list(words[:at]), tuple(words[at + 1 :])
+
+
+def _asks_help(words: Sequence[str], name: str) -> bool:
+    called = [word for word in words if word not in {"--help", "-h"}]
+    return len(called) < len(words) and called[: name.count(" ") + 1] == name.split()
 
 
 def _is_plain_run(words: Sequence[str]) -> bool:
@@ -129,7 +135,7 @@ def _run_plainly(program: str, args: tuple[str, ...] | None) -> int:
 def _dispatch(words: list[str], for_program: tuple[str, ...] | None) -> int:
     from cyclopts import CycloptsError
 
-    app = build()
+    app = build(words)
     try:
         function, bound, ignored = app.parse_args(words)
     except CycloptsError as error:

@@ -1,49 +1,45 @@
-"""`waku jobs cancel`: so many jobs that one question does not hold them. The leader is scripted here."""
+"""`waku status`: how a leader is, in one picture. The leader is scripted here."""
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 from tests.app.conftest import ScriptedLeader
 
-from wakugumi.app.admin.status import IDS_AT_ONCE
 from wakugumi.app.cli import call
 from wakugumi.core.leader.admin import questions as qu
-from wakugumi.limits.leader import CANCELLED_AT_ONCE_MAX
 
-pytestmark = pytest.mark.spec("L10")
+FIGURES = {"durable": True, "disk_low": False, "full": False, "subjects": []}
 
 
-def test_many_ids_are_cancelled_in_slices_and_the_answers_added_up(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+def answer(**fields: object) -> qu.StatusAnswer:
+    return qu.StatusAnswer(60.0, 2, 3, 1, 4, 1000, 0, 5, 0, 9, 7, 1, 0, 1, 1, **(FIGURES | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "with a journal"),
+        ({"durable": False}, "in memory only"),
+        ({"stalled": "disk error"}, "nothing is committed: disk error"),
+        ({"disk_low": True}, "its disk is nearly full"),
+    ],
+)
+def test_what_happens_to_accepted_jobs_is_told(
+    fields: dict[str, object], words: str, leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answer(question: qu.Question) -> msgspec.Struct:
-        assert isinstance(question, qu.AskCancel)
-        return qu.CancelAnswer(len(question.jobs) - 3, 2, question.jobs[:1], 1)
-
-    leader.answer = answer
-    names = [f"job-{number}" for number in range(2 * IDS_AT_ONCE + 5)]
-    assert call(["jobs", "cancel", *names, "--forget"]) == 3
-    said = capsys.readouterr()
-    assert said.out == f"{2 * IDS_AT_ONCE - 4:,} jobs cancelled, 6 jobs had ended before, 3 results forgotten\n"
-    assert said.err.splitlines() == [
-        f"{IDS_AT_ONCE - 3:,} jobs cancelled, {IDS_AT_ONCE + 5:,} to go",
-        f"{2 * IDS_AT_ONCE - 6:,} jobs cancelled, 5 to go",
-        "unknown: job-0",
-        f"unknown: job-{IDS_AT_ONCE}",
-        f"unknown: job-{2 * IDS_AT_ONCE}",
-    ]
-    sent = [job for question in leader.asked if isinstance(question, qu.AskCancel) for job in question.jobs]
-    assert len(sent) == len(set(sent)) == len(names)
-    assert IDS_AT_ONCE <= CANCELLED_AT_ONCE_MAX, "the leader does a slice in one step"
+    leader.answer = lambda question: (
+        answer(**fields) if isinstance(question, qu.AskStatus) else qu.CachesAnswer([], 0, 0)
+    )
+    assert call(["status"]) == 0
+    shown = capsys.readouterr().out
+    assert words in shown
+    assert "dead letters  1: see `waku dead list`" in shown
 
 
-def test_what_a_filter_matches_is_cancelled_to_the_last(
-    leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("full", "word"), [(True, "full\n"), (False, "ok\n")])
+def test_quietly_it_is_one_word(
+    full: bool, word: str, leader: ScriptedLeader, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers = [qu.CancelAnswer(50_000, 0, [], left=7), qu.CancelAnswer(7, 0, [])]
-    leader.answer = lambda _question: answers[len(leader.asked) - 1]
-    assert call(["jobs", "cancel", "--client", "desk-1"]) == 0
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("50,007 jobs cancelled\n", "50,000 jobs cancelled, 7 to go\n")
-    assert leader.asked == [qu.AskCancel(client="desk-1")] * 2
+    leader.answer = answer(full=full)
+    assert call(["status", "-o", "quiet"]) == 0
+    assert capsys.readouterr().out == word

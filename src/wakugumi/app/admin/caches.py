@@ -64,6 +64,22 @@ def caches_put(
     pin: Annotated[bool, Parameter(negative="", show_default=False, help="It is never evicted.")] = False,
     asking: Asking,
 ) -> int:
+    """waku caches put ID FILE|FOLDER… [--target PATTERN] [--within S] [--share X] [--pin] [OPTIONS]
+
+    Jobs name a file of it as --cached ID/NAME. A file has its own name in the cache, or NAME with NAME=PATH; a folder
+    stands for all files below it, hidden ones too. What is put goes to every worker whose patterns overlap --target,
+    and to those that join later. Nothing under an id is ever overwritten: what is there is skipped, new names are
+    added, and other content under the same name fails. So new content is a new id, such as dataset-v2. The same command
+    again sends only what is missing.
+
+    Waits --within so many seconds for the workers, or until a --share of them, 0 to 1, has it. Exit code 1 if too few
+    have it then.
+
+    Examples:
+      waku caches put dataset-v1 data/
+      waku caches put model-7 weights=run7/w.bin --target 'job.assign.gpu.>' --pin
+      waku caches put dataset-v1 data/ --share 0.9 --within 60
+    """
     logs.start(asking, quiet=True)
     how = asking.output
     named = named_contents(files)
@@ -100,6 +116,12 @@ def caches_list(
     limit: Annotated[int, Parameter(help="At most so many, those used last.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
+    """waku caches list [--limit N] [OPTIONS]
+
+    Examples:
+      waku caches list
+      waku caches list -o quiet
+    """
     logs.start(asking, quiet=True)
     told = ask_each(qu.AskCaches(limit), qu.CachesAnswer, asking)
     show_each(told, asking, _show_caches, lambda answer: [row.cache for row in answer.rows])
@@ -108,6 +130,13 @@ def caches_list(
 
 @with_settings
 def caches_show(cache: str, /, *, asking: Asking) -> int:
+    """waku caches show ID [OPTIONS]
+
+    Exit code 3 if there is no such cache.
+
+    Example:
+      waku caches show dataset-v1
+    """
     logs.start(asking, quiet=True)
     try:
         answer = ask(qu.AskCache(_checked(cache)), qu.CacheAnswer, asking)
@@ -131,12 +160,27 @@ def caches_pin(
     off: Annotated[bool, Parameter(negative="", show_default=False, help="It may be evicted again.")] = False,
     asking: Asking,
 ) -> int:
+    """waku caches pin ID [--off] [OPTIONS]
+
+    With --off it may be evicted again, like any other. Exit code 3 if there is no such cache.
+
+    Examples:
+      waku caches pin dataset-v1
+      waku caches pin dataset-v1 --off
+    """
     logs.start(asking, quiet=True)
     return _do(qu.AskPin(_checked(cache), not off), "may be evicted" if off else "pinned", asking)
 
 
 @with_settings
 def caches_drop(cache: str, /, *, asking: Asking) -> int:
+    """waku caches drop ID [OPTIONS]
+
+    A job that still names it fails. Exit code 3 if there is no such cache.
+
+    Example:
+      waku caches drop dataset-v1
+    """
     logs.start(asking, quiet=True)
     return _do(qu.AskDropCache(_checked(cache)), "dropped", asking)
 

@@ -34,6 +34,17 @@ def dead_list(
     limit: Annotated[int, Parameter(help="At most so many, the newest.")] = LIST_ROWS_DEFAULT,
     asking: Asking,
 ) -> int:
+    """waku dead list [ID…] [--pattern PATTERN] [--reason REASON] [--limit N] [OPTIONS]
+
+    A job dies when its worker is lost, does not answer or fails it time after time; a program's own non-zero exit is an
+    answer, and no death, and so is a timeout. The leader keeps 10,000 dead jobs or 256 MiB of them; then the oldest go.
+    Exit code 3 if an ID is not among the dead.
+
+    Examples:
+      waku dead list
+      waku dead list --reason worker-lost -o quiet
+      waku dead list --pattern 'job.assign.calcA.>'
+    """
     logs.start(asking, quiet=True)
     ids = {id_of(job): job for job in jobs}
     question = qu.AskDead(list(ids), pattern, reason, max(limit, len(ids)))
@@ -52,6 +63,11 @@ def dead_show(
     *,
     asking: Asking,
 ) -> int:
+    """waku dead show ID [OPTIONS]
+
+    Example:
+      waku dead show monday-run
+    """
     logs.start(asking, quiet=True)
     answer = ask(qu.AskLetter(id_of(job)), qu.LetterAnswer, asking)
     match asking.output:
@@ -72,6 +88,16 @@ def dead_requeue(
     every: All = False,
     asking: Asking,
 ) -> int:
+    """waku dead requeue [ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]
+
+    All that is said must hold of a job. Whoever then asks for it, as with `waku jobs wait`, gets the new result. Exit
+    code 3 if an ID is not among the dead.
+
+    Examples:
+      waku dead requeue monday-run
+      waku dead requeue --reason worker-lost
+      waku dead requeue --all
+    """
     logs.start(asking, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "requeue")
     answer = _do(qu.AskRequeue(list(ids), pattern, reason), "requeued", asking)
@@ -86,6 +112,12 @@ def dead_drop(
     every: All = False,
     asking: Asking,
 ) -> int:
+    """waku dead drop [ID…] [--pattern PATTERN] [--reason REASON] [--all] [OPTIONS]
+
+    Examples:
+      waku dead drop monday-run
+      waku dead drop --pattern 'job.assign.calcA.>' --reason disk
+    """
     logs.start(asking, quiet=True)
     ids = _chosen(jobs, pattern, reason, every, "drop")
     answer = _do(qu.AskDrop(list(ids), pattern, reason), "dropped", asking)

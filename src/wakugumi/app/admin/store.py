@@ -24,7 +24,15 @@ WithState = Annotated[ClientSettings, Only("state output log_level log_json")]
 
 
 @with_settings
-def check(folder: Folder = None, /, *, asking: WithState) -> int:
+def store_check(folder: Folder = None, /, *, asking: WithState) -> int:
+    """waku store check [DIR | --state DIR] [OPTIONS]
+
+    DIR is the leader's state folder; the leader may run meanwhile. Exit code 1 if something is damaged.
+
+    Examples:
+      waku store check
+      waku store check /var/lib/wakugumi -o json
+    """
     logs.start(asking, quiet=True)
     report = maintenance.check(_folder(folder, asking))
     match asking.output:
@@ -42,7 +50,15 @@ def check(folder: Folder = None, /, *, asking: WithState) -> int:
 
 
 @with_settings
-def backup(folder: str, file: str, /, *, asking: Shown) -> int:
+def store_backup(folder: str, file: str, /, *, asking: Shown) -> int:
+    """waku store backup DIR FILE [OPTIONS]
+
+    The leader may run meanwhile. To go back to it, put FILE into an empty folder as journal.sqlite, and start a leader
+    with that folder: it knows nothing of what happened since.
+
+    Example:
+      waku store backup /var/lib/wakugumi monday.sqlite
+    """
     logs.start(asking, quiet=True)
     count = maintenance.backup(Path(folder), Path(file))
     match asking.output:
@@ -56,7 +72,15 @@ def backup(folder: str, file: str, /, *, asking: Shown) -> int:
 
 
 @with_settings
-def repair(folder: Folder = None, /, *, asking: WithState) -> int:
+def store_repair(folder: Folder = None, /, *, asking: WithState) -> int:
+    """waku store repair [DIR | --state DIR] [OPTIONS]
+
+    No leader may run on the folder. The damaged file is put aside under a name with the time, and nothing is deleted; a
+    sound journal is left alone.
+
+    Example:
+      waku store repair /var/lib/wakugumi
+    """
     logs.start(asking, quiet=True)
     done = maintenance.repair(_folder(folder, asking))
     match asking.output:

@@ -57,6 +57,22 @@ def top(
     ] = False,
     asking: Asking,
 ) -> int:
+    """waku top [--every S] [--once] [--leader HOST:PORT] [-o table|json|quiet]
+
+    The leader is asked every second, or every --every S. q or Ctrl-C ends it. While the leader is away it says so, and
+    goes on when it is back. Rates, waits (from accepted to assigned) and run times are those of the last minute; half
+    of the jobs took at most p50, 99 of 100 at most p99. failed, again (given out once more) and dead count since the
+    leader began. A group is the token after job.assign in its workers' patterns; * are workers for all groups.
+
+    Without a terminal, or with --once, it prints one picture and ends. With -o json it prints one line of JSON each
+    time, until it is stopped.
+
+    Examples:
+      waku top
+      waku top --leader grid:5000 --every 5
+      waku top --once
+      waku top -o json --every 60
+    """
     how = asking.output
     is_live = how == "table" and not once and is_drawable(sys.stdout)
     # What is logged would be written across the picture, which says itself when the leader is away.

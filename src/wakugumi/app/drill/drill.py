@@ -118,6 +118,27 @@ def drill(
     ] = False,
     asking: Shown,
 ) -> int:
+    """waku drill [--jobs N] [--workers W] [--kill KINDS] [--times K] [--seed S] [OPTIONS]
+
+    Real processes on this machine, in a folder of their own: a leader, workers, and a client whose jobs leave a mark
+    each time their program begins and ends. Each of them is killed (SIGKILL) or stopped for a while, at random from one
+    seed, and brought back; the kills are spread over the jobs. Then the marks are counted: every accepted job must be
+    finished, once in the eyes of the client, and a program may run again only if its worker was killed while it ran
+    there.
+
+    Exit code 1 if anything was lost, delivered twice, or run again without need, or if there were fewer kills than
+    asked for; the folder is kept then, and named.
+
+    With --groups it is a gateway with groups and nodes, reached by HTTP: a node, a leader, a whole group and the
+    gateway are killed in turn while jobs are sent, and every job must be answered, the same when it is asked for again.
+
+    Examples:
+      waku drill
+      waku drill --jobs 5000 --kill leader --times 50
+      waku drill --jobs 5000 --kill worker,client --times 50 --seed 7 --keep
+      waku drill --groups 2 --nodes 2 --jobs 1000
+      waku drill --leader-memory --kill leader      what a leader without a journal loses
+    """
     logs.start(asking, quiet=True)
     if sys.platform != "linux":
         raise ConfigError("a drill needs Linux: it finds and stops processes through /proc")

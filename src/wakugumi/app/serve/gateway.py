@@ -44,6 +44,17 @@ PORT: Final = 5000
 
 @with_settings
 def gateway(port: int = PORT, /, *, settings: GatewaySettings, logged: LogSettings) -> int:
+    """waku gateway [PORT] --group NAME=URL[,zone=Z][,weight=N]… [OPTIONS]
+
+    PORT is 5000 by default. A job goes to the best group, and to the next one when that is full or gone; its answer is
+    kept, so that the same id has the same answer. With several gateways on one --state folder any of them will do, and
+    what one leaves behind the others finish. The first signal to stop lets those who wait have their answers.
+
+    Examples:
+      waku gateway --group a=http://a:5081 --group b=http://b:5081
+      waku gateway 5001 --group a=http://a:5081,zone=east --zone east --choice near
+      waku gateway 5002 --group a=http://a:5081,weight=2 --state /srv/gateway
+    """
     logs.start(logged)
     hide_from_programs()
     where = binding(settings.host, port, allow_open=settings.allow_open)

@@ -52,6 +52,34 @@ class NoJournal(NamedTuple):
 
 @with_settings
 def leader(port: int = PORT, /, *, settings: LeaderSettings, logged: LogSettings) -> int:
+    """waku leader [PORT] [--state DIR | --memory] [--policy [PATTERN=]NAME]… [--program NAME] [--host HOST] [OPTIONS]
+
+    Accepted jobs survive it, also kill -9 and power loss: they stand in a journal in --state DIR, and the next leader
+    on that folder goes on with them. Without --state each port has a folder of its own, and the log says which. With
+    --memory, or with port 0 and no --state, there is no journal, and what is queued is gone with the leader.
+
+    --policy says which worker gets a job: the one with most free slots (most-credit, the default), each in its turn
+    (round-robin), always the same for the same --key (sticky), or the least busy by slots and CPU (score). PATTERN=NAME
+    says so for the subjects that match; the most specific pattern counts, and `calcA` means all below job.assign.calcA.
+
+    Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same
+    port; --blobs names a shared folder or a bucket instead, which clients and workers then use directly.
+
+    The same port takes jobs over HTTP (docs/operate/group.md). Jobs that name no program get --program, and of each
+    client id at most --http-cap are in flight.
+
+    Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish,
+    the second ends it at once.
+
+    Examples:
+      waku leader 5000
+      waku leader 5000 --state /var/lib/wakugumi
+      waku leader 5000 --memory
+      waku leader 5000 --blobs s3://bucket/grid
+      waku leader 5000 --policy round-robin --policy 'calcA=sticky'
+      waku leader 5081 --program pricer         then: curl -F file=@in.csv -o out.zip localhost:5081/dispatch/night-7
+      waku leader 5000 --host 10.0.0.1 --allow-open
+    """
     logs.start(logged)
     hide_from_programs()
     check_nodes(settings)

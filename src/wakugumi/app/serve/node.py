@@ -45,6 +45,23 @@ SAME: Final = "same"
 
 @with_settings
 def node(*, settings: NodeSettings, programs: ProgramSettings, logged: LogSettings) -> int:
+    """waku node [--program NAME | --command 'NAME {input}'] [--programs DIR] [--http PORT] [--lines PORT] [OPTIONS]
+
+    A job is an id and one file. POST /run/{id} with the file as a form answers with a ZIP of what the program made; so
+    does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/operate/node.md). HTTP is spoken on 5080 and
+    lines on 9099, or both on one port. --program says what runs; it gets the input's path. A job that is sent again is
+    not run again while its result is kept, also after a restart.
+
+    With --leader it is a worker too, over the same slots. With --tls-cert and --tls-key both ports speak TLS, and with
+    --client-ca only to those who show a certificate. Prints where it listens. The first SIGTERM or Ctrl-C lets running
+    jobs finish, the second ends it at once.
+
+    Examples:
+      waku node --program pricer --programs ./bin
+      waku node --command 'pricer --fast {input}' --programs ./bin --slots 8
+      waku node --program pricer --http 8080 --lines 8080
+      waku node --program pricer --leader grid:5000 --pattern calcA
+    """
     logs.start(logged)
     hide_from_programs()
     names_for(settings.names, settings.host)

@@ -57,6 +57,20 @@ def up(
     program_settings: ProgramSettings,
     logged: LogSettings,
 ) -> int:
+    """waku up [PORT] [--programs DIR] [--slots N] [--state DIR | --memory] [--groups G [--nodes N]] [OPTIONS]
+
+    The quickest grid there is: it runs the programs of one folder for everyone who can reach the port, which is nobody
+    but this machine unless --host and --allow-open say otherwise. Accepted jobs survive it, as with `waku leader`.
+
+    With --groups it is the three tiers instead, to be tried with curl: a gateway at PORT, a leader for each group, and
+    --nodes in each of them. Kill one of them and see: the others go on.
+
+    Examples:
+      waku up --programs ./bin
+      waku up --programs ./bin --memory
+      waku up --programs ./bin --groups 2 --nodes 2
+      waku up 5000 --slots 8 --host 0.0.0.0 --allow-open
+    """
     logs.start(logged)
     hide_from_programs()
     state = prepared(leader, port)

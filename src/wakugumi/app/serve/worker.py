@@ -44,6 +44,16 @@ def worker(
     programs: ProgramSettings,
     logged: LogSettings,
 ) -> int:
+    """waku worker HOST PORT [PATTERN] [--programs DIR] [--slots N] [OPTIONS]
+
+    It runs what lies in --programs and nothing else, each job in a directory of its own below --jobs. PATTERN says
+    which jobs it takes: `groupA`, `job.assign.calcA`, `job.assign.>` (all, the default), or several with commas. The
+    first SIGTERM or Ctrl-C lets running jobs finish, the second ends it at once.
+
+    Examples:
+      waku worker 127.0.0.1 5000 --programs ./bin
+      waku worker grid 5000 groupA --slots 8 --name rack1-7
+    """
     logs.start(logged)
     hide_from_programs()
     check_ports(settings)

@@ -57,6 +57,16 @@ def broadcast(
     client: Submitting,
     program_args: ProgramArgs,
 ) -> int:
+    """waku broadcast PROGRAM [--file F]… [--within SECONDS] [OPTIONS] [-- ARG…]
+
+    Workers that join later are not included. One that has not answered --within its time counts as silent. Exit code 1
+    if any failed or was silent, if no worker matched, or if a leader could not be asked.
+
+    Examples:
+      waku broadcast uptime
+      waku broadcast refresh --subject calcA --within 10
+      waku broadcast version -o json -- --short
+    """
     logs.start(client, quiet=True)
     how = client.output
     options = job.options(program_args)

@@ -67,6 +67,13 @@ def demo(
     out: Annotated[str, Parameter(help="The folder for the inputs and the results.")] = OUT,
     client: Client,
 ) -> int:
+    """waku demo [--out DIR]
+
+    Writes the inputs and the results to demo-out/. Run it twice: the second time there is nothing left to do.
+
+    Example:
+      waku demo
+    """
     logs.start(client, quiet=True)
     place = Path(out)
     program, count = _set_up(place)

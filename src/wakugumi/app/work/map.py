@@ -97,6 +97,28 @@ def map_inputs(
     unpacking: Unpacking = UNPACKING,
     program_args: ProgramArgs,
 ) -> int:
+    """waku map PROGRAM INPUT… [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]
+
+    INPUT is a file, or a folder: its files in order, without hidden ones and without what is in folders inside. The
+    file lies in the job's directory under its own name; an ARG may hold {} for that name, and without any {} the name
+    is the last argument. Inputs may be of any size; --file and --cached add files that every job has.
+
+    Each result is a folder DIR/<input's name>/ with the files that the program made, stdout.txt, stderr.txt and a
+    record, .waku.json. Inputs that share a name keep as much of their path as tells them apart. A folder there is a
+    finished result, also if the map was killed. Exit code 1 if any job failed.
+
+    Without a leader PROGRAM is a path or a name on PATH, and the jobs run here. With one it is the name of a program
+    that is installed on the workers; what the leader still knows of earlier runs is not run again, so use --fresh after
+    the program was changed there.
+
+    Examples:
+      waku map ./price.py options/                      results in waku-out/
+      waku map gzip logs/*.txt --out packed -- -9 {}
+      waku map convert photos/ -- {} -resize 50% small.png
+      find . -name '*.csv' | waku map ./load.sh --inputs-from -
+      waku map calcA inputs/ --leader grid:5000 --cap 200
+      waku map calcA inputs/ --leader a:5000,b:5000,c:5000
+    """
     logs.start(client, quiet=True)
     options = job.options()
     place = choose(program, client)

@@ -35,6 +35,19 @@ def run(
     unpacking: Unpacking = UNPACKING,
     program_args: ProgramArgs,
 ) -> int:
+    """waku run PROGRAM [--file F]… [--cached ID/NAME]… [--out DIR] [OPTIONS] [-- ARG…]
+
+    The job runs in a directory of its own, with the files you name in it and an empty standard input. What it makes
+    there is written to --out DIR; without --out nothing is written, and you are told how many files there were. Its
+    output is text in UTF-8: what is binary belongs in a file. Files may be of any size. Exit code 6 if it took longer
+    than --timeout.
+
+    Examples:
+      waku run /bin/echo -- hello
+      waku run ./simulate.py --file model.json --out results -- --steps 100
+      waku run calcA --file input.txt --leader grid:5000 --timeout 60
+      waku run calcA --cached dataset-v1/a.bin -- a.bin
+    """
     logs.start(client, quiet=True)
     options = job.options(program_args)
     slots = options.get("slots") or 1

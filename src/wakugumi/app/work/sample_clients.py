@@ -50,6 +50,14 @@ def client(
     asking: Client,
     program_args: ProgramArgs,
 ) -> int:
+    """waku client HOST PORT CLIENT_ID [DESIRED] [OPTIONS] [-- ARG…]
+
+    Three jobs of the program calcA, unless the options say otherwise. DESIRED is how many may run at once.
+
+    Examples:
+      waku client 127.0.0.1 5000 desk-1
+      waku client 127.0.0.1 5000 desk-1 8 --program calcB --count 100
+    """
     logs.start(asking, quiet=True)
     tasks = _tasks(count, program_args)
     return _run([Address(host, port)], client_id, desired, program, tasks, job.options(), asking)
@@ -66,6 +74,15 @@ def clientx(
     asking: Client,
     program_args: ProgramArgs,
 ) -> int:
+    """waku clientx CLIENT_ID HOST:PORT… [DESIRED_TOTAL] [OPTIONS] [-- ARG…]
+
+    DESIRED_TOTAL is how many jobs may run at once over all of them: each leader that serves has an even share. If one
+    is lost for longer than 10 s (WAKU_GRACE), the others adopt its jobs.
+
+    Examples:
+      waku clientx desk-1 127.0.0.1:5000 12
+      waku clientx desk-1 a:5000 b:5000 c:5000 12 --count 100
+    """
     logs.start(asking, quiet=True)
     leaders, total = list(words), None
     if leaders and leaders[-1].isdecimal():

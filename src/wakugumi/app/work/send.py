@@ -76,6 +76,16 @@ def send(
     key: Key = None,
     logged: LogSettings,
 ) -> int:
+    """waku send HOST:PORT… FILE [--id ID] [--out FILE] [--wait S] [--tls] [OPTIONS]
+
+    The result is FILE.result.zip. The addresses are tried in their order: one that is busy, fails or is not there is
+    told on stderr, and the next is asked. Exit code 1 if none of them did it, 5 if the last one could not be reached.
+
+    Examples:
+      waku send 127.0.0.1:9099 input.txt
+      waku send a:9099 b:9099 input.txt --id night-7 --wait 60
+      waku send a:9099 input.txt --ca ca.pem --cert me.pem
+    """
     logs.start(logged, quiet=True)
     if len(words) < 2:
         raise ConfigError("a file and the node to send it to are needed", "write waku send HOST:PORT FILE")

@@ -32,6 +32,16 @@ def submit(
     client: Submitting,
     program_args: ProgramArgs,
 ) -> int:
+    """waku submit PROGRAM [--file F]… [--cached ID/NAME]… [--id ID] [--count N] [OPTIONS] [-- ARG…]
+
+    An id of your own makes a job idempotent: handed in again, it is the same job.
+
+    Examples:
+      waku submit calcA --file input.txt -- --mode=fast
+      waku submit calcA --id monday-run
+      waku submit calcA --priority 10 --job-slots 4
+      waku jobs wait "$(waku submit calcA)"
+    """
     logs.start(client, quiet=True)
     if count < 1 or (job_id is not None and count > 1):
         raise ConfigError(f"--count is {count}: it is 1 or more, and an --id names one job alone")
