@@ -323,6 +323,11 @@ class Refused(WakugumiError):
         return known.retry if known else False
 
 
+def bad_request(text: str, hint: str = "") -> Refused:
+    """A request that cannot be done as it is: the text says all, so there is no hint unless one is given."""
+    return Refused("bad-request", text, hint)
+
+
 class Sick(Refused):
     """The machine cannot do the work now: its disk, descriptors or processes are used up. Another machine may."""
 

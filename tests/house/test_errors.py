@@ -124,3 +124,8 @@ def test_every_error_is_one_of_ours_and_has_an_exit_code() -> None:
 
 def test_what_is_exported_exists() -> None:
     assert all(hasattr(errors, name) for name in errors.__all__)
+
+
+def test_a_bad_request_has_no_hint_but_one_of_its_own() -> None:
+    assert (errors.bad_request("no name").code, errors.bad_request("no name").hint) == ("bad-request", "")
+    assert errors.bad_request("no name", "give one").hint == "give one"

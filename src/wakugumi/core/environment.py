@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.wire import ENV_BYTES_MAX, ENV_VARIABLES_MAX
 
 OWN: Final = "WAKU_"
@@ -152,21 +152,23 @@ def is_passed_by_name(name: str, rules: EnvRules) -> bool:
 def check_env(env: Mapping[Any, Any]) -> None:
     """What no job can set, wherever it runs. Raises Refused."""
     if len(env) > ENV_VARIABLES_MAX:
-        raise _bad(f"a job sets at most {ENV_VARIABLES_MAX} variables, not {len(env)}")
+        raise bad_request(f"a job sets at most {ENV_VARIABLES_MAX} variables, not {len(env)}")
     size = 0
     for name, value in env.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise _bad(f"a variable's name has letters, digits and _, and begins with no digit: not {name!r}"[:300])
+            raise bad_request(
+                f"a variable's name has letters, digits and _, and begins with no digit: not {name!r}"[:300]
+            )
         if name.upper().startswith(OWN):
-            raise _bad(f"{name[:80]!r} cannot be set: names that begin with {OWN} are Wakugumi's own")
+            raise bad_request(f"{name[:80]!r} cannot be set: names that begin with {OWN} are Wakugumi's own")
         if not isinstance(value, str) or "\0" in value:
-            raise _bad(f"the value of {name[:80]!r} is no text that a program can get")
+            raise bad_request(f"the value of {name[:80]!r} is no text that a program can get")
         try:
             size += len(name) + len(value.encode())
         except UnicodeEncodeError:
-            raise _bad(f"the value of {name[:80]!r} is not Unicode text") from None
+            raise bad_request(f"the value of {name[:80]!r} is not Unicode text") from None
     if size > ENV_BYTES_MAX:
-        raise _bad(f"a job's variables take {size} bytes, and {ENV_BYTES_MAX} at most are passed")
+        raise bad_request(f"a job's variables take {size} bytes, and {ENV_BYTES_MAX} at most are passed")
 
 
 def check_settable(names: Iterable[str], rules: EnvRules) -> None:
@@ -186,7 +188,7 @@ def check_settable(names: Iterable[str], rules: EnvRules) -> None:
 def check_pattern(pattern: str) -> str:
     """The pattern itself, if names can match it. Raises Refused."""
     if not re.fullmatch(r"[A-Za-z0-9_*?]+", pattern):
-        raise _bad(f"{pattern[:80]!r} is no pattern of a variable's name: letters, digits, _ , * and ?")
+        raise bad_request(f"{pattern[:80]!r} is no pattern of a variable's name: letters, digits, _ , * and ?")
     return pattern
 
 
@@ -200,7 +202,3 @@ class _Matcher:
 
 
 _matcher: Final = lru_cache(64)(_Matcher)
-
-
-def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint="")

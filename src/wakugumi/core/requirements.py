@@ -21,7 +21,7 @@ import msgspec
 
 from wakugumi.core.ids import WorkerId
 from wakugumi.core.visible_text import is_plain_name
-from wakugumi.errors import Refused
+from wakugumi.errors import bad_request
 from wakugumi.limits.scheduling import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
 
 CACHE: Final = "cache:"
@@ -65,12 +65,10 @@ def without_shuns(wants: Requirements | None) -> Requirements | None:
 def check_wants(key: str, priority: object, slots: object) -> None:
     """Raises Refused if nobody could want that."""
     if key and (len(key) > KEY_CHARS_MAX or not is_plain_name(key)):
-        raise _bad(f"a key is 1 to {KEY_CHARS_MAX} printable characters, not {key[:80]!r}")
+        raise bad_request(f"a key is 1 to {KEY_CHARS_MAX} printable characters, not {key[:80]!r}")
     if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
-        raise _bad(f"a priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"[:300])
+        raise bad_request(
+            f"a priority is a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"[:300]
+        )
     if type(slots) is not int or not 1 <= slots <= CREDIT_MAX:
-        raise _bad(f"slots are a whole number from 1 to {CREDIT_MAX}, not {slots!r}"[:300])
-
-
-def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint="")
+        raise bad_request(f"slots are a whole number from 1 to {CREDIT_MAX}, not {slots!r}"[:300])

@@ -18,7 +18,7 @@ import msgspec
 from wakugumi.core.environment import check_env
 from wakugumi.core.subject import SUBJECT_BYTES_MAX, SubjectError, route
 from wakugumi.core.visible_text import is_plain_name
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.leader import RETRIES_MAX
 from wakugumi.limits.runner import JOB_TIMEOUT_MAX_S
 from wakugumi.limits.scheduling import CREDIT_MAX, KEY_CHARS_MAX, PRIORITY_MAX
@@ -49,7 +49,7 @@ class Option(msgspec.Struct, frozen=True):
 
     def refused(self, bounds: str, value: object) -> Refused:
         text = f"{self.noun or f'{self.name} is'} {bounds}, not {value!r}"
-        return Refused("bad-request", text[:300], hint="")
+        return bad_request(text[:300])
 
 
 _NUMBERS: Final = (int, float)

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.wire.messages.job import InputFile, JobRequest, read_request
 
 try:
@@ -70,7 +70,7 @@ def digest_in(text: str | None) -> bytes:
     except ValueError:
         digest = b""
     if len(digest) != DIGEST_BYTES:
-        raise Refused("bad-request", f"{HEADER} has {2 * DIGEST_BYTES} hexadecimal digits, not {text[:80]!r}", "")
+        raise bad_request(f"{HEADER} has {2 * DIGEST_BYTES} hexadecimal digits, not {text[:80]!r}")
     return digest
 
 

@@ -44,7 +44,7 @@ from wakugumi.app.work.map_keys import Keys, map_job_id, program_digest
 from wakugumi.app.work.map_output import OutFolder, Record, say_left_out
 from wakugumi.app.work.target import JobTarget, choose, open_grid
 from wakugumi.core.leader.admin.questions import AskExplain, ExplainAnswer
-from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, hint_for
+from wakugumi.errors import EXIT_JOB_FAILED, ConfigError, Refused, bad_request, hint_for
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files.inputs import Cached, Content, InputContents, must_wait_for_disk
@@ -241,7 +241,7 @@ class Map:
         if content is None:
             return self._keys.key_by_sha256(source.out, brought.ref.sha256), brought
         if sha256(content).hexdigest() != brought.ref.sha256:
-            raise Refused("bad-request", f"the input {source.path} was changed while it was read", hint="")
+            raise bad_request(f"the input {source.path} was changed while it was read")
         return self._keys.key(source.out, content), brought
 
     def _also(self) -> Iterator[str]:

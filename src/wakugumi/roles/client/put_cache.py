@@ -21,7 +21,7 @@ import msgspec
 from wakugumi.core.leader.admin.questions import Answer, CacheRow, CachesAnswer
 from wakugumi.core.names import check_cache_id, check_file_names
 from wakugumi.core.subject import SubjectError, parse_pattern
-from wakugumi.errors import JobFailed, PeerError, Refused
+from wakugumi.errors import JobFailed, PeerError, Refused, bad_request
 from wakugumi.limits.files import PUT_DEADLINE_MAX_S, PUT_LEADER_GRACE_S
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files.inputs import Cached, Content, InputBlob, InputContents
@@ -255,9 +255,9 @@ def _check(target: str, within_s: float, share: float) -> None:
     except SubjectError as error:
         raise Refused("bad-subject", str(error)) from None
     if not 0 < within_s <= PUT_DEADLINE_MAX_S:
-        raise _bad(f"within_s is more than 0 and at most {PUT_DEADLINE_MAX_S:.0f} s, not {within_s:g}")
+        raise bad_request(f"within_s is more than 0 and at most {PUT_DEADLINE_MAX_S:.0f} s, not {within_s:g}")
     if not 0 <= share <= 1:
-        raise _bad(f"a share of the workers is 0 to 1, not {share:g}")
+        raise bad_request(f"a share of the workers is 0 to 1, not {share:g}")
 
 
 def _brought(contents: InputContents, files: CacheFiles) -> list[InputBlob]:
@@ -272,7 +272,7 @@ def _brought(contents: InputContents, files: CacheFiles) -> list[InputBlob]:
             raise Refused("bad-name", f"the name {name[:80]!r} stands there twice")
         named[name] = content
     if not named:
-        raise _bad("there are no files to put")
+        raise bad_request("there are no files to put")
     check_file_names(named)
     return [contents.bring(name, named[name]) for name in sorted(named)]
 
@@ -280,12 +280,12 @@ def _brought(contents: InputContents, files: CacheFiles) -> list[InputBlob]:
 def _each(files: CacheFiles) -> Iterator[tuple[str, bytes | str | Path]]:
     if isinstance(files, os.PathLike):
         if not os.path.isdir(files):
-            raise _bad(f"{files} is no folder: name files with their names, as in {{'a.bin': Path('a.bin')}}")
+            raise bad_request(f"{files} is no folder: name files with their names, as in {{'a.bin': Path('a.bin')}}")
         yield from files_below(os.fspath(files))
         return
     for name, content in files.items():
         if isinstance(content, Cached | InputBlob):
-            raise _bad(f"{name!r} is in a cache already: put what it is made of")
+            raise bad_request(f"{name!r} is in a cache already: put what it is made of")
         if isinstance(content, os.PathLike) and os.path.isdir(content):
             yield from files_below(os.fspath(content), f"{name}/")
         elif isinstance(content, bytes | bytearray | memoryview | str | os.PathLike):
@@ -304,16 +304,16 @@ def files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, Path]]:
         try:
             found = sorted(os.scandir(at), key=lambda entry: entry.name)
         except OSError as error:
-            raise _bad(f"the folder {at} cannot be read: {error.strerror}") from None
+            raise bad_request(f"the folder {at} cannot be read: {error.strerror}") from None
         for entry in found:
             if entry.is_dir(follow_symlinks=False):
                 folders.append(entry.path)
                 continue
             real = os.path.realpath(entry.path)
             if entry.is_symlink() and os.path.commonpath([top, real]) != top:
-                raise _bad(f"{entry.path} is a link that leads outside of {folder}")
+                raise bad_request(f"{entry.path} is a link that leads outside of {folder}")
             if not _is_file(real):
-                raise _bad(_what_is(entry.path))
+                raise bad_request(_what_is(entry.path))
             yield prefix + os.path.relpath(entry.path, top), Path(real)
 
 
@@ -331,7 +331,3 @@ def _what_is(path: str) -> str:
     if os.path.islink(path) and not os.path.exists(path):
         return f"{path} is a link that leads nowhere"
     return f"{path} is neither a file nor a folder, and cannot be put"
-
-
-def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint="")

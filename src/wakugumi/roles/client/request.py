@@ -18,7 +18,7 @@ import msgspec
 
 from wakugumi.core.ids import JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import check_exec_name
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files.inputs import NO_FILES, NOTHING, Brings, InputContents, JobFiles
 from wakugumi.roles.client.job_spec import Arg, JobSpec, Task
@@ -130,12 +130,12 @@ class Plan:
 def given_id(name: object) -> tuple[JobId, str]:
     """The id that a user gave a job, and its text. Raises Refused."""
     if not isinstance(name, str | UUID):
-        raise _bad(f"a job id is text or a UUID, not {type(name).__name__}: {name!r}"[:300])
+        raise bad_request(f"a job id is text or a UUID, not {type(name).__name__}: {name!r}"[:300])
     text = str(name)
     try:
         return job_id_from_name(text), text
     except ValueError as error:
-        raise _bad(str(error)) from None
+        raise bad_request(str(error)) from None
 
 
 def too_big(size: int) -> Refused:
@@ -217,7 +217,7 @@ def _encoded(record: JobRequest) -> bytes:
     try:
         return encode(record)
     except UnicodeEncodeError as error:
-        raise _bad(f"an argument or a name is not text that UTF-8 can hold: {error.object!r}"[:300]) from None
+        raise bad_request(f"an argument or a name is not text that UTF-8 can hold: {error.object!r}"[:300]) from None
 
 
 def _args_of(spec: JobSpec) -> Sequence[Arg]:
@@ -232,12 +232,12 @@ def _texts(args: Sequence[Arg]) -> list[str]:
 
 
 def _too_many(texts: list[str]) -> Refused:
-    return _bad(f"{len(texts)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
+    return bad_request(f"{len(texts)} arguments: at most {ARGS_PER_JOB_MAX} can be passed")
 
 
 def _arg_text(arg: object) -> str:
     if not isinstance(arg, str | int | float | os.PathLike) or (isinstance(arg, float) and not math.isfinite(arg)):
-        raise _bad(f"an argument is text, a number or a path, not {arg!r}"[:300])
+        raise bad_request(f"an argument is text, a number or a path, not {arg!r}"[:300])
     text = os.fspath(arg) if isinstance(arg, os.PathLike) else str(arg)
     if "\0" in text:
         raise _nul()
@@ -245,8 +245,4 @@ def _arg_text(arg: object) -> str:
 
 
 def _nul() -> Refused:
-    return _bad("an argument holds a NUL, which no program can be given")
-
-
-def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint="")
+    return bad_request("an argument holds a NUL, which no program can be given")

@@ -14,7 +14,7 @@ from typing import Final
 from wakugumi.adapters.http.page import HttpRequest
 from wakugumi.adapters.http.upload import FIELD, FILE_NAME, too_large
 from wakugumi.core.names import check_file_name
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.runner import JOB_TIMEOUT_S
 from wakugumi.limits.units import MIB
 from wakugumi.roles.http.job_request import CLIENT_HEADER, JobForm, args_of
@@ -57,7 +57,7 @@ def headers_for_group(visit: HttpRequest) -> dict[str, str]:
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Refused("bad-request", f"the header {name} is not UTF-8", "") from None
+            raise bad_request(f"the header {name} is not UTF-8") from None
     return headers
 
 
@@ -125,7 +125,7 @@ async def form_pieces(visit: HttpRequest, bytes_max: int, seen: Seen) -> AsyncIt
             if type(event) is FormPart:
                 if event.name != FIELD or has_file:
                     what = f"two fields {FIELD!r}" if event.name == FIELD else f"a field {event.name[:80]!r}"
-                    raise Refused("bad-request", f"the form has {what}: it takes one field {FIELD!r} alone", "")
+                    raise bad_request(f"the form has {what}: it takes one field {FIELD!r} alone")
                 seen.file(check_file_name(event.file_name or FILE_NAME))
                 has_file = True
             elif type(event) is Data:

@@ -19,7 +19,7 @@ from wakugumi.adapters.http.upload import Received
 from wakugumi.core.ids import ClientId, JobId, job_id_from_name, show_job_id
 from wakugumi.core.names import INPUT, check_exec_name
 from wakugumi.core.visible_text import is_plain_name
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.wire import ARGS_PER_JOB_MAX, CLIENT_ID_CHARS_MAX
 from wakugumi.wire.job_options import OPTIONS, Option, checked
 from wakugumi.wire.messages.job import InputFile, JobRequest
@@ -161,4 +161,4 @@ def _variables(words: Sequence[str]) -> dict[str, str]:
 
 
 def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint=_HINT)
+    return bad_request(text, _HINT)

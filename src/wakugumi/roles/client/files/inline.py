@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from wakugumi.errors import Refused
+from wakugumi.errors import bad_request
 from wakugumi.limits.wire import FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.roles.client.files.inputs import Brings, InputBlob, ref_of_bytes
 from wakugumi.wire import frame as fr
@@ -46,11 +46,7 @@ def _content(brought: InputBlob) -> bytes:
         with open(brought.source.path, "rb") as file:
             content = file.read(brought.ref.size + 1)
     except OSError as error:
-        raise _bad(f"the input {brought.source.path} cannot be read: {error.strerror}") from None
+        raise bad_request(f"the input {brought.source.path} cannot be read: {error.strerror}") from None
     if ref_of_bytes(content) != brought.ref:
-        raise _bad(f"the input {brought.source.path} was changed since it was handed in")
+        raise bad_request(f"the input {brought.source.path} was changed since it was handed in")
     return content
-
-
-def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint="")

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from wakugumi.core.names import check_cache_id, check_file_names
-from wakugumi.errors import Refused
+from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.files import INLINE_FILE_BYTES_MAX
 from wakugumi.limits.wire import FILES_PER_JOB_MAX, PAYLOAD_BYTES_MAX
 from wakugumi.wire.messages.job import InputFile
@@ -65,8 +65,8 @@ class LocalFile(msgspec.Struct, frozen=True, gc=False):
             if _mark(found) == self.mark or (found.st_size == ref.size and ref_of_file(self.path, _ignore) == ref):
                 return
         except OSError as error:
-            raise _bad(f"the input {self.path} is gone since it was handed in: {error.strerror}") from None
-        raise _bad(f"the input {self.path} was changed since it was handed in")
+            raise bad_request(f"the input {self.path} is gone since it was handed in: {error.strerror}") from None
+        raise bad_request(f"the input {self.path} was changed since it was handed in")
 
 
 class InputBlob(msgspec.Struct, frozen=True, gc=False):
@@ -167,7 +167,7 @@ class InputContents:
     def load(self, files: Mapping[str, Content]) -> JobFiles:
         """Raises Refused, or TypeError for what is no content."""
         if len(files) > FILES_PER_JOB_MAX:
-            raise _bad(f"{len(files)} files: at most {FILES_PER_JOB_MAX} can go with a job")
+            raise bad_request(f"{len(files)} files: at most {FILES_PER_JOB_MAX} can go with a job")
         check_file_names(files)
         names = sorted(files)
         sizes = {name: size for name in names if (size := _size(name, files[name])) is not None}
@@ -235,11 +235,11 @@ class InputContents:
         try:
             ref = ref_of_file(real, on_bytes)
         except OSError as error:
-            raise _bad(f"the input {real} cannot be read: {error.strerror or error}") from None
+            raise bad_request(f"the input {real} cannot be read: {error.strerror or error}") from None
         finally:
             del self.readings[id(mark)]
         if _mark_of(real) != mark or ref.size != mark[2]:
-            raise _bad(f"the input {real} was changed while it was read")
+            raise bad_request(f"the input {real} was changed while it was read")
         if max(mark[3], mark[4]) < began - _SETTLED_S * 1e9:
             with self._lock:
                 self._known[mark] = ref.sha256
@@ -296,7 +296,7 @@ def _read(content: object) -> bytes | None:
     try:
         with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise _bad(f"the input {path} is not a regular file")
+                raise bad_request(f"the input {path} is not a regular file")
             data = file.read(INLINE_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise _unreadable(path, error) from None
@@ -316,7 +316,7 @@ def _mark_of(path: str) -> Mark:
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
     if not stat.S_ISREG(found.st_mode):
-        raise _bad(f"the input {path} is not a regular file")
+        raise bad_request(f"the input {path} is not a regular file")
     return _mark(found)
 
 
@@ -352,8 +352,4 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 def _unreadable(path: str, error: OSError | ValueError) -> Refused:
     why = error.strerror if isinstance(error, OSError) else None
-    return _bad(f"the input {path} cannot be read: {why or error}")
-
-
-def _bad(text: str) -> Refused:
-    return Refused("bad-request", text, hint="")
+    return bad_request(f"the input {path} cannot be read: {why or error}")
