@@ -26,7 +26,7 @@ from cyclopts import Parameter
 from wakugumi.app import EXIT_INTERRUPTED, logs
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import Orders
-from wakugumi.app.drill.fleet import KINDS, LEADER, Fleet, Member, State
+from wakugumi.app.drill.fleet import CLIENT, KINDS, LEADER, Fleet, Member, State, grid_fleet
 from wakugumi.app.drill.marks import DrillMark, Marks, now
 from wakugumi.app.drill.plan import DrillOptions, Fault, ahead, plan
 from wakugumi.app.drill.tally import OK, Count, count, rows
@@ -262,7 +262,7 @@ class _Drill:
         marks = Marks(path)
         dm.write_program(self._folder, path)
         tally = Tally(wanted.jobs)
-        fleet = Fleet(
+        fleet = grid_fleet(
             self._folder,
             marks,
             wanted.leaders,
@@ -273,7 +273,8 @@ class _Drill:
         )
         drawn = progress(tally)
         try:
-            while fleet.client.state is not State.ENDED:
+            (client,) = fleet.of(CLIENT)
+            while client.state is not State.ENDED:
                 fleet.look()
                 self._take(marks.new(), tally)
                 self._strike(fleet, drawn.say)

@@ -25,7 +25,7 @@ from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import Orders, job_id
 from wakugumi.app.drill.marks import Marks, now
 from wakugumi.app.serve.free_ports import HOST, free_ports
-from wakugumi.app.serve.tiers import NODE
+from wakugumi.app.serve.tiers import NODE, TierProcess
 from wakugumi.errors import ConfigError
 
 LEADER: Final = "leader"
@@ -156,6 +156,7 @@ class Member:
     def _start(self, time: float) -> None:
         self.lives += 1
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+        self.output.parent.mkdir(exist_ok=True)
         with open(self.output, "wb") as out, open(self.log, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *self.words],
@@ -178,42 +179,29 @@ class Member:
 
 
 class Fleet:
-    """Leaders, their workers and a client, in one folder."""
+    """The processes of a drill. Those that are `first` must be up before the others are started."""
 
-    def __init__(
-        self, folder: Path, marks: Marks, leaders: int, workers: int, slots: int, orders: Orders, *, memory: bool
-    ) -> None:
-        (folder / "logs").mkdir()
-        ports = [str(port) for port in free_ports(leaders)]
-        self.leaders = []
-        for number, port in enumerate(ports, 1):
-            name = leader_name(number, leaders)
-            journal = ("--memory",) if memory else ("--state", f"state-{name}")
-            self.leaders.append(Member(name, ("wakugumi", "leader", port, *journal), folder, marks))
-        limits = ("--slots", str(slots), "--cpu-cap", _CPU_CAP)
-        orders = msgspec.structs.replace(orders, leader=",".join(f"{HOST}:{port}" for port in ports))
-        client = ("wakugumi.app.drill.client", msgspec.json.encode(orders).decode())
-        self.client = Member(CLIENT, client, folder, marks)
-        self.members = [*self.leaders]
-        for number in range(1, workers + 1):
-            name = f"{WORKER}-{number}"
-            worker = ("wakugumi", "worker", HOST, ports[(number - 1) % leaders], "--programs", dm.FOLDER_PROGRAMS)
-            folders = ("--jobs", name, "--cache", f"{name}/.cache")
-            self.members.append(Member(name, (*worker, *limits, *folders, "--name", name), folder, marks))
-        self.members.append(self.client)
+    def __init__(self, members: Sequence[Member], first: Sequence[Member]) -> None:
+        self.members = members
+        self._first = first
+
+    @property
+    def is_up(self) -> bool:
+        """All that are first have been, once."""
+        return all(member.seen_up for member in self._first)
 
     def look(self) -> None:
-        """Do what is due; the others start when all leaders listen. Raises ConfigError if one never does."""
+        """Do what is due. Raises ConfigError if one that is first never comes up."""
         time = now()
-        starting = [leader for leader in self.leaders if not leader.seen_up]
-        for member in self.leaders if starting else self.members:
+        starting = [member for member in self._first if not member.seen_up]
+        for member in self._first if starting else self.members:
             member.look(time)
             member.look_whether_up()
-        for leader in starting:
-            if leader.state is State.AWAY:
-                raise ConfigError(f"the {leader.name} cannot be started: {last_line(leader.log)}")
-            if not leader.seen_up and time - leader.started_at > _FIRST_START_WITHIN_S:
-                raise ConfigError(f"the {leader.name} did not listen within {_FIRST_START_WITHIN_S:g} s")
+        for member in starting:
+            if member.state is State.AWAY:
+                raise ConfigError(f"the {member.name} cannot be started: {last_line(member.log)}")
+            if not member.seen_up and time - member.started_at > _FIRST_START_WITHIN_S:
+                raise ConfigError(f"the {member.name} did not listen within {_FIRST_START_WITHIN_S:g} s")
 
     def of(self, kind: str) -> list[Member]:
         return [member for member in self.members if member.kind == kind]
@@ -222,6 +210,33 @@ class Fleet:
         """Nothing of it runs afterwards."""
         for member in reversed(self.members):
             member.end()
+
+
+def grid_fleet(
+    folder: Path, marks: Marks, leaders: int, workers: int, slots: int, orders: Orders, *, memory: bool
+) -> Fleet:
+    """Leaders, their workers and a client."""
+    ports = [str(port) for port in free_ports(leaders)]
+    members = []
+    for number, port in enumerate(ports, 1):
+        name = leader_name(number, leaders)
+        journal = ("--memory",) if memory else ("--state", f"state-{name}")
+        members.append(Member(name, ("wakugumi", "leader", port, *journal), folder, marks))
+    limits = ("--slots", str(slots), "--cpu-cap", _CPU_CAP)
+    for number in range(1, workers + 1):
+        name = f"{WORKER}-{number}"
+        worker = ("wakugumi", "worker", HOST, ports[(number - 1) % leaders], "--programs", dm.FOLDER_PROGRAMS)
+        folders = ("--jobs", name, "--cache", f"{name}/.cache")
+        members.append(Member(name, (*worker, *limits, *folders, "--name", name), folder, marks))
+    orders = msgspec.structs.replace(orders, leader=",".join(f"{HOST}:{port}" for port in ports))
+    client = ("wakugumi.app.drill.client", msgspec.json.encode(orders).decode())
+    return Fleet([*members, Member(CLIENT, client, folder, marks)], members[:leaders])
+
+
+def tiers_fleet(folder: Path, marks: Marks, parts: Sequence[TierProcess]) -> Fleet:
+    """A gateway, its groups and their nodes, all at once: a process that asks another one asks until it is there."""
+    members = [Member(part.name, ("wakugumi", *part.words), folder, marks) for part in parts]
+    return Fleet(members, members)
 
 
 def leader_name(number: int, leaders: int) -> str:

@@ -27,7 +27,7 @@ from wakugumi.limits.leader import REATTACH_GRACE_S
 
 OK: Final = "OK"
 FREEZE_LOOK_S: Final = 5.0
-_CLOCK_S: Final = 0.02
+CLOCK_S: Final = 0.02
 """How far apart two marks of one moment may be: programs tell the time to a hundredth of a second."""
 
 
@@ -125,7 +125,7 @@ class Count(msgspec.Struct, frozen=True):
         """What must not be, as sentences. Empty if the drill was passed."""
         found = []
         if self.lost:
-            found.append(f"{one(len(self.lost), 'accepted job')} lost: {_some(self.lost)}")
+            found.append(f"{one(len(self.lost), 'accepted job')} lost: {some(self.lost)}")
         if self.never_accepted:
             found.append(f"{one(self.never_accepted, 'job')} never accepted")
         if self.failed:
@@ -133,13 +133,13 @@ class Count(msgspec.Struct, frozen=True):
         if self.refused:
             found.append(f"refused: {', '.join(f'{number} x {code}' for code, number in self.refused.items())}")
         if self.delivered_twice:
-            found.append(f"results delivered twice, of the jobs {_some(self.delivered_twice)}")
+            found.append(f"results delivered twice, of the jobs {some(self.delivered_twice)}")
         if self.never_ran:
-            found.append(f"results of programs that never ran, of the jobs {_some(self.never_ran)}")
+            found.append(f"results of programs that never ran, of the jobs {some(self.never_ran)}")
         for cause in (Cause.WORKER_LATER, Cause.LEADER, Cause.CLIENT, Cause.STOPPED, Cause.NOTHING):
             if self.why[cause]:
                 jobs = [job for job, blamed in self.again.items() if blamed is cause]
-                found.append(f"{one(self.why[cause], 'program')} ran again, {_SAID[cause][0]}: {_some(jobs)}")
+                found.append(f"{one(self.why[cause], 'program')} ran again, {_SAID[cause][0]}: {some(jobs)}")
         if (kills := sum(self.kills.values())) < self.kills_planned:
             found.append(
                 f"{kills:,} of {one(self.kills_planned, 'planned kill')} happened: less was tried than asked for"
@@ -276,13 +276,13 @@ class _Blame:
         one_leader, other = (leader_of(run.life.partition(".")[0], self._leaders) for run in (first, second))
         began, until = self._marks[first.at].at, self._marks[second.at].at
         return one_leader != other and any(
-            min(back, until) - max(away, began) >= ADOPT_GRACE_S - _CLOCK_S
+            min(back, until) - max(away, began) >= ADOPT_GRACE_S - CLOCK_S
             for away, back in self._absences.get(one_leader, ())
         )
 
     def _was_away(self, life: str, killed_at: int, until: int) -> bool:
         """Did its worker stay away for as long as a leader waits? Only a welcome that came later, or none, shows it."""
-        if self._marks[until].at - self._marks[killed_at].at < REATTACH_GRACE_S - _CLOCK_S:
+        if self._marks[until].at - self._marks[killed_at].at < REATTACH_GRACE_S - CLOCK_S:
             return False
         name = life.partition(".")[0]
         return not any(
@@ -383,5 +383,6 @@ def _to_assignment(marks: Iterable[DrillMark]) -> Durations | None:
     return Durations(len(taken), min(taken), median(taken), max(taken)) if taken else None
 
 
-def _some(jobs: Sequence[int]) -> str:
+def some(jobs: Sequence[int]) -> str:
+    """The first of them, for a message."""
     return ", ".join(map(str, jobs[:10])) + (", …" if len(jobs) > 10 else "")

@@ -24,12 +24,13 @@ import msgspec
 from wakugumi.adapters.loop.tasks import Tasks
 from wakugumi.app.drill import marks as dm
 from wakugumi.app.drill.client import job_id
-from wakugumi.app.drill.fleet import Member, State, last_line
+from wakugumi.app.drill.fleet import Fleet, State, tiers_fleet
 from wakugumi.app.drill.marks import DrillMark, Marks, now
+from wakugumi.app.drill.tally import CLOCK_S, some
 from wakugumi.app.serve.tiers import GATEWAY, GROUP, NODE, TierProcess, Tiers, parts_of
 from wakugumi.app.show.output import duration, one
 from wakugumi.app.show.progress import Tally, progress
-from wakugumi.errors import ConfigError, Lost
+from wakugumi.errors import Lost
 from wakugumi.limits.units import MIB
 from wakugumi.wire.untrusted_json import read_json
 
@@ -46,10 +47,7 @@ FAULTS: Final = (NODE_DIES, LEADER_DIES, GROUP_DIES, GATEWAY_DIES)
 """In the order in which they come."""
 
 _LOOK_EVERY_S: Final = 0.02
-_CLOCK_S: Final = 0.02
-"""How far apart two marks of one moment may be: programs tell the time to a hundredth of a second."""
 _ASK_AGAIN_S: Final = 0.2
-_START_WITHIN_S: Final = 30.0
 _RESULT_BYTES_MAX: Final = 1 * MIB
 _CLIENT: Final = "client.1"
 
@@ -98,7 +96,7 @@ class TierCount(msgspec.Struct):
             (self.differing, "answered otherwise when they were asked for again"),
             (self.again_without_need, "run again without need"),
         ]
-        said = [f"{one(len(jobs), 'job')} {what}: {_some(jobs)}" for jobs, what in found if jobs]
+        said = [f"{one(len(jobs), 'job')} {what}: {some(jobs)}" for jobs, what in found if jobs]
         return said + ([f"it ended before these faults: {', '.join(missing)}"] if missing else [])
 
 
@@ -122,22 +120,21 @@ class TierDrill:
         """Run it, and count. Raises ConfigError if they cannot be started."""
         from wakugumi.adapters.http.client import HttpClient
 
-        (self._folder / "logs").mkdir()
         path = self._folder / "marks"
         marks = Marks(path)
         dm.write_program(self._folder, path, reads_its_file=True)
-        members = {part.name: Member(part.name, ("wakugumi", *part.words), self._folder, marks) for part in self._parts}
+        fleet = tiers_fleet(self._folder, marks, self._parts)
         tally = Tally(self._wanted.jobs)
         drawn = progress(tally)
         tasks, calls = Tasks(), HttpClient()
         try:
-            await self._start(members)
+            while not fleet.is_up:
+                fleet.look()
+                await asyncio.sleep(_LOOK_EVERY_S)
             clients = [tasks.start(self._hand_in(calls, marks, tally), name=f"client {n}") for n in range(CLIENTS)]
             while not all(client.done() for client in clients):
-                for member in members.values():
-                    member.look(now())
-                    member.look_whether_up()
-                self._strike(members, drawn.say)
+                fleet.look()
+                self._strike(fleet, drawn.say)
                 drawn.show()
                 if now() - self._last_at > self._wanted.patience_s:
                     drawn.say(f"given up: no result for {duration(self._wanted.patience_s)}")
@@ -151,23 +148,10 @@ class TierDrill:
             drawn.close()
             await tasks.close()
             await calls.close()
-            for member in reversed(members.values()):
-                member.end()
+            fleet.end()
             self._seen = marks.new()
             marks.close()
         return self._counted()
-
-    async def _start(self, members: dict[str, Member]) -> None:
-        """All at once: whoever asks another one finds it as soon as it is there."""
-        waiting = list(members.values())
-        while waiting:
-            for member in waiting:
-                member.look(now())
-                member.look_whether_up()
-                if member.state is State.AWAY or now() - member.started_at > _START_WITHIN_S:
-                    raise ConfigError(f"{member.name} cannot be started: {last_line(member.log)}")
-            waiting = [member for member in waiting if not member.seen_up]
-            await asyncio.sleep(_LOOK_EVERY_S)
 
     # The clients.
 
@@ -241,20 +225,21 @@ class TierDrill:
 
     # The faults.
 
-    def _strike(self, members: dict[str, Member], tell: Callable[[str], None]) -> None:
+    def _strike(self, fleet: Fleet, tell: Callable[[str], None]) -> None:
         if not self._faults or len(self._done) < self._faults[0][0]:
             return
         # One at a time: while another group is away, nobody would be left to go on.
-        if any(member.state is not State.RUNS or member.seen_up < member.lives for member in members.values()):
+        if any(member.state is not State.RUNS or member.seen_up < member.lives for member in fleet.members):
             return
         _, fault = self._faults.pop(0)
-        struck = [members[part.name] for part in struck_by(fault, self._parts)]
+        names = {part.name for part in struck_by(fault, self._parts)}
+        struck = [member for member in fleet.members if member.name in names]
         for member in struck:
             member.kill(self._wanted.away_s)
         self._count.faults.append(fault)
         self._last_at = now()
-        names = ", ".join(member.name for member in struck)
-        tell(f"killed {names} for {self._wanted.away_s:g} s; {one(len(self._done), 'job')} finished")
+        said = ", ".join(member.name for member in struck)
+        tell(f"killed {said} for {self._wanted.away_s:g} s; {one(len(self._done), 'job')} finished")
 
     def _counted(self) -> TierCount:
         count = self._count
@@ -279,9 +264,7 @@ def count_runs(count: TierCount, marks: Sequence[DrillMark]) -> None:
         for before, after in pairwise(runs):
             if not ended[number, before.rest]:
                 count.again_cut += 1
-            elif any(
-                _knew_of(kill, before) and before.at - _CLOCK_S <= kill.at <= after.at + _CLOCK_S for kill in kills
-            ):
+            elif any(_knew_of(kill, before) and before.at - CLOCK_S <= kill.at <= after.at + CLOCK_S for kill in kills):
                 count.again_needed += 1
             else:
                 count.again_without_need.append(number)
@@ -341,7 +324,3 @@ def answer_number(body: bytes) -> int | None:
             return int(archive.read("number.txt"))
     except (zipfile.BadZipFile, KeyError, ValueError):
         return None
-
-
-def _some(jobs: Sequence[int]) -> str:
-    return ", ".join(map(str, jobs[:10])) + (", …" if len(jobs) > 10 else "")
