@@ -123,7 +123,7 @@ def test_a_put_with_which_too_few_are_content_is_exit_code_1_and_says_whose_faul
     [
         ("no-worker", "waku workers list"),
         ("conflict", "a new id, as dataset-v2"),
-        ("disk-full", "free room on the leader's disk"),
+        ("disk-full", "free room on the disk of --state DIR"),
     ],
 )
 def test_a_put_that_reached_nobody_says_what_to_do(
