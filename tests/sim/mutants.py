@@ -232,7 +232,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "kept-result-of-another-request",
-        "runner/slots",
+        "runner/assignments",
         "        return not request or (wanted := self._digest(payload)) == request or not wanted",
         "        return bool(payload)",
         "a worker answers an assignment with the result that it has of another request under this id",
@@ -296,8 +296,8 @@ MUTANTS: Final = (
     Mutant(
         "finished-not-told",
         "runner/slots",
-        "theirs, tuple(self._kept.owed), tuple(self._kept.earlier)",
-        "theirs, (), tuple(self._kept.earlier)",
+        "theirs, tuple(state.kept.owed), tuple(state.kept.earlier)",
+        "theirs, (), tuple(state.kept.earlier)",
         "a worker comes back with a result, and the leader gives the job to others before it hears of it",
     ),
     Mutant(
@@ -376,9 +376,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "slots-of-a-late-end",
-        "runner/slots",
-        "        slots = self._running.pop(job)",
-        "        slots = min(1, self._running.pop(job))",
+        "runner/assignments",
+        "        slots = jobs.running.pop(job)",
+        "        slots = min(1, jobs.running.pop(job))",
         "a worker gives back one slot for a job that took several",
     ),
     Mutant(
@@ -516,9 +516,9 @@ MUTANTS: Final = (
     ),
     Mutant(
         "sick-worker-keeps-its-credit",
-        "runner/slots",
-        "            if self._health.keeps:\n                self._health.kept += slots\n            elif",
-        "            if self._health.unknown:\n                self._health.kept += slots\n            elif",
+        "runner/assignments",
+        "            if credit.keeps:\n                credit.kept += slots\n            elif",
+        "            if self._health.unknown:\n                credit.kept += slots\n            elif",
         "a machine that cannot start programs goes on offering its slots, once the leader knows that it is sick",
     ),
     Mutant(

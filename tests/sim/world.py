@@ -355,7 +355,7 @@ class World:
                 return None, f"{worker.name} has results that nobody confirmed"
             if not self._is_connected(worker):
                 return None, f"{worker.name} is not connected"
-            if worker.machine._health.is_sick:
+            if worker.machine.state.health.is_sick:
                 return None, f"{worker.name} is out of order"
         for client in self.clients:
             if not client.is_served():
@@ -375,7 +375,7 @@ class World:
             process.machine.check()
         for worker in self.workers:
             known = worker.leader.machine.roster.by_id.get(worker.worker_id)
-            credit = worker.machine._credit
+            credit = worker.machine.state.credit.credit
             if known is None or known.credit != credit:
                 theirs = "does not know it" if known is None else f"thinks of {known.credit}"
                 raise Broken(None, f"{worker.name} offers a credit of {credit}, and the leader {theirs}")

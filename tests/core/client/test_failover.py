@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from wakugumi.core.client import events as fo
 from wakugumi.core.client.events import ClientDo, ClientEvent, LeaderNo
 from wakugumi.core.client.failover import Failover
-from wakugumi.core.client.leaders import SAYS_NOTHING, SILENT_LEFT, WELCOME_AGAIN_WITHIN_S, WELCOME_WITHIN_S
+from wakugumi.core.client.leaders import SAYS_NOTHING
+from wakugumi.core.greeting import SILENT_LEFT, WELCOME_AGAIN_WITHIN_S, WELCOME_WITHIN_S
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.limits.client import FULL_RETRY_FIRST_S, FULL_RETRY_MAX_S, RECONNECT_FIRST_S, RECONNECT_MAX_S
 from wakugumi.limits.leader import CLIENT_CAP_DEFAULT

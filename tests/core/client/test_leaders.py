@@ -19,8 +19,9 @@ from tests.core.client.test_failover import A, B, C, frame, job, submit
 from wakugumi.core.client import events as fo
 from wakugumi.core.client.events import ClientDo, ClientEvent, LeaderNo
 from wakugumi.core.client.failover import Failover
-from wakugumi.core.client.leaders import SILENT_LEFT, WELCOME_WITHIN_S, Choice
+from wakugumi.core.client.leaders import Choice
 from wakugumi.core.client.stages import SEARCHED, UNSENT, Sent, Stage
+from wakugumi.core.greeting import SILENT_LEFT, WELCOME_WITHIN_S
 from wakugumi.core.ids import ConnId, Fate, JobId
 from wakugumi.limits.client import (
     FIND_COMING_S,

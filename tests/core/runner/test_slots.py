@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from wakugumi.core.greeting import SILENT_LEFT, WELCOME_AGAIN_WITHIN_S, WELCOME_WITHIN_S
 from wakugumi.core.ids import JobId
+from wakugumi.core.runner.cpu_watch import CPU_SAMPLE_S
 from wakugumi.core.runner.events import (
     Assigned,
     Cancelled,
@@ -49,16 +51,9 @@ from wakugumi.core.runner.events import (
     TellWhenResultsWritten,
 )
 from wakugumi.core.runner.finished import DONE_IDS_MAX, FOUND_MAX, OWED_BYTES_MAX
+from wakugumi.core.runner.leader_line import LeaderKind
 from wakugumi.core.runner.resend import RESENT_AT_ONCE
-from wakugumi.core.runner.slots import (
-    CLEAN_UP_S,
-    CPU_SAMPLE_S,
-    SILENT_LEFT,
-    WELCOME_AGAIN_WAIT_S,
-    WELCOME_WAIT_S,
-    LeaderKind,
-    Slots,
-)
+from wakugumi.core.runner.slots import CLEAN_UP_S, Slots
 from wakugumi.limits.runner import CREDIT_HELD_MAX_S, DONE_TTL_S, PROBE_FIRST_S, PROBE_MAX_S
 from wakugumi.limits.wire import DRAIN_DEADLINE_S, HEARTBEAT_S, SILENCE_MAX_S
 
@@ -135,7 +130,7 @@ def with_own_leader(slots: int = 2) -> Script:
 def with_old_leader(slots: int = 2) -> Script:
     script = Script(slots)
     script.hear(Opened())
-    script.tick(WELCOME_WAIT_S)
+    script.tick(WELCOME_WITHIN_S)
     return script
 
 
@@ -214,9 +209,9 @@ def test_an_own_leader_hears_what_is_held_and_then_all_slots_as_credit() -> None
 def test_a_leader_that_gives_no_welcome_in_time_is_an_old_one_and_gets_credit_alone() -> None:
     script = Script(slots=4)
     script.hear(Opened())
-    assert script.slots.wake_at() == script.now + WELCOME_WAIT_S
-    assert script.tick(WELCOME_WAIT_S / 2) == []
-    assert script.tick(WELCOME_WAIT_S / 2) == [SendCredit(4)]
+    assert script.slots.wake_at() == script.now + WELCOME_WITHIN_S
+    assert script.tick(WELCOME_WITHIN_S / 2) == []
+    assert script.tick(WELCOME_WITHIN_S / 2) == [SendCredit(4)]
     assert script.slots.line is LeaderKind.OLD
 
 
@@ -227,10 +222,10 @@ def test_where_an_own_leader_was_a_silent_one_is_dead_rather_than_old_and_no_res
     script.hear(LinkLost(), ended(A))
     for _ in range(SILENT_LEFT):
         script.hear(Opened())
-        assert script.tick(WELCOME_AGAIN_WAIT_S) == [HangUpOnLeader("the leader did not greet within 5 s")]
+        assert script.tick(WELCOME_AGAIN_WITHIN_S) == [HangUpOnLeader("the leader did not greet within 5 s")]
         script.hear(LinkLost())
     script.hear(Opened())
-    assert SendAck(A, RESULT) in script.tick(WELCOME_WAIT_S), "it is not at home any more, it seems"
+    assert SendAck(A, RESULT) in script.tick(WELCOME_WITHIN_S), "it is not at home any more, it seems"
 
 
 @pytest.mark.spec("F4")
@@ -251,9 +246,9 @@ def test_who_listens_and_says_nothing_gets_credit_but_no_result_before_it_has_as
     script.hear(ended(A))
     for _ in range(SILENT_LEFT):
         script.hear(Opened())
-        script.tick(WELCOME_AGAIN_WAIT_S)
+        script.tick(WELCOME_AGAIN_WITHIN_S)
     script.hear(Opened())
-    assert script.tick(WELCOME_WAIT_S) == [SendCredit(2)]
+    assert script.tick(WELCOME_WITHIN_S) == [SendCredit(2)]
     assert script.slots.unconfirmed == 1
     assert SendAck(A, RESULT) in script.hear(*assigned(B))
 
@@ -263,9 +258,9 @@ def test_a_late_welcome_of_one_that_was_not_believed_gets_the_results_too() -> N
     script.hear(Opened(), LeaderWelcomed(), *assigned(A), LinkLost(), ended(A))
     for _ in range(SILENT_LEFT):
         script.hear(Opened())
-        script.tick(WELCOME_AGAIN_WAIT_S)
+        script.tick(WELCOME_AGAIN_WITHIN_S)
     script.hear(Opened())
-    assert script.tick(WELCOME_WAIT_S) == [SendCredit(2)]
+    assert script.tick(WELCOME_WITHIN_S) == [SendCredit(2)]
     assert script.hear(LeaderWelcomed()) == [SendHolding((), (A,)), SendAck(A, RESULT)]
 
 
@@ -530,9 +525,9 @@ def test_for_an_old_leader_written_is_delivered() -> None:
     assert script.hear(ended(A)) == [SendAck(A, RESULT), SendCredit(1)]
     script.hear(LinkLost())
     script.hear(ended(B), Opened())
-    assert script.tick(WELCOME_WAIT_S) == [SendAck(B, RESULT), SendCredit(2)]
+    assert script.tick(WELCOME_WITHIN_S) == [SendAck(B, RESULT), SendCredit(2)]
     script.hear(LinkLost(), Opened())
-    assert script.tick(WELCOME_WAIT_S) == [SendCredit(2)]
+    assert script.tick(WELCOME_WITHIN_S) == [SendCredit(2)]
 
 
 @pytest.mark.spec("W7")
@@ -558,7 +553,7 @@ def test_an_old_leader_gets_all_waiting_results_at_once_for_it_confirms_none() -
     script = with_old_leader(slots=count)
     script.hear(*assigned(*jobs))
     script.hear(LinkLost(), *(ended(each) for each in jobs), Opened())
-    assert script.tick(WELCOME_WAIT_S) == [*(SendAck(each, RESULT) for each in jobs), SendCredit(count)]
+    assert script.tick(WELCOME_WITHIN_S) == [*(SendAck(each, RESULT) for each in jobs), SendCredit(count)]
 
 
 @pytest.mark.spec("W7")
@@ -570,7 +565,7 @@ def test_waiting_results_that_are_too_large_for_memory_are_read_from_the_disk(le
     own = script.slots.line is LeaderKind.OWN
     script.hear(*assigned(*jobs))
     script.hear(LinkLost(), *(ended_huge(each) for each in jobs), Opened())
-    said = script.hear(LeaderWelcomed())[1:] if own else script.tick(WELCOME_WAIT_S)
+    said = script.hear(LeaderWelcomed())[1:] if own else script.tick(WELCOME_WITHIN_S)
     assert said == [*map(LoadResult, jobs[:-1]), SendCredit(count)]
     said = script.hear(ResultLoaded(jobs[0], True, HUGE))
     if own:
@@ -1306,7 +1301,7 @@ class AnyOrder(RuleBasedStateMachine):
                 assert self.up
                 self.rests_told += bool(effect.why)
             elif isinstance(effect, Probe):
-                assert self.machine._health.is_sick
+                assert self.machine.state.health.is_sick
                 self.probes += 1
                 assert self.probes == 1
             elif isinstance(effect, HangUpOnLeader):
@@ -1320,9 +1315,9 @@ class AnyOrder(RuleBasedStateMachine):
             return
         self.machine.check()
         assert len(self.running) <= self.machine.slots
-        assert self.machine._running.keys() == self.running.keys() or self.stopped
+        assert self.machine.state.jobs.running.keys() == self.running.keys() or self.stopped
         if not self.overdrawn:
-            busy = sum(self.machine._running.values())
+            busy = sum(self.machine.state.jobs.running.values())
             assert self.credit + busy <= self.machine.slots, "more was offered than there is"
 
     def teardown(self) -> None:
@@ -1340,13 +1335,13 @@ class AnyOrder(RuleBasedStateMachine):
                 break
         while self.rests_told:
             self.rest_is_known()
-        if self.machine._health.is_sick and not self.stopped:
+        if self.machine.state.health.is_sick and not self.stopped:
             self.tick(0.0 if self.probes else PROBE_MAX_S)  # Long silence ends a connection.
             if self.probes:
                 self.probe("")
         if self.stopped:
             return
-        assert not self.machine._health.is_sick
+        assert not self.machine.state.health.is_sick
         assert not self.unanswered
         self.hear(CpuMeasured(0.0))
         if self.machine.line >= LeaderKind.OLD and not self.machine.leaving and not self.overdrawn:

@@ -503,10 +503,10 @@ class AnyOrderWithCallers(AnyOrder):
         if not hasattr(self, "machine"):
             return
         self.machine.check()
-        assert self.machine._running.keys() == self.running.keys() or self.stopped
-        assert sum(self.machine._running.values()) <= self.machine.slots
+        assert self.machine.state.jobs.running.keys() == self.running.keys() or self.stopped
+        assert sum(self.machine.state.jobs.running.values()) <= self.machine.slots
         if not self.stopped:
-            assert self.callers == self.machine._callers.waiting
+            assert self.callers == self.machine.state.callers.waiting
 
     def teardown(self) -> None:
         super().teardown()

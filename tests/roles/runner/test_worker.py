@@ -185,7 +185,7 @@ async def leader() -> AsyncIterator[ScriptedLeader]:
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same waits, shorter."""
-    monkeypatch.setattr("wakugumi.core.runner.slots.WELCOME_WAIT_S", 0.1)
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.WELCOME_WITHIN_S", 0.1)
     monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
 
 
@@ -541,7 +541,7 @@ async def test_credit_waits_until_others_leave_the_cpu_alone(
     """How busy a machine is cannot be arranged for a test; that the worker heeds it can be seen."""
     others = 1.0
     monkeypatch.setattr("wakugumi.roles.runner.runner.Runner.others_cpu_share", lambda _: others)
-    monkeypatch.setattr("wakugumi.core.runner.slots.CREDIT_HELD_MAX_S", 1_000.0)
+    monkeypatch.setattr("wakugumi.core.runner.assignments.CREDIT_HELD_MAX_S", 1_000.0)
     bench.worker(leader.address, cpu_cap=CPU_CAP)
     link = await leader.connection()
     await link.welcome()
@@ -558,8 +558,8 @@ async def test_credit_waits_until_others_leave_the_cpu_alone(
 async def test_heartbeats_tell_the_load_and_silence_ends_the_connection(
     leader: ScriptedLeader, bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("wakugumi.core.runner.slots.HEARTBEAT_S", 0.05)
-    monkeypatch.setattr("wakugumi.core.runner.slots.SILENCE_MAX_S", 1.0)
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.SILENCE_MAX_S", 1.0)
     bench.worker(leader.address)
     link = await leader.connection()
     await link.welcome()

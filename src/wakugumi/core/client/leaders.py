@@ -21,6 +21,7 @@ from wakugumi.core.client import events as ev
 from wakugumi.core.client.events import ANY_LEADER, ClientDo, LeaderNo
 from wakugumi.core.client.leader_row import CONFIRMED_MAX, KnownLeader, LeaderConnection, LeaderRow
 from wakugumi.core.client.stages import Sent
+from wakugumi.core.greeting import SILENT_LEFT, WELCOME_AGAIN_WITHIN_S, WELCOME_WITHIN_S
 from wakugumi.core.ids import ConnId, JobId
 from wakugumi.limits.client import (
     FIND_LEAD_SHARE,
@@ -31,14 +32,6 @@ from wakugumi.limits.client import (
     RECONNECT_MAX_S,
 )
 from wakugumi.limits.wire import GIVEN_BYTES_MAX, HEARTBEAT_S, SILENCE_MAX_S
-
-WELCOME_WITHIN_S: Final = 1.0
-"""A leader that has not said welcome by then is an old one, if it may be one: it gets the nine types and nothing else.
-"""
-WELCOME_AGAIN_WITHIN_S: Final = 5.0
-SILENT_LEFT: Final = 3
-"""Where an own leader was, one that says nothing is rather dead than old: after this long it is left and dialled again,
-so often."""
 
 SAYS_NOTHING: Final = "it takes connections and says nothing"
 """Whatever listens there may be anything: it is not sent the jobs of our user, unless that says that it is old."""

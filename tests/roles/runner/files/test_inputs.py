@@ -205,7 +205,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def world(leader: ScriptedLeader, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr("wakugumi.core.runner.slots.WELCOME_WAIT_S", 0.1)
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.WELCOME_WITHIN_S", 0.1)
     monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
     monkeypatch.setattr("wakugumi.roles.runner.files.fetch._AGAIN_FIRST_S", 0.001)
     return World(leader, bench, tmp_path)

@@ -45,7 +45,7 @@ NOISE = f"head -c {SIZE} /dev/urandom > big"
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.runner.slots.WELCOME_WAIT_S", 0.1)
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.WELCOME_WITHIN_S", 0.1)
     monkeypatch.setattr("wakugumi.roles.runner.leader_link.WORKER_RECONNECT_FIRST_S", 0.02)
     monkeypatch.setattr(send_results, "PAUSE_FIRST_S", 0.01)
 
@@ -183,7 +183,7 @@ async def test_a_worker_that_was_restarted_before_the_leader_had_it_all_delivers
 async def test_where_a_leader_with_a_place_was_only_a_job_shows_that_one_has_none(
     leader: ScriptedLeader, bench: Bench, place: FolderPlace, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    monkeypatch.setattr("wakugumi.core.runner.slots.SILENT_LEFT", 0)
+    monkeypatch.setattr("wakugumi.core.runner.leader_line.SILENT_LEFT", 0)
     bench.program("small", "true")
     bench.worker(leader.address, cpu_cap=None, old_leader=True)
     link = await leader.connection()

@@ -1,0 +1,312 @@
+"""What becomes of a job that the leader or a caller gave to this machine, and who gets its slots when it has ended?
+
+    assign ─► looked for on the disk ─► started ─► ended ─► answered; its slots: repaid, taken by who waits, or offered
+        └─ answered, given back by a sick machine, due, or waiting
+
+What is due takes the next slots that come free, before any new caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from wakugumi.core.ids import JobId
+from wakugumi.core.runner import events as ev
+from wakugumi.core.runner.callers import STOPPING
+from wakugumi.core.runner.finished import CANCELLED
+from wakugumi.core.runner.jobs_here import Look, Wish
+from wakugumi.core.runner.leader_line import LeaderKind
+from wakugumi.core.runner.slots_state import SlotsState
+from wakugumi.limits.runner import CREDIT_HELD_MAX_S
+
+_NEVER: Final = float("inf")
+_NOT_STARTED: Final = "cancelled before it was started"
+
+
+class Assignments:
+    """The course of each job on this machine."""
+
+    __slots__ = (
+        "_answers",
+        "_callers",
+        "_complained",
+        "_cpu",
+        "_credit",
+        "_digest",
+        "_do",
+        "_health",
+        "_jobs",
+        "_kept",
+        "_line",
+        "_rests",
+        "_state",
+    )
+
+    def __init__(self, state: SlotsState, digest: Callable[[bytes], bytes], *, rests: bool) -> None:
+        self._state = state
+        self._digest = digest
+        self._rests = rests
+        self._complained = False
+        self._do = state.do
+        self._line = state.line
+        self._credit = state.credit
+        self._jobs = state.jobs
+        self._callers = state.callers
+        self._kept = state.kept
+        self._answers = state.answers
+        self._health = state.health
+        self._cpu = state.cpu
+
+    def assign(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        paid = self._credit.pay(slots)
+        if self._jobs.has(job):
+            # It is answered when it is done (W4), and gives its credit back (F7).
+            self._callers.ours.discard(job)
+            self._jobs.repeat(job, payload)
+            if paid:
+                self._release(slots, now)
+        elif not paid:
+            self._assigned_without_credit(job, payload, slots, now)
+        elif self._health.is_sick and self._health.gives_back():
+            self._give_back(job)
+            self._release(slots, now)
+        elif self._credit.borrowed and (self._jobs.due or self._state.unused() < slots):
+            self._jobs.due[job] = Wish(payload, slots)
+        else:
+            self._fill(job, payload, slots, now)
+
+    def _assigned_without_credit(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        """No leader may do so (L2). One job more for each slot may wait, so that a small mistake costs no attempt."""
+        if not self._complained:
+            self._complained = True
+            self._do.append(ev.ComplainAboutLeader("the leader assigned a job without credit"))
+        if slots > 1:
+            text = f"it needs {slots} slots, and the leader had credit for {self._credit.credit}"
+            self._do.append(ev.SendFailure(job, "worker-error", text))
+        elif self._credit.take_unheard():
+            self._fill(job, payload, 1, now)
+        elif self._line.leaving:
+            self._do.append(ev.SendFailure(job, "worker-error", "the worker is leaving and takes no more jobs"))
+        elif len(self._jobs.waiting) < self._credit.slots:
+            self._jobs.waiting[job] = payload
+        else:
+            self._do.append(ev.SendFailure(job, "worker-error", "assigned without credit, and the worker is full"))
+
+    def _fill(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        """Free slots for this job."""
+        if not self._begin(job, payload, slots, now):
+            self._release(slots, now)
+
+    def _begin(self, job: JobId, payload: bytes, slots: int, now: float) -> bool:
+        """Run it, unless it has finished here before. False if it is answered already and needs no slot."""
+        kept = self._kept
+        if kept.was_cancelled(job):
+            kept.forget(job)
+        elif (owed := kept.owed_here(job)) is not None:
+            result, request = owed
+            if self._is_answered_by(request, payload):
+                self._answers.answer(job, result, request)
+                self._callers.tell(job, result, request, kept=True)
+                return False
+            kept.forget(job)
+        elif kept.may_be_on_disk(job, now):
+            stands = kept.failure_stands(job, old_leader=self._line.kind is LeaderKind.OLD)
+            self._jobs.looking[job] = Look(payload, stands, slots)
+            self._do.append(ev.LoadResult(job))
+            return True
+        if self._health.is_sick and self._health.gives_back():
+            self._give_back(job)
+            return False
+        self._start(job, payload, slots, now)
+        return True
+
+    def _is_answered_by(self, request: bytes, payload: bytes) -> bool:
+        """Is a result of this request the answer to what was assigned? Where it is not known of which request a result
+        is, the id alone decides (SPEC L6)."""
+        return not request or (wanted := self._digest(payload)) == request or not wanted
+
+    def _start(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        self._jobs.running[job] = slots
+        self._do.append(ev.StartProgram(job, payload))
+        if self._cpu.measure_at == _NEVER:
+            self.measure(now)
+
+    def _start_unless_sick(self, job: JobId, payload: bytes, slots: int, now: float) -> None:
+        if self._health.gives_back():
+            self._give_back(job)
+            self._release(slots, now)
+        else:
+            self._start(job, payload, slots, now)
+
+    def loaded(self, event: ev.ResultLoaded, now: float) -> None:
+        job = event.job
+        look = self._jobs.looking.pop(job, None)
+        if look is None:
+            if (wish := self._callers.asked.pop(job, None)) is not None:
+                self._loaded_for_caller(wish, event, now)
+            elif self._answers.again.is_looked_for(job):
+                self._answers.loaded(event)
+        elif (
+            event.payload is not None
+            and (event.ok or look.failure_stands)
+            and self._is_answered_by(event.request, look.payload)
+        ):
+            self._answers.answer(job, event.payload, event.request)
+            self._callers.tell(job, event.payload, event.request, kept=True)
+            self._release(look.slots, now)
+        else:
+            self._kept.forget(job)
+            self._start_unless_sick(job, look.payload, look.slots, now)
+
+    def _loaded_for_caller(self, wish: Wish, found: ev.ResultLoaded, now: float) -> None:
+        """What is OK is answered, whoever had it made. A failure is run again: a new question wants another try."""
+        job = found.job
+        if self._jobs.has(job):  # Assigned meanwhile: callers are told when it is done.
+            return
+        if found.payload is not None and found.ok:
+            self._callers.tell(job, found.payload, found.request, kept=True)
+        elif self._line.leaving:
+            self._callers.refuse(job, "stopping", STOPPING)
+        elif self._state.free() < wish.slots:
+            self._callers.refuse(job, "busy", "all slots are taken")
+        else:
+            if not self._kept.owes(job):  # The leader waits for that failure: then it gets what comes of this run.
+                self._callers.ours.add(job)
+            self._kept.forget(job)
+            if self._line.is_offered:
+                self._credit.borrow(wish.slots)
+            self._start(job, wish.payload, wish.slots, now)
+
+    def cancel(self, job: JobId, now: float) -> None:
+        jobs = self._jobs
+        if job in jobs.running:
+            if job not in jobs.cancelling:
+                self._do.append(ev.KillProgram(job, CANCELLED))
+            jobs.cancelling[job] = None
+            return
+        freed = jobs.take_unstarted(job)
+        if freed is None:
+            return
+        self._do.append(ev.SendFailure(job, CANCELLED, _NOT_STARTED))
+        self._callers.refuse_assigned(job, CANCELLED, _NOT_STARTED)
+        if freed:
+            self._release(freed, now)
+
+    def cancel_wanted(self, job: JobId, now: float) -> None:
+        if self._callers.asked.pop(job, None) is not None and not self._jobs.has(job):
+            self._callers.refuse(job, CANCELLED, _NOT_STARTED)
+        self.cancel(job, now)
+
+    def ended(self, event: ev.ProgramEnded, now: float) -> None:
+        job, jobs, callers = event.job, self._jobs, self._callers
+        slots = jobs.running.pop(job)
+        anew = jobs.cancelling.pop(job, None)
+        if event.fault and self._rests:  # That is said first: what is tried again goes to another worker.
+            self.fall_sick(event.reason, event.fault, now)
+        repeated = jobs.repeated.pop(job, None) if jobs.repeated else None
+        if anew is not None and not event.ok:
+            # Cancelled, then wanted after all: an ack now would pass for the answer to the new assignment.
+            self._start_unless_sick(job, anew, slots, now)
+            return
+        wanted = repeated if anew is None else anew
+        if wanted is not None and not self._is_answered_by(event.request, wanted):
+            callers.ours.discard(job)
+            self._start_unless_sick(job, wanted, slots, now)
+            return
+        if job in callers.ours:
+            callers.ours.remove(job)
+            self._kept.remember(job, now)
+        else:
+            reason = "" if event.ok else event.reason or "failed"
+            self._kept.finish(job, reason, event.payload, now, event.request)
+            if self._answers.telling:
+                self._answers.answer(job, event.payload, event.request)
+        if callers.waiting:
+            callers.tell(job, event.payload, event.request)
+        self._release(slots, now, event.ran_s)
+
+    # Slots come free.
+
+    def _release(self, slots: int, now: float, ran_s: float = 0.0) -> None:
+        """Jobs that wait take them, or their credit goes back, at once or, after a program that ran so long, when the
+        CPU allows (W2)."""
+        credit, waiting = self._credit, self._jobs.waiting
+        if credit.borrowed:
+            slots = self._repay(slots, now)
+        while waiting and slots:
+            job = next(iter(waiting))
+            slots -= self._begin(job, waiting.pop(job), 1, now)
+        if slots and self._line.is_offered:
+            if credit.keeps:
+                credit.kept += slots
+            elif ran_s > 0 and self._cpu.is_crowded:
+                self._hold(slots, now, now + min(ran_s, CREDIT_HELD_MAX_S))
+            else:
+                credit.offered += slots
+
+    def _repay(self, slots: int, now: float) -> int:
+        """They pay back what was borrowed, and due jobs take them. How many are left to be offered?"""
+        due = self._jobs.due
+        while True:
+            slots = self._credit.repay(slots)
+            if not due:
+                return slots
+            job, wish = next(iter(due.items()))
+            if wish.slots > self._state.unused():
+                return slots
+            del due[job]
+            if not self._begin(job, wish.payload, wish.slots, now):
+                slots += wish.slots
+
+    def _hold(self, slots: int, now: float, until: float) -> None:
+        cpu = self._cpu
+        self._credit.hold(slots, until)
+        if not cpu.held_by and self._line.kind is LeaderKind.OWN:
+            cpu.held_by = cpu.others
+            self.beat(now)  # The leader should know why there is no credit before people ask it.
+        cpu.held_by = cpu.others
+
+    def beat(self, now: float) -> None:
+        cpu = self._cpu
+        self._do.append(ev.SendRunnerHeartbeat(cpu.held_by))
+        cpu.held_by = cpu.others if self._credit.held else 0.0
+        self._line.heard_of_us(now)
+
+    def measure(self, now: float) -> None:
+        if self._cpu.plan(now):
+            self._do.append(ev.MeasureCpu())
+
+    # The machine is sick (W9).
+
+    def fall_sick(self, code: str, why: str, now: float) -> None:
+        """What has not begun is given back."""
+        self._health.fall_sick(code, why, now)
+        if self._line.is_offered and self._health.gives_back():
+            waiting, due = self._jobs.take_queued()
+            for job in waiting:
+                self._give_back(job)
+            for job, slots in due:
+                self._give_back(job)
+                self._release(slots, now)
+
+    def _give_back(self, job: JobId) -> None:
+        """It is not begun here: its leader has others."""
+        health = self._health
+        self._do.append(ev.SendFailure(job, health.code, f"this machine is out of order: {health.why}", begun=False))
+        self._callers.refuse_assigned(job, health.code, health.why)
+
+    def rest_known(self, now: float) -> None:
+        """What the leader assigned for the credit that it had has come. The rest of it is void."""
+        if self._health.known():
+            credit = self._credit
+            credit.void(self._jobs.due_slots())
+            if credit.borrowed:
+                credit.kept = self._repay(credit.kept, now)
+            self._health.offer_kept()
+
+    def leave_unstarted(self) -> None:
+        """There is no leader any more. What was not started is forgotten: it is given to others."""
+        for job in self._jobs.leave_unstarted():
+            self._callers.refuse_assigned(job, "busy", "its leader went away before it was started")
+        self._complained = False
