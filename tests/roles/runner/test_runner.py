@@ -19,7 +19,6 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 from tests.kit.processes import no_new_process, no_new_thread
 
 from wakugumi.adapters.loop.event_loop import new_loop
@@ -275,7 +274,7 @@ async def test_what_cannot_be_run_fails_with_its_code_and_words(
     assert result.stderr.startswith("wakugumi: ")
     assert len(result.stderr) < 500
     assert world.runner.running == 0
-    assert world.runner.load(job_id) == world.ends[job_id][0][3], "it can be told again"
+    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3], "it can be told again"
 
 
 @pytest.mark.parametrize(
@@ -412,7 +411,7 @@ async def test_files_come_in_the_frame_as_long_as_they_fit_and_by_their_hash_els
     packed = zipfile.ZipFile(io.BytesIO(blob_of(result.archive_blob, directory / "result.zip")))
     assert (len(packed.read("big")), packed.read("result.zip")) == (size, b"mine\n")
     assert result.output_archive is None
-    assert world.runner.load(job_id) == world.ends[job_id][0][3]
+    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3]
 
 
 async def test_a_large_file_that_packs_well_comes_in_the_frame(world: World) -> None:
@@ -446,8 +445,8 @@ async def test_output_that_does_not_fit_is_a_file_beside_and_its_end_is_told(wor
     assert files_of(result) == {"file": b"small\n"}, "what fits comes in the frame"
     assert blob_of(result.stdout_blob, world.directory(job_id) / ".stdout") == b"x" * 5_000_000 + b"the end\n"
     assert result.stderr_blob is result.archive_blob is msgspec.UNSET
-    assert world.runner.load(job_id) == world.ends[job_id][0][3]
-    whole = world.runner.load_whole(job_id)
+    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3]
+    whole = world.runner.kept.load_whole(job_id)
     assert whole is not None
     assert [(part.ref, part.path) for part in whole.parts] == [
         (result.stdout_blob, world.directory(job_id) / ".stdout")
@@ -476,9 +475,9 @@ async def test_a_part_that_is_gone_or_has_another_size_is_not_answered_for(world
     await world.end(job_id)
     with (world.directory(job_id) / "result.zip").open("ab") as file:
         file.write(b"more")
-    assert world.runner.load(job_id) is None
+    assert world.runner.kept.load(job_id) is None
     (world.directory(job_id) / "result.zip").unlink()
-    assert world.runner.load(job_id) is None
+    assert world.runner.kept.load(job_id) is None
 
 
 async def test_more_than_anyone_takes_stays_where_it_is(world: World) -> None:
@@ -490,7 +489,7 @@ async def test_more_than_anyone_takes_stays_where_it_is(world: World) -> None:
     assert f"in {directory} on worker worker-1" in result.stderr
     assert (directory / "big").stat().st_size == 2 << 40
     assert (directory / ".stdout").read_text() == "said\n"
-    assert world.runner.load(job_id) == world.ends[job_id][0][3]
+    assert world.runner.kept.load(job_id) == world.ends[job_id][0][3]
 
 
 async def test_a_leader_that_takes_only_frames_is_told_where_the_rest_is(world: World) -> None:
@@ -499,8 +498,8 @@ async def test_a_leader_that_takes_only_frames_is_told_where_the_rest_is(world: 
     for job_id in (large, small):
         await world.end(job_id)
     payload = world.ends[small][0][3]
-    assert world.runner.in_short(small, payload) == payload
-    told = read_result(large, world.runner.in_short(large, world.ends[large][0][3]))
+    assert world.runner.kept.in_short(small, payload) == payload
+    told = read_result(large, world.runner.kept.in_short(large, world.ends[large][0][3]))
     assert (told.status, told.reason, told.exit_code, told.stdout) == ("FAILED", "too-big", 3, "said\n")
     assert f"in {world.directory(large)} on worker worker-1" in told.stderr
     assert told.archive_blob is msgspec.UNSET
@@ -537,12 +536,12 @@ async def test_a_finished_job_is_answered_from_the_disk_after_a_restart(tmp_path
         await world.end(job_id)
     await world.runner.close()
     again = World(tmp_path)
-    found = dict(again.runner.finished_before())
+    found = dict(again.runner.kept.finished_before())
     assert found.keys() == {plain, rich}
     assert all(0 <= age_s < DEADLINE_S for age_s in found.values())
     for job_id in (plain, rich):
-        assert again.runner.load(job_id) == world.ends[job_id][0][3]
-    assert again.runner.load(JobId(uuid4().bytes_le)) is None
+        assert again.runner.kept.load(job_id) == world.ends[job_id][0][3]
+    assert again.runner.kept.load(JobId(uuid4().bytes_le)) is None
     await again.runner.close()
 
 
@@ -554,11 +553,11 @@ async def test_what_an_earlier_life_left_stays_for_as_long_as_if_it_had_ended_no
     await world.runner.close()
     os.utime(world.directory(job_id) / ".done", (1_000_000_000, 1_000_000_000))
     again = World(tmp_path)
-    ((found, age_s),) = again.runner.finished_before()
+    ((found, age_s),) = again.runner.kept.finished_before()
     assert found == job_id
     assert age_s > DONE_TTL_S
-    assert not again.runner.sweep()
-    assert again.runner.load(job_id) == world.ends[job_id][0][3]
+    assert not again.runner.kept.sweep()
+    assert again.runner.kept.load(job_id) == world.ends[job_id][0][3]
     await again.runner.close()
 
 
@@ -567,18 +566,18 @@ async def test_a_failure_that_is_unmarked_is_not_there_after_a_restart_and_its_f
     world = World(tmp_path, done_ttl_s=0.0)
     job_id = world.start(world.program("exit 1"))
     assert (await world.end(job_id)).worker == "worker-1"
-    world.runner.unmark(job_id)
-    assert world.runner.load(job_id) is None
+    world.runner.kept.unmark(job_id)
+    assert world.runner.kept.load(job_id) is None
     await until(lambda: not world.directory(job_id).exists())
     await world.runner.close()
 
 
 async def test_a_running_job_is_not_unmarked(world: World) -> None:
     job_id = world.start(world.program(f'while [ ! -e "{world.exe}/gate" ]; do sleep 0.01; done; exit 1'))
-    world.runner.unmark(job_id)
+    world.runner.kept.unmark(job_id)
     (world.exe / "gate").touch()
     await world.end(job_id)
-    assert world.runner.load(job_id) is not None
+    assert world.runner.kept.load(job_id) is not None
 
 
 @pytest.mark.spec("L4")
@@ -595,7 +594,7 @@ async def test_what_an_interrupted_job_left_is_cleaned_up(tmp_path: Path) -> Non
     (remains / "sub").mkdir(parents=True)
     (remains / "sub/half").write_text("x")
     world = World(tmp_path)
-    assert world.runner.finished_before() == []
+    assert world.runner.kept.finished_before() == []
     assert not remains.exists()
     await world.runner.close()
 
@@ -605,10 +604,10 @@ async def test_a_job_that_is_run_again_has_a_new_result(world: World) -> None:
     job_id = world.start(args=[str(world.exe / "mark")])
     first = await world.end(job_id)
     world.start(job_id=job_id, args=[str(world.exe / "mark")])
-    assert world.runner.load(job_id) is None, "while it runs the old one does not count"
+    assert world.runner.kept.load(job_id) is None, "while it runs the old one does not count"
     second = await world.end(job_id, 2)
     assert (first.stdout, second.stdout) == ("", "second\n")
-    assert world.runner.load(job_id) == world.ends[job_id][1][3]
+    assert world.runner.kept.load(job_id) == world.ends[job_id][1][3]
 
 
 @pytest.mark.spec("W4", "W7")
@@ -623,14 +622,14 @@ async def test_results_go_when_their_time_is_over_unless_someone_waits_for_them(
     for job_id in (gone, kept, large, large_kept):
         await world.end(job_id)
     await until(lambda: not world.directory(large).exists())
-    await until(lambda: world.runner._kept.keys() == {kept, large_kept})
-    assert world.runner.load(kept) is not None
-    assert world.runner.load(large_kept) is not None, "with the files that it names"
+    await until(lambda: world.runner.kept.jobs.keys() == {kept, large_kept})
+    assert world.runner.kept.load(kept) is not None
+    assert world.runner.kept.load(large_kept) is not None, "with the files that it names"
     later = world.start()
     await world.end(later)
     assert not world.directory(gone).exists(), "its directory serves the later one"
     owed.clear()
-    await until(lambda: not world.runner._kept)
+    await until(lambda: not world.runner.kept.jobs)
     await until(lambda: not world.directory(large_kept).exists())
     await world.runner.close()
 
@@ -639,14 +638,14 @@ async def test_time_counts_from_the_last_run(tmp_path: Path) -> None:
     world = World(tmp_path, done_ttl_s=1_000.0)
     job_id = world.start(world.program("true"))
     await world.end(job_id)
-    second, jobs = world.runner._seconds[0]
-    world.runner._seconds[0] = (second - 2_000, jobs)
-    world.runner._kept[job_id] = second - 2_000
+    second, jobs = world.runner.kept.seconds[0]
+    world.runner.kept.seconds[0] = (second - 2_000, jobs)
+    world.runner.kept.jobs[job_id] = second - 2_000
     world.start(job_id=job_id)
     await world.end(job_id, 2)
-    assert not world.runner.sweep()
-    assert world.runner.load(job_id) is not None
-    assert len(world.runner._seconds) == 1
+    assert not world.runner.kept.sweep()
+    assert world.runner.kept.load(job_id) is not None
+    assert len(world.runner.kept.seconds) == 1
     await world.runner.close()
 
 
@@ -662,8 +661,8 @@ async def test_where_results_are_kept_for_days_an_old_one_goes_after_its_days_an
         os.utime(world.directory(jobs[-1]) / ".done", (time.time() - age_s,) * 2)
     young, old = jobs
     again = World(tmp_path, done_ttl_s=days)
-    again.runner.finished_before()
-    ages = {job_id: again.runner._loop.time() - ended_at for job_id, ended_at in again.runner._kept.items()}
+    again.runner.kept.finished_before()
+    ages = {job_id: again.runner._loop.time() - ended_at for job_id, ended_at in again.runner.kept.jobs.items()}
     assert 5 * DONE_TTL_S <= ages[young] < 6 * DONE_TTL_S
     assert days - DONE_TTL_S <= ages[old] < days, "a leader has time to fetch it"
     await again.runner.close()
@@ -673,20 +672,20 @@ async def test_where_results_are_kept_for_days_an_old_one_goes_after_its_days_an
 async def test_beyond_so_many_the_oldest_results_go_earlier_but_none_that_may_be_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.runner.runner.KEPT_JOBS_MAX", 1)
+    monkeypatch.setattr("wakugumi.roles.runner.kept_jobs.KEPT_JOBS_MAX", 1)
     world = World(tmp_path, done_ttl_s=10 * DONE_TTL_S)
     old = world.start(world.program("true"))
     await world.end(old)
-    second, jobs = world.runner._seconds[0]
-    world.runner._seconds[0] = (second - 2 * DONE_TTL_S, jobs)
-    world.runner._kept[old] = second - 2 * DONE_TTL_S
-    assert not world.runner.sweep()
-    assert old in world.runner._kept, "there is room for it"
+    second, jobs = world.runner.kept.seconds[0]
+    world.runner.kept.seconds[0] = (second - 2 * DONE_TTL_S, jobs)
+    world.runner.kept.jobs[old] = second - 2 * DONE_TTL_S
+    assert not world.runner.kept.sweep()
+    assert old in world.runner.kept.jobs, "there is room for it"
     for job_id in [world.start(), world.start()]:
         await world.end(job_id)
-    world.runner.sweep()
-    assert old not in world.runner._kept
-    assert len(world.runner._kept) == 2, "they have just ended"
+    world.runner.kept.sweep()
+    assert old not in world.runner.kept.jobs
+    assert len(world.runner.kept.jobs) == 2, "they have just ended"
     await world.runner.close()
 
 
@@ -698,7 +697,7 @@ async def test_a_job_that_is_ended_by_the_stop_leaves_what_it_made_for_its_time(
     await world.runner.close()
     assert (world.directory(job_id) / "made").exists()
     again = World(tmp_path, interrupted_ttl_s=60.0)
-    assert again.runner.finished_before() == []
+    assert again.runner.kept.finished_before() == []
     again.start(again.program("ls"), job_id=job_id)
     assert (await again.end(job_id)).stdout == "", "a new run finds nothing of it"
     await again.runner.close()
@@ -706,13 +705,13 @@ async def test_a_job_that_is_ended_by_the_stop_leaves_what_it_made_for_its_time(
 
 async def test_a_finished_job_can_be_forgotten(world: World) -> None:
     job_id = world.start(world.program("true"))
-    world.runner.forget(job_id)
+    world.runner.kept.forget(job_id)
     await world.end(job_id)
     assert world.directory(job_id).exists(), "not while it ran"
-    world.runner.forget(job_id)
+    world.runner.kept.forget(job_id)
     assert not world.directory(job_id).exists()
-    assert world.runner.load(job_id) is None
-    world.runner.forget(job_id)
+    assert world.runner.kept.load(job_id) is None
+    world.runner.kept.forget(job_id)
 
 
 @pytest.mark.spec("W3")
@@ -762,7 +761,7 @@ async def main():
     def on_end(job_id, end):
         result = read_result(job_id, end.payload)
         print(end.reason, end.ok, result.exit_code, result.stderr.strip(), "fault" if end.fault else "no fault")
-        print(runner.load(job_id) == end.payload, os.listdir(runner.folder + "/" + show_job_id(job_id)))
+        print(runner.kept.load(job_id) == end.payload, os.listdir(runner.folder + "/" + show_job_id(job_id)))
         ended.set_result(None)
     jobs = Path(sys.argv[1])
     settings = RunnerSettings(jobs=jobs, name="w", disk_free_min_bytes=0)
@@ -810,19 +809,19 @@ async def test_a_disk_that_is_full_at_the_end_fails_the_job_and_nothing_else_is_
 
 async def probed(world: World) -> str:
     told = asyncio.get_running_loop().create_future()
-    world.runner.probe(told.set_result)
+    world.runner.machine.probe(told.set_result)
     async with asyncio.timeout(DEADLINE_S):
         return str(await told)
 
 
 @pytest.mark.spec("W9")
 async def test_without_room_a_job_is_not_begun_and_a_probe_says_why_until_there_is_room(world: World) -> None:
-    world.runner._settings = replace(world.runner._settings, disk_free_min_bytes=1 << 60)
+    world.runner.machine.free_min_bytes = 1 << 60
     result = await world.run("touch made")
     assert (result.reason, result.not_begun) == ("disk", True)
     assert "bytes are free" in world.faults[-1]
     assert "bytes are free" in await probed(world)
-    world.runner._settings = replace(world.runner._settings, disk_free_min_bytes=0)
+    world.runner.machine.free_min_bytes = 0
     assert await probed(world) == ""
     assert (await world.run("true")).status == "OK"
     assert world.faults[-1] == ""

@@ -337,14 +337,14 @@ def large(place: Place) -> None:
 async def test_what_an_open_result_names_is_not_swept_while_it_is_read(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakugumi.roles.runner.runner._SWEEP_S", 0.05)
+    monkeypatch.setattr("wakugumi.roles.runner.kept_jobs._SWEEP_S", 0.05)
     station, job = place.station(done_ttl_s=0.0), new_job()
     finished = await station.run(job, request("much"))
     archive = finished.parts[ARCHIVE]
     assert archive.stat().st_size > 6_000_000
     folder = archive.parent
-    ended_at = station._runner._kept[job]
-    await until(lambda: station._runner._kept.get(job) != ended_at)
+    ended_at = station._runner.kept.jobs[job]
+    await until(lambda: station._runner.kept.jobs.get(job) != ended_at)
     assert archive.exists(), "its time was over, and began anew"
     finished.close()
     finished.close()

@@ -50,6 +50,7 @@ class LeaderLink:
         leader: Address | Dial,
         hello: bytes,
         runner: Runner,
+        supply: InputSupply,
         post: Callable[[SlotsEvent], None],
     ) -> None:
         self._dial: Dial = partial(dial, leader) if isinstance(leader, Address) else leader
@@ -67,8 +68,8 @@ class LeaderLink:
         self._withheld: dict[JobId, tuple[bytes, bytes]] | None = None
         """Results of which a silent leader, which may be that one, is not yet told that they do not fit."""
         self._ignored: set[int] = set()
-        self.deliveries = ResultUploads(runner.load_whole, self._send_result, self._not_delivered)
-        self._supply: InputSupply | None = None
+        self.deliveries = ResultUploads(runner.kept.load_whole, self._send_result, self._not_delivered)
+        self._supply = supply
         self._on: dict[int, Callable[[Frame], None]] = {
             fr.ASSIGN_JOB: self._assign,
             fr.CONFIRM: self._confirm,
@@ -78,6 +79,9 @@ class LeaderLink:
             fr.WELCOME: self._welcome,
             fr.MISSING: self._missing,
             fr.RESTING: self._rest_known,
+            fr.CACHE_PUT: supply.on_cache_put,
+            fr.CACHE_DROP: supply.on_cache_drop,
+            fr.SOURCE: supply.on_source,
         }
         self.act: dict[type[object], Callable[[Any], None]] = {
             ev.SendAck: self._send_ack,
@@ -92,15 +96,6 @@ class LeaderLink:
             ev.HangUpOnLeader: self._hang_up,
         }
         """What `slots` asks for that concerns the leader."""
-
-    def connect(self, supply: InputSupply) -> None:
-        """What the leader says of inputs and caches goes there."""
-        self._supply = supply
-        self._on |= {
-            fr.CACHE_PUT: supply.on_cache_put,
-            fr.CACHE_DROP: supply.on_cache_drop,
-            fr.SOURCE: supply.on_source,
-        }
 
     def send(self, data: bytes) -> None:
         """To the leader, if one is there."""
@@ -177,8 +172,7 @@ class LeaderLink:
         self._link = None
         self._unlinked.set()
         self.deliveries.lost()
-        if self._supply is not None:
-            self._supply.lost()
+        self._supply.lost()
         self._post(ev.LinkLost())
 
     # What the leader says.
@@ -227,15 +221,14 @@ class LeaderLink:
         if BLOBS in welcome.wants:
             self._blobs_met = True
             self.deliveries.connected(welcome.blobs or self._leader_url)
-        if self._supply is not None:
-            self._supply.welcomed(welcome.blobs or self._leader_url if BLOBS in welcome.wants else None)
+        self._supply.welcomed(welcome.blobs or self._leader_url if BLOBS in welcome.wants else None)
         self._post(ev.LeaderWelcomed(RESTS in welcome.wants))
 
     # What the deliveries say.
 
     def _send_result(self, job: JobId, payload: bytes, request: bytes) -> None:
         if not self.deliveries.has_place:  # It is an old leader, and most results are as it knows them.
-            short = self._runner.in_short(job, payload)
+            short = self._runner.kept.in_short(job, payload)
             if short is not payload and self._withheld is not None:
                 self._withheld[job] = payload, request
                 return
@@ -244,7 +237,7 @@ class LeaderLink:
 
     def _not_delivered(self, job: JobId, code: str, text: str) -> None:
         if not self._runner.runs(job):  # Assigned anew meanwhile, it will have another result.
-            self._runner.unmark(job)
+            self._runner.kept.unmark(job)
             self._send_failure(ev.SendFailure(job, code, text))
 
     # What `slots` asks for.

@@ -11,67 +11,45 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
-from collections import deque
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
-from wakugumi.adapters.files import refused, remove_tree
+from wakugumi.adapters.files import refused
 from wakugumi.adapters.jobdir.directory import SMALL_BYTES, SMALL_FILES, JobDir
 from wakugumi.adapters.jobdir.folder import JobsFolder
-from wakugumi.adapters.jobdir.large_parts import Whole, parts_of
-from wakugumi.adapters.loop.threads import is_no_thread, started_pool
+from wakugumi.adapters.loop.threads import is_no_thread
 from wakugumi.adapters.machine.cpu_use import OthersCpu
-from wakugumi.adapters.machine.start_probe import a_program, check_machine, check_room
 from wakugumi.adapters.programs.marks import Mark, end_marked
 from wakugumi.adapters.programs.named_programs import Programs
 from wakugumi.adapters.programs.processes import Processes, RunningProgram
 from wakugumi.adapters.programs.resource_limits import JobBounds
 from wakugumi.adapters.programs.run_as import check_reach, check_way
 from wakugumi.adapters.zip.write_memory import TooBig
-from wakugumi.core.environment import check_env, check_settable
+from wakugumi.core.environment import check_settable
 from wakugumi.core.ids import JobId, show_job_id
-from wakugumi.core.names import check_file_names
 from wakugumi.core.runner.counts import RunCounts
-from wakugumi.core.runner.finished import FOUND_MAX, age_found_s
-from wakugumi.errors import ConfigError, PeerError, Refused, Sick
+from wakugumi.errors import ConfigError, Refused, Sick
 from wakugumi.limits.runner import (
-    DONE_TTL_S,
-    JOB_TIMEOUT_MAX_S,
-    KEPT_JOBS_MAX,
     LARGE_WORK_BYTES,
 )
-from wakugumi.limits.wire import ARGS_PER_JOB_MAX, FILES_PER_JOB_MAX
+from wakugumi.roles.runner.check_request import check_request
 from wakugumi.roles.runner.files.inputs import InputSupply
 from wakugumi.roles.runner.files.place_inputs import JobInputs, NotLinked
 from wakugumi.roles.runner.files.uploaded_inputs import UploadedInputs
-from wakugumi.roles.runner.make_result import MadeResult, conclude, refuse, too_big
+from wakugumi.roles.runner.job_threads import JobThreads
+from wakugumi.roles.runner.kept_jobs import KeptJobs
+from wakugumi.roles.runner.machine_probe import PROBE, MachineProbe
+from wakugumi.roles.runner.make_result import MadeResult, conclude, refuse
 from wakugumi.roles.runner.settings import RunnerSettings
-from wakugumi.wire.messages.job import JobRequest, read_request, read_result
-from wakugumi.wire.messages.payload import encode
+from wakugumi.wire.messages.job import JobRequest, read_request
 from wakugumi.wire.request_digest import request_digest
 
 T = TypeVar("T")
 
 log = logging.getLogger("wakugumi.runner")
-
-_DISK_LOOK_S: Final = 1.0
-"""How often free room is asked for: a thousand jobs a second share one answer."""
-_SWEEP_S: Final = 1.0
-_BITE_S: Final = 0.002
-"""How long the loop may be busy with removing before others have their turn."""
-_BETWEEN_BITES_S: Final = 0.01
-_PROBE: Final = "probe"
-"""No job is called so."""
-_PROBE_S: Final = 10.0
-"""A program that does nothing and takes longer cannot be said to run."""
-_THREADS: Final = 2
-"""For inputs and results that take longer than a millisecond, and as many for those that take longer than seconds:
-packing leaves the interpreter's lock alone, so two keep two CPUs busy."""
 
 
 class Run:
@@ -105,22 +83,19 @@ class Runner:
         programs: Programs,
         on_end: Callable[[JobId, MadeResult], None],
         is_owed: Callable[[JobId], bool] = lambda _: False,
+        supply: Callable[[str], InputSupply] | None = None,
     ) -> None:
         """`on_end` gets the job's id, and its encoded result with what the worker must know of it.
 
         `is_owed` says whether a finished job's result is still waited for: then it is kept beyond its time (W7).
+        `supply` makes for this jobs folder where inputs come from that are not in a request.
         Raises ConfigError if the jobs folder cannot be used, or no thread can be started.
         """
         self._loop = loop
         self._settings = settings
         self._programs = programs
         self._on_end = on_end
-        self._is_owed = is_owed
         rules = settings.rules
-        self._disk_looked_at = -math.inf
-        self._disk_is_low: Sick | None = None
-        self._probing: Callable[[str], None] | None = None
-        """Who waits to hear whether a program can be started."""
         self._folder = JobsFolder(settings.jobs, rules.user)
         if rules.user is not None:
             folders = [("folder with the programs", path) for path in programs.folders]
@@ -138,19 +113,10 @@ class Runner:
                 "end that one first, or choose another folder with --jobs",
             )
         try:
-            # Now: the end of a job must not need a new thread.
-            self._threads = started_pool(_THREADS, "waku-jobdir")
-            try:
-                self._large_threads = started_pool(_THREADS, "waku-large")
-            except RuntimeError:
-                self._threads.shutdown()
-                raise
-        except RuntimeError as error:
+            self._threads = JobThreads()
+        except ConfigError:
             self._folder.close()
-            raise ConfigError(
-                f"the worker cannot start its {2 * _THREADS} threads: {error}",
-                "look at `ulimit -u`, `ulimit -v` and the control group's pids.max and memory.max",
-            ) from None
+            raise
         self.worker_id = self._folder.worker_id()
         """By it a leader knows the worker again (SPEC L4), also after a restart: it belongs to the folder."""
         self._worker_name = settings.name or self.worker_id[:4][::-1].hex()
@@ -168,17 +134,21 @@ class Runner:
         self._others_cpu = OthersCpu(self._processes.cpu_s)
         self._runs: dict[JobId, Run] = {}
         self._by_name: dict[str, Run] = {}
-        self._kept: dict[JobId, float] = {}
-        """Finished jobs, and the time at which those of the same second began to end."""
-        self._seconds: deque[tuple[float, list[JobId]]] = deque()
-        """The same by time, oldest first: there may be hundreds of thousands. One that ran again stands here twice."""
-        self._remains: deque[tuple[float, JobId]] = deque()
-        """What interrupted jobs left, and when it goes, the next first."""
+        self.kept = KeptJobs(
+            loop,
+            self._folder,
+            self._runs,
+            is_owed,
+            self._threads.small.submit,
+            done_ttl_s=settings.done_ttl_s,
+            interrupted_ttl_s=settings.interrupted_ttl_s,
+        )
+        self.machine = MachineProbe(
+            loop, self._folder, self._processes, self._threads.small, settings.disk_free_min_bytes
+        )
         self.counts = RunCounts()
-        self._sweeper = loop.call_later(_SWEEP_S, self._sweep_on)
         self._closed = False
-        self.supply: InputSupply | None = None
-        """Where inputs come from that are not in the request."""
+        self.supply = None if supply is None else supply(self._folder.path)
 
     @property
     def running(self) -> int:
@@ -217,93 +187,12 @@ class Runner:
             elif self.supply is not None and self.supply.cancel(job_id):
                 self._loop.call_soon(self._fail, run, Refused(code, _why_killed(code)))
 
-    def load(self, job_id: JobId) -> bytes | None:
-        """The encoded result of a finished job, from disk. None if there is none (any more) that can be trusted."""
-        return None if job_id in self._runs else self._folder.load(show_job_id(job_id))
-
-    def load_whole(self, job_id: JobId) -> Whole | None:
-        """The same, the files that it names, and the digest of its request."""
-        return None if job_id in self._runs else self._folder.load_whole(show_job_id(job_id))
-
-    def done_at(self, job_id: JobId) -> float | None:
-        """When a finished job that is kept here was done, by the machine's clock."""
-        return self._folder.done_at(show_job_id(job_id))
-
-    def parts(self, job_id: JobId, payload: bytes) -> Mapping[str, Path]:
-        """The files that a finished job's result names by their hashes, by their names. Raises Refused."""
-        if not _names_parts(payload):
-            return {}
-        try:
-            parts = parts_of(read_result(job_id, payload), f"{self._folder.path}/{show_job_id(job_id)}")
-        except (OSError, ValueError, PeerError):
-            raise Refused("worker-error", "what the job made is no longer on the disk") from None
-        return {part.path.name: part.path for part in parts}
-
-    def in_short(self, job_id: JobId, payload: bytes) -> bytes:
-        """The result as a leader is told that takes nothing beside frames: FAILED, if some of it does not fit one."""
-        if not _names_parts(payload):
-            return payload
-        where = f"{self._folder.path}/{show_job_id(job_id)}"
-        return encode(too_big(read_result(job_id, payload), where, self._settings.done_ttl_s))
-
     def discard(self, brought: UploadedInputs) -> None:
         """Nobody needs them any more, or not under these names. A large file takes its time to go."""
         if self._closed:
             brought.remove()
         else:
-            self._threads.submit(brought.remove)
-
-    def forget(self, job_id: JobId) -> None:
-        """Remove what is kept of a finished job, now."""
-        if job_id not in self._runs:
-            self._kept.pop(job_id, None)
-            self._remove(job_id, self._folder.remove)
-
-    def unmark(self, job_id: JobId) -> None:
-        """A failure that must not answer for a later run, whatever becomes of this process. Its files stay for now."""
-        if job_id not in self._runs:
-            self._folder.unmark(show_job_id(job_id))
-
-    def finished_before(self) -> list[tuple[JobId, float]]:
-        """Once, at the start: the jobs that ended in an earlier life and their age in seconds.
-
-        What was interrupted then is removed in its time. `load` has the last word on each: power may have been lost.
-        They stay for a while yet, but no more of them than a leader can be told of: see `finished`.
-        """
-        found = self._folder.finished(self._settings.interrupted_ttl_s)
-        now = self._loop.time()
-        oldest_first = sorted(found, key=lambda one: -one[1])
-        for job_id, age_s in oldest_first[:-FOUND_MAX]:
-            self._keep(job_id, now - age_s)
-        for job_id, age_s in oldest_first[-FOUND_MAX:]:
-            self._keep(job_id, now - age_found_s(age_s, self._settings.done_ttl_s))
-        until = now + self._settings.interrupted_ttl_s
-        self._remains.extend(sorted((until - age_s, job_id) for job_id, age_s in self._folder.interrupted))
-        return found
-
-    def sweep(self) -> bool:
-        """Remove what was kept for its time, for some milliseconds. True if there is more. It is called by itself."""
-        now = self._loop.time()
-        stop_at = now + _BITE_S
-        while self._remains and self._remains[0][0] <= now:
-            _, job_id = self._remains.popleft()
-            if job_id not in self._runs and job_id not in self._kept:
-                self._remove(job_id, lambda _: False)
-        while self._seconds and self._seconds[0][0] + 1.0 + self._kept_s() <= now:
-            second, jobs = self._seconds[0]
-            while jobs:
-                job_id = jobs.pop()
-                if self._kept.get(job_id) != second or job_id in self._runs:
-                    continue
-                if self._is_owed(job_id):
-                    self._keep(job_id, now)
-                    continue
-                del self._kept[job_id]
-                self._remove(job_id, self._folder.retire)
-                if self._loop.time() >= stop_at:
-                    return True
-            self._seconds.popleft()
-        return False
+            self._threads.small.submit(brought.remove)
 
     def own_cpu_s(self) -> float:
         """CPU seconds that its jobs have used so far, ended and running."""
@@ -313,60 +202,13 @@ class Runner:
         """How much of the machine others than this worker and its jobs use, 0 to 1."""
         return self._others_cpu.share(self._loop.time())
 
-    def probe(self, told: Callable[[str], None]) -> None:
-        """Try whether a program can be started here. `told` is called later, with why not, or nothing if one was."""
-        if self._probing is not None or self._closed:
-            return
-        self._probing = told
-        self._disk_looked_at = -math.inf
-        done = self._loop.run_in_executor(
-            self._threads, check_machine, self._folder.path, self._settings.disk_free_min_bytes
-        )
-        done.add_done_callback(self._start_probe)
-
-    def _start_probe(self, checked: asyncio.Future[None]) -> None:
-        if self._closed:
-            checked.exception()
-            return
-        try:
-            checked.result()
-            if (command := a_program()) is None:
-                self._probed("")
-                return
-            capture = self._folder.captures.take()
-            try:
-                self._processes.start(_PROBE, command, self._folder.path, capture, timeout_s=_PROBE_S)
-            except BaseException:
-                self._folder.captures.give_back(capture, abandoned=True)
-                raise
-        except Refused as no:
-            self._probed(no.message)
-        except Exception as error:
-            log.exception("the machine could not be tried")
-            self._probed(repr(error))
-
-    def _probe_ended(self, child: RunningProgram) -> None:
-        why = child.why or f"a program that does nothing ended with exit code {child.exit_code}"
-        try:
-            self._folder.captures.give_back(child.capture, abandoned=child.abandoned)
-        finally:
-            self._probed(why if child.reason or child.exit_code else "")
-
-    def _probed(self, why: str) -> None:
-        told, self._probing = self._probing, None
-        if told is not None and not self._closed:
-            told(why)
-
     async def close(self) -> None:
         """End all jobs, with grace; they leave no result. Nothing of them runs afterwards."""
         self._closed = True
-        self._sweeper.cancel()
+        self.kept.close()
+        self.machine.close()
         await self._processes.close()
-        for pool in (self._threads, self._large_threads):
-            try:
-                await asyncio.to_thread(pool.shutdown)
-            except RuntimeError:  # No thread can be started: then the loop waits for them.
-                pool.shutdown()
+        await self._threads.close()
         for run in list(self._runs.values()):
             if run.directory is not None and not self._settings.interrupted_ttl_s and not run.directory.is_marked:
                 run.directory.remove()
@@ -380,12 +222,12 @@ class Runner:
         run.request = request if request.job_id else msgspec.structs.replace(request, job_id=run.name)
         if len(payload) <= SMALL_BYTES:
             run.digest = request_digest(request)
-        _check(request)
+        check_request(request)
         if request.env:
             check_settable(request.env, self._settings.rules.env)
         program = self._programs.resolve(request.exec_name)
         bounds = JobBounds(request.limits) if request.limits is not None else None
-        self._check_disk()
+        self.machine.check_disk()
 
         def equip(goods: JobInputs | Refused | None) -> None:
             if isinstance(goods, Refused):
@@ -471,23 +313,11 @@ class Runner:
             self._folder.captures.give_back(capture, abandoned=True)
             raise
 
-    def _check_disk(self) -> None:
-        now = self._loop.time()
-        if now - self._disk_looked_at >= _DISK_LOOK_S:
-            self._disk_looked_at = now
-            self._disk_is_low = None
-            try:
-                check_room(self._folder.path, self._settings.disk_free_min_bytes)
-            except Sick as low:
-                self._disk_is_low = low
-        if self._disk_is_low is not None:
-            raise Sick(self._disk_is_low.code, self._disk_is_low.message)
-
     # From the program's end to the result.
 
     def _program_ended(self, child: RunningProgram) -> None:
-        if child.job == _PROBE:
-            self._probe_ended(child)
+        if child.job == PROBE:
+            self.machine.ended(child)
         elif not self._closed:
             self._try(self._by_name[child.job], self._conclude, child)
 
@@ -562,7 +392,7 @@ class Runner:
 
     def _finish(self, run: Run, end: MadeResult, *, kept: bool = True) -> None:
         if kept:
-            self._keep(run.job_id, self._loop.time())
+            self.kept.keep(run.job_id, self._loop.time())
         child = run.child
         if child is None:
             self.counts.ended(end.reason, None, 0.0)
@@ -608,63 +438,11 @@ class Runner:
             except Exception as error:
                 self._fail(run, error)
 
-        pool = self._large_threads if large else self._threads
+        pool = self._threads.large if large else self._threads.small
         self._loop.run_in_executor(pool, work).add_done_callback(back)
-
-    # What is kept.
-
-    def _kept_s(self) -> float:
-        """How long finished jobs stay now. If there are too many, the oldest go earlier."""
-        most_s = self._settings.done_ttl_s
-        return most_s if len(self._kept) <= KEPT_JOBS_MAX else min(most_s, DONE_TTL_S)
-
-    def _keep(self, job_id: JobId, ended_at: float) -> None:
-        if not self._seconds or ended_at >= self._seconds[-1][0] + 1.0:
-            self._seconds.append((ended_at, []))
-        second, jobs = self._seconds[-1]
-        self._kept[job_id] = second
-        jobs.append(job_id)
-
-    def _remove(self, job_id: JobId, remove: Callable[[str], bool]) -> None:
-        name = show_job_id(job_id)
-        if not remove(name):
-            self._threads.submit(_remove_all, f"{self._folder.path}/{name}")
-
-    def _sweep_on(self) -> None:
-        try:
-            pause = _BETWEEN_BITES_S if self.sweep() else _SWEEP_S
-        except Exception:
-            log.exception("finished jobs could not be removed")
-            pause = _SWEEP_S
-        self._sweeper = self._loop.call_later(pause, self._sweep_on)
-
-
-def _check(request: JobRequest) -> None:
-    """Raises Refused for a request that cannot be run, whoever tries."""
-    if len(request.args) > ARGS_PER_JOB_MAX:
-        raise Refused("bad-request", f"a job has at most {ARGS_PER_JOB_MAX} arguments, not {len(request.args)}")
-    if len(request.files) > FILES_PER_JOB_MAX:
-        raise Refused("bad-request", f"a job has at most {FILES_PER_JOB_MAX} files, not {len(request.files)}")
-    if request.timeout_s is not None and not 0 < request.timeout_s <= JOB_TIMEOUT_MAX_S:
-        raise Refused("bad-request", f"a timeout is above 0 and at most {JOB_TIMEOUT_MAX_S:g} s")
-    check_file_names([file.name for file in request.files])
-    if request.env:
-        check_env(request.env)
-
-
-def _names_parts(payload: bytes) -> bool:
-    """Does a result name files by their hashes? As we write it; in a text, quotes are not bare."""
-    return b'Blob":{"Sha256":' in payload
 
 
 def _why_killed(code: str) -> str:
     if code == "input-changed":
         return "another job wrote to an input that this one had too: it has to be run again"
     return "the job was cancelled" if code == "cancelled" else f"the job was ended: {code}"
-
-
-def _remove_all(path: str) -> None:
-    try:
-        remove_tree(path)
-    except OSError as error:
-        log.warning("%s cannot be removed: %s", path, error.strerror)

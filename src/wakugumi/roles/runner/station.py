@@ -128,7 +128,15 @@ class Station:
         )
         self._drive: Drive[SlotsEvent, None, SlotsDo] = Drive(self._slots, self._perform, name="worker")
         self._post = self._drive.post
-        self._runner = Runner(loop, settings, programs, self._ended, self._is_needed)
+        self.link: LeaderLink | None = None
+
+        def supply(jobs_folder: str) -> InputSupply:
+            folder = CacheFolder(settings.cache or Path(jobs_folder) / ".cache", settings.cache_bytes)
+            return InputSupply(loop, folder, jobs_folder, self._send, self._input_changed)
+
+        with_leader = None if leader is None else supply
+        self._runner = Runner(loop, settings, programs, self._ended, self._is_needed, with_leader)
+        self.supply = self._runner.supply
         self.worker_id = self._runner.worker_id
         self._act: dict[type[object], Callable[[Any], None]] = {
             ev.StartProgram: self._start_program,
@@ -142,20 +150,14 @@ class Station:
             ev.RefuseCaller: self._refuse_caller,
             ev.RunnerStopped: self._stop,
         }
-        self.link: LeaderLink | None = None
-        self.supply: InputSupply | None = None
-        if leader is not None:
+        if leader is not None and self.supply is not None:
             unnamed = programs.default is not None
             hello = HelloWorker(settings.name, list(WANTS_WORKER), settings.slots, unnamed, rules.runs_as_root)
             frame = fr.encode(fr.HELLO_WORKER, self.worker_id, subject=settings.patterns, payload=encode(hello))
-            self.link = LeaderLink(leader, frame, self._runner, self._post)
-            folder = CacheFolder(settings.cache or Path(self._runner.folder) / ".cache", settings.cache_bytes)
-            self.supply = InputSupply(loop, folder, self._runner.folder, self.link.send, self._input_changed)
-            self._runner.supply = self.supply
-            self.link.connect(self.supply)
+            self.link = LeaderLink(leader, frame, self._runner, self.supply, self._post)
             self._act |= self.link.act
         # Now, for what is there without being finished counts as interrupted: no caller may be faster.
-        self._post(ev.Recovered(self._runner.finished_before()))
+        self._post(ev.Recovered(self._runner.kept.finished_before()))
 
     @property
     def folder(self) -> str:
@@ -228,7 +230,7 @@ class Station:
         """What the disk has of a job that does not run: OK or FAILED. None if nothing."""
         if self._slots.has(job) or self._stopped.is_set():
             return None
-        whole = self._runner.load_whole(job)
+        whole = self._runner.kept.load_whole(job)
         return None if whole is None else self._open(job, whole.payload, whole.request, kept=True)
 
     def cancel(self, job: JobId) -> bool:
@@ -287,6 +289,10 @@ class Station:
 
     # What the runner and the supply say.
 
+    def _send(self, data: bytes) -> None:
+        if self.link is not None:
+            self.link.send(data)
+
     def _ended(self, job: JobId, end: MadeResult) -> None:
         self._post(ev.ProgramEnded(job, end.ok, end.reason, end.payload, end.ran_s, end.fault, end.request))
 
@@ -316,7 +322,7 @@ class Station:
         self._runner.kill(effect.job, effect.code)
 
     def _load_result(self, effect: ev.LoadResult) -> None:
-        whole = self._runner.load_whole(effect.job)
+        whole = self._runner.kept.load_whole(effect.job)
         if whole is None:
             self._post(ev.ResultLoaded(effect.job, False, None))
         else:
@@ -325,13 +331,13 @@ class Station:
             self._post(ev.ResultLoaded(effect.job, ok, whole.payload, reason, whole.request))
 
     def _forget_result(self, effect: ev.ForgetResult) -> None:
-        self._runner.unmark(effect.job)
+        self._runner.kept.unmark(effect.job)
 
     def _measure_cpu(self, _effect: ev.MeasureCpu) -> None:
         self._post(ev.CpuMeasured(self._runner.others_cpu_share()))
 
     def _probe(self, _effect: ev.Probe) -> None:
-        self._runner.probe(lambda why: self._post(ev.Probed(why)))
+        self._runner.machine.probe(lambda why: self._post(ev.Probed(why)))
 
     def _health_changed(self, effect: ev.HealthChanged) -> None:
         if effect.why:
@@ -374,8 +380,8 @@ class Station:
 
     def _open(self, job: JobId, payload: bytes, request: bytes, *, kept: bool) -> Finished:
         """Raises Refused if what it names is gone."""
-        parts = self._runner.parts(job, payload)
-        kept_at = self._runner.done_at(job) if kept else None
+        parts = self._runner.kept.parts(job, payload)
+        kept_at = self._runner.kept.done_at(job) if kept else None
         if not parts:
             return Finished(payload, parts, request=request, kept_at=kept_at)
         self._reading[job] = self._reading.get(job, 0) + 1
@@ -389,7 +395,7 @@ class Station:
 
     def _read_again(self, job: JobId) -> Finished:
         """Its result is being read by others: if it is a failure, a new run would take it away from under them."""
-        whole = self._runner.load_whole(job)
+        whole = self._runner.kept.load_whole(job)
         if whole is None or read_ack(whole.payload).status != OK:
             text = "its last run failed, and others still read what that made: it runs again once they are done"
             raise Refused("busy", text, "come again in a moment")

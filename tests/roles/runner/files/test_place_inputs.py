@@ -102,9 +102,11 @@ async def main(top):
     loop = asyncio.get_running_loop()
     ends = asyncio.Queue()
     settings = RunnerSettings(jobs=top / "jobs")
-    runner = Runner(loop, settings, Programs(top / "programs"), lambda *end: ends.put_nowait(end))
     folder = CacheFolder(top / "cache", 1 << 30)
-    runner.supply = supply = InputSupply(loop, folder, runner.folder, lambda _: None, print)
+    supply = lambda jobs: InputSupply(loop, folder, jobs, lambda _: None, print)
+    programs = Programs(top / "programs")
+    runner = Runner(loop, settings, programs, lambda *end: ends.put_nowait(end), supply=supply)
+    supply = runner.supply
     content = bytes(1 << 20)
     ref = ref_of_bytes(content)
     folder.make_room(ref)
