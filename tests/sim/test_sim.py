@@ -18,6 +18,9 @@ from tests.sim.mutants import MUTANTS, SEEDS_MAX, Mutant, source_of, world_of
 from tests.sim.search import first_seed_that_finds, tell
 from tests.sim.world import World
 
+pytestmark = pytest.mark.timeout(600)
+"""On a busy machine the worlds and the search for a planted bug take minutes; neither waits for anything."""
+
 ROOT = Path(__file__).parents[2]
 FRESH_SEEDS = 200
 
