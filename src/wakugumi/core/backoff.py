@@ -1,7 +1,7 @@
 """Which worker first, and how long until the next try?
 
-A ranking turns what is known of a worker into one integer, the smallest first, so that a heap of plain integers finds
-the best of any number of workers. The worker's number is its lowest bits: a rank names its worker.
+A ranking turns the facts about a worker into one integer, the smallest first, so that a heap of plain integers finds
+the best of any number of workers. The worker's number is the lowest bits: a rank names its worker.
 
 A policy is what people choose, by its name: a ranking, and whether keys have a home (`sticky_keys`). A leader has one
 for all subjects, and may have others for those that a pattern matches (`Policies`).
@@ -23,15 +23,16 @@ NUMBER_BITS: Final = 30
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 _RUNNING_BITS: Final = 17
 _RUNNING_MAX: Final = (1 << _RUNNING_BITS) - 1
-# With the 13 bits of CREDIT_MAX these are 60: integers of two digits, which Python handles fastest after those of one.
+# With the 13 bits of CREDIT_MAX these are 60: integers of two digits, which Python handles fastest after integers of
+# one digit.
 
 TURN_STRIDE: Final = 1 << 16
-"""How far a job puts off the next turn of a worker of weight 1. A weight of w divides it by w; and while there are
-fewer workers than this, those of one weight stand in the order in which they were given their last jobs."""
+"""Distance by which a job moves the next turn of a worker of weight 1; a weight of w divides the distance by w. While
+there are fewer workers than this, workers of one weight stay in the order of their last jobs."""
 
 Ranking: TypeAlias = Callable[[int, int, int, int, int], int]
-"""(credit, running, turn, number, load) -> rank, where `turn` says when the worker's next turn is and `load` is the CPU
-use that it reported, in percent."""
+"""(credit, running, turn, number, load) -> rank. `turn` is the time of the worker's next turn, `load` the CPU use that
+the worker reported, in percent."""
 
 
 def most_credit(credit: int, running: int, _turn: int, number: int, _load: int = 0) -> int:
@@ -42,12 +43,13 @@ def most_credit(credit: int, running: int, _turn: int, number: int, _load: int =
 
 
 def round_robin(_credit: int, _running: int, turn: int, number: int, _load: int = 0) -> int:
-    """Whose turn is next: of workers with the same weight, whoever waited longest since its last assignment."""
+    """The next turn first: of workers with the same weight, the worker that waited longest since its last
+    assignment."""
     return turn << NUMBER_BITS | number
 
 
 def score(credit: int, running: int, _turn: int, number: int, load: int = 0) -> int:
-    """The share of its slots that are busy plus the share of its CPU that is, the smallest sum first; then most credit.
+    """The busy share of the slots plus the busy share of the CPU, the smallest sum first; then most credit.
 
     The job itself counts: of two idle workers the larger one is less busy with it.
     """
@@ -61,7 +63,8 @@ class Policy(NamedTuple):
     name: str
     ranking: Ranking
     sticky: bool = False
-    """Jobs with a key go to its home; the ranking is for those without, and for those that waited long enough."""
+    """Jobs with a key go to the key's home. The ranking is for jobs without a key, and for jobs that waited long
+    enough."""
 
 
 POLICIES: Final = {
@@ -77,14 +80,14 @@ DEFAULT: Final = POLICIES["most-credit"]
 
 
 class Policies:
-    """Which policy holds for which subject."""
+    """The policy of each subject."""
 
     def __init__(self, default: Policy = DEFAULT, by_pattern: dict[Pattern, Policy] | None = None) -> None:
         self._default = default
         self._by_pattern = dict(sorted((by_pattern or {}).items(), key=lambda pair: _specificity(pair[0])))
         """The most specific pattern first."""
         self.rankings = tuple(dict.fromkeys([default.ranking, *(one.ranking for one in self._by_pattern.values())]))
-        """Those in use, the default's first."""
+        """Rankings in use, the default's first."""
 
     def of(self, subject: Subject) -> Policy:
         for pattern, policy in self._by_pattern.items():
@@ -101,9 +104,9 @@ EVERYWHERE: Final = Policies()
 
 
 def parse_policies(text: str) -> Policies:
-    """`NAME`, and `PATTERN=NAME` for the subjects that it matches, with commas between. Raises ConfigError.
+    """Reads `NAME`, and `PATTERN=NAME` for the subjects of a pattern, with commas between. Raises ConfigError.
 
-    A pattern is read as that of a worker is: `calcA` means `job.assign.calcA` and all below it.
+    A pattern is read like a worker's: `calcA` means `job.assign.calcA` and all below it.
     """
     default: Policy | None = None
     by_pattern: dict[Pattern, Policy] = {}
@@ -116,7 +119,7 @@ def parse_policies(text: str) -> Policies:
             raise ConfigError(f"there is no policy {name.strip()[:80]!r}", f"policies are {', '.join(POLICIES)}")
         if not equals:
             if default not in {None, policy}:
-                raise ConfigError("two policies are named for all subjects", "say for which: PATTERN=NAME")
+                raise ConfigError("two policies are named for all subjects", "give one of them a pattern: PATTERN=NAME")
             default = policy
             continue
         try:
@@ -132,8 +135,7 @@ def parse_policies(text: str) -> Policies:
 
 
 def _specificity(pattern: Pattern) -> list[int]:
-    """Token by token a word goes before `*`, and that before `>`: of all patterns that match a subject, the one that
-    says most about it from its beginning on comes first."""
+    """Token by token a word goes before `*`, and `*` before `>`: the most specific matching pattern comes first."""
     return [{"*": 1, ">": 2}.get(token, 0) for token in pattern.split(".")]
 
 
@@ -146,7 +148,7 @@ def backoff_s(failures: int, chance: float) -> float:
 
 
 def next_redial_s(pause_s: float, away_s: float) -> float:
-    """A worker's pause after this one, if no leader has served it for so long."""
+    """A worker's next pause, after a pause of `pause_s` and `away_s` without a leader."""
     return min(2 * pause_s, WORKER_RECONNECT_SOON_S if away_s < WORKER_PATIENCE_S else RECONNECT_MAX_S)
 
 

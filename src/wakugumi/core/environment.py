@@ -23,7 +23,7 @@ from wakugumi.errors import Refused, bad_request
 from wakugumi.limits.wire import ENV_BYTES_MAX, ENV_VARIABLES_MAX
 
 OWN: Final = "WAKU_"
-"""What our own variables begin with: settings, and what tells which job a process belongs to."""
+"""Prefix of our own variables: settings, and the job that a process belongs to."""
 
 SECRETS: Final = (
     *(f"{OWN}*", "AWS_*", "AZURE_*", "DOCKER_*", "VAULT_*", "RCLONE_CONFIG_*"),
@@ -61,17 +61,17 @@ SECRETS: Final = (
     *("*CONNECTION_STRING*", "*_WEBHOOK*", "*_SAS_URL", "PIP_*INDEX_URL", "UV_*INDEX*"),
     # Settings of git, with headers and addresses in them; without its values the count would be an error.
     *("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*", "GIT_CONFIG_PARAMETERS"),
-    # Files and sockets by which one acts in the user's name.
+    # Files and sockets that give the rights of the user.
     *("SSH_AGENT_PID", "GPG_AGENT_INFO", "KRB5CCNAME", "KUBECONFIG", "NETRC", "PGPASS*", "PGSERVICEFILE", "XAUTHORITY"),
     *("DBUS_SESSION_BUS_ADDRESS", "NOTIFY_SOCKET", "BW_SESSION", "OP_SESSION_*", "NOMAD_LICENSE", "CONSUL_LICENSE"),
 )
-"""What programs do not get unless somebody says so."""
+"""Variables that programs do not get by default."""
 
 NO_SECRETS: Final = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AZURE_REGION")
-"""Of these, what they get all the same."""
+"""Exceptions to SECRETS, which programs do get."""
 
 CLEAN: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR")
-"""All that they get of a worker that is told to be strict."""
+"""Variables that programs get with `clean`; no others."""
 
 LOADERS: Final = (
     *("LD_*", "DYLD_*", "GLIBC_TUNABLES", "GCONV_PATH", "LOCPATH", "NLSPATH"),
@@ -102,35 +102,35 @@ LOADERS: Final = (
     ),
     *("MAVEN_*", "GRADLE_*", "ANT_*", "SBT_OPTS", "JVM_OPTS", "CATALINA_OPTS", "HADOOP_*OPTS", "SPARK_*OPTS"),
     *("*JAVA_OPTS", "*JAVA_OPTIONS", "DOTNET_ROOT*", "COMPLUS_*"),
-    # As programs of all kinds call where their plug-ins are.
+    # Common names for the place of a program's plug-ins.
     *("*PLUGIN*PATH*", "*PLUGIN*DIR*", "*MODULE_PATH*", "*DRIVER*_PATH", "*LAYER_PATH", "*LIBPATH", "*LIBRARY_PATH"),
 )
-"""What jobs may not set unless the worker says so: by these a loader, a shell or an interpreter runs code of the job's
+"""Variables that jobs may not set by default: with them a loader, a shell or an interpreter runs code of the job's
 choice, and "may run calc" becomes "may run anything"."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class EnvRules(msgspec.Struct, frozen=True):
-    """What one worker says."""
+    """The rules of one worker."""
 
     hold: tuple[str, ...] = ()
-    """Further patterns of what programs do not get."""
+    """Patterns of further variables that programs do not get."""
     pass_on: tuple[str, ...] = ()
-    """Patterns of what they get all the same."""
+    """Patterns of variables that programs get in spite of SECRETS and `clean`."""
     clean: bool = False
     whole: bool = False
-    """Programs get all of it, and jobs may set what they like: they are the user's own."""
+    """Programs get all variables, and jobs may set any: the programs are the user's own."""
     settable: tuple[str, ...] | None = None
-    """Patterns of what jobs may set; None: all but what makes programs run other code."""
+    """Patterns of variables that jobs may set; None: all but LOADERS."""
 
 
 WHOLE: Final = EnvRules(whole=True)
-"""For a grid that is embedded in its user's own program."""
+"""For a grid embedded in its user's own program."""
 
 
 def held_back(names: Iterable[str], rules: EnvRules) -> list[str]:
-    """Which of these variables of the worker its programs do not get, sorted."""
+    """The worker's variables that its programs do not get, sorted."""
     if rules.whole:
         return []
     held, passed = _matcher(rules.hold), _matcher(rules.pass_on)
@@ -145,12 +145,12 @@ def held_back(names: Iterable[str], rules: EnvRules) -> list[str]:
 
 
 def is_passed_by_name(name: str, rules: EnvRules) -> bool:
-    """Does `--pass-env` name it?"""
+    """Does `--pass-env` name this variable?"""
     return _matcher(rules.pass_on)(name)
 
 
 def check_env(env: Mapping[Any, Any]) -> None:
-    """What no job can set, wherever it runs. Raises Refused."""
+    """Refuses variables that no job can set on any worker. Raises Refused."""
     if len(env) > ENV_VARIABLES_MAX:
         raise bad_request(f"a job sets at most {ENV_VARIABLES_MAX} variables, not {len(env)}")
     size = 0

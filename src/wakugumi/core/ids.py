@@ -17,22 +17,22 @@ JobId = NewType("JobId", bytes)
 ClientId = NewType("ClientId", str)
 WorkerId = NewType("WorkerId", bytes)
 ConnId = NewType("ConnId", int)
-"""One connection of one process's life; never used again."""
+"""One connection in the life of one process; a number is never used again."""
 
 
 MACHINE_FAULTS: Final = frozenset({"disk", "worker-error"})
-"""Reasons that are about a worker's machine: a job that was not begun for one of them is for another worker (W9)."""
+"""Failures of a worker's machine: a job that did not start because of one goes to another worker (W9)."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
-    """A FAILED result that no worker wrote: the system's own word on a job (dead, cancelled, refused)."""
+    """A FAILED result that no worker wrote: the leader's own decision about a job (dead, cancelled, refused)."""
 
     code: str
     text: str
 
 
 Fate: TypeAlias = Literal["unknown", "failed", "known"]
-"""What a leader says of a job before it is submitted there: a submit would open it, open it again, or run nothing."""
+"""A leader's answer about a job id before the submit: a submit would open the job, open it again, or run nothing."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
@@ -41,24 +41,24 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     number: int
     worker_id: WorkerId
     worker: str
-    """What people call it."""
+    """The worker's name for people."""
     started_at: float
     ended_at: float
     outcome: str
     """A code of the error table, or `ok`."""
     output: str = ""
-    """The end of what it printed, if it was not its answer."""
+    """The end of the program's output, if the attempt's output is not the job's answer."""
 
 
 class Tried(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Workers that could not start a job (`not_started`)."""
 
     sick: tuple[WorkerId, ...] = ()
-    """By a fault of their machines."""
+    """Workers with a fault of their machine."""
     lack: tuple[WorkerId, ...] = ()
-    """They do not have its program."""
+    """Workers without the job's program."""
     again: tuple[WorkerId, ...] = ()
-    """Those of the sick that were given it once more, and failed by a fault of their machines again."""
+    """Workers of `sick` that got the job once more, and failed by a fault of their machine again."""
 
 
 _NAMESPACE: Final = UUID("6b0d7f1e-5c0b-5d0e-9a53-77616b750000")

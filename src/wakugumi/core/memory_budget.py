@@ -1,7 +1,7 @@
-"""What may a leader hold in memory where memory is limited? Shares of the room that it has, none above its usual bound.
+"""How much may a leader hold in memory where memory is limited? Shares of its room, none above its usual bound.
 
-Without such bounds a leader under `ulimit -v` or in a small container would take jobs until the system ends it, in the
-midst of anything. With them it says that it is full.
+Without such bounds a leader under `ulimit -v` or in a small container would take jobs until the system ends it, at any
+moment. With them it refuses jobs as full.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from wakugumi.limits.wire import (
 
 
 class Budget(NamedTuple):
-    """Bounds of what a leader holds."""
+    """Bounds of the data that a leader holds."""
 
     queue_jobs: int = QUEUE_JOBS_MAX
     queue_bytes: int = QUEUE_BYTES_MAX
@@ -42,16 +42,17 @@ class Budget(NamedTuple):
     half_frame_bytes: int = HALF_FRAMES_BYTES_MAX
     """Frames that have begun and not ended; at most twice as much."""
     stranger_bytes: int = STRANGERS_BYTES_MAX
-    """What connections have sent that have not said who they are."""
+    """Bytes of connections without a hello."""
     unread_bytes: int = UNREAD_BYTES_MAX
-    """Answers to peers that ask on and do not read."""
+    """Answers to peers that send requests and do not read."""
     pattern_tokens: int = PATTERN_TOKENS_MAX
     stocked_blobs: int = STOCKED_BLOBS_MAX
-    """Blobs that workers say they hold."""
+    """Blobs that workers report to hold."""
 
 
 def budget_of(room_bytes: int) -> Budget:
-    """The shares of what it holds add up to seven eighths: the rest is for what is on its way."""
+    """Budget for this room. The shares of stored data add up to seven eighths of the room or less; the rest is for
+    messages under way."""
     return Budget(
         queue_jobs=min(QUEUE_JOBS_MAX, room_bytes // 4 // QUEUED_JOB_BYTES),
         queue_bytes=min(QUEUE_BYTES_MAX, room_bytes // 4),

@@ -1,10 +1,10 @@
-"""What is told to those who watch? Families of counters, gauges and histograms, as plain records. (SPEC O2)
+"""Which numbers can an operator watch? Families of counters, gauges and histograms, as plain records. (SPEC O2)
 
-A role makes a list of Family whenever it is asked; `adapters/http/metrics_page.py` writes them for Prometheus. What a
-role counts itself it may count in a Counter or a Timing, which make their family when asked.
+A role makes a list of Family for each request; `adapters/http/metrics_page.py` writes the list for Prometheus. Counter
+and Timing count for a role, and make their family on request.
 
-Nobody can make us hold, or tell, any number of series: a family has so many, and what comes beyond them is counted
-under OTHERS in every label. So a label may hold a word that a stranger chose.
+The number of series is bounded: further label values are counted under OTHERS in every label. So a label may hold a
+word that a stranger chose.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from wakugumi.core.buckets import BUCKETS_PER_DOUBLING, OTHERS
 from wakugumi.limits.http import METRIC_SERIES_MAX
 
 BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 86400)
-"""What a time is at most, from a turn of the loop to the longest job."""
+"""Upper bounds of the buckets, from a turn of the loop to the longest job."""
 
 
 class Kind(Enum):
     COUNTER = "counter"
-    """It only grows. Its name ends in `_total`."""
+    """Only grows. The name ends in `_total`."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """One histogram: how many were at most each bound and above the one before; the last has no bound."""
+    """One histogram. Each count is of values up to its bound and above the bound before; the last has no bound."""
 
     labels: tuple[str, ...]
     counts: Sequence[int]
@@ -83,7 +83,7 @@ class Counter:
 
 
 class Timing:
-    """How long something took, by labels."""
+    """Durations by labels."""
 
     def __init__(
         self,
@@ -129,14 +129,14 @@ def coarse(counts: Sequence[int]) -> list[int]:
 
 
 def about_us(counts: Sequence[int]) -> int:
-    """What the times of a fine histogram sum up to, in whole microseconds: each counts as the middle of its bucket, and
-    the longest as the last bound. At most a tenth off, and it never shrinks."""
+    """Sum of the times of a fine histogram, in whole microseconds: each counts as the middle of its bucket, and the
+    longest as the last bound. At most a tenth off, and the sum never shrinks."""
     return sum(map(mul, counts, _MIDDLES_US))
 
 
 _FINE_PER_COARSE: Final = 2 * BUCKETS_PER_DOUBLING
 COARSE_S: Final = FINE_S[::_FINE_PER_COARSE]
-"""From 0.1 ms to five days, each four times the one before: whoever watches pays for each bucket of each series."""
+"""From 0.1 ms to five days, each four times the one before: each bucket of each series costs storage in Prometheus."""
 _MIDDLES_US: Final = [
     round(1e6 * (low + high) / 2) for low, high in zip([0.0, *FINE_S], [*FINE_S, FINE_S[-1]], strict=True)
 ]

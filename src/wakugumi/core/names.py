@@ -1,8 +1,8 @@
 """Which names may a stranger give to a file, a program or a cache? (SPEC W5)
 
-A name that passes here names the same thing on every system a worker may run on, and that thing lies inside the job's
-directory: so the strictest rules of all of them hold everywhere, Windows' included, and a job that runs on one worker
-does not fail on the next for its names. Nothing is repaired: a name is good or it is refused.
+A good name means the same thing on every system that a worker may run on, and lies inside the job's directory. So the
+strictest rules of all systems hold everywhere, Windows' included: a job that runs on one worker does not fail on the
+next for its names. No name is repaired: a name is good or refused.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from wakugumi.errors import Refused
 from wakugumi.limits.wire import CACHE_ID_CHARS_MAX, EXEC_NAME_CHARS_MAX, FILE_NAME_BYTES_MAX, FILE_NAME_PART_BYTES_MAX
 
 INPUT: Final = "{input}"
-"""Where an argument holds this, the job's one input is put: its name, or in a node's own command its path."""
+"""Placeholder in an argument for the job's one input: its name, or in a node's own command its path."""
 CONTROL_FILES: Final = frozenset({".done", ".stdout", ".stderr"})
-"""What the runner itself writes at the top of a job's directory while it must tell it from the job's own files.
+"""Files that the runner itself writes at the top of a job's directory.
 
-An input `.done` would pass for a finished job after a crash. `result.zip` is no such name: it counts only beside a
+An input `.done` would pass for a finished job after a crash. `result.zip` is not reserved: it counts only beside a
 `.done`, inputs are gone by then, and one job's result.zip is a likely input of the next.
 """
 
 _FORBIDDEN: Final = re.compile(r'[\x00-\x1f\x7f-\x9f\\<>:"|?*]')
-"""Control characters, and what Windows gives a meaning: backslash, drive and stream colon, wild cards, pipes."""
+"""Control characters, and characters with a meaning on Windows: backslash, drive and stream colon, wild cards,
+pipes."""
 _CACHE_ID: Final = re.compile(rf"(?!\.)[A-Za-z0-9._-]{{1,{CACHE_ID_CHARS_MAX}}}")
 _RESERVED: Final = frozenset(
     {"CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"}
@@ -36,7 +37,7 @@ _RESERVED: Final = frozenset(
 
 
 def check_file_name(name: str) -> str:
-    """The name itself, if it is a safe relative path. Raises Refused."""
+    """Returns the name if it is a safe relative path. Raises Refused."""
     if not name:
         raise Refused("bad-name", "a file has no name")
     if found := _FORBIDDEN.search(name):
@@ -51,9 +52,9 @@ def check_file_name(name: str) -> str:
 
 
 def check_file_names(names: Iterable[str]) -> None:
-    """All of them, and that they can stand beside each other: each once, none the folder of another. Raises Refused.
+    """Checks each name, and that no name is doubled or the folder of another. Raises Refused.
 
-    Equal means equal on a file system that ignores case and Unicode's ways to write the same letter.
+    Names are equal if a file system that ignores case and Unicode's ways to write a letter takes them as equal.
     """
     files: dict[str, str] = {}
     for name in names:
@@ -71,7 +72,7 @@ def check_file_names(names: Iterable[str]) -> None:
 
 
 def check_exec_name(name: str) -> str:
-    """The name itself, if it can be a program of the exec directory: one plain part, not hidden. Raises Refused."""
+    """Returns the name if a program of the exec directory can have it: one plain part, not hidden. Raises Refused."""
     if not name:
         raise Refused("bad-name", "the job names no program")
     if "/" in name:
@@ -81,14 +82,14 @@ def check_exec_name(name: str) -> str:
     if len(name) > EXEC_NAME_CHARS_MAX:
         raise _bad(name, f"is longer than {EXEC_NAME_CHARS_MAX} characters")
     if not is_plain_name(name):
-        raise _bad(name, "has a character that nobody sees")
+        raise _bad(name, "has an invisible character")
     return check_file_name(name)
 
 
 def check_cache_id(cache_id: str) -> str:
-    """The id itself, if it can name a cache, and its folder on every worker. Raises Refused.
+    """Returns the id if it can name a cache, and the cache's folder on every worker. Raises Refused.
 
-    What begins with a dot is the worker's own there.
+    Names that begin with a dot are the worker's own there.
     """
     if not _CACHE_ID.fullmatch(cache_id):
         raise Refused(
@@ -101,7 +102,7 @@ def check_cache_id(cache_id: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """How a name is compared: as where neither case counts nor how Unicode writes a letter."""
+    """The form in which names are compared: without case, and with one way to write each letter."""
     return name.lower() if name.isascii() else unicodedata.normalize("NFC", name).casefold()
 
 

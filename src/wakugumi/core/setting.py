@@ -3,7 +3,7 @@
     slots: Annotated[int, Setting("Jobs at once.", least=1, most=4096)] = 4
 
 The field's name is the key in `waku.toml`; `--slots` and WAKU_SLOTS follow from it. The field's type and default are
-those of the setting. `app.settings` finds the value, `app.flags` makes the flag of a command.
+the type and default of the setting. `app.settings` finds the value, `app.flags` makes the flag of a command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(i?)b?", re.IGNORECASE)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """All that a field's name, type and default do not say."""
+    """The part of a setting that its field's name, type and default do not tell."""
 
     about: str
     """A noun or verb phrase, and a sentence if need be."""
@@ -65,7 +65,7 @@ class RoleSetting(msgspec.Struct, frozen=True):
     field: str
     setting: Setting
     kind: type
-    """What is written: text, a number or a truth value."""
+    """Type of the written value: text, a number or a truth value."""
     choices: tuple[str, ...]
     default: object
 
@@ -84,7 +84,7 @@ class RoleSetting(msgspec.Struct, frozen=True):
 
     @property
     def shown_default(self) -> str:
-        """Empty: there is none worth a word."""
+        """Empty if no default is worth showing."""
         default = self.default
         if self.setting.shown or default is None or default is False or default in ("", ()):
             return self.setting.shown
@@ -92,14 +92,14 @@ class RoleSetting(msgspec.Struct, frozen=True):
 
     @property
     def help(self) -> str:
-        """Its line in the help of a command."""
+        """The setting's line in the help of a command."""
         about = f"{self.setting.about} May be repeated." if self.setting.joined else self.setting.about
         default = f" [default: {self.shown_default}]" if self.shown_default else ""
         between = {" ": ", with blanks between", ",": ", with commas between"}.get(self.setting.joined, "")
         return f"{about}{default}" + (f" [env: {', '.join(self.env)}{between}]" if self.env else "")
 
     def of_text(self, text: str, where: str) -> Any:
-        """The value of a text, such as that of a variable. Raises ConfigError."""
+        """The value of a text, for example of a variable. Raises ConfigError."""
         if self.setting.off and text.lower() == OFF:
             return None
         try:
@@ -112,7 +112,7 @@ class RoleSetting(msgspec.Struct, frozen=True):
         return self._checked(written, where)
 
     def of_toml(self, found: object, where: str) -> Any:
-        """The value of what stands in a TOML file. Raises ConfigError."""
+        """The value of an entry of a TOML file. Raises ConfigError."""
         if self.setting.off and found == OFF:
             return None
         if self.kind is float and type(found) is int:
@@ -122,7 +122,7 @@ class RoleSetting(msgspec.Struct, frozen=True):
         return self._checked(found, where)
 
     def of_flag(self, said: object) -> Any:
-        """The value of what the command line says. Raises ConfigError."""
+        """The value of an argument of the command line. Raises ConfigError."""
         if isinstance(said, tuple):
             said = self.setting.joined.join(said)
         return self.of_text(said, self.flag) if isinstance(said, str) else self._checked(said, self.flag)
@@ -160,7 +160,7 @@ def options_of(role: type[msgspec.Struct]) -> dict[str, RoleSetting]:
 
 
 def _kind(hint: object, setting: Setting) -> tuple[type, tuple[str, ...]]:
-    """What is written, of a field of this type; and the words, if there is a choice."""
+    """The written type for a field of this type; and the words, if there is a choice."""
     some = [each for each in get_args(hint) if each is not NoneType] if NoneType in get_args(hint) else [hint]
     if get_origin(some[0]) is Literal:
         return str, get_args(some[0])

@@ -1,13 +1,13 @@
-"""Where does a job go, and who hears it?
+"""Where does a job go, and which workers receive it?
 
 A subject is a name of dot-separated tokens; a pattern is a subject in which `*` stands for one token and a last `>` for
 one or more. The rules are NATS's, with these differences: ASCII case does not matter, and some text that NATS's server
 takes is refused: `foo*` as a name, `/`, whitespace and control characters of all Unicode, and characters that cannot be
-seen (bidirectional marks, no width), as in client ids and names. So whatever is valid here is valid there.
+seen (bidirectional marks, no width), as in client ids and names. So a valid subject is valid for NATS as well.
 
 Text becomes a `Subject` or a `Pattern` once, at the edge, and is valid and lower-cased from then on. Functions that
-take plain `str` check it themselves; everything else trusts the type. An earlier version took characters that cannot
-be seen, and what it kept is still matched (`kept_pattern`); nothing new comes in with them.
+take plain `str` check it themselves; everything else trusts the type. An earlier version took invisible characters, and
+its kept patterns are still matched (`kept_pattern`); new text with them is refused.
 """
 
 import re
@@ -22,9 +22,9 @@ from wakugumi.core.visible_text import UNSEEN
 SUBJECT_TOKENS_MAX = 128
 # In UTF-8. The longest in the conformance data has 403, and 63 of the longest allowed fit the 65 535 of one hello.
 SUBJECT_BYTES_MAX = 1024
-# A named worker takes three for each bare word, so this is 85 programs by name; a worker with more can say `>`.
+# A named worker takes three for each bare word, so this is 85 programs by name; a worker with more can use `>`.
 PATTERNS_PER_WORKER_MAX = 256
-# Of all its patterns, and one for every 32 characters: a token costs a leader some 350 bytes, so this is 0.7 MiB, and
+# All patterns of a worker, plus one for every 32 characters. A token costs a leader some 350 bytes: 0.7 MiB in all, and
 # eight tokens for each of the most patterns.
 PATTERN_TOKENS_PER_WORKER_MAX = 2_048
 
@@ -36,25 +36,25 @@ V = TypeVar("V")
 
 
 class SubjectError(ValueError):
-    """This text is no subject or pattern; the message says what is wrong with it, and where."""
+    """The text is no subject or pattern; the message names the fault and its place."""
 
 
 def parse_subject(text: str) -> Subject:
-    """The subject that this text names; SubjectError if it is none."""
+    """The subject of this text. Raises SubjectError."""
     if not is_valid_subject(text):
         _refuse("subject", text)
     return Subject(Pattern(_fold(text)))
 
 
 def parse_pattern(text: str) -> Pattern:
-    """The pattern that this text names; SubjectError if it is none."""
+    """The pattern of this text. Raises SubjectError."""
     if not is_valid_pattern(text):
         _refuse("pattern", text)
     return Pattern(_fold(text))
 
 
 def kept_pattern(text: str) -> Pattern:
-    """The pattern that an earlier version took and kept; SubjectError if it is none."""
+    """A pattern that an earlier version took and kept. Raises SubjectError."""
     if not _is_pattern(text):
         _refuse("pattern", text)
     return Pattern(_fold(text))
@@ -69,12 +69,12 @@ def is_valid_pattern(text: str) -> bool:
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Does the pattern match the subject? Text that is neither matches nothing and is matched by nothing."""
+    """Does the pattern match the subject? Invalid text never matches."""
     return _is_subject(subject) and overlaps(pattern, subject)
 
 
 def overlaps(a: str, b: str) -> bool:
-    """Is there a subject, of whatever length, that both patterns match? Text that is no pattern overlaps nothing."""
+    """Is there a subject, of any length, that both patterns match? Invalid text overlaps no pattern."""
     if not (_is_pattern(a) and _is_pattern(b)):
         return False
     tokens_a, tokens_b = _fold(a).split("."), _fold(b).split(".")
@@ -87,7 +87,7 @@ def overlaps(a: str, b: str) -> bool:
 
 
 def hears(patterns: Iterable[Pattern], subject: Subject) -> bool:
-    """Does one of these match it? For a few patterns, each asked once; a tree answers for many."""
+    """Does one of these patterns match the subject? For a few patterns, each compared once; a tree is for many."""
     tokens = subject.split(".")
     count = len(tokens)
     for pattern in patterns:
@@ -106,7 +106,7 @@ def hears(patterns: Iterable[Pattern], subject: Subject) -> bool:
 
 
 def route(asked: str, exec_name: str) -> Subject:
-    """Where a submitted job is queued (F8): always a subject under `job.assign`."""
+    """The queue of a submitted job (F8): always a subject under `job.assign`."""
     if not asked:
         return Subject(_under_assign(_as_token(exec_name) or "default"))
     subject = parse_subject(asked)
@@ -118,19 +118,21 @@ def route(asked: str, exec_name: str) -> Subject:
 
 
 def submit_subject(exec_name: str) -> str:
-    """What the clients of the founding documents say for a program: the same as nothing, to a leader that knows F8."""
+    """The subject that clients of the founding documents send for a program. A leader that knows F8 takes it like an
+    empty one."""
     return f"job.submit.{_NOT_IN_A_NAME.sub('_', exec_name)}"
 
 
 def worker_patterns(text: str, name: str = "") -> tuple[Pattern, ...]:
-    """What a worker hears: the patterns of its hello (F5), then its own addresses if it has a name (S4).
+    """Patterns of a worker: the patterns of its hello (F5), then its own addresses if it has a name (S4).
 
-    Every group that its patterns name gives it the address `job.assign.<group>.<name>`. A pattern names a group by the
-    token after `job.assign`; a wildcard in that place, or a `>` before it, names them all: `job.assign.*.<name>`. The
-    address is listed even where a wider pattern covers it, so that a leader can tell who was meant from who also hears.
+    Each group of these patterns gives the worker the address `job.assign.<group>.<name>`. A pattern names a group by
+    the token after `job.assign`; a wildcard in that place, or a `>` before it, names them all: `job.assign.*.<name>`.
+    The address is listed even where a wider pattern covers it: a leader tells the addressed worker from others that
+    match.
     """
     words = [word for word in text.replace(",", " ").split(" ") if word] or ["job.assign.>"]
-    # Before they are parsed, for a hello has room for 32 000 words, and again when duplicates are gone.
+    # Checked before parsing, for a hello has room for 32 000 words, and again without duplicates.
     _refuse_too_many(len(words))
     asked = [pattern for word in words for pattern in _widen(parse_pattern(word))]
     own = _as_token(name)
@@ -146,12 +148,12 @@ def worker_patterns(text: str, name: str = "") -> tuple[Pattern, ...]:
 
 
 def tokens_of(pattern: Pattern) -> int:
-    """What it costs a tree: its tokens, and one for every 32 characters."""
+    """Cost in a tree: the tokens, and one for every 32 characters."""
     return pattern.count(".") + 1 + len(pattern) // 32
 
 
 def is_address(pattern: Pattern, name: str) -> bool:
-    """Does this pattern of a worker of that name mean it alone: `job.assign.<group>.<name>`?"""
+    """Is the pattern the worker's own address `job.assign.<group>.<name>`?"""
     own = _as_token(name)
     tokens = pattern.split(".")
     return bool(own) and len(tokens) == 4 and tokens[:2] == ["job", "assign"] and tokens[3] == own.lower()
@@ -171,8 +173,8 @@ def group_of(pattern: Pattern) -> str:
 class PatternTree(Generic[V]):
     """A value for each pattern, found by the subjects that it matches (S3).
 
-    One node per token, so a match visits only nodes that agree with the subject so far: what else is stored costs
-    nothing, and no node is visited twice. Each question walks level by level, never by recursion.
+    One node per token: a match visits only nodes that agree with the subject so far, and no node twice. Other patterns
+    cost no time. Each lookup walks level by level, never by recursion.
     """
 
     __slots__ = ("_count", "_root", "tokens")
@@ -181,7 +183,7 @@ class PatternTree(Generic[V]):
         self._root: _Node[V] = _Node()
         self._count = 0
         self.tokens = 0
-        """Of all patterns, as `tokens_of` counts them."""
+        """Tokens of all patterns, counted by `tokens_of`."""
 
     def __len__(self) -> int:
         return self._count
@@ -240,7 +242,8 @@ class PatternTree(Generic[V]):
             del path[-1].below[stem.pop()]
 
     def match(self, subject: Subject) -> list[V]:
-        """The values of all patterns that match; their order depends on the patterns alone, not on who came first."""
+        """The values of all patterns that match; the order depends on the patterns alone, not on the order of
+        insertion."""
         stem, last = _split(subject)
         found: list[V] = []
         level = [self._root]
@@ -268,7 +271,8 @@ class PatternTree(Generic[V]):
         return found
 
     def overlapping(self, pattern: Pattern) -> list[V]:
-        """The values of all patterns that share a subject with this one: with subjects as keys, those it matches."""
+        """The values of all patterns that share a subject with this one. With subjects as keys: the subjects it
+        matches."""
         stem, last = _split(pattern)
         found: list[V] = []
         level = [self._root]
@@ -292,7 +296,7 @@ class PatternTree(Generic[V]):
         return found
 
     def check(self) -> None:
-        """Asserts what must always hold: the count is true, every branch bears a pattern, `>` is never on the way."""
+        """Asserts the invariants: the count is true, every branch bears a pattern, `>` is never inside."""
         assert self._count == sum(1 for _ in self)
         assert self.tokens == sum(map(tokens_of, self))
         level = [self._root]
@@ -312,10 +316,10 @@ class PatternTree(Generic[V]):
 
 
 class _Node(msgspec.Struct, Generic[V], gc=False):
-    """What may follow the tokens that led here: more tokens below, and the last tokens of patterns that end.
+    """Tokens that follow a prefix: more tokens below, and the last tokens of patterns that end.
 
-    Last tokens need no node of their own, which spares most of the memory. Nodes form no cycle, and untracked they cost
-    the garbage collector nothing, however many there are; a value must therefore not refer back to the tree.
+    Last tokens need no node of their own, which spares most of the memory. Nodes form no cycle and are untracked, so
+    they cost the garbage collector no time; a value must therefore not refer back to the tree.
     """
 
     below: "dict[str, _Node[V]]" = msgspec.field(default_factory=dict)
@@ -324,13 +328,14 @@ class _Node(msgspec.Struct, Generic[V], gc=False):
 
 T = TypeVar("T")
 
-# What no token may hold: whitespace and control characters (a log line or a header could be split by them), halves of
-# surrogate pairs (no UTF-8), and `/`, which NATS's server takes but NATS Streaming refuses, and which would cut a URL.
+# Characters that no token may hold: whitespace and control characters (they could split a log line or a header), halves
+# of surrogate pairs (no UTF-8), and `/`, which NATS's server takes but NATS Streaming refuses, and which would cut a
+# URL.
 _REFUSED = r"\s\x00-\x1f\x7f-\x9f\ud800-\udfff/"
 _TOKEN = rf"[^.*>{_REFUSED}]++"
 _SUBJECT = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*+")
 _PATTERN = re.compile(rf"(?:(?:\*|{_TOKEN})\.)*+(?:\*|>|{_TOKEN})")
-# What nobody sees: two subjects would look like one, and a line that holds one would read other than it is.
+# Invisible characters: two subjects would look like one, and a line could read other than it is.
 _UNSEEN = re.compile(f"[{UNSEEN}]")
 _REFUSED_CHARACTER = re.compile(rf"[{_REFUSED}{UNSEEN}]")
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -346,7 +351,8 @@ def _is_pattern(text: str) -> bool:
 
 
 def _fits(text: str) -> bool:
-    # Characters first: text of any size is turned away before it is read, and only what is not ASCII is encoded.
+    # Characters are counted first: text of any size is refused before it is read, and only text beyond ASCII is
+    # encoded.
     return (
         len(text) <= SUBJECT_BYTES_MAX
         and text.count(".") < SUBJECT_TOKENS_MAX
@@ -379,7 +385,7 @@ def _as_token(name: str) -> str:
 
 
 def _under_assign(tokens: str) -> Pattern:
-    """Of tokens that are valid and folded already: only the length of the whole is still in doubt."""
+    """For valid and folded tokens: only the length of the whole is checked."""
     text = f"job.assign.{tokens}"
     if not _fits(text):
         _refuse("subject", text)
@@ -387,7 +393,7 @@ def _under_assign(tokens: str) -> Pattern:
 
 
 def _widen(pattern: Pattern) -> tuple[Pattern, ...]:
-    """A bare word is a group, and means the group itself and all below it; anything else means what it says."""
+    """A bare word is a group: the group itself and all below it. Other patterns stay as they are."""
     if "." in pattern or pattern in ("*", ">"):
         return (pattern,)
     return _under_assign(pattern), _under_assign(f"{pattern}.>")

@@ -2,9 +2,9 @@
 
 A control character moves the cursor, sets a title or the clipboard; a bidirectional mark lets a line read other than it
 is; a line separator makes two log lines of one; an invisible character makes two names look like one. Each of them
-becomes its escape, as `\\x1b` or `\\u202e`. Everything else stays, in every script; also what scripts are spelled
-with: the two joiners (U+200C and U+200D), and a variation selector behind an emoji, a Han or a Mongolian character that
-it may vary. Names that tell one thing from another have none of these (`is_plain_name`).
+becomes its escape, as `\x1b` or `\u202e`. All other characters of every script stay, also the two joiners (U+200C and
+U+200D), and a variation selector behind an emoji, a Han or a Mongolian character that it may vary. Names have none of
+these (`is_plain_name`).
 
 Every sink calls this: `app/show/output.py` for a terminal, `app/logs.py` for a log line.
 """
@@ -26,9 +26,9 @@ INVISIBLE: Final = (
     r"\ud800-\udfff"  # half a character: no UTF-8 at all
     rf"{_IGNORABLE}"
 )
-"""All of them but C0, inside the brackets of a regular expression."""
+"""Hostile characters without C0, inside the brackets of a regular expression."""
 UNSEEN: Final = rf"{INVISIBLE}\u200c\u200d"
-"""The same, and the joiners, which only text may have."""
+"""Hostile characters and the joiners, which only text may have."""
 _EMOJI: Final = (
     r"\xa9\xae\u203c\u2049\u2122\u2139\u2194-\u21aa\u231a-\u23ff\u24c2\u25aa-\u27bf\u2934\u2935\u2b05-\u2b55"
     r"\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
@@ -38,39 +38,40 @@ _VARIED: Final = (
     r"(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff][\U000e0100-\U000e01ef])"
     r"(?<![\u1820-\u18aa][\u180b-\u180d\u180f])"
 )
-"""Behind a hostile character: it is no variation selector of the one before it."""
+"""Behind a hostile character: the character is no variation selector of the one before."""
 _HOSTILE: Final = re.compile(rf"[\x00-\x1f{INVISIBLE}]{_VARIED}")
 _HOSTILE_IN_JSON: Final = re.compile(f"[{INVISIBLE}]{_VARIED}")
 """C0 is escaped in any JSON, or is the white space between two values."""
 _UNSEEN: Final = re.compile(rf"[{UNSEEN}\u2800]")
-"""In a name also the blank of Braille. A subject may have it, for NATS allows it there."""
+"""Invisible characters of a name, with the blank of Braille. A subject may have that blank, for NATS allows it
+there."""
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def visible(text: str, kept: str = "") -> str:
-    """The text with each hostile character as its escape; those of `kept`, such as a line break, stay."""
+    """The text with each hostile character as its escape; characters of `kept`, such as a line break, stay."""
     if _is_plain(text):
         return text
     return _HOSTILE.sub(lambda found: found[0] if found[0] in kept else _escaped(found[0]), text)
 
 
 def visible_json(text: str) -> str:
-    """JSON that means the same, without a hostile character in it."""
+    """JSON of the same meaning, without a hostile character."""
     return text if text.isascii() and "\x7f" not in text else _HOSTILE_IN_JSON.sub(_json_escaped, text)
 
 
 def is_hostile(text: str) -> bool:
-    """Does it hold a character that no honest text has?"""
+    """Does the text hold a character that no honest text has?"""
     return not _is_plain(text) and _HOSTILE.search(text) is not None
 
 
 def is_plain_name(text: str) -> bool:
-    """Can all of it be seen, so that two names which look the same are the same?"""
+    """Are all characters visible, so that names which look equal are equal?"""
     return text.isprintable() and (text.isascii() or _UNSEEN.search(text) is None)
 
 
 def _is_plain(text: str) -> bool:
-    """Nearly always, and without a search."""
+    """True for nearly all text, without a search."""
     return text.isascii() and text.isprintable()
 
 
@@ -82,7 +83,7 @@ def _escaped(char: str) -> str:
 
 
 def _json_escaped(found: re.Match[str]) -> str:
-    """JSON has escapes of 16 bits alone: what lies beyond is written as two halves."""
+    """JSON has escapes of 16 bits only: larger numbers become two halves."""
     number = ord(found[0])
     if number < 0x1_0000:
         return f"\\u{number:04x}"

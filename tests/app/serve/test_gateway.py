@@ -20,7 +20,7 @@ from wakugumi.app.cli import call
         (["--group", "a=http://h:1", "--host", "0.0.0.0"], "--allow-open"),
         (["--group", "a=http://h:1", "--choice", "best"], "--choice"),
         (["--group", "a=http://h:1", "--state", "/dev/null/x"], "/dev/null/x cannot be used for the gateway's state"),
-        (["--group", "a=http://h:99999"], "the port 99999, which cannot be"),
+        (["--group", "a=http://h:99999"], "the port 99999, which is out of range"),
         (["--group", "a=http://h:1/x?y=1"], "a host, a port and perhaps a path"),
         (["--group", "a=http://h"], "no port"),
         (["--group", "a=http://h:1,zone=east", "--choice", "near"], "--zone"),

@@ -1,1 +1,1 @@
-"""What connections may cost: strangers before their hello, half frames, and peers that are ahead of the disk."""
+"""Costs of connections: strangers before their hello, half frames, and peers that are ahead of the disk."""

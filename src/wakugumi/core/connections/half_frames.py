@@ -1,16 +1,16 @@
 """What may frames cost that have begun and not ended? (SPEC O6)
 
-All half frames share one budget of memory. What is done depends on how much they hold:
+All half frames share one budget of memory. The rules depend on how much of it they hold:
 
-any amount                  a frame that nearly stands still is closed, and so is one that takes longer than FRAME_S_MAX
-3/4 of it (*pressed*)       a frame that holds more than a small share needs a pace
-all of it                   such frames take *turns*: those that began first are read, at a higher pace; others wait
-twice as much               the frame that grew least of late is closed, the oldest of these first
+    any amount                  a frame that nearly stands still is closed, and one that takes longer than FRAME_S_MAX
+    3/4 of it (*pressed*)       a frame that holds more than a small share needs a pace
+    all of it                   such frames take *turns*: the first that began are read, at a higher pace; others wait
+    twice as much               the frame that grew least of late is closed, the oldest of these first
 
-A frame that is not read, because it waits or because its owner has paused it, is not to blame: its pace is not taken.
-Waiting counts for FRAME_S_MAX, so every frame ends, or is closed; only the time that its owner takes does not.
-Reads are many and half frames too, so `grew` and `ended` cost the same however many there are; they say when `decide`,
-which looks at all of them, has to be asked.
+A frame that is not read, because it waits or because its owner has paused it, is not measured. Waiting counts for
+FRAME_S_MAX, so every frame ends, or is closed; only a pause by the owner does not count. `grew` and `ended` are called
+on every read, so their cost does not depend on the number of half frames; they return whether `decide`, which looks at
+all of them, is needed.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ from wakugumi.limits.wire import (
 K = TypeVar("K", bound=Hashable)
 
 LOOK_S: Final = 1.0
-"""How often the pace is looked at."""
+"""Time between two checks of the pace."""
 HARD: Final = 2
-"""Times the budget, at which frames are closed."""
+"""Multiple of the budget at which frames are closed."""
 PRESSED: Final = 0.75
-"""Share of the budget from which on a pace is needed: frames that stand still are found before others have to wait, for
-a frame that waits cannot show its pace. Within it nobody waits any more."""
+"""Share of the budget above which a pace is needed. Stalled frames are found before others have to wait, for a frame
+that waits cannot show its pace. At this share and below, no frame waits any more."""
 _RELAXED: Final = 0.5
-"""Share within which no pace is needed any more: without a gap, every read would change it."""
+"""Share below which no pace is needed any more: without a gap, every read would switch the state."""
 _STEPS: Final = 16
-"""The budget's sixteenth is what frames may grow, or free, between two decisions."""
+"""Frames may grow or free a sixteenth of the budget between two decisions."""
 _SMALL_SHARE: Final = 4
 """Small frames hold a quarter of the budget together, at most: they neither wait nor need a pace."""
 _PRESSED_S: Final = 5.0
-"""Over which a pace is measured: TCP sends a packet that was lost four times within 3 s."""
+"""Time over which a pace is measured: TCP sends a packet that was lost four times within 3 s."""
 _ASLEEP_S: Final = 3 * LOOK_S
-"""Between two looks: then this process did not run, and could not read."""
+"""A longer time between two checks means that this process did not run, and could not read."""
 
 
 class Half(msgspec.Struct, eq=False):
     """A frame that has begun."""
 
     since: float
-    """Later than it was, if its owner did not read it for a while."""
+    """When the frame began, moved by the time in which its owner did not read it."""
     held: int
     needed: int
     waits: bool = False
     has_turn: bool = False
     marked_at: float = 0.0
-    """Later than it was, if it was not read for a while."""
+    """When the pace was last measured, moved by the time in which the frame was not read."""
     marked_held: int = 0
-    """Where it was when its pace was measured last."""
+    """Value of `held` when the pace was last measured."""
     earlier_held: int = 0
-    """Where it was when its pace was measured before that."""
+    """Value of `held` at the measurement before that."""
 
     def mark(self, now: float) -> None:
         self.earlier_held = self.marked_held
@@ -73,12 +73,12 @@ class Half(msgspec.Struct, eq=False):
 
     @property
     def grown(self) -> int:
-        """Of late, while it was read."""
+        """Bytes received since the measurement before the last."""
         return self.held - self.earlier_held
 
 
 class HalfFrameVerdict(NamedTuple, Generic[K]):
-    """What is to be done: connections to close and why, those that wait from now on, those that wait no longer."""
+    """Connections to close and why, connections that wait from now on, and connections that wait no longer."""
 
     close: list[tuple[K, str]]
     hold: list[K]
@@ -86,7 +86,7 @@ class HalfFrameVerdict(NamedTuple, Generic[K]):
 
 
 class HalfFrames(Generic[K]):
-    """Those of one process, the first that began first."""
+    """Half frames of one process, in the order in which they began."""
 
     def __init__(self, bytes_max: int = HALF_FRAMES_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -101,7 +101,7 @@ class HalfFrames(Generic[K]):
         self._turns = 0
         """Frames that have a turn, and have not ended."""
         self._freed = 0
-        """Bytes of those that have ended."""
+        """Bytes of frames with a turn that have ended."""
 
     def __len__(self) -> int:
         return len(self._halves)
@@ -116,12 +116,12 @@ class HalfFrames(Generic[K]):
 
     @property
     def small_bytes(self) -> int:
-        """What a small frame holds at most."""
+        """The most that a small frame holds."""
         return min(READ_BYTES_LARGE, self.bytes_max // (_SMALL_SHARE * max(1, len(self._halves))))
 
     def grew(self, key: K, held: int, needed: int, now: float, *, anew: bool) -> bool:
-        """It holds so many bytes of a frame of so many, which began now if it is `anew`. True if `decide` has to be
-        asked."""
+        """The connection holds `held` bytes of a frame of `needed` bytes; `anew` if the frame is a new one. True if
+        `decide` is needed."""
         half = self._halves.get(key)
         is_due = False
         if half is not None and anew:
@@ -136,7 +136,7 @@ class HalfFrames(Generic[K]):
         return is_due or self._is_due()
 
     def ended(self, key: K) -> bool:
-        """The frame is whole, or the connection ended. True if `decide` has to be asked."""
+        """The frame is whole, or the connection ended. True if `decide` is needed."""
         half = self._halves.pop(key, None)
         if half is None:
             return False
@@ -161,8 +161,8 @@ class HalfFrames(Generic[K]):
         return held <= PRESSED * budget or held > self._decided_bytes + step or self._freed >= step
 
     def decide(self, now: float, is_read: Callable[[K], bool]) -> HalfFrameVerdict[K]:
-        """Which frames wait, and which are closed? `is_read` says whether the owner of a connection wants to read it:
-        one that is paused takes no turn, or those that are read would wait for it."""
+        """Which frames wait, and which are closed? `is_read` tells whether the owner of a connection wants to read it:
+        a paused one takes no turn, or the others would wait for it."""
         budget = self.bytes_max
         close = self._surplus() if self._bytes > HARD * budget else []
         if self._bytes > PRESSED * budget and not self._pressed:
@@ -194,7 +194,7 @@ class HalfFrames(Generic[K]):
         return HalfFrameVerdict(close, hold, release)
 
     def _surplus(self) -> list[tuple[K, str]]:
-        """Those that have to go at once, and a few more, so that this is not asked again after the next read."""
+        """Frames to close at once, and a few more, so that the next read does not ask again."""
         close: list[tuple[K, str]] = []
         bytes_goal = HARD * self.bytes_max - self.bytes_max // _STEPS
         small_bytes = self.small_bytes
@@ -207,7 +207,7 @@ class HalfFrames(Generic[K]):
         return close
 
     def look(self, now: float, is_read: Callable[[K], bool]) -> list[tuple[K, str]]:
-        """Time has passed: whose frame takes too long? Those frames are forgotten, and `decide` has to be asked."""
+        """Which frames take too long? They are forgotten, and `decide` is needed."""
         passed = now - self._looked_at
         self._looked_at = now
         close: list[tuple[K, str]] = []
@@ -227,7 +227,7 @@ class HalfFrames(Generic[K]):
         return close
 
     def _too_slow(self, half: Half, now: float, *, is_pressed: bool) -> str:
-        """Why it is closed, if it is."""
+        """The reason to close the frame, or ""."""
         if is_pressed and half.marked_at < self._pressed_at:
             half.mark(now)
         measured_s = now - half.marked_at
@@ -244,7 +244,7 @@ class HalfFrames(Generic[K]):
         return ""
 
     def check(self, is_read: Callable[[K], bool]) -> None:
-        """Asserts what must hold after `decide`."""
+        """Asserts the invariants after `decide`."""
         halves = self._halves
         assert self._bytes == sum(half.held for half in halves.values()) <= HARD * self.bytes_max
         assert self._turns == sum(half.has_turn for half in halves.values())

@@ -2,8 +2,8 @@
 
 While jobs wait, all questions together take at most a share of the leader's time (`QUESTIONS_SHARE`), and a moment at
 once (`QUESTIONS_BURST_S`), so that a person never waits for an answer. Beyond that they wait in line: one line for each
-connection, and the connections take turns. While no job waits, each is answered as it comes.
-What a question cost is known only afterwards: a costly one is never cut off, and makes the next ones wait longer.
+connection, and the connections take turns. While no job waits, each question is answered at once. The cost of a
+question is known only afterwards: a costly question is never cut off, and makes the next ones wait longer.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class _Line(Generic[Q]):
 
 
 class QuestionShare(Generic[Q]):
-    """The questions of one leader that were not answered yet."""
+    """Unanswered questions of one leader."""
 
     def __init__(self, share: float = QUESTIONS_SHARE, burst_s: float = QUESTIONS_BURST_S) -> None:
         self._share = share
         self._burst_s = burst_s
         self._left_s = burst_s
-        """What questions may take now; below 0 they wait."""
+        """Time that questions may take now; below 0 they wait."""
         self._at = 0.0
         self._lines: dict[ConnId, _Line[Q]] = {}
         """The connection whose turn is next comes first."""
@@ -48,7 +48,7 @@ class QuestionShare(Generic[Q]):
         return sum(len(line.questions) for line in self._lines.values())
 
     def ask(self, conn: ConnId, question: Q, size: int) -> bool:
-        """It waits for its turn. False: too many wait, of this connection or in all."""
+        """The question waits for its turn. False: too many wait, of this connection or in all."""
         line = self._lines.get(conn)
         if line is None:
             if self._size + size > QUESTIONS_BYTES_MAX:
@@ -66,7 +66,7 @@ class QuestionShare(Generic[Q]):
         return True
 
     def next(self, now: float, *, jobs_wait: bool) -> Q | None:
-        """The one to answer now, if it is time."""
+        """The question to answer now, if it is time."""
         self._left_s = min(self._burst_s, self._left_s + max(0.0, now - self._at) * self._share)
         self._at = now
         if not self._lines or (jobs_wait and self._left_s < 0):
@@ -85,11 +85,11 @@ class QuestionShare(Generic[Q]):
         self._left_s -= cost_s
 
     def due_at(self) -> float | None:
-        """When the next one is answered if jobs wait until then; None if there is none."""
+        """When the next question is answered if jobs wait until then; None if no question waits."""
         return self._at + max(0.0, -self._left_s) / self._share if self._lines else None
 
     def went(self, conn: ConnId) -> None:
-        """Nobody waits for its answers any longer."""
+        """The connection ended: its questions are dropped."""
         line = self._lines.pop(conn, None)
         if line is not None:
             self._size -= line.size

@@ -1,8 +1,8 @@
-"""Which connections are closed because they have not said who they are? (SPEC O6)
+"""Which connections are closed because they have not identified themselves? (SPEC O6)
 
-All connections without a hello, a whole request head or a whole line share one budget: so many connections, so many
-bytes, so much time. Beyond it the oldest one is closed. A known peer that reconnects is a stranger as well, but says
-its hello at once, so it is younger than those that only hold a place.
+All connections without a hello, a whole request head or a whole line share one budget: a number of connections, bytes
+and time. Beyond it the oldest one is closed. A known peer that reconnects is a stranger as well, but sends its hello at
+once, so it is younger than connections that only hold a place.
 
     came ──► brought … ──► gone          the hello came, or the connection ended
       └──────────┴───────► surplus       the oldest, and why
@@ -19,18 +19,18 @@ K = TypeVar("K", bound=Hashable)
 
 Why: TypeAlias = Literal["crowd", "bytes", "late"]
 HARD: Final = 2
-"""Times the number of strangers that is never exceeded, also by those that have just come."""
+"""Multiple of `count_max` that is never exceeded, not even by connections that have just come."""
 
 
 class Surplus(NamedTuple, Generic[K]):
-    """A stranger that must go."""
+    """A stranger to close."""
 
     stranger: K
     why: Why
 
 
 class Strangers(Generic[K]):
-    """Those of one process."""
+    """Strangers of one process."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Strangers(Generic[K]):
         self.deadline_s = deadline_s
         self._spared_s = spared_s
         self._since: dict[K, float] = {}
-        """The oldest first."""
+        """Time of the connection, the oldest first."""
         self._held: dict[K, int] = {}
-        """Bytes of those that have sent some, in the order of the first byte."""
+        """Bytes of strangers that have sent some, in the order of the first byte."""
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -64,24 +64,24 @@ class Strangers(Generic[K]):
         self._since.setdefault(stranger, now)
 
     def brought(self, stranger: K, held_bytes: int) -> None:
-        """So many bytes of its hello are buffered by now."""
+        """This many bytes of the hello are buffered."""
         assert stranger in self._since
         self._bytes += held_bytes - self._held.get(stranger, 0)
         self._held[stranger] = held_bytes
 
     def gone(self, stranger: K) -> bool:
-        """It is a stranger no longer. False if it was none."""
+        """The connection is no longer a stranger. False if it was none."""
         if self._since.pop(stranger, None) is None:
             return False
         self._bytes -= self._held.pop(stranger, 0)
         return True
 
     def oldest(self, but: K) -> K | None:
-        """Who makes room for this one."""
+        """The stranger to close in favour of `but`."""
         return next((stranger for stranger in self._since if stranger != but), None)
 
     def surplus(self, now: float) -> list[Surplus[K]]:
-        """Those that must go now. They are forgotten."""
+        """Strangers to close now. They are forgotten."""
         out: list[Surplus[K]] = []
         while self._bytes > self.bytes_max:
             out.append(self._end(next(iter(self._held)), "bytes"))
@@ -98,14 +98,14 @@ class Strangers(Generic[K]):
         return out
 
     def wake_at(self) -> float | None:
-        """When `surplus` has to be asked again."""
+        """When `surplus` must be called again."""
         if not self._since:
             return None
         since = next(iter(self._since.values()))
         return since + (self._spared_s if len(self._since) > self.count_max else self.deadline_s)
 
     def check(self) -> None:
-        """Asserts what must hold after `surplus`."""
+        """Asserts the invariants after `surplus`."""
         assert len(self._since) <= HARD * self.count_max
         assert self._bytes == sum(self._held.values()) <= self.bytes_max
         assert self._held.keys() <= self._since.keys()

@@ -1,11 +1,11 @@
-"""What may answers cost that nobody reads? (SPEC O6)
+"""What may answers cost that are not read? (SPEC O6)
 
-A peer that asks on and does not read is cut off at WRITE_BACKLOG_BYTES_MAX. What all such peers are owed shares one
-budget: beyond it the one with most unread is cut off, first of those that do not read, or next to nothing. Those that
-read, however slowly the line lets them, go only if they alone exceed it.
+A peer that sends requests and does not read is cut off at WRITE_BACKLOG_BYTES_MAX. The unread answers of all such peers
+share one budget. Beyond it the peer with most unread bytes is cut off, first among peers that do not read, or next to
+nothing. A peer that reads, however slowly its line allows, is cut off only if such peers alone exceed the budget.
 
-    grew … ──► ended        it has read, or is gone
-      └──────► surplus      the budget is exceeded: who goes?
+    grew … ──► ended        the peer has read, or is gone
+      └──────► surplus      the budget is exceeded: which peers are cut off?
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _STEPS: Final = 16
 
 
 class UnreadBytes(msgspec.Struct, eq=False):
-    """What one peer has still to read."""
+    """Unread answers of one peer."""
 
     since: float
     sent: int
-    """All that was in its buffer since then."""
+    """Bytes in the peer's buffer at that time, and all bytes added since."""
     queued: int = 0
-    """What was added since it was known not to read."""
+    """Bytes added since the peer was known not to read."""
     unread: int = 0
-    """Of that, as last looked at."""
+    """Unread part of `queued`, as last measured."""
 
 
 class UnreadAnswers(Generic[K]):
-    """Those of one process."""
+    """Unread answers of one process."""
 
     def __init__(self, bytes_max: int = UNREAD_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
@@ -48,12 +48,12 @@ class UnreadAnswers(Generic[K]):
 
     @property
     def bytes(self) -> int:
-        """At most so many are unread."""
+        """Upper bound of the unread bytes."""
         return self._bytes
 
     def grew(self, key: K, size: int, buffered: int, now: float) -> bool:
-        """A peer that does not read is sent so many bytes more, with so many in its buffer before. True if `surplus`
-        has to be asked."""
+        """A peer that does not read is sent `size` more bytes, with `buffered` bytes in its buffer before. True if
+        `surplus` is needed."""
         owed = self._owed.get(key)
         if owed is None:
             owed = self._owed[key] = UnreadBytes(now, buffered)
@@ -64,13 +64,13 @@ class UnreadAnswers(Generic[K]):
         return self._bytes > self.bytes_max
 
     def ended(self, key: K) -> None:
-        """It has read, or is gone."""
+        """The peer has read, or is gone."""
         owed = self._owed.pop(key, None)
         if owed is not None:
             self._bytes -= owed.unread
 
     def surplus(self, now: float, buffered_of: Callable[[K], int]) -> list[K]:
-        """Those that must go now, if so many bytes are in their buffers. They are forgotten."""
+        """Peers to cut off now. They are forgotten."""
         reading: dict[K, bool] = {}
         for key, owed in self._owed.items():
             buffered = buffered_of(key)
@@ -89,5 +89,5 @@ class UnreadAnswers(Generic[K]):
         return out
 
     def check(self) -> None:
-        """Asserts what must hold after `surplus`."""
+        """Asserts the invariants after `surplus`."""
         assert 0 <= self._bytes == sum(owed.unread for owed in self._owed.values()) <= self.bytes_max

@@ -1,4 +1,4 @@
-"""What is remembered of a blob that somebody has or wants? The books of `sources`, which alone writes in them."""
+"""Which facts are kept about a blob and the workers that have or want it? Only `sources` writes these records."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ class FetchingWorker:
         self.blobs: dict[str, None] = {}
         self.wants: dict[bytes, BlobRequest] = {}
         self.wants_of: dict[str, dict[bytes, BlobRequest]] = {}
-        """The same by content."""
+        """Entries of `wants` by content."""
         self.parked: dict[bytes, BlobRequest] = {}
-        """While it fetches as much as it can at once: wants that stand in no line, so that nobody steps over them."""
+        """Wants that stand in no line while the worker fetches as much as it can at once, so that no other want has to
+        step over them."""
         self.fetching = 0
         self.uploads = 0
         self.rests_until = float("-inf")
 
 
 class BlobRequest:
-    """What one worker needs. It waits until it is `fetching`, from the leader if there is no `source`."""
+    """One worker's need of a blob. The request waits until `fetching`; from the leader if there is no `source`."""
 
     __slots__ = (
         "alarm",
@@ -69,16 +70,16 @@ class BlobRequest:
         self.blob = blob
         self.size = size
         self.here = here
-        """The leader's place has it, or may have it, as far as we heard last."""
+        """The leader's place has the blob, or may have it, by the last report."""
         self.fetching = False
         self.source: FetchingWorker | None = None
         self.deadline = 0.0
         self.alarm = 0
-        """Set for the deadline while it is fetching; 0 once it has rung."""
+        """Alarm for the deadline while fetching; 0 once it has rung."""
         self.not_before = float("-inf")
         self.tries = 0
         self.avoid: set[WorkerId] = set()
-        """Those that failed this worker."""
+        """Sources that failed this worker."""
 
 
 class BlobRecord:
@@ -87,15 +88,15 @@ class BlobRecord:
     def __init__(self, sha256: str) -> None:
         self.sha256 = sha256
         self.size: int | None = None
-        """As the leader's place or a cache has it; None while neither has said so."""
+        """Size by the leader's place or a cache; None while neither has reported it."""
         self.holders: dict[WorkerId, FetchingWorker] = {}
-        """Who was not asked for longest comes first."""
+        """Holders; the one that was not used longest comes first."""
         self.waiting: dict[tuple[ConnId, bytes], BlobRequest] = {}
         self.wants = 0
-        """Waiting or fetching."""
+        """Requests that wait or fetch."""
         self.copies = 0
-        """Which the leader gives just now."""
+        """Copies that the leader sends now."""
         self.free: dict[FetchingWorker, None] = {}
-        """While somebody waits: holders that have just come to have it, or time for it. They may have none any more."""
+        """While a request waits: holders that just got the blob or became free. They may have lost it since."""
         self.busy_until = float("-inf")
-        """All holders were looked at, and those that could serve have no time: until then only who is `free` does."""
+        """All holders were looked at, and the usable ones are busy: until then only workers in `free` are tried."""

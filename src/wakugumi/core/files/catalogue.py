@@ -1,8 +1,8 @@
-"""Which caches are there, and what is in them?
+"""Which caches are there, and which files are in them?
 
-A cache is a named set of files for workers whose patterns overlap its targets. Nothing under its id is ever overwritten
-(SPEC C2): a name with the same content is there already, a new name is added, a name with other content is refused.
-From its first put until it is dropped it has one version: two lives of the same id are told apart by it.
+A cache is a named set of files for workers whose patterns overlap its targets. No file under its id is ever overwritten
+(SPEC C2): a name with the same content is there already, a new name is added, a name with other content is refused. A
+cache has one version from its first put until it is dropped, which tells two lives of the same id apart.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from wakugumi.limits.units import KIB
 from wakugumi.limits.wire import FILES_PER_CACHE_MAX, PAYLOAD_BYTES_MAX
 
 _ENTRY_BYTES: Final = 124
-"""What JSON adds to a name in a manifest: the hash, the size, and what stands between."""
+"""Bytes that JSON adds to a name in a manifest: the hash, the size, and punctuation."""
 _INLINE_BYTES: Final = 40
 
 
 class CacheRecord:
-    """One cache. Its files only ever grow, so their number tells two of its states apart."""
+    """One cache. Files are only added, so their number tells two states of the cache apart."""
 
     __slots__ = ("bytes", "cache_id", "created_at", "files", "hits", "pinned", "targets", "used_at", "version")
 
@@ -57,8 +57,8 @@ class CacheRecord:
 
 
 class CacheCatalogue:
-    """All caches of a leader: bounded in number, bytes and age. `is_busy` says of which a put is under way: such a one
-    stays, and so does one that a job names."""
+    """All caches of a leader: bounded in number, bytes and age. `is_busy` tells whether a put of a cache is under way:
+    such a cache stays, and so does one that a job names."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class CacheCatalogue:
         self._bytes_max = bytes_max
         self._caches_max = caches_max
         self._pins: dict[str, int] = {}
-        """How many files of all caches have this content."""
+        """Number of files of all caches with this content."""
 
     def pins(self, sha256: str) -> bool:
         return sha256 in self._pins
@@ -84,8 +84,8 @@ class CacheCatalogue:
     def put(
         self, asked: PutAsked, now: float, is_busy: Callable[[str], bool], out: FilesStepBuilder
     ) -> list[CacheRecord]:
-        """Make the cache what the put says it should be; returns the caches that had to go for it. Raises Refused, and
-        nothing has changed."""
+        """Applies the put to its cache; returns the caches that were removed for it. Raises Refused, without a
+        change."""
         cache = self.caches.get(asked.cache_id)
         new = self._new_files(cache, asked)
         added_bytes = sum(file.size for file in new)
@@ -118,7 +118,7 @@ class CacheCatalogue:
         out.keep.append(DropCache(cache.cache_id))
 
     def expired(self, now: float, is_busy: Callable[[str], bool]) -> list[CacheRecord]:
-        """Those that nobody used for too long."""
+        """Caches that were not used for too long."""
         return [
             cache
             for cache in self.caches.values()
@@ -126,7 +126,7 @@ class CacheCatalogue:
         ]
 
     def recover(self, record: KeepCache, now: float) -> None:
-        """A cache of an earlier life of this leader. It counts as used now: nobody wrote down when it was."""
+        """A cache of an earlier life of this leader. It counts as used now: the time of its last use was not kept."""
         cache = self.caches[record.cache_id] = CacheRecord(record.cache_id, record.version, now)
         cache.created_at = now - record.age_s
         cache.targets = record.targets
@@ -153,7 +153,7 @@ class CacheCatalogue:
             self._pins[file.sha256] = self._pins.get(file.sha256, 0) + 1
 
     def _new_files(self, cache: CacheRecord | None, asked: PutAsked) -> list[CacheFile]:
-        """Those whose names are not there yet (C2). Raises Refused."""
+        """Files whose names are new (C2). Raises Refused."""
         known = {} if cache is None else cache.files
         new = []
         for file in asked.files:
@@ -175,7 +175,7 @@ class CacheCatalogue:
     def _make_room(
         self, cache_id: str, is_new: bool, added_bytes: int, is_busy: Callable[[str], bool]
     ) -> list[CacheRecord]:
-        """Which caches have to go: those that were not used longest. Raises Refused if that would not do."""
+        """Caches to remove: the ones not used longest. Raises Refused if that is not enough."""
         over_bytes = self.bytes + added_bytes - self._bytes_max
         over = len(self.caches) + is_new - self._caches_max
         if over_bytes <= 0 and over <= 0:
@@ -203,13 +203,13 @@ def overlap(ours: Iterable[Pattern], theirs: Iterable[Pattern]) -> bool:
 
 
 def fits_inline(files: Iterable[CacheFile]) -> bool:
-    """May an old worker be sent all this in one frame, in base64?"""
+    """Do all these files fit one frame to an old worker, in base64?"""
     size = sum(4 * -(-file.size // 3) + len(file.name.encode()) + _INLINE_BYTES for file in files)
     return size <= PAYLOAD_BYTES_MAX - 4 * KIB
 
 
 def _check_size(names: list[str]) -> None:
-    """Raises Refused unless all these can stand beside each other, and in one frame."""
+    """Raises Refused unless all these names can stand beside each other, and in one frame."""
     if len(names) > FILES_PER_CACHE_MAX:
         raise Refused("too-big", f"a cache has at most {FILES_PER_CACHE_MAX} files: put an archive instead", hint="")
     check_file_names(names)

@@ -1,8 +1,7 @@
-"""What does a leader's second machine hear, and what does it ask for? The words of the files machine: caches, and who
-fetches what from whom.
+"""Which events does the files machine receive, and which effects does it return? Caches, and transfers between workers.
 
-A *want* is a worker's need of one blob; a *source* is where it may fetch it; a *put* is a client's wish that workers
-have a cache. Asked, SendAnswer, SendNo and Complain are the same as in `events`.
+A *want* is a worker's need of one blob; a *source* is where the worker may fetch it; a *put* is a client's request that
+workers have a cache. QuestionAsked, SendAnswer, SendNo and Complain are those of `core/leader/events.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ GIVEN_UP: Final = "given-up"
 
 
 class CacheFile(msgspec.Struct, frozen=True, gc=False):
-    """One file of a cache: what it is called there, and which content it has."""
+    """One file of a cache: its name there, and its content."""
 
     name: str
     sha256: str
@@ -37,9 +36,9 @@ class WorkerCame(msgspec.Struct, frozen=True, gc=False):
     name: str
     patterns: tuple[Pattern, ...]
     blobs: bool
-    """It fetches by itself. An old one is sent the content in the frame."""
+    """The worker fetches by itself. An old worker is sent the content in the frame."""
     near: bool = False
-    """It came over loopback, so it runs on the leader's machine."""
+    """The worker connected over loopback, so it runs on the leader's machine."""
 
 
 class WorkerWent(msgspec.Struct, frozen=True, gc=False):
@@ -51,28 +50,28 @@ class ClientWent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stocked(msgspec.Struct, frozen=True, gc=False):
-    """What a worker holds: all of it (`whole`), or what came and went since."""
+    """A worker's stock: all of it (`whole`), or the changes."""
 
     conn: ConnId
     whole: bool
     url: str
-    """Where others fetch from it; empty if they cannot."""
+    """Where other workers fetch from this one; empty if they cannot."""
     key: str
     blobs: Sequence[str]
     gone: Sequence[str]
     caches: Mapping[str, str]
-    """`<version>/<number of names>` by cache id; empty for one that is gone."""
+    """`<version>/<number of names>` by cache id; empty for a cache that is gone."""
     near_only: bool = False
-    """The URL means the machine of those who ask: of use only to those that are near."""
+    """The URL means the machine of the asking worker: only workers with `near` can use it."""
 
     def __repr__(self) -> str:
-        """For the log, which is no place for a key, nor for thousands of hashes."""
+        """For the log: without the key, and without thousands of hashes."""
         counts = f"blobs={len(self.blobs)} gone={len(self.gone)} caches={len(self.caches)}"
         return f"Stocked(conn={self.conn} whole={self.whole} url={self.url!r} {counts})"
 
 
 class BlobWanted(msgspec.Struct, frozen=True, gc=False):
-    """A worker needs a blob, by its hash or as a file of a cache; or the source that it was given failed it (`why`)."""
+    """A worker needs a blob, by its hash or as a file of a cache; or the source of a want failed (`why`)."""
 
     conn: ConnId
     want: bytes
@@ -81,15 +80,15 @@ class BlobWanted(msgspec.Struct, frozen=True, gc=False):
     cache_id: str
     name: str
     why: str
-    """Empty, or how its last source failed: dead, slow, lied or busy; or given-up: it wants it no more."""
+    """Empty, or how the last source failed: dead, slow, lied or busy; or given-up: the blob is not wanted any more."""
     here: bool
-    """The leader's place has it, or may have it."""
+    """The leader's place has the blob, or may have it."""
     is_sure: bool = False
-    """The place has it with this size."""
+    """The place has the blob with this size."""
 
 
 class PutAsked(msgspec.Struct, frozen=True, gc=False):
-    """A client wants these files on the workers. Their names are safe, and all content is in the leader's place."""
+    """A client wants these files on the workers. The names are safe, and all content is in the leader's place."""
 
     conn: ConnId
     ask: bytes
@@ -98,13 +97,13 @@ class PutAsked(msgspec.Struct, frozen=True, gc=False):
     targets: tuple[Pattern, ...]
     within_s: float
     share: float
-    """With this share of the workers it is content: above 0, at most 1."""
+    """Share of the workers that is enough: above 0, at most 1."""
     pinned: bool
     progress: bool
 
 
 class PutAnswered(msgspec.Struct, frozen=True, gc=False):
-    """A worker's CacheAck. Old ones may leave `put` zeros."""
+    """A worker's CacheAck. Old workers may leave `put` zeros."""
 
     conn: ConnId
     put: bytes
@@ -133,7 +132,7 @@ SpreadEvent: TypeAlias = (
 
 
 class KeepCache(msgspec.Struct, frozen=True, gc=False):
-    """A cache as it is from now on: it takes the place of what was kept under this id."""
+    """A cache's new state: it replaces the record of this id."""
 
     cache_id: str
     version: str
@@ -141,7 +140,7 @@ class KeepCache(msgspec.Struct, frozen=True, gc=False):
     targets: tuple[Pattern, ...]
     pinned: bool
     age_s: float
-    """How long ago it was put first."""
+    """Time since the first put."""
 
 
 class DropCache(msgspec.Struct, frozen=True, gc=False):
@@ -152,7 +151,7 @@ SpreadKeep: TypeAlias = KeepCache | DropCache
 
 
 class SendSource(msgspec.Struct, frozen=True, gc=False):
-    """Fetch it there: from the worker at `url`, with a token made of its `key`; from the leader's place if empty."""
+    """Tells a worker its source: the worker at `url`, with a token made of its `key`; the leader's place if empty."""
 
     conn: ConnId
     want: bytes
@@ -162,12 +161,12 @@ class SendSource(msgspec.Struct, frozen=True, gc=False):
     key: str
 
     def __repr__(self) -> str:
-        """Without the key: whoever has it may fetch from that worker."""
+        """Without the key, which gives the right to fetch from that worker."""
         return f"SendSource(conn={self.conn} want={self.want.hex()} {self.sha256} size={self.size} url={self.url!r})"
 
 
 class SendNoSource(msgspec.Struct, frozen=True, gc=False):
-    """There is no such place, and will be none: `no-blob` or `no-cache`."""
+    """No source exists for the want: `no-blob` or `no-cache`."""
 
     conn: ConnId
     want: bytes
@@ -176,7 +175,7 @@ class SendNoSource(msgspec.Struct, frozen=True, gc=False):
 
 
 class SendCachePut(msgspec.Struct, frozen=True, gc=False):
-    """Have these files. `inline`: the worker is an old one, and needs the content in the frame."""
+    """Asks a worker to have these files. `inline`: the worker is an old one, and needs the content in the frame."""
 
     conn: ConnId
     put: bytes
@@ -208,9 +207,9 @@ class SendSummary(msgspec.Struct, frozen=True, gc=False):
     silent: int = 0
     waiting: int = 0
     failures: tuple[tuple[str, str], ...] = ()
-    """Workers and what they said, the first of them."""
+    """The first failed workers and their messages."""
     code: str = ""
-    """Why it failed, if that was not for them."""
+    """Why the put failed, if not because of workers."""
 
 
 SpreadDo: TypeAlias = (
@@ -226,7 +225,7 @@ SpreadDo: TypeAlias = (
 
 
 class FilesStepBuilder:
-    """What one step keeps and does, in order."""
+    """Records and effects of one step, in order."""
 
     __slots__ = ("do", "keep")
 

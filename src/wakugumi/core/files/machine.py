@@ -1,8 +1,8 @@
 """How do files get to the workers? A leader's second machine, beside `core/leader/machine.py`.
 
-`caches` knows what is to be had, `puts` who is to have it, `sources` who fetches what from whom. Here are the four
-doors through which they hear of the world, and the answers to questions about caches. All content is in the leader's
-place before anything is said of it here.
+`catalogue` has the caches, `placement` the workers that should have them, `sources` the transfers. This file has the
+four doors for events, and the answers to questions about caches. All content is in the leader's place before an event
+names it.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from wakugumi.limits.leader import LIST_ROWS_MAX
 from wakugumi.limits.wire import CACHE_ID_CHARS_MAX
 
 _OLD_S = 3_600.0
-"""How often caches that nobody uses are looked for."""
+"""Time between two searches for unused caches."""
 
 
 class FileDistribution:
-    """What a leader knows of caches and blobs. `new_id` gives 16 random bytes; `place_bounded` is False where the
-    leader's place is a store of its own, which may give any number of copies at once; `is_needed` says of a cache
-    (`cache:<id>`) whether a job names it."""
+    """A leader's knowledge of caches and blobs. `new_id` returns 16 random bytes; `place_bounded` is False where the
+    leader's place is a separate store, which may serve any number of copies at once; `is_needed` tells whether a job
+    names a cache (`cache:<id>`)."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class FileDistribution:
         self.puts.check()
         self.sources.check()
 
-    # What others ask.
+    # Lookups.
 
     def recover(self, records: Iterable[KeepCache], now: float) -> None:
-        """The caches of the leader's earlier life, before anything is handled."""
+        """Loads the caches of the leader's earlier life, before the first event."""
         for record in records:
             self.shelf.recover(record, now)
             self.puts.known(self.shelf.caches[record.cache_id])
@@ -112,11 +112,11 @@ class FileDistribution:
         return self.sources.holders(sha256)
 
     def has_cache(self, worker: WorkerId, cache_id: str) -> bool:
-        """Does this worker have all of this cache?"""
+        """Does this worker have the whole cache?"""
         return self.puts.has_cache(worker, cache_id)
 
     def pins(self, sha256: str) -> bool:
-        """Is it a file of a cache? Then it must stay in the leader's place."""
+        """Is the blob a file of a cache? Then it must stay in the leader's place."""
         return self.shelf.pins(sha256)
 
     def find(self, cache_id: str, name: str) -> CacheFile | None:
@@ -124,7 +124,7 @@ class FileDistribution:
         cache = self.shelf.caches.get(cache_id)
         return None if cache is None else cache.files.get(name)
 
-    # What happens.
+    # Events.
 
     def _hear(self, event: SpreadEvent, now: float, out: FilesStepBuilder) -> None:
         match event:

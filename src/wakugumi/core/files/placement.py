@@ -1,9 +1,9 @@
-"""Who is to have which cache, who has it, and what is the client told that asked?
+"""Which workers should have which cache, which have it, and what does the client receive?
 
-Every worker whose patterns overlap a cache's targets is asked to have it: when it is put, when names are added, and
-when the worker joins. Each is asked for a few caches at a time, again if it is silent, and later if it failed. A put is
-the tally of their answers (SPEC C1): one summary, for the client that asked, when all have answered, when enough of
-them have it, or when its time is over.
+Every worker whose patterns overlap a cache's targets is asked to have the cache: when it is put, when names are added,
+and when the worker joins. Each worker is asked for a few caches at a time, again if it is silent, and later if it
+failed. A put is the tally of the answers (SPEC C1): one summary for the client, when all have answered, when enough
+workers have the cache, or when the put's time is over.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from wakugumi.limits.files import (
 _PROGRESS_S = 1.0
 _LATER_S = 0.01
 _ASK_BYTES = 4_096
-"""What a worker that is asked costs, however small the manifest is."""
+"""Cost of one request to a worker, however small the manifest is."""
 _ENTRY_BYTES = 256
-"""About what a name in a manifest takes."""
+"""Approximate size of a name in a manifest."""
 _MESSAGE_CHARS_MAX = 300
 _NO_ID = bytes(16)
 
@@ -68,29 +68,29 @@ class CachePlacement:
         self._targets: dict[ConnId, PutTarget] = {}
         self._conns: dict[WorkerId, ConnId] = {}
         self._members: dict[str, dict[ConnId, PutTarget]] = {}
-        """By cache id: the connected workers that should have it."""
+        """By cache id: the connected workers that should have the cache."""
         self._puts: dict[tuple[ConnId, bytes], PutProgress] = {}
         self._by_target: PatternTree[dict[str, None]] = PatternTree()
-        """The caches with each target, so that who joins is not compared with all of them."""
+        """The caches of each target, so that a joining worker is not compared with all caches."""
         self._ready: dict[str, dict[WorkerId, None]] = {}
-        """By cache id: the connected workers that have all of it."""
+        """By cache id: the connected workers that have the whole cache."""
         self._later: dict[ConnId, None] = {}
-        """Who is asked for what is due in a later step: too much was asked for in this one."""
+        """Workers whose due caches are asked for in a later step: this step has sent enough."""
         self._asked_at = float("-inf")
         self._asked_bytes = 0
 
-    # What is known.
+    # Lookups.
 
     def members(self, cache_id: str) -> Iterable[PutTarget]:
         return self._members.get(cache_id, {}).values()
 
     def ready(self, cache: CacheRecord) -> int:
-        """How many of those that should have it have all of it."""
+        """Workers that should have the cache and have all of it."""
         members = self._members.get(cache.cache_id, {})
         return sum(self._conns[worker] in members for worker in self.holders(cache.cache_id))
 
     def holders(self, cache_id: str) -> Collection[WorkerId]:
-        """Connected workers that have all of it."""
+        """Connected workers that have the whole cache."""
         ready = self._ready.get(cache_id)
         return () if ready is None else ready.keys()
 
@@ -98,7 +98,7 @@ class CachePlacement:
         return worker in self.holders(cache_id)
 
     def is_busy(self, cache_id: str) -> bool:
-        """Is a put of it under way?"""
+        """Is a put of the cache under way?"""
         return any(put.cache_id == cache_id for put in self._puts.values())
 
     # Workers.
@@ -145,7 +145,7 @@ class CachePlacement:
             self._warm(target, now, out)
 
     def answered(self, event: PutAnswered, now: float, out: FilesStepBuilder) -> None:
-        """A worker's answer. One that nobody waits for is ignored: it may be the second to the same question."""
+        """A worker's answer. An unexpected answer is ignored: it may be the second to the same request."""
         target = self._targets.get(event.conn)
         told = target.told.get(event.cache_id) if target is not None else None
         if target is None or told is None or event.put not in (told.put, _NO_ID):
@@ -193,7 +193,7 @@ class CachePlacement:
             self._send_due(target, now, out)
 
     def client_went(self, conn: ConnId) -> None:
-        """Nobody hears how its puts end; the workers get the caches nevertheless."""
+        """The puts of this client end without a summary; the workers get the caches nevertheless."""
         for key in [key for key in self._puts if key[0] == conn]:
             self._close(key)
 
@@ -202,14 +202,14 @@ class CachePlacement:
         self._forget(cache, out)
 
     def pinned(self, cache: CacheRecord, now: float, out: FilesStepBuilder) -> None:
-        """Whether it is pinned has changed: those who have it must know."""
+        """The pin has changed: workers with the cache are told."""
         for target in self.members(cache.cache_id):
             if target.blobs and cache.cache_id in target.has and cache.cache_id not in target.told:
                 target.due[cache.cache_id] = None
                 self._send_due(target, now, out)
 
     def check(self) -> None:
-        """Asserts all that must always hold, after each step."""
+        """Asserts the invariants, after each step."""
         for (conn, ask), put in self._puts.items():
             assert (conn, ask) == (put.conn, put.ask)
             assert put.sent == put.done + put.failed + put.silent + len(put.waiting)
@@ -236,10 +236,10 @@ class CachePlacement:
             assert self._ready.get(cache_id, {}).keys() == has_all
             assert all(cache_id in self._by_target[pattern] for pattern in cache.targets)
 
-    # Who needs what.
+    # Requests to workers.
 
     def _warm(self, target: PutTarget, now: float, out: FilesStepBuilder) -> None:
-        """It has said what it has: ask for what it lacks."""
+        """The worker has reported its stock: it is asked for missing caches."""
         for cache in self._shelf.caches.values():
             if target.conn in self._members.get(cache.cache_id, {}):
                 self._settle(target, cache, SKIPPED, out)
@@ -247,7 +247,7 @@ class CachePlacement:
         self._send_due(target, now, out)
 
     def known(self, cache: CacheRecord) -> None:
-        """It is new, has come back from an earlier life, or has more names or targets than before."""
+        """A cache is new, was recovered, or has more names or targets than before."""
         for pattern in cache.targets:
             if pattern not in self._by_target:
                 self._by_target[pattern] = {}
@@ -260,7 +260,7 @@ class CachePlacement:
         return self._targets[self._conns[worker]]
 
     def _set_has(self, target: PutTarget, cache_id: str, names: int) -> None:
-        """So many names of this cache it has."""
+        """Sets the number of names that the worker has of the cache."""
         if names:
             target.has[cache_id] = names
         else:
@@ -277,7 +277,7 @@ class CachePlacement:
                 members[conn] = target
 
     def _said(self, target: PutTarget, cache_id: str, said: str, out: FilesStepBuilder) -> None:
-        """What a worker says it has of a cache."""
+        """Takes a worker's report about a cache."""
         cache = self._shelf.caches.get(cache_id)
         if cache is None:
             return
@@ -290,7 +290,7 @@ class CachePlacement:
         self._settle(target, cache, SKIPPED, out)
 
     def _consider(self, target: PutTarget, cache: CacheRecord, now: float, out: FilesStepBuilder) -> None:
-        """Will it be asked for this cache?"""
+        """Decides whether the worker will be asked for this cache."""
         cache_id = cache.cache_id
         if not target.stocked or target.has.get(cache_id) == cache.names or cache_id in target.told:
             return
@@ -310,12 +310,12 @@ class CachePlacement:
             del target.due[cache_id]
             cache = self._shelf.caches[cache_id]
             if target.has.get(cache_id) == cache.names and target.pins.get(cache_id) == cache.pinned:
-                target.failed.pop(cache_id, None)  # It has come to have it by itself.
+                target.failed.pop(cache_id, None)  # The worker has got the cache by itself.
             else:
                 self._ask(target, cache, PendingPut(self._new_id(), cache), now, out)
 
     def _may_ask(self, now: float) -> bool:
-        """Or was so much sent in this step that others would wait for it? Then the rest is sent a moment later."""
+        """False if this step has sent so much that others would wait; the rest is sent a moment later."""
         if now != self._asked_at:
             self._asked_at, self._asked_bytes = now, 0
         if self._asked_bytes < ASKED_BYTES_MAX:
@@ -347,7 +347,7 @@ class CachePlacement:
         pause_s = PUT_AGAIN_S * 2 ** (told.asks - 1)
         self._alarms.set(now + pause_s, partial(self._again, target.conn, cache.cache_id, told))
 
-    # What time brings.
+    # Alarms.
 
     def _no_stock(self, conn: ConnId, now: float, out: FilesStepBuilder) -> None:
         target = self._targets.get(conn)
@@ -356,7 +356,7 @@ class CachePlacement:
             self._warm(target, now, out)
 
     def _again(self, conn: ConnId, cache_id: str, told: PendingPut, now: float, out: FilesStepBuilder) -> None:
-        """It was asked, and has not answered: it fetches, or it is silent."""
+        """No answer to a request: the worker fetches, or is silent."""
         target = self._targets.get(conn)
         if target is None or target.told.get(cache_id) is not told:
             return
@@ -364,7 +364,7 @@ class CachePlacement:
         if self._is_fetching(conn):
             self._alarms.set(now + PUT_AGAIN_S, partial(self._again, conn, cache_id, told))
         elif told.asks < PUT_ASKS_MAX:
-            if told.names != cache.names:  # An answer to the question before must not pass for one about all names.
+            if told.names != cache.names:  # An answer to the earlier request must not pass for one about all names.
                 told = PendingPut(self._new_id(), cache, told.asks)
             self._ask(target, cache, told, now, out)
         else:
@@ -417,7 +417,7 @@ class CachePlacement:
                 put.skipped += 1
                 continue
             put.waiting[target.worker] = None
-            # Whatever was before, now somebody waits for it: it comes first.
+            # A client waits for this cache now: it comes first, whatever happened before.
             target.evicted.discard(cache_id)
             if cache_id not in target.told and target.stocked:
                 target.failed.pop(cache_id, None)
@@ -434,7 +434,7 @@ class CachePlacement:
             self._look(put, out)
 
     def _settle(self, target: PutTarget, cache: CacheRecord, status: str, out: FilesStepBuilder) -> None:
-        """What it has may be what puts wait for."""
+        """Counts the worker for puts that wait for it, if it has enough names."""
         has = target.has.get(cache.cache_id, 0)
         for put in list(self._puts.values()):
             if put.cache_id == cache.cache_id and target.worker in put.waiting and has >= put.names:
@@ -470,7 +470,7 @@ class CachePlacement:
         self._send_due(target, now, out)
 
     def _look(self, put: PutProgress, out: FilesStepBuilder) -> None:
-        """Is it over? Its client is told, once."""
+        """Ends the put and sends its summary, once, if it is over."""
         key = put.conn, put.ask
         if put.is_over:
             self._close(key)

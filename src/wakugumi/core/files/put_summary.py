@@ -1,6 +1,6 @@
-"""How far is a put, and what is its client told? (SPEC C1)
+"""How far is a put, and what does its client receive? (SPEC C1)
 
-Each worker that it is for is counted once: it waits, took it (ok), had it (skipped), failed, or was silent.
+Each target worker is counted once: it waits, took the cache (ok), had it (skipped), failed, or was silent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from wakugumi.limits.files import PUT_FAILURES_MAX
 
 
 class PutProgress:
-    """One put: the tally of what the workers said."""
+    """One put: the tally of the workers' answers."""
 
     __slots__ = (
         "alarm",
@@ -38,13 +38,13 @@ class PutProgress:
         self.ask = event.ask
         self.cache_id = event.cache_id
         self.names = names
-        """How many the cache had when it was asked for: so many a worker must have."""
+        """Names of the cache at the time of the request: the number that a worker must have."""
         self.sent = sent
         self.needed = ceil(event.share * sent)
         self.progress = event.progress
         self.told: SendSummary | None = None
         self.alarm = 0
-        """Set for its deadline; 0 once it has rung."""
+        """Alarm for the deadline; 0 once it has rung."""
         self.waiting: dict[WorkerId, None] = {}
         self.ok = self.skipped = self.failed = self.silent = 0
         self.failures: list[tuple[str, str]] = []

@@ -1,14 +1,14 @@
-"""Who fetches what from whom?
+"""Which worker fetches which blob from which source?
 
     leader ──► A, B            the first copies come from the leader's place: at most two of a blob at once
     A ──► C    B ──► D         from then on workers serve each other, one upload each at a time: the number of
-    A ──► E … D ──► H          those who have it doubles with the time of each copy
+    A ──► E … D ──► H          holders doubles with the time of each copy
 
-Whoever wants a blob waits in line until a source is free, and is given no more of them than it fetches at once. A
-source that failed is replaced: a dead or slow one rests, one that gave wrong content does not serve this blob again,
-and after three lies nobody fetches from it for an hour. The leader serves again only if nobody else can. Where the
-leader's place is a store of its own (`place_bounded=False`), it is always free. What one worker says of a blob, its
-size or that the place lacks it, concerns its own wants alone.
+A worker that wants a blob waits in line until a source is free, and gets at most as many sources as it fetches at once.
+A source that failed is replaced: a dead or slow one rests, one with wrong content does not serve this blob again, and
+after three such reports no worker fetches from it for an hour. The leader serves again only if no worker can. Where the
+leader's place is a separate store (`place_bounded=False`), the place is always free. A worker's report about a blob,
+its size or its absence from the place, concerns that worker's own wants alone.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from wakugumi.limits.files import (
 
 TOO_MANY_WANTS: Final = f"a worker may want {WANTS_PER_WORKER_MAX} blobs at once, and all together {WANTS_MAX}"
 _BUSY_S: Final = 1.0
-"""A source that is busy is asked again after this."""
+"""Pause before a busy source is asked again."""
 _BACKOFF_FIRST_S: Final = 0.2
 _BACKOFF_MAX_S: Final = 10.0
 _SWEEP_S: Final = 1.0
 _SWEPT_MAX: Final = 1_000
-"""Blobs that are looked at in one sweep; the next one goes on where it ended."""
+"""Blobs that one sweep looks at; the next sweep goes on from there."""
 _STIRRED_MAX: Final = 64
-"""Blobs that are looked at when a source is free again; what is not among them is found by the sweep."""
+"""Blobs that are looked at when a source is free again; the sweep finds the others."""
 _IN_LINE_MAX: Final = 256
-"""Wants of one blob that are looked at in one step."""
+"""Wants of one blob that one step looks at."""
 
 
 class Sources:
@@ -72,40 +72,41 @@ class Sources:
         self._peers: dict[ConnId, FetchingWorker] = {}
         self._blobs: dict[str, BlobRecord] = {}
         self._hungry: dict[str, BlobRecord] = {}
-        """Those with somebody in line."""
+        """Blobs with a want in line."""
         self._stirred: dict[str, None] = {}
-        """Where something changed in this step."""
+        """Blobs with a change in this step."""
         self._idle: dict[ConnId, None] = {}
-        """Who fetched as much as it can at once, until this step."""
+        """Workers that fetched as much as they can at once, until this step."""
         self._trust = Trust()
         self._any_near_only = False
-        """Some worker was a source only to those of the leader's machine."""
+        """Some worker was a source only to workers of the leader's machine."""
         self._copies = 0
         self._fetching = 0
         self._sweeping = False
         self.blobs_max = blobs_max
-        """Less where memory is limited."""
+        """Bound of the remembered blobs; lower where memory is limited."""
         self._stocked = 0
-        """Blobs that workers hold, counted for each of them."""
+        """Pairs of a worker and a blob that it holds."""
         self._wants = 0
         self._told = [0, 0, 0, 0, 0, 0]
-        """From leader, its bytes, from workers, their bytes, failed, lied: what is told as counters."""
+        """Counters: from leader, its bytes, from workers, their bytes, failed, lied."""
 
-    # What is known.
+    # Lookups.
 
     def holders(self, sha256: str) -> Collection[WorkerId]:
-        """Connected workers that have it, whether they serve it or not."""
+        """Connected workers that have the blob, whether they serve it or not."""
         blob = self._blobs.get(sha256)
         return blob.holders.keys() if blob is not None else ()
 
     def may_want(self, conn: ConnId, want_id: bytes, beside: int = 0) -> bool:
-        """Is it a want that this worker has, or may it have one more, beside so many that we have not heard of?"""
+        """Is it a known want of this worker, or may the worker have one more, beside `beside` others that were not
+        handled yet?"""
         peer = self._peers.get(conn)
         wants: Collection[bytes] = () if peer is None else peer.wants
         return want_id in wants or (len(wants) + beside < WANTS_PER_WORKER_MAX and self._wants < WANTS_MAX)
 
     def is_fetching(self, conn: ConnId) -> bool:
-        """Does this worker want anything, or fetch it?"""
+        """Does this worker want or fetch a blob?"""
         peer = self._peers.get(conn)
         return peer is not None and bool(peer.wants)
 
@@ -114,13 +115,13 @@ class Sources:
         waiting += sum(len(peer.parked) for peer in self._peers.values())
         return BlobCounters(len(self._blobs), waiting, self._fetching, *self._told)
 
-    # What happens.
+    # Events.
 
     def came(self, event: WorkerCame) -> None:
         self._peers[event.conn] = FetchingWorker(event)
 
     def went(self, conn: ConnId) -> None:
-        """What it fetched frees its source. Those who fetch from it will say that it is dead."""
+        """A worker disconnected. Its fetches free their sources. Workers that fetch from it will report it as dead."""
         peer = self._peers.pop(conn, None)
         if peer is None:
             return
@@ -172,7 +173,7 @@ class Sources:
         here: bool,
         is_sure: bool,
     ) -> None:
-        """A new want. The same one again, while it is in line or fetched, changes nothing."""
+        """A new want. A repeated want, while in line or fetching, changes nothing."""
         peer = self._peers.get(conn)
         if peer is None or want_id in peer.wants:
             return
@@ -186,7 +187,7 @@ class Sources:
         elif blob.size not in (None, size):
             out.do.append(SendNoSource(conn, want_id, "no-blob", f"the blob {sha256} has {blob.size} bytes"))
             return
-        self._lose(peer, sha256)  # Whatever it said before, it does not have it now.
+        self._lose(peer, sha256)  # The worker does not have the blob now, whatever it reported before.
         want = peer.wants[want_id] = BlobRequest(peer, want_id, blob, size, here)
         peer.wants_of.setdefault(sha256, {})[want_id] = want
         blob.wants += 1
@@ -194,14 +195,14 @@ class Sources:
         self._line_up(want, now)
 
     def given_up(self, conn: ConnId, want_id: bytes) -> None:
-        """It wants it no more, for a reason of its own: nobody is to blame, and its source is free."""
+        """The worker gave up the want for a reason of its own: no source is blamed, and its source is free."""
         peer = self._peers.get(conn)
         want = peer.wants.get(want_id) if peer is not None else None
         if want is not None:
             self._end(want)
 
     def failed(self, conn: ConnId, want_id: bytes, why: str, here: bool, now: float, out: FilesStepBuilder) -> bool:
-        """The source of this want failed. False if no such want is being fetched: it is as good as a new one."""
+        """The source of this want failed. False if the want is unknown: the caller takes it as a new one."""
         peer = self._peers.get(conn)
         want = peer.wants.get(want_id) if peer is not None else None
         if peer is None or want is None:
@@ -224,7 +225,7 @@ class Sources:
         return True
 
     def assign(self, now: float, out: FilesStepBuilder) -> None:
-        """Give sources to those in line, where something has changed. At the end of each step."""
+        """Gives sources to wants in line, where something has changed. Called at the end of each step."""
         while self._stirred or self._idle:
             if not self._stirred:
                 conn, _ = self._idle.popitem()
@@ -242,7 +243,7 @@ class Sources:
             self._alarms.set(now + _SWEEP_S, self._sweep)
 
     def check(self) -> None:
-        """Asserts all that must always hold, after each step."""
+        """Asserts the invariants, after each step."""
         uploads: dict[int, int] = {}
         copies: dict[str, int] = {}
         fetching = 0
@@ -286,7 +287,7 @@ class Sources:
         assert not self._idle
         assert self._sweeping or not self._hungry, "somebody waits, and nobody will look"
 
-    # Who has what.
+    # Holders.
 
     def _blob(self, sha256: str) -> BlobRecord:
         blob = self._blobs.get(sha256)
@@ -311,7 +312,7 @@ class Sources:
         self._stirred[sha256] = None
 
     def _got(self, peer: FetchingWorker, sha256: str) -> None:
-        """What it wanted of this is fetched."""
+        """The worker's wants of this blob are fulfilled."""
         for want in list(peer.wants_of.get(sha256, {}).values()):
             self._count(want)
             self._end(want)
@@ -352,7 +353,7 @@ class Sources:
             del self._hungry[blob.sha256]
 
     def _end(self, want: BlobRequest) -> None:
-        """It is fetched, or wanted no more."""
+        """The blob is fetched, or not wanted any more."""
         if want.fetching:
             self._release(want)
         else:
@@ -367,7 +368,7 @@ class Sources:
         self._stirred[want.blob.sha256] = None
 
     def _release(self, want: BlobRequest) -> None:
-        """Its source is free for others."""
+        """The source of this want is free for others."""
         source, want.source, want.fetching = want.source, None, False
         if want.alarm:
             self._alarms.take_back(want.alarm)
@@ -387,7 +388,7 @@ class Sources:
                 self._stirred[sha256] = None
 
     def _stir_for(self, source: FetchingWorker) -> None:
-        """A worker may serve again: what it has and somebody wants is looked at."""
+        """A worker may serve again: wanted blobs that it holds are looked at."""
         for sha256 in _first(self._hungry, _STIRRED_MAX):
             if sha256 in source.blobs:
                 self._hungry[sha256].free[source] = None
@@ -400,7 +401,7 @@ class Sources:
         self._stir_for(source)
 
     def _too_long(self, conn: ConnId, want_id: bytes, now: float, _out: FilesStepBuilder) -> None:
-        """If it is still at it, it will say how that ended, and is as good as new."""
+        """The deadline of a fetch: the want ends. A worker that still fetches will report the end as a new want."""
         peer = self._peers.get(conn)
         want = peer.wants.get(want_id) if peer is not None else None
         if want is not None and want.fetching and want.deadline <= now:
@@ -441,7 +442,7 @@ class Sources:
             out.do.append(Complain(source.conn, "it gave wrong content too often: nobody fetches from it for an hour"))
 
     def _feed(self, conn: ConnId, now: float, out: FilesStepBuilder) -> None:
-        """It may fetch again. Whoever stands before it in a line was looked at when a source came free."""
+        """The worker may fetch again. Wants before it in a line were looked at when a source came free."""
         peer = self._peers.get(conn)
         while peer is not None and peer.parked and peer.fetching < FETCHES_MAX:
             want = peer.parked.pop(next(iter(peer.parked)))
@@ -449,7 +450,7 @@ class Sources:
             self._assign(want.blob, [want], now, out)
 
     def _assign(self, blob: BlobRecord, wants: list[BlobRequest], now: float, out: FilesStepBuilder) -> None:
-        """Sources for these, who wait for it."""
+        """Finds sources for these wants of the blob."""
         for want in wants:
             if want.peer.fetching >= FETCHES_MAX:
                 self._leave_line(want)
@@ -463,10 +464,10 @@ class Sources:
             elif is_none:
                 self._no_source(want, f"neither the leader nor a worker has the blob {blob.sha256}", out)
             elif want.here and not want.avoid and (want.peer.near or not self._any_near_only):
-                break  # There is nobody for those behind it, either.
+                break  # No source is free for the wants behind it, either.
 
     def _pick(self, want: BlobRequest, now: float) -> tuple[FetchingWorker | None, bool, bool]:
-        """A source, or None for the leader; may it be fetched now; is there none at all?"""
+        """Returns a source, or None for the leader; may the want be fetched now; is there no source at all?"""
         blob = want.blob
         while blob.free:
             peer, _ = blob.free.popitem()
@@ -490,7 +491,7 @@ class Sources:
                         blob.holders[worker] = blob.holders.pop(worker)
                         return peer, True, False
             if usable or want.here or not want.avoid:
-                break  # Otherwise one that failed this worker before is better than none.
+                break  # Otherwise a source that failed this worker before is better than none.
         if usable and not want.avoid:
             blob.busy_until = now + _SWEEP_S
         if want.here:
@@ -498,13 +499,13 @@ class Sources:
         return None, False, not later
 
     def _is_source(self, peer: FetchingWorker, want: BlobRequest, now: float) -> bool:
-        """Can it be reached for this want, and is it trusted?"""
+        """Can the source be reached for this want, and is it trusted?"""
         if not peer.url or (peer.near_only and not want.peer.near):
             return False
         return self._trust.may_serve(peer.worker, want.blob.sha256, now)
 
     def _may(self, peer: FetchingWorker, want: BlobRequest, now: float, *, is_second_try: bool = False) -> bool:
-        """Might it serve this want, if it had time?"""
+        """May the source serve this want, once it is not busy?"""
         if peer.rests_until > now or not self._is_source(peer, want, now):
             return False
         return is_second_try or peer.worker not in want.avoid

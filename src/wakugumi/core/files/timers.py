@@ -1,7 +1,7 @@
-"""What has to be looked at again, and when?
+"""Which alarms ring when?
 
-Whoever is woken looks whether there is still something to do. Alarms that are far ahead are taken back when they are
-not needed any more (`take_back`): they stay in the heap until they are half of it, and then it is made anew.
+An alarm's function checks whether there is still work to do. Alarms that are far ahead are taken back when they are not
+needed any more (`take_back`): they stay in the heap until they are half of it, and then the heap is made anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TAKEN_BACK_KEPT: Final = 64
 
 
 class Timers:
-    """The earliest first; those of the same time in the order in which they were set."""
+    """Alarms, the earliest first; alarms of the same time in the order in which they were set."""
 
     __slots__ = ("_count", "_heap", "_taken_back")
 
@@ -27,19 +27,19 @@ class Timers:
         self._heap: list[tuple[float, int, Alarm]] = []
         self._count = 0
         self._taken_back: set[int] = set()
-        """By their numbers, of those that are still in the heap."""
+        """Numbers of the alarms that are taken back and still in the heap."""
 
     def __len__(self) -> int:
         return len(self._heap)
 
     def set(self, at: float, alarm: Alarm) -> int:
-        """Returns its number, to take it back by."""
+        """Returns the alarm's number, for `take_back`."""
         self._count += 1
         heappush(self._heap, (at, self._count, alarm))
         return self._count
 
     def take_back(self, number: int) -> None:
-        """It has not rung, and is not needed any more."""
+        """The alarm has not rung, and is not needed any more."""
         self._taken_back.add(number)
         if 2 * len(self._taken_back) > len(self._heap) + _TAKEN_BACK_KEPT:
             self._heap = [row for row in self._heap if row[1] not in self._taken_back]
@@ -47,7 +47,7 @@ class Timers:
             self._taken_back.clear()
 
     def ring(self, now: float, out: FilesStepBuilder) -> None:
-        """All whose time has come. What they set anew must be later than now."""
+        """Rings all alarms that are due. An alarm that they set must be later than now."""
         while self._heap and self._heap[0][0] <= now:
             _, number, alarm = heappop(self._heap)
             if number in self._taken_back:

@@ -1,8 +1,8 @@
-"""Which workers gave wrong content, and who may say so?
+"""Which workers served wrong content, and whose reports count?
 
-After a few lies, told by more than one, nobody fetches from a worker for a while, also when it comes back. Whoever says
-of too many others that they lied is not believed: it is more likely broken itself, and could otherwise bring all
-spreading to an end. All is forgotten in time: a disk may have been mended.
+After a few reports by more than one worker, no worker fetches from the source for a while, also after a reconnect.
+Reports of a worker that accuses too many others are ignored: the accuser is more likely broken, and could otherwise
+stop all distribution. All reports expire: a disk may have been repaired.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _WORKERS_MAX: Final = 10_000
-"""Workers whose lies or accusations are remembered; those whose first one is longest ago are forgotten first."""
+"""Workers whose reports are remembered; the one with the oldest first report is forgotten first."""
 _LIES_KEPT_MAX: Final = 100
-"""Of one worker; the oldest are forgotten first."""
+"""Reports about one worker; the oldest are forgotten first."""
 
 
 class AccusationOutcome(Enum):
-    """What follows from an accusation."""
+    """Consequence of a report."""
 
     BELIEVED = "it does not serve this content any more"
     BARRED = "it serves nothing any more"
@@ -33,9 +33,9 @@ class AccusationOutcome(Enum):
 class Trust:
     def __init__(self) -> None:
         self._lies: dict[WorkerId, dict[tuple[str, WorkerId], float]] = {}
-        """By who lied: about what, who said so, and when. The oldest first."""
+        """By source: content, accuser and time, the oldest first."""
         self._accused: dict[WorkerId, dict[WorkerId, float]] = {}
-        """By who accuses: whom, and when first. It stays so when it comes back."""
+        """By accuser: source and time of the first report. Kept after a reconnect."""
 
     def is_barred(self, worker: WorkerId, now: float) -> bool:
         return _bars(self._lies_of(worker, now))
@@ -62,7 +62,7 @@ class Trust:
         return AccusationOutcome.BARRED if not was_barred and _bars(lies) else AccusationOutcome.BELIEVED
 
     def _lies_of(self, worker: WorkerId, now: float) -> dict[tuple[str, WorkerId], float]:
-        """Those that still count."""
+        """Reports that still count."""
         lies = self._lies.get(worker)
         if lies is None:
             return {}

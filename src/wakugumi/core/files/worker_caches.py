@@ -1,4 +1,4 @@
-"""How is it with one worker and the caches that it should have? The books of `puts`, which alone writes in them."""
+"""Which caches does one worker have, and which is it asked for? Only `placement` writes these records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wakugumi.core.ids import JobId, show_job_id
 
 
 class PendingPut:
-    """A worker was asked to have a cache, with so many names, and has not answered."""
+    """A request to a worker for a cache with this many names, without an answer yet."""
 
     __slots__ = ("asks", "names", "put")
 
@@ -19,7 +19,8 @@ class PendingPut:
 
 
 class PutTarget:
-    """A connected worker, and how it is with each cache that it should have: exactly one of these holds it."""
+    """A connected worker, and the state of each cache that it should have: one of `has`, `told`, `due`, `failed` or
+    `evicted` holds the cache."""
 
     __slots__ = (
         "blobs",
@@ -43,21 +44,22 @@ class PutTarget:
         self.patterns = event.patterns
         self.blobs = event.blobs
         self.stocked = not event.blobs
-        """It has said what it holds: only then is it asked for anything."""
+        """The worker has reported its stock: it is asked for caches only then."""
         self.has: dict[str, int] = {}
-        """How many names it has of a cache, of the version that we have."""
+        """Names that the worker has of each cache, of our version."""
         self.told: dict[str, PendingPut] = {}
         self.due: dict[str, None] = {}
-        """It will be asked for these, as soon as it is asked for few enough others."""
+        """Caches to ask for, as soon as fewer others are under way."""
         self.failed: dict[str, tuple[int, str]] = {}
-        """How often in a row, and what it said last."""
+        """Failures in a row, and the last message."""
         self.pins: dict[str, bool] = {}
-        """Whether the cache was pinned when it was asked last."""
+        """Was the cache pinned at the last request?"""
         self.evicted: set[str] = set()
-        """It had them and needed the room: not asked again by ourselves, or that would go on for ever."""
+        """Caches that the worker removed for room: not asked for again without a new put, or that would go on for
+        ever."""
 
     def forget(self, cache_id: str) -> bool:
-        """The cache is no more. Did it have something of it?"""
+        """The cache was dropped. True if the worker had or was asked for a part of it."""
         known = cache_id in self.has or cache_id in self.told or cache_id in self.failed
         for book in (self.has, self.told, self.due, self.failed, self.pins):
             book.pop(cache_id, None)

@@ -1,1 +1,1 @@
-"""Which group gets a job that came to the gateway. `roles/gateway` asks; nothing here remembers a job."""
+"""Which group gets a job of the gateway? `roles/gateway` asks; this package remembers no job."""

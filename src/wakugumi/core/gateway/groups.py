@@ -1,4 +1,5 @@
-"""Which group gets a job, and which is not worth waiting for? A gateway's view of its groups, as last heard.
+"""Which group gets a job, and which is not worth waiting for? A gateway's view of its groups, from polls and its own
+jobs.
 
     order     gone groups are left out; then those with workers, not resting, with room; inside, the choice decides
     choice    least-loaded   most of its slots free, as far as is known
@@ -6,9 +7,8 @@
               hash           the same key, the same group, whatever the load: rendezvous hashing, so that only the
                              keys of a group that goes are moved
 
-What a group says is an answer to a poll; what it does is told here by whoever sent it a job. What is free between two
-polls follows from both: a poll says what others have there, and this gateway knows what it has there itself, at any
-time. Chance and time are handed in.
+A group reports its capacity in answer to a poll. The jobs that this gateway sends there are counted here. The free
+slots between two polls follow from both. Chance and time are handed in.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _AS_IN: Final = "write --group NAME=http://HOST:PORT, with ,zone=… and ,weight
 
 
 class GroupAt(NamedTuple):
-    """A group as the gateway was told of it."""
+    """A group as configured."""
 
     name: str
     url: str
-    """Where its leader is, without a slash at the end."""
+    """URL of the group's leader, without a slash at the end."""
     zone: str = ""
     weight: float = 1.0
 
 
 class Capacity(NamedTuple):
-    """What a group says of itself."""
+    """A group's own report."""
 
     running: int = 0
     limit: int = 0
@@ -65,16 +65,16 @@ class Groups:
         self._zone = zone
         self._health = {name: _GroupHealth() for name in self.by_name}
         self._turn = 0
-        """Equals take turns."""
+        """Counts calls of `order`, so that equal groups take turns."""
 
     def polling(self, name: str) -> None:
-        """It is being asked."""
+        """A poll begins."""
         health = self._health[name]
         health.most_ours = health.ours
 
     def polled(self, name: str, said: Capacity, now: float) -> None:
-        """It has answered. What went there or came back while it was asked may or may not be in what it says: it is
-        taken to be in. Otherwise a job that has just ended would keep a slot until the next poll."""
+        """The group answered a poll. A job that was sent or ended during the poll may or may not be in the report; it
+        is taken to be in. Otherwise a job that has just ended would keep a slot until the next poll."""
         health = self._health[name]
         health.said = said
         health.misses = 0
@@ -85,35 +85,36 @@ class Groups:
             health.empty_since = now
 
     def missed(self, name: str) -> None:
-        """It has not."""
+        """The group did not answer a poll."""
         self._health[name].misses += 1
 
     def sent(self, name: str) -> None:
-        """It gets a job from us."""
+        """This gateway sends the group a job."""
         health = self._health[name]
         health.ours += 1
         health.most_ours = max(health.most_ours, health.ours)
 
     def ended(self, name: str, *, is_over: bool) -> None:
-        """It has that job no longer, or we have lost sight of it: then it may still take a slot there, until the next
-        poll says."""
+        """A job of this gateway has ended there, or the gateway lost sight of it (`is_over` is false): then it may hold
+        a slot there until the next poll."""
         health = self._health[name]
         health.ours -= 1
         health.others += not is_over
 
     def answered(self, name: str) -> None:
-        """It did what it was asked for, well or not."""
+        """The group answered a request of this gateway, with a success or a failure of the job."""
         health = self._health[name]
         health.failures = 0
         health.rests_until = health.full_until = 0.0
 
     def was_full(self, name: str, now: float, again_s: float) -> None:
-        """It takes nothing just now."""
+        """The group refused a job because it was full."""
         self._health[name].full_until = now + again_s
 
     def failed(self, name: str, now: float, chance: float) -> None:
-        """It broke off, was not to be reached, or said 5xx: others go first for a while, longer each time. All that
-        fails while it rests is the same failure: a hundred jobs that were there when it broke say it once."""
+        """The group broke off, was not reached, or answered 5xx: others go first for a while, longer each time.
+        Failures while the group rests count as the same failure: a hundred jobs that were there when it broke count
+        once."""
         health = self._health[name]
         if now < health.rests_until:
             return
@@ -121,7 +122,7 @@ class Groups:
         health.rests_until = now + backoff_s(health.failures, chance)
 
     def order(self, key: str, now: float) -> list[str]:
-        """The groups to try, best first; without those that are gone."""
+        """The groups to try, best first; without groups that are gone."""
         self._turn += 1
         names = [name for name, health in self._health.items() if not health.is_gone]
         if self._choice == HASH:
@@ -131,23 +132,23 @@ class Groups:
         return sorted(turned, key=lambda name: self._rank(name, now))
 
     def is_gone(self, name: str) -> bool:
-        """It has not answered for so many polls that nobody should wait there."""
+        """Too many polls went unanswered: no job should wait there."""
         return self._health[name].is_gone
 
     def is_deserted(self, name: str, since: float, now: float) -> bool:
-        """It has had no workers for long while a job waits there since then, and another group has some."""
+        """The group has had no workers for long, since the job has waited there, and another group has some."""
         empty_since = self._health[name].empty_since
         if empty_since is None or now - max(empty_since, since) < GROUP_EMPTY_S:
             return False
         return any(not other.is_gone and other.said.limit > 0 for other in self._health.values())
 
     def capacity(self) -> Capacity:
-        """All that are there together."""
+        """The sum of all groups that are not gone."""
         there = [health.said for health in self._health.values() if not health.is_gone]
         return Capacity(*(sum(column) for column in zip(*there))) if there else Capacity()
 
     def states(self, now: float) -> Iterable[tuple[GroupAt, str, Capacity]]:
-        """For those who look: each group, a word on how it is, and what it last said."""
+        """For the status page: each group, its state in one word, and its last report."""
         for name, health in self._health.items():
             resting, empty, full = self._trouble(name, now)
             word = (
@@ -164,7 +165,7 @@ class Groups:
             assert health.others >= 0
 
     def _trouble(self, name: str, now: float) -> tuple[bool, bool, bool]:
-        """Is it resting, without workers, or full?"""
+        """Is the group resting, without workers, or full?"""
         health = self._health[name]
         return now < health.rests_until, health.empty_since is not None, now < health.full_until
 
@@ -177,15 +178,15 @@ class Groups:
         return resting, empty, full or spare <= 0, is_far, -share, -group.weight
 
     def _score(self, name: str, key: str) -> float:
-        """Each group draws a number for the key, and the highest wins. With these numbers a group's share of all keys
-        is its share of all weights."""
+        """Rendezvous hashing: each group draws a number for the key, and the highest wins. So a group's share of all
+        keys is its share of all weights."""
         digest = hashlib.blake2b(f"{name}\0{key}".encode(), digest_size=8).digest()
         drawn = (int.from_bytes(digest, "big") + 0.5) / _HASHES
         return -self.by_name[name].weight / math.log(drawn)
 
 
 class _GroupHealth:
-    """How a group is, as far as is known."""
+    """State of one group."""
 
     __slots__ = (
         *("empty_since", "failures", "full_until", "misses"),
@@ -200,15 +201,15 @@ class _GroupHealth:
         self.full_until = 0.0
         self.empty_since: float | None = None
         self.ours = 0
-        """Jobs that it has from us."""
+        """Jobs of this gateway at the group."""
         self.most_ours = 0
-        """The most of these since the last poll began."""
+        """Highest value of `ours` since the last poll began."""
         self.others = 0
-        """What others have there, running and waiting, and what else keeps its slots from being used."""
+        """Slots taken by other senders, running and waiting, or not usable for another reason."""
 
     @property
     def spare(self) -> int:
-        """Slots that the next job may find free; below zero, so many wait already."""
+        """Slots that the next job may find free; below zero, the number of jobs that wait already."""
         return self.said.limit - self.others - self.ours
 
     @property
@@ -236,14 +237,14 @@ def parse_group(text: str) -> GroupAt:
 
 
 def _check_url(name: str, url: str) -> None:
-    """Raises ConfigError for what no leader can be reached at."""
+    """Raises ConfigError for a URL at which no leader can be reached."""
     what = f"{url!r} of the group {name}"
     if (parts := _URL.fullmatch(url)) is None:
         raise ConfigError(f"{what} is not http or https with a host, a port and perhaps a path", _AS_IN)
     if parts["port"] is None:
-        raise ConfigError(f"{what} has no port", "a leader's is 5081 if nothing else was said")
+        raise ConfigError(f"{what} has no port", "the default port of a leader is 5081")
     if not 1 <= int(parts["port"]) <= 65_535:
-        raise ConfigError(f"{what} has the port {parts['port']}, which cannot be", "a port is 1 to 65535")
+        raise ConfigError(f"{what} has the port {parts['port']}, which is out of range", "a port is 1 to 65535")
 
 
 def _is_word(text: str) -> bool:
@@ -251,7 +252,7 @@ def _is_word(text: str) -> bool:
 
 
 def _weight(text: str) -> float:
-    """0 for what is none."""
+    """0 for text that is no finite number."""
     try:
         number = float(text)
     except ValueError:
