@@ -1,11 +1,11 @@
-"""What can go wrong, told by whose fault it is, and one table that says what follows from each refusal.
+"""What can go wrong, and what follows from each refusal? Exceptions by whose fault it is, and one table of codes.
 
-    PeerError     they broke the protocol: one log line, that connection closes, nobody else is hurt
-    Refused       the system says no and why; its code looks up retry, HTTP status, exit code and hint below
+    PeerError     the peer broke the protocol: one log line, that connection closes, no other peer is affected
+    Refused       the request is refused; its code looks up retry, HTTP status, exit code and hint below
     Sick          a Refused that is this machine's fault: another machine may well do it
-    Lost          gone while we waited, outcome unknown: the same id may be sent again
-    ConfigError   it cannot start like this
-    JournalError  what must be kept cannot be written: nothing more is accepted or reported as done, the process ends
+    Lost          the connection ended, outcome unknown: the same id may be sent again
+    ConfigError   a role or command cannot start like this
+    JournalError  the journal cannot be written: no job is accepted or reported as done any more, the process ends
     JobFailed     raised only by `Result.check()`: a failing program is a result, not an error
 
 Foreign exceptions are translated into these in `adapters/`, once.
@@ -46,7 +46,7 @@ EXIT_TIMED_OUT: Final = 6
 
 
 class Code(NamedTuple):
-    """What follows from the code of a refusal or a failure. The page docs/reference/errors.md is made of these."""
+    """Consequences of the code of a refusal or a failure. The page docs/reference/errors.md is made of these."""
 
     http_status: int
     meaning: str
@@ -286,7 +286,7 @@ CODES: Final = {code: row for rows in CODES_BY_SENDER.values() for code, row in 
 
 
 def hint_for(code: str) -> str:
-    """What a person may do about it; empty for a code of a newer version."""
+    """Advice for a person; empty for a code of a newer version."""
     known = CODES.get(code)
     return known.hint if known else ""
 
@@ -344,7 +344,7 @@ class Lost(WakugumiError):
 
 
 class ConfigError(WakugumiError):
-    """A role or command cannot start like this. The message says what is wrong, the hint what to write instead."""
+    """A role or command cannot start like this. The message names the fault, the hint the remedy."""
 
     exit_code = EXIT_USAGE
 

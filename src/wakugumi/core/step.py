@@ -22,11 +22,11 @@ Do = TypeVar("Do", covariant=True)
 
 
 class Step(Generic[Keep, Do]):
-    """What a state machine wants after a batch: first these on disk, then these done, in this order.
+    """Output of a state machine for a batch of events: `keep` is written to the disk, then `do` is performed, in order.
 
-    `at_once` is for what depends on nothing that was ever kept, such as a sign of life: it is done without waiting for
-    the disk, for a disk that takes its time must not make living peers seem dead. If the step is `patient`, nobody is
-    held up by its `do` coming a moment later, together with that of the next one: each commit costs the disk a flush.
+    Effects in `at_once` depend on no record, such as a heartbeat, and do not wait for the disk: a slow disk must not
+    delay heartbeats, or healthy peers would time out. The `do` of a `patient` step may wait for the next step, so that
+    both share one flush of the disk.
     """
 
     __slots__ = ("at_once", "do", "keep", "patient")

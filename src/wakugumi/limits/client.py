@@ -19,27 +19,27 @@ RECONNECT_MAX_S: Final = 30.0
 ADOPT_GRACE_S: Final = 10.0
 """Jobs of a lost leader wait this long for it to come back; then other leaders adopt them (K5)."""
 ADOPT_GRACE_MAX_S: Final = 86_400.0
-"""Longer than a day nobody waits: the leader itself keeps a result no longer."""
+"""Longest wait: the leader itself keeps a result no longer than a day."""
 MUTE_MAX_S: Final = 60.0
-"""Of several leaders, one that has never said a word may be an old one with a long job: it has this long to end it."""
+"""Of several leaders, one that has never answered may be an old one with a long job: it has this long to end the
+job."""
 FIND_WITHIN_S: Final = 5.0
-"""How long a client of several leaders waits for each of them to say whether it knows a job that has an id of its
-user's: without a fault a round trip, and longer than a busy leader takes for anything."""
+"""How long a client of several leaders waits for each of them to tell whether it knows a job with an id of the user's:
+without a fault a round trip, and longer than a busy leader takes for any answer."""
 FIND_COMING_S: Final = 2.0
-"""How long it waits for a leader that is being connected, before it can be asked: one may be switched off for good."""
+"""How long a client waits for a leader that is being connected before asking it: one may be switched off for good."""
 FIND_LEAD_SHARE: Final = 0.25
-"""The hash of a given id chooses its leader, if that has at most this part of its share of the cap more in flight than
-the leader with the least: so a client that comes back chooses the same one, and no leader is left idle."""
+"""The hash of a given id chooses its leader, if that leader has at most this part of its share of the cap more in
+flight than the leader with the least: a client that comes back chooses the same one, and no leader is left idle."""
 LEADERS_PER_CLIENT_MAX: Final = 64
 """Leaders of one client: each is a connection, and a look at every job that is handed in."""
 CONNECT_DEADLINE_S: Final = 10.0
 """Time for one attempt to connect."""
 SEND_SILENCE_MAX_S: Final = 1200.0
-"""For how long `waku send` waits for a node that takes and says nothing: longer than a job may run there that names no
-timeout of its own."""
+"""How long `waku send` waits for a silent node: longer than a job without a timeout of its own may run there."""
 UNFINISHED_PER_CLIENT_MAX: Final = 10_000
 """Jobs a client has submitted and not seen the end of. Further `submit` calls wait: back pressure for the caller."""
 FULL_RETRY_FIRST_S: Final = 0.1
 """First pause before a client offers a refused job to a full leader again; the pause doubles."""
 FULL_RETRY_MAX_S: Final = 5.0
-"""Longest of these pauses."""
+"""Longest pause before a refused job is offered again."""

@@ -18,7 +18,7 @@ BODY_RECEIVED_MIN_BYTES: Final = 16 * KIB
 BODY_RECEIVED_MIN_S: Final = 20.0
 """A slower sender or reader is cut off: it holds a slot that others wait for."""
 PART_HEAD_BYTES_MAX: Final = 8 * KIB
-"""The head of one part of a form, and what may stand before the first: all that is kept of a body while it is read."""
+"""The head of one part of a form, and the text before the first part: all that is kept of a body while it is read."""
 FORM_BYTES_MAX: Final = 64 * KIB
 """Bytes of a form beside its file: boundaries, heads, and the text before and behind them."""
 LINGER_S: Final = 2.0
@@ -26,27 +26,28 @@ LINGER_S: Final = 2.0
 LINGER_BYTES_MAX: Final = 64 * MIB
 """Bytes of a refused request that are still read."""
 LINE_GONE_S: Final = 5.0
-"""How often a node looks whether the callers that wait for a job by line are still there."""
+"""Time between two checks whether callers that wait for a job by line are still connected."""
 LINE_BYTES_MAX: Final = 64 * KIB
-"""The line that asks for a job (SPEC N1)."""
+"""The request line for a job (SPEC N1)."""
 HTTP_CLIENT_CAP: Final = 1_000
-"""Jobs in flight of one client id over HTTP, unless told otherwise: many callers share one id, and most give none."""
+"""Default number of jobs in flight of one client id over HTTP: many callers share one id, and most give none."""
 HTTP_CLIENTS_MAX: Final = 10_000
 """Client ids that a leader knows at once because of requests over HTTP."""
 HTTP_LINGER_S: Final = 10.0
-"""A client id that nobody uses over HTTP any more is let go after this: the next request is likely to name it again."""
+"""A client id that is not used over HTTP any more is released after this: the next request is likely to name it
+again."""
 HTTP_UNREAD_S: Final = 60.0
-"""A result whose reader left while it was written counts as undelivered for so long, so that it is kept. Later it is
+"""A result whose reader left while it was written counts as undelivered for this long, so that it is kept. Later it is
 kept for ten minutes if there is room. A stopping leader does not wait for that."""
 HTTP_GONE_S: Final = 1.0
-"""How often a leader looks whether the callers that wait for an answer over HTTP are still there."""
+"""Time between two checks whether callers that wait for an answer over HTTP are still connected."""
 HTTP_RECEIVED_MAX: Final = 512
 """Inputs that a leader receives at once, with a quarter of a MiB of memory each, or more on their way to its disk;
-further ones are told to come again."""
+further ones are refused as busy."""
 CALLS_MAX: Final = 1_000
 """Requests that one role has under way to others, each a connection. Further ones wait."""
 CALL_IDLE_S: Final = 10.0
-"""A connection to another role that was idle for so long is not used again: that role may be about to close it, and
-what is sent into a closing connection is lost without a word. Well below HTTP_IDLE_S."""
+"""A connection to another role that was idle for this long is not used again: that role may be about to close it, and a
+request into a closing connection is lost without notice. Well below HTTP_IDLE_S."""
 METRIC_SERIES_MAX: Final = 50
 """Label sets of one metric, and one more for all others: each costs the Prometheus server memory for months."""

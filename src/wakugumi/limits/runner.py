@@ -22,18 +22,18 @@ CPU_CAP_MIN: Final = 0.10
 CPU_CAP_MAX: Final = 0.95
 """Largest share that may be set."""
 CREDIT_HELD_MAX_S: Final = 2.0
-"""However busy others keep the machine, a finished job's credit goes back after this time, or after as long as the job
+"""Longest time that a finished job's credit is held back, however busy others keep the machine; or as long as the job
 ran if that is less."""
 PROBE_FIRST_S: Final = 1.0
-"""A worker whose machine is out of order tries after this pause whether a program can be started; the pause doubles."""
+"""A worker whose machine is out of order tests after this pause whether a program can be started; the pause doubles."""
 PROBE_MAX_S: Final = 60.0
-"""Longest of these pauses."""
+"""Longest pause between two such tests."""
 KILL_GRACE_S: Final = 1.0
-"""Between SIGTERM and SIGKILL: time to remove a lock file, not time to argue."""
+"""Time between SIGTERM and SIGKILL: enough to remove a lock file, not more."""
 OUTPUT_BYTES_MAX: Final = 64 * MIB
 """stdout or stderr of one job. Beyond it the job is ended: a frame could not carry it, and the disk is everyone's."""
 DONE_TTL_S: Final = 600.0
-"""Finished jobs a worker can still answer for (W4)."""
+"""Time for which a worker keeps finished jobs (W4)."""
 KEPT_JOBS_MAX: Final = 1_000_000
 """Finished jobs on one machine's disk, some 200 bytes of memory each. Where there are more, the oldest go before their
 days are over, but none within DONE_TTL_S."""
@@ -46,16 +46,16 @@ LARGE_WORK_BYTES: Final = 256 * MIB
 """Inputs or results of one job above this size are copied and packed by threads of their own: other jobs do not wait
 for them."""
 LARGE_WORK_FILES_MAX: Final = 20_000
-"""Inputs or results with more files than this are handled by the same threads."""
+"""Inputs or results with more files than this are copied and packed by threads of their own."""
 ARCHIVE_ENTRIES_MAX: Final = 10_000_000
 """Files, folders and links in one result. To unpack so many takes ten minutes, and they are a good part of a disk's
-inodes; more is no result but an attack on whoever unpacks it."""
+inodes; more is no result but an attack on its reader."""
 ARCHIVE_ENTRIES_IN_LOOP_MAX: Final = 100
 """Entries of a small result that a leader or node looks at in its loop before it answers over HTTP: some 10 µs each. A
 thread looks at more."""
 ARCHIVE_LIST_BYTES_MAX: Final = 2 * 1024 * MIB
-"""Of the list of an archive's entries: so many of them with names of 150 bytes. It is read as often as somebody goes
-through it."""
+"""Size of the list of an archive's entries: ARCHIVE_ENTRIES_MAX of them with names of 150 bytes. The list is read for
+each pass over the archive."""
 UNPACKED_UNSAID_BYTES: Final = 1024 * MIB
 """Bytes to which a result of an old worker, which does not tell its size, may always unpack."""
 UNPACKED_UNSAID_TIMES_MAX: Final = 100
@@ -69,4 +69,4 @@ DISK_FREE_MIN_BYTES: Final = 64 * MIB
 LOOP_PAUSE_FIRST_S: Final = 0.5
 """Pause after an unforeseen exception before a loop that must live begins anew; the pause doubles."""
 LOOP_PAUSE_MAX_S: Final = 5.0
-"""Longest of these pauses: shorter than any lease."""
+"""Longest pause before a loop that must live begins anew: shorter than any lease."""

@@ -12,22 +12,22 @@ FRAME_BYTES_MAX: Final = 4 * MIB
 FIRST_FRAME_BYTES_MAX: Final = 64 * KIB
 """Size of a first frame: an unidentified peer may not make a process buffer more."""
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 4 * KIB
-"""A payload that surely fits a frame, whatever its subject."""
+"""Size of a payload that fits a frame with any subject."""
 PACK_FROM_BYTES: Final = 4 * KIB
 """Smaller payloads are not packed (F10): they leave in one packet with others anyway."""
 PACK_SHARE_MAX: Final = 0.9
 """A packed payload that is not smaller than this share of it is sent as it is: unpacking costs as well."""
 HELLO_DEADLINE_S: Final = 10.0
-"""A connection that says nothing is a held file descriptor and nothing else."""
+"""Time for the hello: a silent connection only holds a file descriptor."""
 CONNECTIONS_MAX: Final = 10_000
 """Connections one process holds: some 50 KiB each. Fewer where it may not open so many files."""
 CONNECTION_FILES_SHARE: Final = 0.75
-"""Of the files a process may open, so many may be connections: journal, contents and programs need the others."""
+"""Share of the files a process may open that may be connections: journal, contents and programs need the others."""
 STRANGERS_MAX: Final = 1_024
 """Connections of one process without a hello, a whole request head or a whole line: some 20 KiB each. A thousand
 workers can reconnect at once. Beyond it the oldest is closed."""
 STRANGERS_SHARE: Final = 0.25
-"""Share of all connections that these may be, where that is less."""
+"""Share of all connections that may be without a hello, where that is less."""
 STRANGER_SPARED_S: Final = 0.1
 """A stranger is not closed for its number before this, unless there are twice as many: its hello may be on its way."""
 STRANGERS_BYTES_MAX: Final = 16 * MIB
@@ -37,22 +37,23 @@ STRANGER_DEADLINE_S: Final = 15.0
 """Time that a connection may be without a hello. Ports have shorter deadlines of their own, after which they say
 why."""
 STRANGERS_TOLD_MAX: Final = 20
-"""Log lines about such connections in STRANGERS_TOLD_S, of each kind; further ones are counted and told in one line."""
+"""Log lines about connections without a hello in STRANGERS_TOLD_S, of each kind; further ones are counted in one
+line."""
 STRANGERS_TOLD_S: Final = 10.0
-"""Time in which these lines are counted."""
+"""Time in which log lines about connections without a hello are counted."""
 FRAME_GRACE_S: Final = 30.0
 """Span in which a frame that has begun must end, or grow at the pace of FRAME_BYTES_PER_S_MIN."""
 FRAME_BYTES_PER_S_MIN: Final = 1 * KIB
 """Slowest pace of a frame: a hundred workers with large results may share a line of 1 Mbit/s. Time in which the leader
 does not read a connection does not count."""
 FRAME_S_MAX: Final = 3600.0
-"""However it grows, a frame must end within this, the time included in which it waits for its turn: the largest comes
-in 7 minutes at 10 KiB/s."""
+"""Longest time of a frame at any pace, with the time in which it waits for its turn: the largest frame takes 7 minutes
+at 10 KiB/s."""
 HALF_FRAMES_BYTES_MAX: Final = 256 * MIB
 """Bytes of all half frames of one process before large ones take turns: 64 of the largest. Less where memory is
 limited."""
 HALF_FRAMES_BYTES_MIN: Final = 8 * MIB
-"""Least of that, whatever the memory: two of the largest frames."""
+"""Lower bound of the bytes of half frames, whatever the memory: two of the largest frames."""
 FRAME_PRESSED_BYTES_PER_S_MIN: Final = 4 * KIB
 """Slowest pace of a half frame beyond three quarters of HALF_FRAMES_BYTES_MAX: ten thousand workers that share 1 Gbit/s
 are three times as fast."""
@@ -68,15 +69,15 @@ UNREAD_BYTES_MAX: Final = 256 * MIB
 """Bytes that may be queued for all peers of one process; less where memory is limited. Beyond it the peer that does not
 read and has most unread is cut off."""
 UNREAD_BYTES_MIN: Final = 8 * MIB
-"""Least of that, whatever the memory."""
+"""Lower bound of the queued bytes, whatever the memory."""
 UNREAD_GRACE_S: Final = 5.0
 """A peer that stopped reading less than this ago counts as one that reads."""
 UNREAD_BYTES_PER_S_MIN: Final = 4 * KIB
 """A peer that reads at this pace counts as one that reads."""
 GIVEN_BYTES_MAX: Final = 8 * MIB
-"""Requests, or results, that one peer is given before those of before are written; the frame that passes it may still
-go. Enough to keep a line of 10 Gbit/s busy for 6 ms; more would only lie in a buffer, where nobody can give it to
-others or cancel it."""
+"""Bytes of requests, or results, that one peer is given before earlier ones are written; the frame that passes it may
+still go. Enough to keep a line of 10 Gbit/s busy for 6 ms; more would lie in a buffer, where no job can be given to
+others or cancelled."""
 ALIVE_TOLD_S: Final = 3.0
 """How often a frame that takes long to arrive counts as a sign of life of its sender: several times within
 SILENCE_MAX_S."""
@@ -91,8 +92,8 @@ READ_BYTES_TURN_MAX: Final = 128 * KIB
 """Bytes that are read from one connection per turn of the loop, and one read more. libuv alone would read 8 MB of a
 connection that sends without a pause, and other connections would wait half a second for their turn."""
 AHEAD_BYTES_MAX: Final = 512 * KIB
-"""Bytes that a connection has brought, with one read more, and that are not on the disk yet: some two thousand small
-jobs, enough to keep the disk busy. Beyond it the leader does not read from it until the disk has part of that."""
+"""Bytes of a connection, with one read more, that are not on the disk yet: some two thousand small jobs, enough to keep
+the disk busy. Beyond it the leader pauses reading until the disk has part of them."""
 
 # Names
 CLIENT_ID_CHARS_MAX: Final = 128
@@ -131,4 +132,4 @@ SILENCE_MAX_S: Final = 30.0
 DRAIN_DEADLINE_S: Final = 30.0
 """After SIGTERM running jobs may finish for this long; a second signal ends the wait."""
 CLOSE_DEADLINE_S: Final = 1.0
-"""To write what is queued for peers that read; the others are cut off."""
+"""Time to write queued bytes to peers that read; other peers are cut off."""

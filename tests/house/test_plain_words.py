@@ -1,0 +1,134 @@
+"""Do docstrings and comments keep the mechanical half of docs/internals/style.md?
+
+ALLOWED bounds what is left in each room, a folder with all below it. A number there may only fall; a room that is not
+named has none left.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "wakugumi"
+OPENING = re.compile(r"(?:^|[.:;!?]\s+)(Who|Whoever|Whatever|Those|Nobody|Nothing|What)\b(?![^.?]{0,90}\?)")
+UNSAID = re.compile(r"\b[Nn]othing (else )?(is|was) said\b|\b[Uu]nless told otherwise\b")
+LEANS = re.compile(r"(The same|Those of|Of these|Of those|And how)\b")
+FAULTS = ("opening", "unsaid", "leaning")
+
+ALLOWED: dict[str, tuple[int, int, int]] = {
+    "adapters": (4, 0, 0),
+    "adapters/blobs": (39, 0, 0),
+    "adapters/gateway_store": (17, 0, 0),
+    "adapters/http": (29, 0, 0),
+    "adapters/jobdir": (24, 0, 0),
+    "adapters/journal": (32, 0, 3),
+    "adapters/lines": (8, 1, 0),
+    "adapters/loop": (8, 0, 0),
+    "adapters/machine": (5, 0, 0),
+    "adapters/net": (23, 0, 0),
+    "adapters/port": (4, 0, 0),
+    "adapters/programs": (34, 1, 0),
+    "adapters/zip": (20, 0, 0),
+    "app": (14, 1, 0),
+    "app/admin": (8, 0, 0),
+    "app/drill": (22, 0, 0),
+    "app/serve": (9, 0, 0),
+    "app/show": (16, 0, 0),
+    "app/work": (26, 1, 0),
+    "core": (1, 0, 0),
+    "core/client": (34, 0, 0),
+    "core/leader": (143, 0, 14),
+    "core/runner": (43, 0, 5),
+    "roles/client": (73, 1, 1),
+    "roles/gateway": (31, 0, 1),
+    "roles/http": (7, 1, 1),
+    "roles/leader": (64, 1, 0),
+    "roles/local": (9, 1, 0),
+    "roles/node": (14, 0, 0),
+    "roles/runner": (55, 0, 1),
+    "wire": (21, 0, 0),
+    "wire/messages": (11, 0, 0),
+}
+"""Sentences that open badly, defaults without a number, and docstrings of attributes that lean on a neighbour."""
+
+
+def prose(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Line, text, and whether it stands below an attribute."""
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        for at, below in enumerate(body if isinstance(body, list) else ()):
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                said = below.value.value
+                if isinstance(said, str):
+                    above = body[at - 1] if body and at else None
+                    yield below.lineno, " ".join(said.split()), isinstance(above, ast.Assign | ast.AnnAssign)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# "), False
+
+
+def faults(text: str) -> Iterator[tuple[int, str]]:
+    """Line and kind of each fault."""
+    for line, said, is_below_attribute in prose(text):
+        for _ in OPENING.finditer(said):
+            yield line, "opening"
+        for _ in UNSAID.finditer(said):
+            yield line, "unsaid"
+        if is_below_attribute and LEANS.match(said):
+            yield line, "leaning"
+
+
+def room_of(path: Path) -> str:
+    """`core/leader` for all below it; `core` for the files beside the rooms; `.` for those at the top."""
+    return "/".join(path.relative_to(SOURCE).parts[:-1][:2]) or "."
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+ROOMS = sorted({room_of(path) for path in FILES})
+
+
+def found_in(room: str) -> list[tuple[str, str]]:
+    """Kind and place of each fault."""
+    return [
+        (kind, f"{kind}: src/wakugumi/{path.relative_to(SOURCE)}:{line}")
+        for path in FILES
+        if room_of(path) == room
+        for line, kind in faults(path.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_sentences_of_a_room_are_plain(room: str) -> None:
+    found = found_in(room)
+    counts = Counter(kind for kind, _ in found)
+    over = {kind for kind, most in zip(FAULTS, ALLOWED.get(room, (0, 0, 0)), strict=True) if counts[kind] > most}
+    assert not over, "\n".join(["docs/internals/style.md has the rules"] + [at for kind, at in found if kind in over])
+
+
+def test_allowed_names_only_rooms_with_something_left() -> None:
+    assert set(ALLOWED) <= set(ROOMS)
+    assert all(any(counts) for counts in ALLOWED.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ('"""Who asks again is answered."""', ["opening"]),
+        ('"""Which job runs? What is left of it waits."""', ["opening"]),
+        ('"""What does a worker do? It runs jobs."""', []),
+        ("x = 1  # Nothing is said here.", ["opening", "unsaid"]),
+        ('a = 4\n"""The same for workers."""', ["leaning"]),
+        ('a = 4\n"""Slots, unless told otherwise."""', ["unsaid"]),
+        ('def f():\n    """The same value, doubled."""', []),
+        ('a = 4\n"""Number of slots."""', []),
+    ],
+)
+def test_a_fault_is_found(text: str, kinds: list[str]) -> None:
+    assert [kind for _, kind in faults(text)] == kinds
