@@ -192,15 +192,15 @@ async def test_the_log_tells_once_that_a_group_rests_or_is_gone_and_why(
         await until(lambda: len(bad.dispatched) == 10)
         bad.open.set()
         assert {(await job).body for job in jobs} == {b"PK by b"}
-        assert caplog.messages == ["the group a rests: 500 it is worker-error"]
+        assert caplog.messages == ["group rests group=a: 500 it is worker-error"]
         bad.say(a_result("after"))
         good.say(a_problem(503, "full"))
         await submit(gate.port, "after")
-        assert caplog.messages[1:] == ["the group a answers again, after 10 tries that failed"]
+        assert caplog.messages[1:] == ["group answers again group=a failed_tries=10"]
         await bad.stop()
         groups = gate.server.gateway.calls.groups
         await until(lambda: groups.is_gone("a"))
-        assert any("the group a is gone: " in line and "nobody listens" in line for line in caplog.messages)
+        assert any("group gone group=a: " in line and "nobody listens" in line for line in caplog.messages)
 
 
 async def test_a_header_that_is_no_text_is_refused_and_one_of_a_group_is_made_text(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
-"""How many bytes of bodies may wait? Those of asynchronous jobs that have not ended, of all gateways on one state.
+"""How many bytes of bodies may wait? The bodies of unfinished asynchronous jobs, of all gateways on one state.
 
-    used = as last counted in the store + accepted here since that count began + just coming in here
+    used = last count in the store + accepted here since that count began + being received here
 
-A count takes a moment and is made every few seconds, so that what others accept is seen a little later, and what has
-ended is given back a little later.
+A count takes a moment and is made every few seconds: bodies that other gateways accept, and jobs that ended, are seen a
+little later.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from wakugumi.limits.gateway import GATEWAY_QUEUE_BYTES, GATEWAY_RETRY_AFTER_S
 
 
 class BodyQuota:
-    """One gateway's view of it."""
+    """One gateway's view of the quota."""
 
     def __init__(self, bytes_max: int = GATEWAY_QUEUE_BYTES) -> None:
         self.bytes_max = bytes_max
         self._counted = 0
         self._accepted = 0
-        """Ever, here."""
+        """Bytes ever accepted here."""
         self._accepted_before = 0
-        """Of these, what the last count has seen for sure."""
+        """Part of `_accepted` that the last count has seen for sure."""
         self._coming = 0
 
     @property
@@ -32,7 +32,7 @@ class BodyQuota:
         return self._counted + self._accepted - self._accepted_before + self._coming
 
     def count_begins(self) -> int:
-        """What to hand to `counted` with the outcome."""
+        """The argument `begun` of `counted` for a count that begins now."""
         return self._accepted
 
     def counted(self, open_bytes: int, begun: int) -> None:
@@ -40,7 +40,7 @@ class BodyQuota:
 
     @contextmanager
     def receiving(self) -> Iterator[Receiving]:
-        """While one body comes in."""
+        """A context while one body is received."""
         one = Receiving(self)
         try:
             yield one
@@ -48,12 +48,12 @@ class BodyQuota:
             self._coming -= one.size
 
     def accepted(self, size: int, coming: int) -> None:
-        """A body of this size is in the store; while it came in it had `coming` bytes."""
+        """A body of this size is in the store; `coming` bytes of it were counted as being received."""
         self._accepted += size
         self._coming -= coming
 
     def take(self, size: int) -> None:
-        """So much more comes in. Raises Refusal."""
+        """Counts bytes being received. Raises HttpRefusal."""
         if size > self.bytes_max:
             text = f"a body of {size} bytes is more than all bodies together may have here, {self.bytes_max} bytes"
             raise HttpRefusal(413, "too-big", text, {}, "wait for the answer instead, or raise --queue-bytes")
@@ -65,25 +65,25 @@ class BodyQuota:
 
 
 class Receiving:
-    """One body that comes in."""
+    """One body that is being received."""
 
     def __init__(self, quota: BodyQuota) -> None:
         self._quota = quota
         self.size = 0
-        """What it has of the quota."""
+        """The body's part of the quota."""
 
     def take(self, size: int) -> None:
-        """Raises Refusal."""
+        """Raises HttpRefusal."""
         self._quota.take(size)
         self.size += size
 
     def accepted(self, size: int) -> None:
-        """It is in the store, with this size: from now on it counts there, and no longer as coming in."""
+        """The body is in the store, with this size: it counts there, and no longer as being received."""
         self._quota.accepted(size, self.size)
         self.size = 0
 
     async def pieces(self, pieces: AsyncIterator[bytes], size: int | None) -> AsyncIterator[bytes]:
-        """The same pieces, as long as there is room. With its size known, that is seen before any of them."""
+        """Passes the pieces on as long as there is room. A known size is checked before the first piece."""
         self.take(size or 0)
         came = 0
         async for piece in pieces:

@@ -1,7 +1,7 @@
-"""Is this a job that a gateway can pass on? Its query and its form are looked at, and nothing is changed.
+"""Is this a job that a gateway can pass on? Query and form are checked, and passed on unchanged.
 
-A form that a group would refuse is refused here, before anything is kept: the pieces go on as they came, while a parser
-looks at them.
+A form that a group would refuse is refused here, before any of it is kept: the pieces go on as received, while a parser
+reads them.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from wakugumi.wire.percent import percent_decoded
 from wakugumi.wire.request_digest import request_digest
 
 PASSED_ON: Final = ("Content-Type", CLIENT_HEADER)
-"""Headers of a job."""
+"""Headers of a job that are passed on."""
 ASYNC: Final = "async"
-"""The one parameter that is the gateway's own."""
+"""The one parameter of the gateway itself."""
 _HASHED_BYTES: Final = 1 * MIB
-"""In one go, in a thread: a smaller body is hashed where it is."""
+"""Bytes hashed at once in a thread: a smaller body is hashed in the loop."""
 _YES: Final = frozenset({"1", "true", "yes"})
 _NO: Final = frozenset({"0", "false", "no"})
 
 
 def wants_async(visit: HttpRequest) -> bool:
-    """Does its client come again for the answer? Raises Refused."""
+    """Will the client fetch the answer later? Raises Refused."""
     said = visit.query(ASYNC)
     if said and said[-1] not in _YES | _NO:
         raise Refused("bad-request", f"async is 1 or 0, not {said[-1][:80]!r}")
@@ -45,13 +45,13 @@ def wants_async(visit: HttpRequest) -> bool:
 
 
 def query_for_group(visit: HttpRequest) -> str:
-    """Without what is meant for the gateway."""
+    """The query without the gateway's own parameter."""
     pairs = visit.query_text.split("&")
     return "&".join(pair for pair in pairs if pair and percent_decoded(pair.partition("=")[0]) != ASYNC)
 
 
 def headers_for_group(visit: HttpRequest) -> dict[str, str]:
-    """Raises Refused for what is no text."""
+    """Headers for the group. Raises Refused for a header that is not UTF-8."""
     headers = {name: value for name in PASSED_ON if (value := visit.header(name)) is not None}
     for name, value in headers.items():
         try:
@@ -62,23 +62,23 @@ def headers_for_group(visit: HttpRequest) -> dict[str, str]:
 
 
 def job_s_of(query: str) -> float:
-    """What a job with this query may take, once it runs, however often it is tried."""
+    """The time that a job with this query may run, with all its retries."""
     if not query:
         return JOB_TIMEOUT_S
     said = {percent_decoded(name): value for name, _, value in (pair.partition("=") for pair in query.split("&"))}
     try:
         timeout_s = float(percent_decoded(said.get("timeout", "")) or JOB_TIMEOUT_S)
         return timeout_s * (1 + int(percent_decoded(said.get("retries", "")) or 0))
-    except ValueError:  # A group says what it thinks of that.
+    except ValueError:  # The group will refuse the bad value.
         return JOB_TIMEOUT_S
 
 
 DIGEST_FORM: Final = "2:"
-"""How a row's digest begins. Digests without it had the subject in them: such rows are answered by their id alone."""
+"""Prefix of a row's digest. Digests without it included the subject: such rows are matched by their id alone."""
 
 
 class Seen:
-    """Which request is it that passes by?"""
+    """Computes the digest of a request while its body passes."""
 
     def __init__(self, form: JobForm) -> None:
         self._form = form
@@ -87,13 +87,13 @@ class Seen:
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self.digest = ""
-        """`DIGEST_FORM` and hexadecimal digits, once all of it has passed."""
+        """`DIGEST_FORM` and hexadecimal digits, once the body is whole."""
 
     def file(self, name: str) -> None:
         self._file_name = name
 
     async def data(self, data: bytes) -> None:
-        """Of the file. Much of it is hashed in a thread."""
+        """Data of the file. Large amounts are hashed in a thread."""
         self._waiting.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= _HASHED_BYTES:
@@ -111,7 +111,7 @@ class Seen:
 
 
 async def form_pieces(visit: HttpRequest, bytes_max: int, seen: Seen) -> AsyncIterator[bytes]:
-    """The body as it comes, if it is a form with one file. Raises Refused, or Lost for who is gone."""
+    """The body's pieces, if it is a form with one file. Raises Refused, or Lost if the sender is gone."""
     parser = Multipart(boundary_of(visit.header("Content-Type")))
     length = visit.content_length
     if length is not None and length > bytes_max:

@@ -1,13 +1,13 @@
-"""To which groups does a job go, one after the other, and what came of it? (SPEC G2)
+"""To which groups is a job sent, one after the other, and with which outcome? (SPEC G2)
 
     200                            an answer, also of a program that failed: it is passed on
     4xx, 504 `timeout`             the job's own end: it is passed on
-    423                            it runs there already: the same group is asked again
+    423                            the job runs there already: the same group is asked again
     503, 507                       the group is full: the next one
-    other 5xx, refused, silent     the group failed: the next one. One that ended in the midst is asked once more first
-    no workers for long, late      the job is taken back, and goes to the next one
+    other 5xx, refused, silent     the group failed: the next one; after a broken connection the same group once more
+    no workers for long, late      the job is cancelled there, and sent to the next one
 
-Each try reads the body from its beginning; whoever sent it sent it once.
+Each try reads the body from its beginning; the client sends it once.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ T = TypeVar("T")
 _PROBLEM_BYTES_MAX: Final = 64 * KIB
 _FULL: Final = frozenset({503, 507})
 _AGAIN_MAX_S: Final = 5.0
-"""However long a group wants to be left alone."""
+"""Longest pause before the same group is asked again, whatever its `Retry-After`."""
 
 
 class Parcel(NamedTuple):
-    """What goes to a group."""
+    """A job as sent to a group."""
 
     name: str
     key: str
-    """By which a group is chosen, where the choice is by hash."""
+    """The key by which a group is chosen, where the choice is by hash."""
     query: str
     headers: Mapping[str, str]
     job_s: float
-    """What it may take, once it runs."""
+    """Time that the job may run."""
     size: int | None
     body: Callable[[], bytes | AsyncIterator[bytes]]
-    """From its beginning, once per try."""
+    """The body from its beginning, once per try."""
 
 
 class Problem(NamedTuple):
-    """A group's word that the job is refused, or has ended without a result."""
+    """A group's refusal of the job, or its end without a result."""
 
     status: int
     code: str
@@ -61,11 +61,11 @@ class NoGroup(NamedTuple):
 
     detail: str
     again_s: float = GATEWAY_RETRY_AFTER_S
-    """When to come again: the soonest that any of them named."""
+    """`Retry-After`: the shortest that any group named."""
 
 
 class NoBody(NamedTuple):
-    """What was to be sent is not there: no group is to blame."""
+    """The body is not there: no group is at fault."""
 
     detail: str
 
@@ -86,10 +86,11 @@ class Forwarder:
         went: Callable[[str], Awaitable[bool]],
         take: Callable[[str, GroupAnswer], Awaitable[T]],
     ) -> T | Problem | NoGroup | NoBody | None:
-        """`first` is the group to begin with, if it is there. `went` is told of each try, and may say that nobody wants
-        it any more: that is None. `take` gets an answer to read; if it raises Lost, that try failed."""
+        """Sends the parcel to group after group. `first` is the group to begin with, if it is there. `went` is called
+        for each try, and returns False if the job is not wanted any more: then the outcome is None. `take` reads an
+        answer; if it raises Lost, that try failed."""
         why: dict[str, str] = {}
-        """The groups that were tried, and what each said."""
+        """The tried groups, and the reason of each failure."""
         last: Problem | None = None
         named_s: list[float] = []
         asked_again: set[str] = set()
@@ -158,7 +159,7 @@ class Forwarder:
 
 
 class _Body:
-    """A body on its way, which remembers that it was at fault."""
+    """A body on its way; keeps the error if reading it failed."""
 
     def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
         self.data = body if isinstance(body, bytes) else b""
@@ -181,14 +182,14 @@ class _Body:
 
 def _problem(status: int, data: bytes) -> Problem:
     if status < 400:
-        return Problem(502, "bad-result", f"the group says {status}, which is no answer to a job")
+        return Problem(502, "bad-result", f"the group answered {status}, which is no answer to a job")
     said = read_problem(data)
     code = said.code if said.code in CODES else "bad-request" if status < 500 else "worker-error"
-    return Problem(status, code, said.detail or f"the group says {status}", said.hint or hint_for(code))
+    return Problem(status, code, said.detail or f"the group answered {status}", said.hint or hint_for(code))
 
 
 def _named_s(answer: GroupAnswer) -> float | None:
-    """When it says to come again."""
+    """The group's `Retry-After`."""
     try:
         seconds = float(answer.header("Retry-After") or "nan")
     except ValueError:
@@ -197,5 +198,5 @@ def _named_s(answer: GroupAnswer) -> float | None:
 
 
 def _is_hopeful(why: Mapping[str, str]) -> bool:
-    """May one of them take it later? All others have said what became of it there."""
+    """May one of the groups take the job later? All others have given a final answer."""
     return any(what not in CODES or CODES[what].http_status in _FULL for what in why.values())

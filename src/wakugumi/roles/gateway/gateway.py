@@ -1,13 +1,14 @@
-"""What becomes of a job at a gateway? It is a row of the shared store, and a flight while this gateway forwards it.
+"""What becomes of a job at a gateway? The job is a row of the shared store, and a flight while this gateway forwards
+it.
 
-    a row      what all gateways know (`adapters/gateway_store/interface.py`): whose it is, where it is, its answer
-    a flight   a task here that forwards one job to group after group (`roles/gateway/forward.py`); all who want the
-               same job from this gateway wait for the same flight, those at another gateway for its row
+    a row      the state that all gateways see (`adapters/gateway_store/interface.py`): owner, group, answer
+    a flight   a task here that forwards one job to group after group (`roles/gateway/forward.py`); all requests of
+               this gateway for the same job wait for the same flight, requests at another gateway for its row
 
-Whoever holds a row forwards it, and the first accepted result stays. A synchronous job that finds no group leaves no
-row; an asynchronous one was accepted for good, and is offered until a group takes it. What a dead gateway had is taken
-over by another (`roles/gateway/housekeeping.py`). What fails here in a way that nobody foresaw is logged, and the job
-is forwarded anew, a few times; a job that nobody sees to all the same is found by the keeper, and queued again.
+The owner of a row forwards the job, and the first accepted result stays. A synchronous job that finds no group leaves
+no row; an asynchronous one was accepted for good, and is offered until a group takes it. Jobs of a dead gateway are
+taken over by another (`roles/gateway/housekeeping.py`). An unforeseen error is logged, and the job is forwarded anew, a
+few times; the housekeeper finds and queues jobs that no task handles.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ ANSWER_HEADERS: Final = (
     *("Content-Type", "Content-Disposition", "Waku-Job", "Waku-Status", "Waku-Exit-Code", "Waku-Reason"),
     *("Waku-Run-Seconds", "Waku-Worker", "Waku-Unpacked-Bytes", "Waku-Left-Out"),
 )
-"""What is kept of an answer's head."""
+"""Headers of an answer that are kept."""
 NOT_A_JOB: Final = frozenset({"bad-request", "bad-name", "bad-subject", "conflict", "too-big", "too-slow", "denied"})
-"""Codes of what never became a job: a synchronous one leaves no row."""
+"""Codes of requests that never became a job: a synchronous one leaves no row."""
 
 
 class ForwardAnswer(NamedTuple):
-    """A group's answer: small, on its way, or kept."""
+    """A group's answer: small, being received, or kept."""
 
     status: int
     head: dict[str, str]
@@ -58,7 +59,7 @@ class ForwardAnswer(NamedTuple):
 
 
 class FlightGone(NamedTuple):
-    """This flight ended without any outcome: who still wants the job asks anew."""
+    """The flight ended without any outcome: requests that still want the job begin anew."""
 
 
 Outcome = ForwardAnswer | Problem | NoGroup | FlightGone
@@ -73,23 +74,23 @@ class Flight:
     ) -> None:
         self.row = row
         self.request = request
-        """The digest of what is received just now; empty until it is whole."""
+        """The digest of the request being received; empty until the body is whole."""
         self.parcel = parcel
         self.body = body
-        """What is received just now; None if it comes out of the row."""
+        """The body being received; None if the body is in the row."""
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.waiters: set[asyncio.Future[Outcome]] = set()
-        """Of each who waits, one of its own, which it may cancel."""
+        """One future per waiting request, which the request may cancel."""
         self.task: asyncio.Task[None] | None = None
         self.is_ending = False
-        """Its outcome is being written down."""
+        """The outcome is being written to the store."""
 
     @property
     def told(self) -> asyncio.Future[Outcome]:
         return self._outcome
 
     def tell(self, outcome: Outcome) -> None:
-        """Only the first time counts."""
+        """Sets the outcome; only the first call counts."""
         if self._outcome.done():
             return
         self._outcome.set_result(outcome)
@@ -99,13 +100,13 @@ class Flight:
         self.waiters.clear()
 
     def take_back(self) -> None:
-        """What was told will not be whole. Who has begun to read it is cut off; who comes from now on waits."""
+        """The outcome will not be whole. A request that has begun to read it is cut off; later requests wait."""
         if self._outcome.done():
             self._outcome = asyncio.get_running_loop().create_future()
 
 
 class JobQueue:
-    """Jobs in line, each once. Whether one is in it is known at once, however many there are."""
+    """Jobs in line, each once, with a fast test of membership."""
 
     def __init__(self) -> None:
         self._line: deque[JobId] = deque()
@@ -141,7 +142,7 @@ class Gateway:
         self.quota = quota or BodyQuota()
         self.flights: dict[JobId, Flight] = {}
         self.queue = JobQueue()
-        """Asynchronous jobs of ours that no flight has yet."""
+        """Asynchronous jobs of this gateway without a flight."""
         self.is_stopping = False
         self.forwarder = Forwarder(calls)
         self.outcomes = Counter(
@@ -149,9 +150,9 @@ class Gateway:
         )
         self.took = Timing("wakugumi_gateway_job_seconds", "From the first group to the outcome.")
         self._forwarding: dict[JobId, int] = {}
-        """Asynchronous jobs that were taken out of the queue and have not ended, be it well or not."""
+        """Asynchronous jobs that were taken out of the queue and have not ended."""
         self._crashes: dict[JobId, int] = {}
-        """How often forwarding a job failed in a way that nobody foresaw."""
+        """Unforeseen errors while forwarding, by job."""
         self._entering: set[JobId] = set()
         """Jobs whose rows are being claimed here, and whose flights have not begun."""
         self._tasks = Tasks()
@@ -160,14 +161,14 @@ class Gateway:
         self._tasks.start_loop(partial(self._look_often, look_s), name="look for jobs that ended elsewhere")
 
     def sees_to(self, job: JobId) -> bool:
-        """Somebody here is about to forward it, or does."""
+        """Does a task of this gateway forward the job, or will one soon?"""
         return job in self.flights or job in self.queue or job in self._forwarding or job in self._entering
 
     async def enter(
         self, new: GatewayJob, body: Spool, size: int | None, request: Callable[[], str]
     ) -> Flight | GatewayJob:
-        """A synchronous job, whose body may still be on its way: a flight of ours, or the row of who forwards it.
-        `request` tells its digest once it is whole. Raises Refused."""
+        """Enters a synchronous job, whose body may still be on its way: returns a flight of this gateway, or the row of
+        the gateway that forwards the job. `request` returns the digest once the body is whole. Raises Refused."""
         is_first = new.job not in self._entering
         self._entering.add(new.job)
         try:
@@ -180,15 +181,15 @@ class Gateway:
                 self._entering.discard(new.job)
 
     async def received(self, flight: Flight) -> None:
-        """All of its body is there: from now on it is known which request it is."""
+        """The body is whole: the row gets the digest of the request."""
         row, request = flight.row, flight.request()
         if not row.request and request:
             changed = await self.store.replace(row, replace(row, request=request))
-            if changed is not None:  # If someone else changed it meanwhile, its end says so.
+            if changed is not None:  # If another gateway changed the row meanwhile, the end of the job finds out.
                 flight.row = changed
 
     async def is_forsaken(self, row: GatewayJob) -> bool:
-        """A synchronous job whose gateway is gone."""
+        """Is it a synchronous job whose gateway is gone?"""
         if row.is_final or row.is_async:
             return False
         if row.owner == self.owner:
@@ -196,8 +197,8 @@ class Gateway:
         return not await self.store.is_held(row.owner)
 
     async def accept(self, new: GatewayJob, receiving: Receiving) -> GatewayJob:
-        """The row of an asynchronous job, for good. `receiving` is what its body has of the quota. The body is
-        dropped if it is not needed. Raises Refused."""
+        """The row of an asynchronous job, for good. `receiving` is the body's part of the quota. A body that is not
+        needed is dropped. Raises Refused."""
         while True:
             row, is_new = await self.store.add(new)
             if not is_new:
@@ -214,7 +215,7 @@ class Gateway:
             elif not row.request:
                 text = f"another request of the id {row.name} is being received"
                 raise HttpRefusal(503, "busy", text, {"Retry-After": "1"}, "come again")
-            else:  # It runs for one who waits: from now on it runs for good.
+            else:  # The job runs for a waiting caller: from now on it runs for good.
                 for_good = replace(row, is_async=True, key=new.key, query=new.query, headers=new.headers, body=new.body)
                 kept = await self.store.replace(row, for_good)
             if kept is not None:
@@ -222,16 +223,16 @@ class Gateway:
                     receiving.accepted(kept.body.size)
                 try:
                     await self.store.flush()
-                finally:  # Whether its client hears of it or not, the row is there, and is ours.
+                finally:  # Whether the client receives the answer or not, the row is there, and is ours.
                     if is_new:
                         self.queue.append(new.job)
                         self.pump()
                 return kept
 
     async def cancel(self, row: GatewayJob) -> bool:
-        """Nobody wants it any more. False if it has ended."""
+        """Cancels the job. False if it has ended."""
         while not row.is_final:
-            told = {"code": "cancelled", "detail": "someone cancelled the job", "hint": ""}
+            told = {"code": "cancelled", "detail": "a client cancelled the job", "hint": ""}
             ended = replace(row, state=FAILED, status=410, head=told, body=None)
             if (kept := await self.store.replace(row, ended)) is not None:
                 self._drop_later(row.files)
@@ -246,14 +247,14 @@ class Gateway:
         return False
 
     def pump(self) -> None:
-        """Forward asynchronous ones, as many as may be at once."""
+        """Forwards queued asynchronous jobs, up to GATEWAY_FORWARDS_MAX at once."""
         while self.queue and len(self._forwarding) < GATEWAY_FORWARDS_MAX and not self.is_stopping:
             job = self.queue.popleft()
             self._forwarding[job] = self._forwarding.get(job, 0) + 1
             self._tasks.start(self._forward_queued(job), name="forward")
 
     async def give_up(self, flight: Flight) -> None:
-        """Its body will never be whole."""
+        """The body will never be whole."""
         assert flight.task is not None
         flight.task.cancel()
         await asyncio.wait([flight.task])
@@ -272,11 +273,11 @@ class Gateway:
                         whole = await self.store.get(flight.row.job)
                         self._ended_elsewhere(row if whole is None else whole)
                 except Refused as error:
-                    log.debug("cannot check which jobs ended at another gateway: %s", error)
+                    log.debug("check of ended jobs failed: %s", error)
                 await asyncio.sleep(0)
 
     def _ended_elsewhere(self, row: GatewayJob) -> None:
-        """Someone cancelled it, or another gateway had its answer first: nobody need wait for ours."""
+        """The job was cancelled, or another gateway had the answer first: waiting requests get that outcome."""
         flight = self.flights.get(row.job)
         if flight is not None and not flight.is_ending and row.is_final and flight.task is not None:
             flight.take_back()
@@ -285,8 +286,8 @@ class Gateway:
             flight.task.cancel()
 
     async def _claim(self, new: GatewayJob, is_first: bool) -> tuple[GatewayJob, bool]:
-        """The row of this job, and whether it is ours to forward: it is new, failed before, or its gateway died and
-        with it the client that waited there."""
+        """The row of this job, and whether this gateway forwards it: the row is new, failed before, or its gateway died
+        and with it the waiting client."""
         while True:
             row, is_new = await self.store.add(new)
             if is_new:
@@ -320,8 +321,8 @@ class Gateway:
             flight = self._start(Flight(row, self._parcel_of(row, row.body), None))
             assert flight.task is not None
             await asyncio.wait([flight.task])
-        except Refused as error:  # The store cannot be read just now. The job is ours, and stays queued.
-            log.warning("a job waits: %s", error)
+        except Refused as error:  # The store cannot be read now. The job is ours, and stays queued.
+            log.warning("job waits: %s", error)
             await asyncio.sleep(GATEWAY_AGAIN_MAX_S)
             self.queue.append(job)
         finally:
@@ -345,8 +346,8 @@ class Gateway:
         except asyncio.CancelledError:
             await self._abandon(flight)
             raise
-        except Refused as error:  # the store says no
-            log.warning("job %s: %s", flight.row.name, error)
+        except Refused as error:  # The store refused.
+            log.warning("store refused job=%s: %s", flight.row.name, error)
             flight.take_back()
             flight.tell(Problem(503, error.code, error.message, error.hint))
             if flight.row.is_async:
@@ -361,9 +362,9 @@ class Gateway:
                 flight.body.close()
 
     async def _crashed(self, flight: Flight, error: Exception) -> None:
-        """Nobody foresaw this. The job may still be done: it is forwarded anew, but not for ever."""
+        """An unforeseen error. The job may still be done: it is forwarded anew, but not for ever."""
         job = flight.row.job
-        log.error("job %s could not be forwarded", flight.row.name, exc_info=error)
+        log.error("forwarding failed job=%s", flight.row.name, exc_info=error)
         problem = Problem(500, "worker-error", f"the gateway failed: {error!r}"[:500], "the gateway's log has more")
         flight.take_back()
         flight.tell(problem)
@@ -377,7 +378,7 @@ class Gateway:
         await self._abandon(flight)
 
     async def _carry(self, flight: Flight) -> Outcome:
-        """Until there is an outcome. An asynchronous job waits for a group as long as it takes."""
+        """Forwards until there is an outcome. An asynchronous job waits for a group without limit."""
 
         async def went(group: str) -> bool:
             return await self._change(flight, lambda row: replace(row, state=RUNNING, group=group, tries=row.tries + 1))
@@ -408,13 +409,13 @@ class Gateway:
                 flight.tell(outcome)
             if not await self._change(flight, lambda row: replace(row, state=QUEUED)):
                 return GONE
-            if (body := flight.row.body) is not None:  # Whoever waited here may be gone, and with it what it sent.
+            if (body := flight.row.body) is not None:  # The waiting request may be gone, and its body with it.
                 flight.parcel = self._parcel_of(flight.row, body)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, GATEWAY_AGAIN_MAX_S)
 
     async def _change(self, flight: Flight, change: Callable[[GatewayJob], GatewayJob]) -> bool:
-        """False if there is nothing more to change: it has ended, or is gone."""
+        """Changes the row. False if the job has ended, or the row is gone."""
         while True:
             new = change(flight.row)
             if (new.state, new.group) == (flight.row.state, flight.row.group) and flight.row.version:
@@ -428,7 +429,7 @@ class Gateway:
             flight.row = row
 
     async def _take(self, flight: Flight, group: str, answer: GroupAnswer) -> ForwardAnswer:
-        """Read an answer. A large one is passed on while it comes. Raises Lost."""
+        """Reads an answer. A large one is passed on while it is received. Raises Lost."""
         head = {name: value for name in ANSWER_HEADERS if (value := answer.header(name)) is not None}
         head["Waku-Group"] = group
         spool = self.spools.new(RESULT_BYTES_MAX, is_answer=True)
@@ -447,7 +448,7 @@ class Gateway:
         return answered
 
     async def _keep(self, flight: Flight, answered: ForwardAnswer) -> Outcome:
-        """The first accepted result stays: whoever was earlier, that one is the outcome."""
+        """Keeps the answer. The first accepted result stays: an earlier one is the outcome."""
         assert isinstance(answered.body, Spool)
         try:
             content = await answered.body.keep(flight.row.job)
@@ -472,8 +473,7 @@ class Gateway:
     async def _end(
         self, row: GatewayJob, end: Callable[[GatewayJob], GatewayJob], request: str = ""
     ) -> GatewayJob | None:
-        """The row as it has ended; None if there is none any more. `request` is the digest, if the row does not have it
-        yet."""
+        """The row after its end; None if the row is gone. `request` is the digest, if the row does not have it yet."""
         self._crashes.pop(row.job, None)
         while True:
             try:
@@ -485,7 +485,7 @@ class Gateway:
             except Refused as error:
                 if not row.is_async:
                     raise
-                log.warning("job %s has ended, and that cannot be written down: %s", row.name, error)
+                log.warning("end of job not stored job=%s: %s", row.name, error)
                 await asyncio.sleep(GATEWAY_AGAIN_MAX_S)
                 continue
             if found is None or found.is_final:
@@ -493,14 +493,14 @@ class Gateway:
             row = found
 
     async def _abandon(self, flight: Flight) -> None:
-        """A flight ends before its job does. What was accepted for good stays, and is forwarded anew from its row."""
+        """A flight ends before its job. A job that was accepted for good stays, and is forwarded anew from its row."""
         try:
             if not flight.row.is_async and await self.store.remove(flight.row):
                 return
             row = await self.store.get(flight.row.job)
         except Refused as error:
-            log.warning("job %s is left as it is: %s", flight.row.name, error)
-            is_open = True  # perhaps: that is seen when the store can be read again
+            log.warning("row not read, job queued again job=%s: %s", flight.row.name, error)
+            is_open = True  # Perhaps: known when the store can be read again.
         else:
             is_open = row is not None and row.is_async and not row.is_final
         if is_open and not self.is_stopping:
@@ -512,27 +512,27 @@ class Gateway:
             self.spools.remove(file)
 
     def _drop_later(self, files: set[str]) -> None:
-        """Once it is on the disk that nobody needs them: otherwise power loss would leave a job without its body."""
+        """Removes files once their end is on the disk: otherwise power loss would leave a job without its body."""
 
         async def drop() -> None:
             try:
                 await self.store.flush()
                 self._drop(files)
             except Refused as error:
-                log.warning("%s", error)
+                log.warning("files not removed: %s", error)
 
         if files:
             self._tasks.start(drop(), name="drop")
 
 
 def check_same(row: GatewayJob, request: str) -> None:
-    """Raises Refused if its id was used for another request than this one (SPEC L6), as far as both are known."""
+    """Raises Refused if the id was used for another request (SPEC L6), as far as both digests are known."""
     if row.request.startswith(DIGEST_FORM) and request and row.request != request:
         raise Refused("conflict", f"the job id {row.name} was used for another request")
 
 
 def outcome_of(row: GatewayJob) -> Outcome:
-    """What a row says of a job that has ended."""
+    """The outcome in the row of an ended job."""
     if not row.is_final:
         return GONE
     if row.answer is None:

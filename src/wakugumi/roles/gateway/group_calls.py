@@ -1,10 +1,10 @@
-"""How does a gateway speak with its groups? It polls each for its capacity, and nobody waits at one in vain.
+"""How does a gateway talk to its groups? It polls each group for its capacity, and no job waits in vain.
 
-    the group answers no more polls, or is deserted       whoever waits there is sent away
-    nothing came or went for `try_s` and the job's time   the job is late
-    nothing more of an answer came for `silence_s`        so is this
+    the group answers no more polls, or is deserted            jobs that wait there are sent to another group
+    no progress for `try_s` and the job's own time             the job is late
+    no further byte of an answer for `silence_s`               the answer is late
 
-The log has a line when a group goes to rest or is gone, and one when it is back, however many jobs saw it.
+The log has one line when a group rests or is gone, and one when it is back, however many jobs were affected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
 class _Said(msgspec.Struct):
-    """The answer to a poll; a node has no queue, and says only two of these."""
+    """The answer to a poll; a node has no queue, and sends only `running` and `limit`."""
 
     running: _Count
     limit: _Count
@@ -47,7 +47,7 @@ class _Said(msgspec.Struct):
 
 
 class GroupAnswer:
-    """What a group answers a job with. Each piece of it gives the next one time."""
+    """A group's answer to a job. Each piece of it extends the deadline."""
 
     def __init__(self, answer: HttpAnswer, more_time: Callable[[], None]) -> None:
         self._answer = answer
@@ -56,12 +56,12 @@ class GroupAnswer:
         self.size = answer.size
 
     def header(self, name: str) -> str | None:
-        """A stranger's bytes are made text that can be kept."""
+        """A header as text that can be kept, whatever its bytes."""
         value = self._answer.header(name)
         return value if value is None or value.isascii() else value.encode(errors="replace").decode()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Raises Lost if it ends before all has come."""
+        """Raises Lost if the answer ends early."""
         async for piece in self._answer.pieces():
             self._more_time()
             yield piece
@@ -71,7 +71,7 @@ class GroupAnswer:
 
 
 class _Wait:
-    """One who waits at a group."""
+    """A request that waits at a group."""
 
     __slots__ = ("is_sent_away", "since", "until")
 
@@ -105,11 +105,11 @@ class GroupCalls:
         self._silence_s = silence_s
         self._calls = HttpClient(connect_s=answer_s)
         self._asking = HttpClient(connect_s=answer_s)
-        """For what must not wait behind a thousand jobs."""
+        """For requests that must not wait behind a thousand jobs."""
         self._waiting: dict[str, set[_Wait]] = {name: set() for name in groups.by_name}
-        """Who waits at which group."""
+        """Waiting requests by group."""
         self._failures = dict.fromkeys(groups.by_name, 0)
-        """Tries that failed there since one did not."""
+        """Failed tries by group since the last success."""
         self._tasks = Tasks()
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
 
@@ -122,13 +122,13 @@ class GroupCalls:
 
     def failed(self, name: str, why: object) -> None:
         if self._failures[name] == 0 and not self.groups.is_gone(name):
-            log.warning("the group %s rests: %s", name, why)
+            log.warning("group rests group=%s: %s", name, why)
         self._failures[name] += 1
         self.groups.failed(name, self._clock(), random.random())
 
     def answered(self, name: str) -> None:
         if self._failures[name]:
-            log.warning("the group %s answers again, after %d tries that failed", name, self._failures[name])
+            log.warning("group answers again group=%s failed_tries=%d", name, self._failures[name])
             self._failures[name] = 0
         self.groups.answered(name)
 
@@ -139,13 +139,13 @@ class GroupCalls:
     async def dispatch(
         self, name: str, path: str, headers: Mapping[str, str], body: bytes | AsyncIterator[bytes], job_s: float
     ) -> AsyncIterator[GroupAnswer]:
-        """Send a job there that may run for `job_s`, and get the head of the answer. Raises Lost, with `left` as its
-        reason if the group is deserted, and `late` if the job has waited there for too long."""
+        """Sends a job that may run for `job_s`, and returns the head of the answer. Raises Lost, with the reason `left`
+        if the group is deserted, and `late` if the job has waited there for too long."""
         url = self.groups.by_name[name].url + path
         patience_s = job_s + self._try_s
         self.groups.sent(name)
         is_there = True
-        """It takes a slot there, or waits for one, as far as we know."""
+        """The job may take a slot there, or wait for one."""
         wait: _Wait | None = None
         try:
             async with asyncio.timeout_at(self._clock() + patience_s) as until:
@@ -160,10 +160,10 @@ class GroupCalls:
                         yield GroupAnswer(answer, lambda: self._more_time(until, self._silence_s))
         except TimeoutError:
             if self.groups.is_gone(name):
-                raise Lost(f"{url} answers no more", "slow") from None
+                raise Lost(f"{url} does not answer", "slow") from None
             if wait is not None and wait.is_sent_away:
                 raise Lost(f"{url} has had no workers for long", "left") from None
-            raise Lost(f"{url} has the job for too long without a word", "late") from None
+            raise Lost(f"{url} has not answered in time", "late") from None
         except Lost as error:
             if is_there and error.why == "refused":
                 is_there = False
@@ -174,7 +174,7 @@ class GroupCalls:
                 self.groups.ended(name, is_over=False)
 
     async def cancel(self, name: str, job: str) -> None:
-        """Nobody wants the job any more: best effort."""
+        """Cancels the job there: best effort."""
         url = f"{self.groups.by_name[name].url}/jobs/{job}"
         with suppress(Lost, TimeoutError):
             async with asyncio.timeout(self._answer_s), self._asking.call("DELETE", url) as answer:
@@ -194,13 +194,13 @@ class GroupCalls:
             self._waiting[name].discard(wait)
 
     def _more_time(self, until: asyncio.Timeout, seconds: float) -> None:
-        """A timer that is nearly right is left alone: one for each piece would cost as much as the piece."""
+        """Extends a deadline. A nearly right timer is kept: one for each piece would cost as much as the piece."""
         when, now = until.when(), self._clock()
         if not until.expired() and (when is None or not 0.9 * seconds <= when - now <= seconds):
             until.reschedule(now + seconds)
 
     async def _timed(self, pieces: AsyncIterator[bytes], more_time: Callable[[], None]) -> AsyncIterator[bytes]:
-        """What is still sent is not waited for."""
+        """Extends the deadline while the body is being sent."""
         async for piece in pieces:
             more_time()
             yield piece
@@ -218,13 +218,13 @@ class GroupCalls:
             except (Lost, TimeoutError, PeerError) as error:
                 self.groups.missed(name)
                 why = f"no answer within {self._answer_s:g} s" if isinstance(error, TimeoutError) else str(error)
-                log.debug("the group %s does not answer: %s", name, why)
+                log.debug("no answer to poll group=%s: %s", name, why)
             except Exception as error:
-                self.groups.missed(name)  # Whatever it was, there is no answer.
+                self.groups.missed(name)  # Any other error counts as no answer.
                 why = repr(error)
-                log.exception("the group %s cannot be asked", name)
+                log.exception("poll failed group=%s", name)
             if self.groups.is_gone(name) != was_gone:
-                log.warning("the group %s is %s", name, "back" if was_gone else f"gone: {why}")
+                log.warning("group %s group=%s%s", "back" if was_gone else "gone", name, "" if was_gone else f": {why}")
             self._send_away(name)
             await asyncio.sleep(max(0.0, began_at + self._poll_s - self._clock()))
 
@@ -232,13 +232,13 @@ class GroupCalls:
         async with self._asking.call("GET", f"{self.groups.by_name[name].url}/capacity") as answer:
             data = await answer.read(_SAID_BYTES_MAX)
             if answer.status != 200:
-                raise Lost(f"it says {answer.status}")
+                raise Lost(f"the group answered {answer.status}")
         said = _said.read(data)
         free = max(0, said.limit - said.running) if said.free is None else said.free
         return Capacity(said.running, said.limit, said.queued, free)
 
     def _send_away(self, name: str) -> None:
-        """Those who wait where it is in vain."""
+        """Ends waits at a group that is gone or deserted."""
         now = self._clock()
         is_gone = self.groups.is_gone(name)
         for wait in self._waiting[name]:

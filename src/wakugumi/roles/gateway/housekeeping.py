@@ -1,6 +1,5 @@
-"""What does a gateway do while nobody asks? It renews its lease, takes over what a dead gateway had, finds jobs of its
-own that nobody sees to, and drops what is old: rows and their files, the oldest first, and files that no row names.
-"""
+"""What does a gateway do without a request? It renews its lease, takes over jobs of dead gateways, finds jobs of its
+own that no task handles, and removes old data: rows and their files, the oldest first, and files without a row."""
 
 from __future__ import annotations
 
@@ -29,19 +28,19 @@ from wakugumi.roles.gateway.gateway import Gateway
 log = logging.getLogger("wakugumi.gateway")
 
 _WATCHED_SHARE: Final = 0.02
-"""Of the loop's time, for looking at all open jobs again and again."""
+"""Share of the loop's time for looking at all open jobs."""
 _AT_ONCE: Final = 50
-"""Rows that are looked at in one go: others wait meanwhile."""
+"""Rows per batch: other tasks wait meanwhile."""
 _SWEEP_S: Final = 30.0
 _TIDY_S: Final = 3.0
 _AGAIN_S: Final = 1.0
-"""When to try again what the store refused, if it is not done oftener anyway."""
+"""Pause before a retry after the store refused, unless the task runs more often anyway."""
 _NAMELESS_S: Final = 3_600.0
-"""A file that no row names is given so long: it is named when it is whole."""
+"""Age at which a file without a row is removed: a row names its file only when the file is whole."""
 
 
 class Housekeeper:
-    """Looks after a gateway. Start it, and close it."""
+    """Maintains a gateway. Start it, and close it."""
 
     def __init__(
         self,
@@ -62,34 +61,35 @@ class Housekeeper:
         self._stranded_s = stranded_s
         self._tasks = Tasks()
         self.totals = Totals()
-        """As last counted."""
+        """Totals of the last count."""
         self.taken_over = 0
         self.stranded = 0
-        """Jobs of ours that nobody saw to, and that were queued again."""
+        """Jobs of this gateway that no task handled, and that were queued again."""
         self._unseen: dict[JobId, float] = {}
-        """Open jobs of ours that nobody sees to, and since when."""
+        """Open jobs of this gateway that no task handles, and since when."""
 
     async def start(self) -> None:
-        """From now on the gateway lives. What the dead left is taken over while it serves. Raises Refused."""
+        """Takes the lease and starts all tasks. Jobs of dead gateways are taken over while the gateway serves. Raises
+        Refused."""
         await self._hold()
         often_s = self._lease_s / 3
         for work, every_s, failed in (
-            # Each in a task of its own: the lease waits for none of the others.
-            (self._hold, often_s, "the gateway's lease is not renewed"),
-            (self._take_over, often_s, "what dead gateways had is not taken over"),
-            (self._tidy, min(often_s, _TIDY_S), "the gateway's state is not tidied"),
-            (self.sweep, _SWEEP_S, "old jobs are not dropped"),
+            # Each in a task of its own: the lease must not wait for the others.
+            (self._hold, often_s, "lease not renewed"),
+            (self._take_over, often_s, "jobs of dead gateways not taken over"),
+            (self._tidy, min(often_s, _TIDY_S), "state not tidied"),
+            (self.sweep, _SWEEP_S, "old jobs not removed"),
         ):
             self._tasks.start_loop(partial(_often, work, every_s, failed), name=work.__name__.strip("_"))
         self._tasks.start_loop(self._watch, name="watch open jobs")
 
     async def close(self) -> None:
-        """What is unfinished may be taken over at once."""
+        """Ends all tasks. Unfinished jobs may be taken over at once."""
         await self._tasks.close()
         await self._store.release(self._gateway.owner)
 
     async def sweep(self) -> None:
-        """Drop what is old. Raises Refused."""
+        """Removes old data. Raises Refused."""
         while rows := await self._store.oldest(_AT_ONCE, self._kept_s):
             if not await self._drop(rows):
                 break
@@ -101,7 +101,7 @@ class Housekeeper:
         await self._store.hold(self._gateway.owner, self._lease_s)
 
     async def _take_over(self) -> None:
-        """What belongs to nobody who lives, a bite at a time, for others want the loop."""
+        """Takes over jobs without a living owner, in batches, to leave time for other tasks."""
         before = self.taken_over
         try:
             while len(self._gateway.queue) < GATEWAY_QUEUE_MAX and not self._gateway.is_stopping:
@@ -114,11 +114,11 @@ class Housekeeper:
                 await asyncio.sleep(0)
         finally:
             if self.taken_over > before:
-                self._gateway.pump()  # for those of a bite that the store cut short
-                log.info("%d jobs are taken over from dead gateways", self.taken_over - before)
+                self._gateway.pump()  # For the part of a batch that the store cut short.
+                log.info("jobs taken over from dead gateways count=%d", self.taken_over - before)
 
     async def _take(self, job: JobId) -> None:
-        """Of a job that was not accepted for good, its client died or will ask again: it is dropped."""
+        """A synchronous job is dropped: its client is gone or will send it again."""
         row = await self._store.get(job, contents=False)
         if row is None or row.is_final:
             return
@@ -129,19 +129,20 @@ class Housekeeper:
             self._gateway.queue.append(job)
 
     async def _watch(self) -> None:
-        """Every open job of ours is seen to by somebody, or will be. With very many, a look takes longer: then there
-        are fewer of them."""
+        """Checks that a task handles every open job of this gateway. With very many jobs a check takes longer, and
+        pauses are longer."""
         clock = asyncio.get_running_loop().time
         while True:
             took_s = 0.0
             try:
                 took_s = await self.find_stranded(clock())
             except Refused as error:
-                log.warning("cannot check for jobs that are not being forwarded: %s", error)
+                log.warning("check for stranded jobs failed: %s", error)
             await asyncio.sleep(max(self._stranded_s / 2, took_s / _WATCHED_SHARE))
 
     async def find_stranded(self, now: float) -> float:
-        """Queue again what nobody has seen to for long. The time it took, without that of others. Raises Refused."""
+        """Queues jobs again that no task has handled for long. Returns the time taken, without that of other tasks.
+        Raises Refused."""
         gateway, clock = self._gateway, asyncio.get_running_loop().time
         unseen: dict[JobId, float] = {}
         after: OpenJob | None = None
@@ -172,7 +173,7 @@ class Housekeeper:
         if not row.is_async:  # Its client has left, or asks anew.
             await self._store.remove(row)
             return
-        log.error("job %s was not being forwarded for %g s: it is forwarded anew", row.name, self._stranded_s)
+        log.error("stranded job queued again job=%s after_s=%g", row.name, self._stranded_s)
         self.stranded += 1
         self._gateway.queue.append(job)
 
@@ -184,7 +185,8 @@ class Housekeeper:
         quota.counted(self.totals.open_bytes, begun)
 
     async def _make_room(self) -> None:
-        """The oldest go, whatever the clock says of them. If others drop them meanwhile, the next sweep counts anew."""
+        """Removes the oldest rows beyond the bounds, whatever their age. If other gateways remove rows meanwhile, the
+        next sweep counts anew."""
         totals = await self._store.totals()
         rows_over = totals.ended - self._kept_max
         bytes_over = totals.ended_bytes - self._kept_bytes
@@ -200,7 +202,7 @@ class Housekeeper:
                 break
 
     async def _drop_nameless(self) -> None:
-        """Files that no row names. The folder may have very many: it is read in a thread."""
+        """Removes files without a row. The folder may be very large: it is read in a thread."""
         spools = self._gateway.spools
         found = await spools.beside(lambda: list(spools.names(_NAMELESS_S)))
         for start in range(0, len(found), _AT_ONCE):
@@ -212,13 +214,13 @@ class Housekeeper:
             await self._remove(nameless)
 
     async def _drop(self, rows: list[GatewayJob]) -> int:
-        """How many of them were there."""
+        """Returns how many of the rows were there."""
         gone = [row for row in rows if await self._store.remove(row)]
         await self._remove([name for row in gone for name in row.files])
         return len(gone)
 
     async def _remove(self, names: list[str]) -> None:
-        """In a thread, for a large file takes its time; others have the loop meanwhile, and a turn at least."""
+        """Removes files in a thread, for a large file takes long; the loop gets a turn at least."""
 
         def remove() -> None:
             for name in names:

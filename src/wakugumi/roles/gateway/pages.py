@@ -1,12 +1,12 @@
 """What does a gateway answer? (SPEC G2, G3)
 
-    POST   /submit/{job}     the answer itself, or 202 and where to ask, for who prefers that
+    POST   /submit/{job}     the answer itself, or 202 and a status URL if the client prefers that
     GET    /status/{job}     queued, running, done or failed
     GET    /result/{job}     the answer, once there is one
-    GET    /events/{job}     each state as it comes, as server-sent events
-    DELETE /jobs/{job}       nobody wants it any more
+    GET    /events/{job}     each state as it changes, as server-sent events
+    DELETE /jobs/{job}       cancels the job
 
-What is known is answered once the body has told that it is the same request; at once, where nobody knows which it was.
+A known job is answered once the body has shown that it is the same request; at once, if the row has no digest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ZIP: Final = "application/zip"
 _EXIT_CODE: Final = re.compile("-?[0-9]{1,9}")
 _LOOK_FIRST_S: Final = 0.01
 _LOOK_MAX_S: Final = 0.25
-"""How often a row of another gateway is looked at by who waits for it: at first often, then less."""
+"""Pause between two looks at a row of another gateway while a request waits for it: short at first, then longer."""
 _RETRY_AFTER: Final = {"Retry-After": f"{GATEWAY_RETRY_AFTER_S:.0f}"}
 
 
@@ -70,14 +70,14 @@ class GatewayPages:
         self._heartbeat_s = heartbeat_s
         self._tasks = Tasks()
         self._waiting: dict[asyncio.Future[Outcome], HttpRequest] = {}
-        """Who waits for an outcome."""
+        """Requests that wait for an outcome."""
         self.submits = 0
-        """Under way."""
+        """Submissions under way."""
         self.idle = asyncio.Event()
-        """Set while there are none."""
+        """Set while no submission is under way."""
         self.idle.set()
         self.events = 0
-        """Clients that are told as it comes."""
+        """Clients that receive events."""
         self.busy = Counter("wakugumi_gateway_busy_total", "Submissions that were told to come again, and why.", "why")
 
     def pages(self) -> list[PageRoute]:
@@ -147,7 +147,7 @@ class GatewayPages:
                 spool.close()
 
     async def _known_reply(self, row: GatewayJob, is_async: bool) -> Reply | None:
-        """What is told at once of a job that is done."""
+        """The immediate reply for a job that is done."""
         if row.state != DONE:
             return None
         return _accepted(row) if is_async else await self._kept(row)
@@ -168,7 +168,9 @@ class GatewayPages:
     async def watch(self, visit: HttpRequest) -> Reply:
         row = await self._known(visit)
         if self.events >= GATEWAY_EVENTS_MAX:
-            raise HttpRefusal(503, "busy", f"{GATEWAY_EVENTS_MAX} others are told already", _RETRY_AFTER, "ask /status")
+            raise HttpRefusal(
+                503, "busy", f"{GATEWAY_EVENTS_MAX} clients receive events already", _RETRY_AFTER, "ask /status"
+            )
         headers = {"Cache-Control": "no-store"}
         return Reply(200, Stream(None, self._events(row)), "text/event-stream", headers)
 
@@ -198,9 +200,9 @@ class GatewayPages:
     async def _wait(
         self, visit: HttpRequest, new: GatewayJob, spool: Spool, coming: AsyncIterator[bytes] | None, seen: Seen
     ) -> Reply:
-        """For the outcome of whoever forwards the job, which may be us. `coming` is what is still to be received: that
-        goes on until there is a reply, from one flight to the next. Raises Refused if what another one sent under this
-        id turns out to be another request."""
+        """Waits for the outcome of the job, forwarded by this gateway or another. `coming` is the rest of the body:
+        receiving goes on until there is a reply, from one flight to the next. Raises Refused if the id turns out to be
+        of another request."""
         gateway = self._gateway
         filling: asyncio.Task[None] | None = None
         pause_s = 0.0
@@ -239,8 +241,8 @@ class GatewayPages:
                 await asyncio.gather(filling, return_exceptions=True)
 
     async def _flown(self, visit: HttpRequest, flight: Flight, filling: asyncio.Task[None] | None) -> Outcome:
-        """The outcome of a flight whose body may still be on its way. It may come first; then the rest is not
-        wanted."""
+        """The outcome of a flight whose body may still be on its way. The outcome may come first; then the rest of the
+        body is not needed."""
         if filling is not None:
             either: list[asyncio.Future[Any]] = [filling, flight.told]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -252,7 +254,7 @@ class GatewayPages:
         return await self._told(visit, flight)
 
     async def _told(self, visit: HttpRequest, flight: Flight) -> Outcome:
-        """Raises Lost when its client has left: its seat is free, and the flight goes on."""
+        """Raises Lost when the client has left: its seat is free, and the flight goes on."""
         if flight.told.done():
             return flight.told.result()
         waiter: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -263,7 +265,7 @@ class GatewayPages:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if waiter.cancelled() and task is not None and not task.cancelling():
-                raise Lost("nobody waits any more", "dead") from None
+                raise Lost("the caller left", "dead") from None
             raise
         finally:
             del self._waiting[waiter]
@@ -277,7 +279,7 @@ class GatewayPages:
                     waiter.cancel()
 
     async def _settled(self, visit: HttpRequest, row: GatewayJob) -> Outcome:
-        """What becomes of a job of another gateway, or of one that waits here for its turn."""
+        """The outcome of a job of another gateway, or of one that waits here for its turn."""
         pause_s = _LOOK_FIRST_S
         gateway = self._gateway
         while True:
@@ -288,19 +290,19 @@ class GatewayPages:
                 whole = await gateway.store.get(row.job)
                 return FlightGone() if whole is None else outcome_of(whole)
             if visit.is_gone:
-                raise Lost("nobody waits any more", "dead")
+                raise Lost("the caller left", "dead")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LOOK_MAX_S)
 
     async def _reply(self, job: JobId, outcome: Outcome) -> Reply | None:
-        """None: who still wants it asks anew. Raises Refusal."""
+        """None: the request begins anew. Raises HttpRefusal."""
         match outcome:
             case ForwardAnswer(status, head, size, body):
                 try:
                     if isinstance(body, Content):
                         return _answer(status, head, self._gateway.spools.open(body), body.size)
                     return _answer(status, head, body.pieces(), size)
-                except Lost:  # It was on its way, and is kept now, or broke off before we came; or its file is gone.
+                except Lost:  # The answer is kept now, or broke off before this request; or its file is gone.
                     row = await self._gateway.store.get(job)
                     return None if row is None or row.answer is None else await self._kept(row)
             case Problem(status, code, detail, hint):
@@ -313,12 +315,12 @@ class GatewayPages:
                 return None
 
     async def _kept(self, row: GatewayJob) -> Reply | None:
-        """None if its file is gone. Then nobody knows the answer, and the row goes as well."""
+        """None if the answer's file is gone. Then the row is removed as well."""
         assert row.answer is not None
         try:
             return _answer(row.status, row.head, self._gateway.spools.open(row.answer), row.answer.size)
         except Lost as error:
-            log.warning("job %s is forgotten: %s", row.name, error)
+            log.warning("answer gone, row removed job=%s: %s", row.name, error)
             await self._gateway.store.remove(row)
             return None
 
@@ -330,7 +332,7 @@ class GatewayPages:
         return row
 
     async def _take_back(self, job: JobId, body: Content) -> None:
-        """It was not accepted after all. If its row names the body nevertheless, that is kept with it."""
+        """The job was not accepted. If its row names the body nevertheless, the body is kept."""
         if body.file:
             row = await self._gateway.store.get(job)
             if row is None or body.file not in row.files:
@@ -360,7 +362,7 @@ class GatewayPages:
 
 
 def told(row: GatewayJob) -> dict[str, Any]:
-    """A job as /status and /events tell it."""
+    """A job in the form of /status and /events."""
     said: dict[str, Any] = {"job": row.name, "state": row.state, "async": row.is_async, "tries": row.tries}
     if row.group:
         said["group"] = row.group
@@ -384,7 +386,7 @@ def _accepted(row: GatewayJob) -> Reply:
 
 
 def _answer(status: int, head: dict[str, str], body: bytes | AsyncIterator[bytes], size: int | None) -> Reply:
-    """Whatever a group calls its answer, a browser saves it and shows nothing of it."""
+    """A browser saves every answer and shows none of it, whatever type the group gave."""
     headers = {name: value for name, value in head.items() if name != "Content-Type"}
     if not headers.get("Content-Disposition", "").startswith("attachment"):
         headers["Content-Disposition"] = "attachment"

@@ -1,9 +1,10 @@
-"""How do a gateway's parts become a port that serves? Store, spools, calls, keeper and pages, begun and ended in order.
+"""How do a gateway's parts become a port that serves? Store, spools, calls, housekeeper and pages, started and ended in
+order.
 
     async with GatewayServer(settings) as server:
         await server.listen("127.0.0.1", 5000)
 
-To end in order, `drain` first: what is synchronous may finish, and what is not is left to whoever comes next.
+For an orderly end, `drain` first: synchronous jobs may finish, and asynchronous ones are left to the next gateway.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class GatewayServer:
         self._groups = Groups(settings.groups, settings.choice, settings.zone)
 
     async def __aenter__(self) -> GatewayServer:
-        """Raises ConfigError if its folder cannot be used."""
+        """Raises ConfigError if the folder cannot be used."""
         settings = self._settings
         assert settings.state is not None
         async with self._parts as parts:
@@ -93,12 +94,12 @@ class GatewayServer:
         await self._parts.aclose()
 
     async def listen(self, host: str, port: int, names: Iterable[str] = ()) -> int:
-        """Serve here, and say where. Raises ConfigError."""
+        """Serves at this address, and returns the port. Raises ConfigError."""
         self._listener = await listen_http(host, port, [page_routes(self._pages)], names=names)
         return self._listener.port
 
     async def drain(self, deadline_s: float) -> bool:
-        """Take nothing new, and let those who wait have their answers. False if some have none by then."""
+        """Takes no new jobs, and waits for the answers of waiting requests. False if some are not answered by then."""
         self.gateway.is_stopping = True
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
@@ -113,25 +114,27 @@ class GatewayServer:
         yield gauge("wakugumi_gateway_jobs_running", "Jobs of all gateways that a group has.", totals.running)
         yield gauge(
             "wakugumi_gateway_queue_bytes",
-            "What bodies of asynchronous jobs take that have not ended, of all gateways.",
+            "Bytes of the bodies of unfinished asynchronous jobs, of all gateways.",
             self.gateway.quota.used,
         )
-        yield gauge("wakugumi_gateway_jobs_kept", "Ended jobs that are still answered for.", totals.ended)
-        yield gauge("wakugumi_gateway_kept_bytes", "What their answers take.", totals.ended_bytes)
+        yield gauge("wakugumi_gateway_jobs_kept", "Ended jobs that are kept.", totals.ended)
+        yield gauge("wakugumi_gateway_kept_bytes", "Bytes of the answers of ended jobs.", totals.ended_bytes)
         yield gauge("wakugumi_gateway_flights", "Jobs that this gateway forwards.", len(self.gateway.flights))
         yield gauge("wakugumi_gateway_submits", "Submissions that are being served.", pages.submits)
-        yield gauge("wakugumi_gateway_watchers", "Clients that are told of states as they change.", pages.events)
+        yield gauge("wakugumi_gateway_watchers", "Clients that receive events of jobs.", pages.events)
         yield counter(
             "wakugumi_gateway_taken_over_total", "Jobs taken over from dead gateways.", self.keeper.taken_over
         )
-        yield counter("wakugumi_gateway_stranded_total", "Jobs that nobody saw to, queued again.", self.keeper.stranded)
+        yield counter(
+            "wakugumi_gateway_stranded_total", "Jobs that no task handled, queued again.", self.keeper.stranded
+        )
         yield self.gateway.outcomes.family()
         yield self.gateway.took.family()
         yield self.gateway.forwarder.failovers.family()
         yield pages.busy.family()
         yield Family(
             "wakugumi_gateway_group_free_slots",
-            "What a group said it had free, when last asked.",
+            "Free slots of a group, by its last poll.",
             Kind.GAUGE,
             ("group",),
             [Sample((group.name,), said.free) for group, _, said in states],

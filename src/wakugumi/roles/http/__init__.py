@@ -1,1 +1,1 @@
-"""What all HTTP roles share: job requests, ZIP responses, status pages, the OpenAPI documents."""
+"""Shared by all HTTP roles: job requests, ZIP responses, status pages, the OpenAPI documents."""

@@ -1,11 +1,11 @@
-"""Which job does an HTTP request ask for? Its path names it, its query says what to run, its form brings the input.
+"""Which job does an HTTP request ask for? The path names it, the query tells what to run, the form has the input.
 
     POST /dispatch/night-7?program=pricer&arg=--fast&arg={input}&env=SEED=7&timeout=60
 
-It is the same on /run, /dispatch and /submit.
+The parameters are the same on /run, /dispatch and /submit.
 
-The same question is the same job, and the same bytes: so whoever sends it again, by HTTP or by frames, gets its result,
-and another question under its id is a conflict.
+Equal requests make equal bytes, and are the same job: a repeated request, by HTTP or by frames, gets the job's result,
+and another request under its id is a conflict.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from wakugumi.wire.messages.payload import encode
 from wakugumi.wire.percent import percent_decoded
 
 CLIENT: Final = "http"
-"""Whose jobs they are that name no client."""
+"""Client id of jobs that name no client."""
 TAKES: Final = "Waku-Takes"
-"""In which a node says, with its capacity, what it takes of a job that older ones do not know."""
+"""Header with which a node lists, beside its capacity, parts of a job that older nodes do not know."""
 RUNS_AS: Final = "Waku-Runs-As"
 ROOT: Final = "root"
-"""In which it says that programs have the rights of root there."""
+"""Value of RUNS_AS for a node whose programs have the rights of root."""
 CLIENT_HEADER: Final = "Waku-Client"
 _BY_FORM: Final = {option.form: option for option in OPTIONS.values() if option.form}
 PARAMETERS: Final = ("program", "arg", "client", *_BY_FORM)
@@ -43,7 +43,7 @@ _WHOLE: Final = re.compile(r"-?[0-9]{1,9}")
 
 
 def job_of(visit: HttpRequest) -> tuple[str, JobId]:
-    """The job that the visit's path names, as it is written there and as an id. Raises Refused."""
+    """The job of the request's path, as written there and as an id. Raises Refused."""
     try:
         name = percent_decoded(visit.rest)
         job = job_id_from_name(name)
@@ -58,19 +58,19 @@ def job_of(visit: HttpRequest) -> tuple[str, JobId]:
 
 
 class JobForm(NamedTuple):
-    """All that a query says of a job."""
+    """A job as described by a query."""
 
     program: str = ""
-    """Empty: that of whoever runs it."""
+    """Empty: the default program of the runner."""
     args: tuple[str, ...] = ()
     client: ClientId = ClientId(CLIENT)
     subject: str = ""
     fields: Mapping[str, Any] = {}
-    """Of a JobRequest: the options that were given."""
+    """Given options, as fields of a JobRequest."""
 
     @classmethod
     def of(cls, visit: HttpRequest, also: Collection[str] = ()) -> JobForm:
-        """`also` are parameters that somebody else reads. Raises Refused."""
+        """`also` are parameters that the caller reads. Raises Refused."""
         names = visit.parameters()
         if not names:
             client = visit.header(CLIENT_HEADER)
@@ -100,8 +100,8 @@ _PLAIN: Final = JobForm()
 
 
 def request_of(form: JobForm, job: JobId, received: Received) -> bytes:
-    """The job as frames carry it: the bytes that a client makes who submits the same. What is not in memory is named
-    by its hash."""
+    """The job as carried by frames: the same bytes as of a client that submits it. A file that is not in memory is
+    named by its hash."""
     name = received.file_name
     file = InputFile(name, content=received.content)
     if received.content is None:
@@ -110,8 +110,8 @@ def request_of(form: JobForm, job: JobId, received: Received) -> bytes:
 
 
 def args_of(form: JobForm, file_name: str) -> list[str]:
-    """A program that is named gets the arguments that were given, or the input's name alone. For one that is not,
-    whoever runs it knows where the input goes."""
+    """A named program gets the given arguments, or the input's name alone. For an unnamed one the runner puts the input
+    in."""
     if not form.program:
         return list(form.args)
     # A name that begins with a dash would be read as an option.
@@ -133,12 +133,12 @@ def _client(text: str) -> ClientId:
 
 
 def seconds_in(text: str | None) -> float | None:
-    """What a stranger says, if that is a number of any use."""
+    """The number in a stranger's text, if it is one."""
     return float(text) if text is not None and _SECONDS.fullmatch(text) else None
 
 
 def _given(visit: HttpRequest, option: Option) -> object:
-    """None if nothing is said. What is no number stays text: its check refuses it."""
+    """None without a value. Text that is no number stays text: its check refuses it."""
     if option.kind is Mapping:
         return _variables(visit.query(option.form))
     text = _one(visit, option.form)

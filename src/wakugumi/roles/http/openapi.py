@@ -55,7 +55,7 @@ _TITLES: Final = {
 
 
 class OkResponse(NamedTuple):
-    """What may come if all is well."""
+    """A successful response."""
 
     status: int
     text: str
@@ -79,7 +79,7 @@ class Operation(NamedTuple):
 
     @property
     def page(self) -> str:
-        """As a role knows it: up to what is named in the path."""
+        """The path as a role registers it: up to the first parameter."""
         return self.path.partition("{")[0]
 
 
@@ -90,9 +90,9 @@ _ENDED: Final = (
     *("unknown-program", "not-executable", "no-cache", "no-blob", "blob-broken", "timeout", "cancelled", "expired"),
     *("worker-error", "input-changed", "bad-result", "conflict"),
 )
-"""How a job may end without an answer of its program's."""
+"""Ends of a job without an answer of its program."""
 _GIVEN_UP: Final = ("dead", "worker-lost", "leader-lost", "ack-late", "input-lost", "bad-subject")
-"""The same, where others run it."""
+"""Ends of a job without an answer of its program, where other machines run it."""
 
 OPERATIONS: Final = (
     Operation(
@@ -301,7 +301,7 @@ def _answer(answer: OkResponse) -> Json:
 
 
 def _problems(operation: Operation) -> Iterator[tuple[str, Json]]:
-    """One answer for each status: which codes it may have, and what each means to who asks."""
+    """One response for each status, with its codes and their meanings."""
     by_status: dict[int, list[str]] = {}
     for said in ("denied", *operation.codes):
         own_status, _, code = said.rpartition(" ")

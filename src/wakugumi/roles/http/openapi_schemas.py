@@ -128,7 +128,7 @@ FORM: Final[Json] = {
     },
 }
 
-# What comes back.
+# Responses.
 
 PROBLEM: Final[Json] = {
     "description": "RFC 9457. `code` says what went wrong: docs/reference/errors.md has all codes.",

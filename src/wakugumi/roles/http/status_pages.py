@@ -1,11 +1,11 @@
-"""What does every role answer to those who only look? Its health, capacity and metrics, and what it answers at all.
+"""Which pages does every role have? Health, capacity, metrics, and the description of all pages.
 
-    GET /health        200 {"status": "ok", …}, or 503 with what it is instead: a balancer sends no more there
+    GET /health        200 {"status": "ok", …}, or 503 with another status: a balancer sends no more requests there
     GET /capacity      200 {"running": n, "limit": n, …}
     GET /metrics       for Prometheus
     GET /openapi.json  every page of the role, for machines
 
-Call it where the role's pages are made, when the first HTTP byte has come: what writes metrics is imported then.
+Called where the role's pages are made, at the first byte of HTTP: the writer of metrics is imported then.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def wayside_pages(
     openapi: Callable[[], bytes],
     about: Mapping[str, str] = {},
 ) -> list[PageRoute]:
-    """`health` says OK, STOPPING or what is wrong; `openapi` is asked once, by the first who wants it. `about` are
-    headers of the capacity, for a leader that asks."""
+    """`health` returns OK, STOPPING or the fault; `openapi` is called once, by the first request for it. `about` are
+    headers of the capacity, for a polling leader."""
     from wakugumi.adapters.http.metrics_page import metrics_page
 
     return [

@@ -1,9 +1,9 @@
 """How does a job's result become the answer to an HTTP request? One ZIP, and how it ended in the head.
 
-    the program ended by itself, or broke a limit     200: what it made, stdout.txt and stderr.txt; Waku-Status says how
-    anything else has a code                          a problem with that code's status
+    the program ended by itself, or broke a limit     200: its files, stdout.txt and stderr.txt; Waku-Status says how
+    any other end has a code                          a problem with that code's status
 
-So a program that fails is an answer, and whoever passes requests on tries nobody else for it (SPEC N2).
+So a failed program is an answer, and a proxy does not try another server for it (SPEC N2).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_PARTS: Final[Mapping[str, Path]] = {}
 
 
 def is_answer(result: JobResult) -> bool:
-    """Did the program end by itself, well or not? If not, the system has to say why there is no answer."""
+    """Did the program end by itself, well or not? If not, a problem tells why there is no answer."""
     reason = result.reason or ""
     return result.status == OK or reason in _OWN_ENDS or reason not in CODES
 
@@ -55,9 +55,8 @@ async def answer_of(
     *,
     note: str = "",
 ) -> Reply:
-    """`parts` are the files of what is not in the result itself, by their keys in `adapters.parts`. They are needed
-    until `done` is called, which happens once, be it that this raises. The `note` is the ZIP's comment. Raises
-    Refused."""
+    """`parts` are the files of large parts of the result, by their keys in `adapters.parts`. They are needed until
+    `done` is called, which happens once, also if this raises. The `note` is the ZIP's comment. Raises Refused."""
     try:
         raise_unless_answer(name, result)
         archive = result.output_archive or b""
@@ -108,7 +107,7 @@ def _head_of(name: str, result: JobResult) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """A stranger's word, so that it can stand in a head: what is not plain is percent-encoded."""
+    """A stranger's word as a header's value: other characters are percent-encoded."""
     return quote(text[:_WORD_CHARS_MAX], safe=" !#$&'()*+,/:;=?@[]")
 
 
@@ -117,4 +116,4 @@ def _utf8(text: str) -> bytes:
 
 
 def _nothing() -> None:
-    """Nobody has to be told."""
+    """Stands for a `done` that was handed on."""

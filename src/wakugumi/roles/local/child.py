@@ -37,7 +37,7 @@ log = logging.getLogger("wakugumi.embedded")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What `local` tells its child."""
+    """Settings that `local` passes to its child."""
 
     slots: int
     folder: str | None
@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class ProgramsOfPath(Programs):
-    """Whatever a shell would find by its plain name: the user's own machine needs no list of what may run."""
+    """Programs on the PATH by their plain name: the user's own machine needs no list of allowed programs."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -72,18 +72,18 @@ def main(text: str) -> None:
     handler.setFormatter(_Visible())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     for file in (settings.socket, settings.lifeline):
-        os.set_inheritable(file, False)  # The programs of jobs have no business with them.
+        os.set_inheritable(file, False)  # Programs of jobs must not inherit them.
     raise_open_files()
     code = guard(lambda: _serve(settings))
     if settings.is_temporary:
-        with contextlib.suppress(OSError):  # What cannot be removed is the system's to clean up.
+        with contextlib.suppress(OSError):  # Files that cannot be removed are left to the system.
             remove_tree(settings.jobs)
     sys.stderr.flush()
-    os._exit(code)  # Somebody waits: taking the interpreter apart first would take longer than all the rest.
+    os._exit(code)  # The parent waits: an orderly end of the interpreter would take longer than all the rest.
 
 
 class _Visible(logging.Formatter):
-    """The message alone: what it quotes of a program or a file commands nobody's terminal."""
+    """The message alone, with hostile characters escaped: quoted text commands no terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record), "\n\t")
@@ -106,7 +106,7 @@ async def _live(settings: Settings) -> int:
         await leader.adopt(ours)
         return await adopt(theirs, owner, trusted=True)
 
-    # There is no other worker, and whoever waits should hear what is wrong.
+    # There is no other worker, and the caller should get the reason of a failure.
     told = WorkerSettings(
         leader=dial,
         jobs=Path(settings.jobs),
@@ -131,13 +131,13 @@ async def _live(settings: Settings) -> int:
 
 
 def _let_go(settings: Settings) -> asyncio.Event:
-    """Set when the parent lets go of us, or is gone."""
+    """Set when the parent closes the lifeline, or is gone."""
     let_go = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(settings.lifeline, let_go.set)
     on_stop_signals(loop, let_go.set)
     with contextlib.suppress(AttributeError, OSError):
-        # Some other child of the parent may hold the lifeline too; of the parent itself there is only one.
+        # Another child of the parent may hold the lifeline too; the parent itself is one process.
         loop.add_reader(os.pidfd_open(settings.parent), let_go.set)
     return let_go
 

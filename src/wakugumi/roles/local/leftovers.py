@@ -1,6 +1,6 @@
-"""What is left of an embedded grid that was killed, and who removes it? Its parent, or the next grid of the same user.
+"""How is an embedded grid removed that was killed? By its parent, or by the next grid of the same user.
 
-Each has a temporary folder of its own, which it has locked as long as it lives.
+Each grid has a temporary folder of its own, locked as long as the grid lives.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from wakugumi.adapters.jobdir.folder_owner import owner_of
 from wakugumi.adapters.programs.marks import Mark, end_marked
 
 NAME: Final = re.compile(r"waku-[0-9a-f]{16}")
-"""How `local` calls such folders."""
+"""Names of the temporary folders of `local`."""
 
 
 def end_abandoned(folder: str) -> None:
-    """End what a dead grid left running, and remove its temporary folder. Nothing happens if it lives, or if
-    the folder is a link or another user's."""
+    """Ends the programs of a dead grid, and removes its temporary folder. A living grid, a link and another user's
+    folder are left alone."""
     with suppress(FolderInUse, OSError):
         lock = FolderLock(folder, LOCK, own=True)
         try:
@@ -34,7 +34,7 @@ def end_abandoned(folder: str) -> None:
 
 
 def end_abandoned_beside(folder: str) -> None:
-    """The same for all that lie beside this one, the folder of a grid that lives."""
+    """Calls `end_abandoned` for all folders beside this one, which is of a living grid."""
     base = os.path.dirname(folder)
     with suppress(OSError):
         for name in os.listdir(base):
@@ -44,7 +44,7 @@ def end_abandoned_beside(folder: str) -> None:
 
 
 def _is_abandoned(path: str) -> bool:
-    """A grid that only begins has not said yet whose its folder is. What is another user's is left alone."""
+    """Is it our own user's folder, and has it an owner? A grid that only begins has not written one yet."""
     with suppress(OSError):
         return os.stat(path, follow_symlinks=False).st_uid == os.geteuid() and owner_of(path) is not None
     return False

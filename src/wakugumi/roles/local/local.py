@@ -1,13 +1,13 @@
-"""A grid with no set-up at all: leader and worker embedded in the user's program.
+"""How does a program run jobs without any set-up? With a leader and a worker embedded in it.
 
     with wakugumi.local(programs="./bin") as grid: …            a Client
     async with wakugumi.local(programs="./bin") as grid: …      a Grid
 
-They live in one child process (`embedded`), joined to this one by a socket that nobody else can reach: no port is open.
-The child has a session of its own, so that a Ctrl-C in the terminal is ours to decide about; when we leave or die, by
-whatever death, it ends and takes its programs along.
+Leader and worker live in one child process (`roles/local/child.py`), connected by a socket that no other process can
+reach: no port is open. The child has a session of its own, so that Ctrl-C in the terminal reaches the parent alone.
+When the parent leaves or dies in any way, the child ends with its programs.
 
-The child is started before the client is even imported: while it begins, so do we.
+The child is started before the client is imported, so that both start at the same time.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from wakugumi.roles.client.grid import Grid
 
 START_DEADLINE_S: Final = 30.0
-"""From nothing to a leader that serves us: a tenth of a second, or much more on a machine that is busy."""
+"""Time from the start to a leader that serves: usually a tenth of a second, much more on a busy machine."""
 STOP_DEADLINE_S: Final = 5.0
-"""For programs to end with grace and their directories to be removed; then it is killed."""
+"""Time for programs to end with grace and their directories to be removed; then the child is killed."""
 _TAIL_BYTES: Final = 4096
-"""What is told of the child's last words."""
+"""Bytes of the child's stderr that an error message quotes."""
 _BEGIN: Final = (
     "import sys; sys.path[:] = sys.argv[1].split('\\n'); from wakugumi.roles.local.child import main; main(sys.argv[2])"
 )
 
 Programs: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
-"""A folder of programs, or each by its name and path, or None for whatever the shell would find by its name."""
+"""A folder of programs, or paths by name, or None for the programs on the PATH."""
 
 
 def local(
@@ -54,9 +54,9 @@ def local(
 ) -> Local:
     """An embedded grid, for `with` (a Client) or `async with` (a Grid).
 
-    `slots` programs run at once, as many as there are CPUs unless told otherwise. `programs` is a folder, a mapping of
-    names to paths, or nothing: then jobs may name whatever is on the PATH. `jobs` is the folder for the directories of
-    jobs; unless one is named it is a temporary one, and removed at the end. Raises ConfigError for what cannot be.
+    `slots` programs run at once [default: the number of CPUs]. `programs` is a folder, a mapping of names to paths, or
+    None for all programs on the PATH. `jobs` is the folder for the directories of jobs [default: a temporary folder,
+    removed at the end]. Raises ConfigError.
     """
     if slots is None:
         slots = usable_cpus()
@@ -74,7 +74,7 @@ def local(
 
 
 class Local:
-    """What `local` gives. Each `with` starts a grid of its own."""
+    """Result of `local`. Each `with` starts a grid of its own."""
 
     def __init__(self, settings: dict[str, object], *, cap: int, client_id: str | None) -> None:
         self._settings = settings
@@ -85,18 +85,18 @@ class Local:
         self._grid: AbstractAsyncContextManager[Grid] | None = None
 
     def begin(self) -> None:
-        """Start the child now, for those who know early that they will want it. The next `with` has it."""
+        """Starts the child early. The next `with` uses it."""
         if self._begun is None:
             self._begun = GridChild(self._settings)
 
     def drop(self) -> None:
-        """What has begun is not wanted after all."""
+        """Ends a child that was started early and is not needed."""
         if self._begun is not None:
             self._begun.let_go()
             self._begun = None
 
     def is_like(self, other: Local) -> bool:
-        """Would the other's child do as well?"""
+        """Could the other's child be used instead?"""
         return self._settings == other._settings
 
     def __enter__(self) -> Client:
@@ -135,7 +135,7 @@ class Local:
         try:
             child.listen_to_stderr()
             client_id = self._client_id or default_client_id()
-            # Embedded also means without heartbeats: suspended with Ctrl-Z for an hour, all goes on as it was.
+            # An embedded grid has no heartbeats: after an hour suspended with Ctrl-Z, all goes on as before.
             here = Endpoint("the embedded grid", child.dial)
             grid = Grid([here], client_id=client_id, cap=self._cap, embedded=True)
             try:
@@ -186,7 +186,8 @@ class GridChild:
             os.close(stderr)
 
     async def dial(self, owner: LinkOwner) -> Link:
-        """Its socket, once. Raises Refused: a grid that has died stays dead, and says its last words."""
+        """The child's socket, once. Raises Refused: a grid that has died stays dead, and the message quotes its
+        stderr."""
         from wakugumi.adapters.net.link import adopt
 
         if not self._dialled:
@@ -205,12 +206,12 @@ class GridChild:
         self._loop.add_reader(self._stderr, self._listen)
 
     def let_go(self) -> None:
-        """It ends by itself, and nobody waits for that. For a child that was never dialled."""
+        """The child ends by itself, without waiting. For a child that was never dialled."""
         self._close_ours()
-        self._process.returncode = 0  # Whoever collects this object must not warn that it still runs.
+        self._process.returncode = 0  # The destructor must not warn that the process still runs.
 
     async def stop(self) -> None:
-        """Let go of it, and see that it is gone."""
+        """Closes the lifeline, and waits until the child is gone."""
         os.close(self._lifeline)
         self._lifeline = -1
         if await self._exit_code() is None:
@@ -221,13 +222,13 @@ class GridChild:
         self._remove_temporary()
 
     async def _exit_code(self) -> int | None:
-        """None if it does not end. Not by `Popen.wait`: that looks twenty times a second, and we are quicker."""
+        """None if the child does not end. `Popen.wait` would poll twenty times a second, which is slower."""
         import asyncio
 
         ended = asyncio.Event()
         try:
             pidfd = os.pidfd_open(self._process.pid)
-        except (AttributeError, OSError):  # Another system, or somebody else has reaped it.
+        except (AttributeError, OSError):  # Another system, or the child was reaped elsewhere.
             return await asyncio.to_thread(self._wait)
         self._loop.add_reader(pidfd, ended.set)
         try:
@@ -247,7 +248,7 @@ class GridChild:
             return None
 
     def _listen(self) -> None:
-        """A pipe that nobody reads would stop the child; more than the end of it nobody needs."""
+        """Reads the child's stderr, for a full pipe would stop the child, and keeps the end."""
         try:
             while data := os.read(self._stderr, 65536):
                 self._last_words = (self._last_words + data)[-_TAIL_BYTES:]
@@ -256,7 +257,7 @@ class GridChild:
             pass
 
     def _remove_temporary(self) -> None:
-        """Nearly always it is gone: only a child that was killed could not do this itself."""
+        """Nearly always gone: only a child that was killed could not remove it."""
         if os.path.isdir(self._temporary):
             from shutil import rmtree
 
@@ -288,7 +289,7 @@ def _programs(programs: Programs) -> tuple[str | None, dict[str, str]]:
 
 
 def _temporary_folder() -> str:
-    # As `tempfile` does it, which takes longer to import than this takes to run.
+    # Like `tempfile`, which takes longer to import than this takes to run.
     for base in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp", "."):  # noqa: S108 - the name is random, the mode 700
         if base:
             path = os.path.join(os.path.abspath(base), f"waku-{os.urandom(8).hex()}")
@@ -299,6 +300,6 @@ def _temporary_folder() -> str:
 
 
 def _import_path() -> list[str]:
-    """Where we find our modules the child finds them too, without looking at the environment or starting `site`."""
+    """The child finds modules where the parent does, without reading the environment or starting `site`."""
     own = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
     return [own, *(path for path in sys.path if path and path != own)]

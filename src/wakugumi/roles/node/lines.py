@@ -1,7 +1,7 @@
-"""What does a node answer to a line? (SPEC N1) The ZIP if the program ended well; else why not, in one line.
+"""What does a node answer to a line? (SPEC N1) The ZIP if the program ended well; else the reason, in one line.
 
-A job that runs here already is waited for: those who ask for the same job get the same result. That a result was kept,
-and since when, is told by the ZIP's comment.
+A job that runs here already is waited for: all requests for it get the same result. The ZIP's comment tells that a
+result was kept, and since when.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
             finished.close()
             node.end_answer()
 
-        is_ours = False  # Whoever ends the answer says so.
+        is_ours = False  # The end of the answer calls `end_answer`.
         note = "" if finished.kept_at is None else f"{KEPT}: {show_time(finished.kept_at)}"
         body = (await answer_of(call.line.job, result, finished.parts, end, note=note)).body
         size = len(body) if isinstance(body, bytes) else body.size
@@ -62,7 +62,7 @@ async def _answer(node: Node, call: LineCall) -> LineReply:
 
 
 async def _join(node: Node, call: LineCall, job: JobId) -> Finished | None:
-    """Its input is of no use, and none of it is kept. None if it does not run."""
+    """Waits for a running job; the input of this call is dropped. None if the job does not run."""
     joined = node.station.join(job) if node.station.is_running(job) else None
     if joined is None:
         return None

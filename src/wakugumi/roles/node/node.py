@@ -1,10 +1,10 @@
 """How is a machine's station reached without a leader? (SPEC N1–N5) By HTTP and by lines, over one set of slots.
 
-    nothing read yet ─► admit ─► receive, in a receive slot ─► station.run, in a run slot ─► the answer
+    request head ─► admit ─► receive, in a receive slot ─► station.run, in a run slot ─► the answer
 
-A job that is done already, or for which there is no slot, is answered before its input is read. Whoever waits for a job
-and goes away does not end it: the same id sent again gets its result. What is common to both languages stands here;
-`node_pages` speaks HTTP and `node_lines` lines.
+A job that is done already, or for which there is no slot, is answered before its input is read. A caller that leaves
+does not end its job: the same id sent again gets the result. This file has the part common to both protocols;
+`roles/node/pages.py` is HTTP and `roles/node/lines.py` is lines.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from wakugumi.wire.messages.job import OK, JobResult, read_ack, read_result
 log = logging.getLogger("wakugumi.node")
 
 RECEIVING: Final = ".receiving"
-"""In the jobs' folder: inputs on their way, which are moved from there by a link."""
+"""Folder inside the jobs' folder for inputs being received, which are moved from there by a link."""
 _COME_AGAIN: Final = frozenset({"busy", "stopping"})
 
 
 class Sender:
-    """Somebody whose input is on its way: a context, while that is so. Raises Refused (`too-slow`) if it has to go."""
+    """A context while one input is received. Raises Refused (`too-slow`) if the sender loses its slot."""
 
     __slots__ = ("_began_at", "_came", "_clock", "_others", "_timeout")
 
@@ -52,7 +52,7 @@ class Sender:
         self._came += size
 
     def rate(self) -> float:
-        """Bytes a second so far. Who has just begun counts as fast."""
+        """Bytes per second so far. A sender that has just begun counts as fast."""
         age_s = self._clock() - self._began_at
         return self._came / age_s if age_s > RECEIVE_GRACE_S else math.inf
 
@@ -71,24 +71,24 @@ class Sender:
         try:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError:
-            text = f"others wait to send, and less than {RECEIVE_BYTES_PER_S_MIN} bytes came a second"
+            text = f"others wait to send, and this sender is slower than {RECEIVE_BYTES_PER_S_MIN} bytes a second"
             raise HttpRefusal(408, "too-slow", text, {"Connection": "close"}) from None
 
 
 class Node:
-    """A station, and who may use it when."""
+    """A station, and the rules of access to it."""
 
     def __init__(self, station: Station, settings: NodeSettings = NODE) -> None:
-        """Raises ConfigError if there is no place for what is received."""
+        """Raises ConfigError if the folder for inputs cannot be made."""
         self.station = station
         self.receive_slots = settings.receive
         self.retry_after_s = settings.retry_after
         self.input_bytes_max = settings.input_bytes
         self._large: dict[Sender, None] = {}
         self._small: dict[Sender, None] = {}
-        """Inputs that are on their way. Small ones have slots of their own: they are there in no time."""
+        """Inputs being received. Small ones have slots of their own: they take no time."""
         self.receive_busy = 0
-        """Callers that were sent away because too many were sending."""
+        """Callers that were refused because too many inputs were being received."""
         self.answering = 0
         """Callers that wait for a job, or for the end of its answer."""
         self._quiet = asyncio.Event()
@@ -96,16 +96,15 @@ class Node:
         self.folder = _empty(Path(station.folder) / RECEIVING)
 
     async def admit(self, job: JobId, size: int | None, request: bytes = b"") -> Finished | None:
-        """Before anything of its input is read: its result, if that is known without it. The size is that of what would
-        come, as far as it was said; `request` the digest, if its sender tells it. Raises Refused: busy, stopping,
-        conflict."""
+        """Called before any input is read: returns the result, if it is known without the input. `size` is that of the
+        input, if declared; `request` the digest, if the sender gives it. Raises Refused: busy, stopping, conflict."""
         station = self.station
         if station.stopping:
             raise self.come_again(Refused("stopping", "this node takes no more jobs"))
         if station.is_running(job):
             return None
         is_full = station.free <= 0
-        # For a small one `run` finds out by itself; and who sends nothing asks only for what is here (`node_job`).
+        # For a small input `run` finds out by itself; a request without input asks only for a known job (`node_job`).
         if is_full or not size or size > INLINE_FILE_BYTES_MAX:
             finished = await station.finished(job)
             if finished is not None:
@@ -119,12 +118,12 @@ class Node:
 
     @property
     def receiving(self) -> int:
-        """Inputs that are on their way."""
+        """Inputs that are being received."""
         return len(self._large) + len(self._small)
 
     def receive_slot(self, size: int | None) -> Sender:
-        """For an input that is to come, of this size as far as it was said. If all slots are taken, the slowest of
-        those who are too slow to hold one is sent away. Raises Refused: busy."""
+        """A slot for an input of this size, if declared. If all slots are taken, the slowest sender below the least
+        rate loses its slot. Raises Refused: busy."""
         is_small = size is not None and size <= INLINE_FILE_BYTES_MAX
         senders = self._small if is_small else self._large
         if len(senders) >= self.receive_slots:
@@ -136,18 +135,18 @@ class Node:
         return Sender(senders)
 
     async def run(self, job: JobId, payload: bytes, received: Received, request: bytes = b"") -> Finished:
-        """Its result, once there is one. What was received is the station's from now on. If the sender tells the
-        digest of its `request`, the result is of that one. Raises Refused."""
+        """The result of the job. The received file is the station's from now on. If the sender gives the digest of its
+        `request`, the result must be of that request. Raises Refused."""
         bring = None if received.path is None else {received.file_name: received.path}
         running = self.station.run(job, payload, bring, slots=1)
-        del payload, received  # They would be held for as long as it runs.
+        del payload, received  # They would be held for as long as the job runs.
         try:
             return _checked(await running, request)
         except Refused as error:
             raise self.come_again(error) from None
 
     def result_of(self, job: JobId, finished: Finished) -> JobResult:
-        """What it says. Raises Refused, and closes it, if it says nothing that can be read."""
+        """The result as written by the worker. Raises Refused, and closes it, if it cannot be read."""
         try:
             return read_result(job, finished.payload)
         except PeerError as error:
@@ -155,12 +154,12 @@ class Node:
             raise Refused("bad-result", str(error)) from None
 
     def come_again(self, error: Refused) -> Refused:
-        """The same, and when to come again if that may help."""
+        """The refusal with `Retry-After`, if a retry may help."""
         if error.code not in _COME_AGAIN:
             return error
         return HttpRefusal(503, error.code, error.message, {"Retry-After": str(self.retry_after_s)}, error.hint)
 
-    # Those who wait for an answer, so that none is cut off by the end.
+    # Callers that wait for an answer, so that none is cut off by the end.
 
     def begin_answer(self) -> None:
         self.answering += 1
@@ -176,7 +175,7 @@ class Node:
 
 
 def _checked(finished: Finished, request: bytes) -> Finished:
-    """Raises Refused, and closes it, if it is the result of another request than this one (SPEC L6)."""
+    """Raises Refused, and closes the result, if it is of another request (SPEC L6)."""
     if request and finished.request and request != finished.request:
         finished.close()
         since = "" if finished.kept_at is None else f" since {show_time(finished.kept_at)}"
@@ -190,7 +189,7 @@ def show_time(at: float) -> str:
 
 
 def _empty(folder: Path) -> Path:
-    """The folder for what is received, without what an earlier life left there. Raises ConfigError."""
+    """The folder for inputs, without files of an earlier life. Raises ConfigError."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)  # no link to elsewhere

@@ -50,7 +50,7 @@ def node_pages(node: Node, openapi: Callable[[], bytes]) -> list[PageRoute]:
 
 
 def node_families(node: Node) -> Iterable[Family]:
-    """What is told of a node, and of the programs that it ran."""
+    """Metrics of a node, and of the programs that it ran."""
     station = node.station
     yield from run_families(station.counts, running=station.running, limit=station.limit, free=station.free)
     yield gauge("wakugumi_node_receive_slots", "Inputs that may be on their way at once.", node.receive_slots)
@@ -72,12 +72,12 @@ async def _run(node: Node, visit: HttpRequest) -> Reply:
         finished = early or await _run_anew(node, visit, job, form, request)
         kept_at = finished.kept_at
         result = node.result_of(job, finished)
-        is_ours = False  # Whoever ends the answer says so.
+        is_ours = False  # The end of the answer calls `end_answer`.
         reply = await answer_of(name, result, finished.parts, partial(_end, node, finished))
         if kept_at is not None:
             reply = reply._replace(headers={**reply.headers, KEPT: show_time(kept_at)})
         if early is not None and visit.content_length != 0:
-            # What it still sends, or holds back until it is told to go on, is nobody's next request.
+            # The rest of the body must not be read as the next request.
             reply = reply._replace(headers={**reply.headers, "Connection": "close"}, hear_out=True)
         return reply
     finally:
@@ -90,11 +90,11 @@ async def _run_anew(node: Node, visit: HttpRequest, job: JobId, form: JobForm, r
         raise _running(visit.job)
     async with node.receive_slot(visit.content_length) as sender:
         received = await receive_file(visit, node.folder, bytes_max=node.input_bytes_max, came=sender.came)
-    if node.station.is_running(job):  # Somebody else was quicker.
+    if node.station.is_running(job):  # Another request was quicker.
         _drop(received)
         raise _running(visit.job)
     running = node.run(job, request_of(form, job, received), received, request)
-    del received  # It would be held for as long as it runs.
+    del received  # It would be held for as long as the job runs.
     return await running
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _PARTS: Final = 3
-"""Those who speak HTTP, those who speak lines, and the programs: each with a third of what may be open."""
+"""HTTP connections, line connections and programs: each with a third of the files that may be open."""
 
 
 class NodePorts:
@@ -42,7 +42,7 @@ class NodePorts:
         self.lines: Address | None = None
 
     def __str__(self) -> str:
-        """As it is told on stdout."""
+        """The addresses, as printed on stdout."""
         told = [] if self.http is None else [f"{self._scheme}://{self.http}"]
         if self.lines is not None:
             told.append(f"lines={self.lines}")
@@ -52,11 +52,11 @@ class NodePorts:
         self._open.append(listener)
 
     def hurry(self) -> None:
-        """Those who are still being answered are not waited for."""
+        """`close` does not wait for answers any more."""
         self._hurry.set()
 
     async def close(self) -> None:
-        """Nobody new comes in; those who are being answered have a while, unless somebody is in a hurry."""
+        """Takes no new connections; running answers have DRAIN_DEADLINE_S, unless `hurry` is called."""
         for listener in self._open:
             listener.stop()
         tasks = Tasks()
@@ -79,7 +79,8 @@ async def listen(
     names: Iterable[str] = (),
     one_port: bool = False,
 ) -> NodePorts:
-    """With `one_port` that of HTTP speaks lines too. Raises ConfigError if one cannot be had."""
+    """Opens the ports. With `one_port` the port of HTTP speaks lines too. Raises ConfigError if a port cannot be
+    opened."""
     ports = NodePorts(node, "http" if tls is None else "https")
     each_max = connections_max(_PARTS)
     by_line = None if lines is None else LineServer(line_page(node), connections_max=each_max)
@@ -105,7 +106,7 @@ async def listen(
 
 
 def _pages(node: Node) -> Sequence[PageRoute]:
-    """Asked for when the first HTTP byte has come: what they need is imported then."""
+    """Called at the first byte of HTTP: the needed modules are imported then."""
     from wakugumi.roles.http.openapi import NODE, document
     from wakugumi.roles.node.pages import node_pages
 

@@ -1,4 +1,4 @@
-"""What can be set at a node? What it shares with a worker, and its ports, inputs, answers and certificates."""
+"""What can be set at a node? The settings of a worker, and its ports, inputs, answers and certificates."""
 
 from __future__ import annotations
 
