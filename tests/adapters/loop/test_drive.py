@@ -352,7 +352,7 @@ async def test_a_machine_that_raises_stops_its_drive_and_says_so(caplog: pytest.
     assert machine.batches == [["bug"]]
     assert done == []
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("CRITICAL", "echo failed by a bug of its own")
+        ("CRITICAL", "state machine failed by an internal error machine=echo")
     ]
     drive.close()
 

@@ -43,7 +43,7 @@ async def test_a_task_that_fails_is_heard_once_by_its_name(caplog: pytest.LogCap
     async with asyncio.timeout(DEADLINE_S):
         await asyncio.wait([task])
         await asyncio.sleep(0)
-    assert [record.getMessage() for record in caplog.records] == ["task fetch-7 failed"]
+    assert [record.getMessage() for record in caplog.records] == ["task failed task='fetch-7'"]
     assert "LookupError: why" in caplog.text
     await tasks.close()
     assert len(caplog.records) == 1
@@ -103,8 +103,8 @@ async def test_a_loop_that_must_live_goes_on_after_whatever_it_raises(
     assert begun == 8
     assert pauses == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
     assert [record.getMessage() for record in caplog.records][:2] == [
-        "task poll a failed, and goes on in 0.5 s",
-        "task poll a failed, and goes on in 1 s",
+        "task failed, restarts task='poll a' pause_s=0.5",
+        "task failed, restarts task='poll a' pause_s=1",
     ]
     assert "LookupError: why" in caplog.text
 

@@ -1,16 +1,15 @@
-"""How do the gateways of one machine share their state? One SQLite file in a folder that all of them are given.
+"""How do the gateways of one machine share their state? One SQLite file in a folder that all of them use.
 
-Calls are made in the loop itself: with a write-ahead log and no wait for the disk one takes some 50 µs, less than the
-way to a thread and back. Only `flush` waits for the disk, in a thread, outside of every transaction, once for all who
-ask meanwhile: the write-ahead log alone is flushed, and what was moved from it into the file was flushed there before.
-Moving is `tidy`'s, on a connection of its own, so that no commit ever does it.
+Calls are made in the loop itself: with a write-ahead log and no wait for the disk a call takes some 50 µs, less than
+the way to a thread and back. Only `flush` waits for the disk, in a thread, outside of every transaction, once for all
+waiting callers: only the write-ahead log is flushed; pages that were moved from it into the file were flushed there
+before. `tidy` moves pages, on a connection of its own, so that no commit does.
 
-Leases are told by the time since the machine was started, and are good for that start alone: whoever sets the machine's
-clock ends no lease, and after a restart all of them are over. What people read and what ages for days has the machine's
-clock.
+Leases count the time since the machine was started, and hold for that start alone: a change of the machine's clock ends
+no lease, and a restart ends all of them. Times that people read, and ages of days, are by the machine's clock.
 
-SQLite alone opens the file. Whoever closes a file lets go of all locks that its process has on it, and those keep a
-gateway that ends from removing the write-ahead log under the others.
+Only SQLite opens the file. Closing a file releases all locks of the process on it, and these locks keep a gateway that
+ends from removing the write-ahead log under the others.
 """
 
 from __future__ import annotations
@@ -57,12 +56,12 @@ T = TypeVar("T")
 
 FILE_NAME: Final = "gateway.sqlite"
 APPLICATION_ID: Final = 0x57616B47
-"""`WakG`: by this the file is told from every other file of SQLite's."""
+"""`WakG`: tells the file from other files of SQLite."""
 
 _MIGRATIONS: Final = (
     (
-        # What is looked for has a column; `told` is all else but the contents, which stand last: who looks at the state
-        # of a job does not read them.
+        # Searched values have a column; `told` is all else but the contents, which stand last: a look at the state of a
+        # job does not read them.
         """CREATE TABLE job(
             id BLOB PRIMARY KEY, version INTEGER, state INTEGER, owner TEXT, accepted_at REAL, changed_at REAL,
             kept_bytes INTEGER, told BLOB, body BLOB, answer BLOB)""",
@@ -71,39 +70,40 @@ _MIGRATIONS: Final = (
         "CREATE TABLE gateway(owner TEXT PRIMARY KEY, until REAL)",
     ),
     (
-        # The oldest of an owner are found without sorting all that it has.
+        # The oldest jobs of an owner are found without sorting all of its jobs.
         "DROP INDEX open_jobs",
         "CREATE INDEX open_jobs ON job(owner, accepted_at, state) WHERE state < 2",
     ),
     (
-        # A gateway of an earlier version that still runs on this file renews no lease and takes over nothing.
+        # A gateway of an earlier version that still runs on this file renews no lease and takes over no job.
         "DROP TABLE gateway",
         "CREATE TABLE lease(owner TEXT PRIMARY KEY, boot TEXT, until REAL)",
     ),
     (
-        # Bodies of open jobs are counted without reading their rows. Those that an earlier version put into files are
-        # counted from the next change of their rows on.
+        # Bodies of open jobs are counted without reading their rows. Bodies in files of an earlier version are counted
+        # from the next change of their rows on.
         "UPDATE job SET kept_bytes = coalesce(length(body), 0) WHERE state < 2",
         "DROP INDEX open_jobs",
         "CREATE INDEX open_jobs ON job(owner, accepted_at, state, kept_bytes) WHERE state < 2",
     ),
 )
-"""What makes version n of version n - 1, in order; the version of a file is `PRAGMA user_version`."""
+"""Statements that turn version n - 1 into version n, in order; the version of a file is `PRAGMA user_version`."""
 VERSION: Final = len(_MIGRATIONS)
 
 _STATES: Final = {QUEUED: 0, RUNNING: 1, DONE: 2, FAILED: 3}
 _STATE_NAMES: Final = tuple(_STATES)
 _COLUMNS: Final = "id, version, state, owner, accepted_at, changed_at, told"
 _WAL_KEPT_BYTES: Final = 32 * MIB
-"""What the write-ahead log is cut to when it starts anew."""
+"""Size to which the write-ahead log is cut when it starts anew."""
 _WAL_MAX_BYTES: Final = 64 * MIB
-"""Where someone always writes, it never starts anew by itself. From this size on, writers wait a moment for it."""
+"""Size from which writers wait a moment for a restart of the log: under constant writes it never starts anew by
+itself."""
 _RESTART_S: Final = 0.25
-"""How long to wait until nobody writes or reads: if they go on, it is tried again with the next `tidy`."""
+"""Longest wait for a moment without readers and writers: otherwise the next `tidy` tries again."""
 
 
 class _RowExtras(msgspec.Struct, array_like=True):
-    """What no query looks at."""
+    """Fields that no query uses."""
 
     name: str
     group: str
@@ -116,7 +116,7 @@ class _RowExtras(msgspec.Struct, array_like=True):
     head: dict[str, str]
     body: tuple[int, str] | None
     answer: tuple[int, str] | None
-    """Size and file of each; the file is empty if it is in the row."""
+    """Size and file of body and answer; the file is empty if the content is in the row."""
     request: str = ""
 
 
@@ -136,9 +136,9 @@ class SqliteGatewayStore:
         free_bytes: Callable[[], int] | None = None,
         boot: str | None = None,
     ) -> None:
-        """`uptime` is a clock that nobody sets, the same in all processes of this machine until it is started anew,
-        and `boot` names that start. `free_bytes` tells what is free on the disk. Raises ConfigError if the folder or
-        the file cannot be used."""
+        """`uptime` is a clock that cannot be set, the same in all processes of this machine until its restart, and
+        `boot` names that start. `free_bytes` returns the free room of the disk. Raises ConfigError if the folder or the
+        file cannot be used."""
         make_folder(folder)
         self._room = DiskRoom(folder, free_bytes)
         self._room.make_way()
@@ -146,26 +146,25 @@ class SqliteGatewayStore:
         self._log = f"{self._path}-wal"
         self._clock = clock
         self._boot = boot_id() if boot is None else boot
-        # It stands still while the machine sleeps, as all of its gateways do: none of them is dead after that.
+        # The clock stands still while the machine sleeps, as all of its gateways do: none of them is dead after that.
         self._uptime = uptime or (time.monotonic if self._boot else time.time)
         with contextlib.ExitStack() as undo:
             self._base = _open(self._path)
             undo.callback(self._base.close)
             self._aside = _open(self._path)
-            """Another connection, for what takes long: moving what is in the write-ahead log, and counting. It hinders
-            nobody."""
+            """A second connection for long work: moving the write-ahead log, and counting. It blocks no other call."""
             undo.callback(self._aside.close)
             self._room.prepare(file_use(self._aside))
             undo.pop_all()
         self._aside_lock = asyncio.Lock()
         self._aside_guard = threading.Lock()
-        """Held for a moment to look at the next two, and to change them."""
+        """Held for a moment to read or change `_aside_users` and `_aside_over`."""
         self._aside_users = 0
-        """Threads that use the other connection: one, or none. Its caller may be gone meanwhile."""
+        """Threads that use the second connection: one, or none. The caller may be gone meanwhile."""
         self._aside_over = False
         self._tasks = Tasks()
         self._flushed: asyncio.Future[None] | None = None
-        """The next flush, for who wrote something since the last one began."""
+        """The next flush, for writes since the last one began."""
         self._flushing: asyncio.Task[None] | None = None
 
     async def get(self, job: JobId, *, contents: bool = True) -> GatewayJob | None:
@@ -185,7 +184,7 @@ class SqliteGatewayStore:
         if added == 1:
             return new, True
         found = await self.get(row.job)
-        return (found, False) if found is not None else await self.add(row)  # it has just been removed
+        return (found, False) if found is not None else await self.add(row)  # The row has just been removed.
 
     async def replace(self, old: GatewayJob, new: GatewayJob) -> GatewayJob | None:
         new = msgspec.structs.replace(
@@ -284,7 +283,7 @@ class SqliteGatewayStore:
         was_low = self._room.low
         await self._do_aside(self._move)
         if self._room.low != was_low:
-            log.warning("the disk of %s has %s", self._path, "room again" if was_low else "hardly any room left")
+            log.warning("disk has %s path=%s", "room again" if was_low else "hardly any room left", self._path)
 
     async def close(self) -> None:
         if self._flushing is not None and not self._flushing.done():
@@ -297,7 +296,7 @@ class SqliteGatewayStore:
                 self._aside.close()
 
     def _owners(self) -> Iterator[str]:
-        """Who has open jobs. A step of the index for each, however many jobs it has."""
+        """Owners of open jobs. One step of the index for each owner, however many jobs it has."""
         owner = ""
         while True:
             found = self._base.execute("SELECT min(owner) FROM job WHERE state < 2 AND owner > ?", (owner,)).fetchone()
@@ -307,8 +306,8 @@ class SqliteGatewayStore:
             yield owner
 
     def _move(self) -> None:
-        """What is in the write-ahead log goes to the file, in a thread. First what can be moved while others write, so
-        that little is left if they have to wait."""
+        """Moves the write-ahead log into the file, in a thread. A first pass runs beside writers, so that little is
+        left if they have to wait."""
         now = time.monotonic()
         if self._room.is_time(now):
             self._room.look(now, file_use(self._aside))
@@ -322,7 +321,7 @@ class SqliteGatewayStore:
             self._aside.execute(f"PRAGMA busy_timeout = {round(1000 * BUSY_TIMEOUT_S)}")
 
     async def _do_aside(self, work: Callable[[], T]) -> T:
-        """In a thread, on the other connection."""
+        """Runs in a thread, on the second connection."""
 
         def run() -> T:
             with self._aside_guard:
@@ -343,7 +342,7 @@ class SqliteGatewayStore:
                 raise _disk_refused(error) from None
 
     def _aside_used(self) -> None:
-        """A thread is done with it, and is perhaps the last one."""
+        """A thread no longer uses the second connection; the last one closes it."""
         with self._aside_guard:
             self._aside_users -= 1
             if self._aside_over and not self._aside_users:
@@ -358,28 +357,28 @@ class SqliteGatewayStore:
                 failed = None
             except Exception as error:
                 failed = _disk_refused(error)
-            finally:  # Whatever happened, nobody waits for it any longer.
+            finally:  # Waiting callers are released in any case.
                 if failed is None:
                     asked.set_result(None)
                 else:
                     asked.set_exception(failed)
-                    asked.exception()  # Nobody may be left to hear it.
+                    asked.exception()  # Marks it as retrieved: all callers may be gone.
 
     def _execute(self, statement: str, values: tuple[object, ...]) -> sqlite3.Cursor:
-        """What has to be written although the disk is full: for that there is a reserve. Raises SQL_ERRORS."""
+        """Executes a write that must succeed on a full disk, with the help of the reserve. Raises SQL_ERRORS."""
         try:
             return self._base.execute(statement, values)
         except SQL_ERRORS as error:
             if not is_full(error, self._path.parent):
                 raise
             if not self._room.low:
-                log.error("the disk of %s is full: nothing new is accepted until there is room", self._path)
+                log.error("disk full, no new jobs are accepted path=%s", self._path)
             self._room.give_up_reserve()
             return self._base.execute(statement, values)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """SQLite's errors in our words."""
+        """Translates SQLite's errors."""
         try:
             yield
         except SQL_ERRORS as error:
@@ -418,8 +417,8 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _make_file(path: Path) -> None:
-    """For this user alone, if it is not there. A file that is there may hold locks of this process, and is not opened.
-    Raises OSError."""
+    """Makes the file for this user alone, if it is not there. An existing file may have locks of this process, and is
+    not opened. Raises OSError."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -428,7 +427,7 @@ def _make_file(path: Path) -> None:
 
 
 def _make(base: sqlite3.Connection, path: Path) -> None:
-    """The tables, as this version has them; in one transaction, for two gateways may start at once."""
+    """Makes or migrates the tables, in one transaction, for two gateways may start at once."""
     base.execute("BEGIN IMMEDIATE")
     application = base.execute("PRAGMA application_id").fetchone()[0]
     version = base.execute("PRAGMA user_version").fetchone()[0]
@@ -505,12 +504,13 @@ def _sync(path: str) -> None:
 
 
 def _disk_refused(error: Exception) -> Refused:
-    """Room can be made; what else a disk says is for whoever looks after it. A machine may have no thread to spare."""
+    """A full disk is a case of its own; other errors are for the operator. A machine may also have no thread to
+    spare."""
     if not isinstance(error, OSError):
         return Refused("worker-error", f"the gateway's state cannot be used: {error}", "the gateway's log has more")
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return _full()
-    return Refused("disk", f"the gateway's disk says no: {error.strerror or error}", "look at the gateway's disk")
+    return Refused("disk", f"the gateway's disk failed: {error.strerror or error}", "look at the gateway's disk")
 
 
 def _full() -> Refused:

@@ -1,10 +1,11 @@
-"""How does a role ask another over HTTP? One session of kept-alive connections; what goes wrong is told as Lost.
+"""How does a role send requests to another over HTTP? One session of kept-alive connections; failures are raised as
+Lost.
 
     async with calls.call("POST", url, body=…) as answer:
         answer.status, answer.header("Retry-After"), answer.pieces()
 
-`Lost.why` says how far it came: `refused` (nobody was reached, so nothing has begun), `slow` (no answer in time) or
-`dead` (it ended in the midst). The library comes with this file: import it where the first call is made.
+`Lost.why` is `refused` (no connection, so the request did not begin), `slow` (no answer in time) or `dead` (the
+connection broke). The library is imported by this file: import it where the first call is made.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ _READ_BYTES: Final = 256 * KIB
 
 
 class HttpAnswer:
-    """What came back: its head, and the body as it comes."""
+    """The head of an answer, and its body as it is received."""
 
     def __init__(self, response: aiohttp.ClientResponse, url: str) -> None:
         self._response = response
         self._url = url
         self.status = response.status
         self.size = response.content_length
-        """Of the body, if that was said."""
+        """Size of the body, if declared."""
 
     def header(self, name: str) -> str | None:
         return self._response.headers.get(name)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Raises Lost if it ends before all has come, or nothing comes for too long."""
+        """Raises Lost if the body ends early, or stalls."""
         content = self._response.content
         while True:
             try:
@@ -91,8 +92,8 @@ class HttpClient:
         body: bytes | AsyncIterator[bytes] | None = None,
         silence_s: float | None = None,
     ) -> AsyncIterator[HttpAnswer]:
-        """Ask, and get the head of the answer. `silence_s` is how long nothing may come from the other side, also while
-        it works; None: as long as it takes. Raises Lost."""
+        """Sends a request, and returns the head of the answer. `silence_s` is how long the other side may be silent,
+        also while it works; None: without limit. Raises Lost."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=silence_s)
         try:
             response = await self._session.request(
@@ -118,7 +119,7 @@ class HttpClient:
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """One that finds out about a machine that vanished, also while its answer is waited for."""
+    """A socket that detects a vanished machine, also while it waits for the answer."""
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     tune(made)

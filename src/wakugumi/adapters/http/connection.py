@@ -1,12 +1,12 @@
-"""What may one HTTP connection cost? The library leaves open who does not read, and who sends nonsense.
+"""What may one HTTP connection cost? The library has no limit for slow readers and broken requests.
 
-head too slow, or nothing asked     the library's own timer cuts it off (`idle_s`); what has come of a head counts as a
+head too slow, or no request        the library's own timer cuts it off (`idle_s`); bytes of a head count as a
                                     stranger's (`adapters/net/gate.py`)
-body too slow                       whoever reads it refuses (`web_server.WebVisit.pieces`)
+body too slow                       its reader refuses (`adapters/http/server.py`)
 answer not read                     cut off here, once next to nothing was read for BODY_RECEIVED_MIN_S, unless as
-                                    much came of a body that is only heard out: some read when they have sent all
-not HTTP, or too much of a head     a problem is answered, and what still comes is heard out for a moment, so that
-                                    the answer is not lost to a reset
+                                    much was received of a body that is dropped: some clients read after sending
+not HTTP, or too large a head       answered with a problem, and further bytes are read for a moment, so that the
+                                    answer is not lost to a reset
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakugumi.adapters.net.gate import gate
 from wakugumi.limits.http import BODY_RECEIVED_MIN_BYTES, BODY_RECEIVED_MIN_S, LINGER_S
 
 Answerer = Callable[[web.BaseRequest, int, str], web.Response]
-"""Makes the answer to a request that is none: its status and what is wrong with it."""
+"""Makes the answer to a broken request from its status and its fault."""
 
 
 class Connection(web.RequestHandler):
@@ -36,24 +36,24 @@ class Connection(web.RequestHandler):
         self.is_held = False
         self._gate = gate()
         self._made: asyncio.Transport | None = None
-        """As the gate knows it: the library forgets its own before the connection is lost."""
+        """The transport as the gate knows it: the library forgets its own before the connection is lost."""
         self._is_stranger = True
-        """No whole head has come, or more of the next one than nothing."""
+        """No whole head was received, or a part of the next one."""
         self._head_bytes = 0
         self._body: StreamReader | None = None
-        """Of the latest request."""
+        """Body of the latest request."""
         self.dropped = 0
-        """Bytes of a body that came, and nobody wanted."""
+        """Bytes of a body that were received and dropped."""
 
     def hold(self) -> None:
-        """Read no more from it until its first request is answered, or whoever answers that lets it come."""
+        """Pauses reading until the first request is answered, or its handler calls `let_come`."""
         if self.transport is not None:
             self.is_held = True
             self.transport.pause_reading()
 
     def let_come(self) -> None:
-        """Read on. If the library has its own reason to wait, it does that: it would not pause again, and keep all that
-        comes."""
+        """Resumes reading, unless the library has a reason of its own to pause: it would not pause again, and buffer
+        all bytes."""
         if self.is_held:
             self.is_held = False
             transport = self.transport
@@ -67,13 +67,13 @@ class Connection(web.RequestHandler):
         self._task_handler.add_done_callback(lambda _task: self._closing(made))
 
     def _closing(self, transport: asyncio.Transport) -> None:
-        """That lasts until the other side has read what it was sent; some never do."""
+        """A close lasts until the other side has read all bytes; some never do."""
         if not self._gone.is_set():
             asyncio.get_running_loop().call_later(BODY_RECEIVED_MIN_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         asked = self._request_count
-        web.RequestHandler.data_received(self, data)  # `super` would cost each request a little
+        web.RequestHandler.data_received(self, data)  # `super` would cost each request a little.
         if self._request_count == asked:
             if self._current_request is None and data and (self._body is None or self._body.is_eof()):
                 self._gather(len(data))
@@ -86,11 +86,11 @@ class Connection(web.RequestHandler):
         request = self._current_request
         if request is None or not self._messages or request.content.is_eof():
             return
-        if not isinstance(self._messages[-1][0], RawRequestMessage):  # Its body broke: nothing more of it comes.
+        if not isinstance(self._messages[-1][0], RawRequestMessage):  # The body is broken: no more of it follows.
             request.content.set_exception(web.RequestPayloadError("the chunks are broken"))
 
     def _gather(self, size: int) -> None:
-        """More of a head that is not whole."""
+        """More bytes of an incomplete head."""
         transport = self.transport
         if transport is not None and not (self._messages or self._close or self._force_close):
             self._is_stranger = True
@@ -133,7 +133,7 @@ class Connection(web.RequestHandler):
 
     def _make_error_handler(self, err_info: Any) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            self.close()  # What comes from now on is not looked at.
+            self.close()  # Later bytes are ignored.
             response = self._refuse(request, err_info.status, _told(err_info.message))
             response.force_close()
             await response.prepare(request)
@@ -144,7 +144,7 @@ class Connection(web.RequestHandler):
         return answer
 
     async def _linger(self) -> None:
-        """Our answer is out, and nothing follows it. A close with something unread would be a reset."""
+        """The answer is sent, and is the last one. A close with unread bytes would be a reset."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return
@@ -159,5 +159,5 @@ class Connection(web.RequestHandler):
 
 
 def _told(message: str) -> str:
-    """What the parser says, without the stranger's bytes that it shows."""
+    """The parser's message, without the stranger's bytes in it."""
     return (message or "it is not HTTP").strip().partition("\n")[0].rstrip(":. ")[:200]

@@ -1,8 +1,8 @@
-"""How do those who watch read what a role counts? In the text format of Prometheus, by its own library.
+"""How are a role's metrics published? In the text format of Prometheus, by its own library.
 
-The role's records (`core/metrics.py`) are made anew for each visit; nothing is kept here. They are all of one moment,
-and are written one after the other, with others served in between. What the system says of the process itself
-(`process_…`) is added. The library comes with this file: import it where HTTP begins to be served.
+The role's records (`core/metrics.py`) are made anew for each request; none is kept here. They are all of one moment,
+and are written one after the other, with other requests served in between. Metrics of the process itself (`process_…`)
+are added. The library is imported by this file: import it where HTTP begins to be served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metrics_page(collect: Callable[[], Iterable[Family]]) -> Page:
-    """A page that tells all of it."""
+    """A page with all metrics."""
     process = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=process)
 
@@ -40,13 +40,13 @@ def metrics_page(collect: Callable[[], Iterable[Family]]) -> Page:
 
 
 class _MetricRecord(Collector):
-    """A record, as the library knows it."""
+    """A record in the form of the library."""
 
     def __init__(self, family: Family) -> None:
         self._family = family
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing before it is asked for."""
+        """No descriptions in advance."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
-"""What does a role need of an HTTP request, and what does it answer? The words between roles and the HTTP server.
+"""What does a role need of an HTTP request, and what does it answer? The interface between roles and the HTTP server.
 
-A role's page gets an HttpRequest and returns a Reply; what it raises as Refused is answered as a problem (RFC 9457).
-Nothing here imports the library that serves: `adapters/http/server.py` makes the requests and sends the replies.
+A role's page gets an HttpRequest and returns a Reply; a raised Refused is answered as a problem (RFC 9457). This file
+does not import the serving library: `adapters/http/server.py` makes the requests and sends the replies.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from wakugumi.errors import Refused
 
 
 class Stream(NamedTuple):
-    """A body that does not fit, or is not all there yet. Its pieces are asked for as fast as the other side reads."""
+    """A large or growing body. Pieces are requested as fast as the other side reads."""
 
     size: int | None
-    """None if nobody knows: then it is sent in chunks."""
+    """None if unknown: then the body is sent in chunks."""
     pieces: AsyncIterator[bytes]
-    """If it has an `aclose`, that is called in the end, be it that nothing was asked for."""
+    """An `aclose` is called in the end if there is one, also if no piece was requested."""
 
 
 class Reply(NamedTuple):
@@ -29,10 +29,10 @@ class Reply(NamedTuple):
     content_type: str = "application/octet-stream"
     headers: Mapping[str, str] = {}
     hear_out: bool = False
-    """Its request's body is of no use any more, and all of it may come before any of this is read: it is read and
-    dropped meanwhile. The connection ends then."""
+    """The request's body is not needed, and the client may send all of it before it reads: the body is read and dropped
+    while the reply is sent. Then the connection is closed."""
     on_sent: Callable[[], None] | None = None
-    """Called once all of it is written, and not at all if its reader left before."""
+    """Called once the whole reply is written, and not at all if the reader left before."""
 
 
 class HttpRequest(Protocol):
@@ -41,9 +41,9 @@ class HttpRequest(Protocol):
     method: str
     path: str
     rest: str
-    """What follows the page's path, percent-encoded as it came."""
+    """The rest of the path behind the page's, percent-encoded as received."""
     job: str
-    """The job it is about, for the access log: a page that knows sets it."""
+    """The job of the request, for the access log: set by the page."""
 
     @property
     def peer(self) -> str: ...
@@ -51,29 +51,29 @@ class HttpRequest(Protocol):
     def header(self, name: str) -> str | None: ...
 
     def parameters(self) -> Collection[str]:
-        """What its query names. Raises Refused for what is no UTF-8."""
+        """Names in the query. Raises Refused if they are not UTF-8."""
         ...
 
     def query(self, name: str) -> list[str]:
-        """All values of a parameter, decoded, in order. Raises Refused for what is no UTF-8."""
+        """All values of a parameter, decoded, in order. Raises Refused if they are not UTF-8."""
         ...
 
     @property
     def query_text(self) -> str:
-        """The whole query, encoded as it came, for who passes it on."""
+        """The whole query as received, for passing it on."""
         ...
 
     @property
     def content_length(self) -> int | None: ...
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The body as it comes. A client that waits for it is told to go on at the first call; before that nothing of
-        it is read beyond a little. Raises Refused (`too-slow`) for who sends next to nothing, Lost for who is gone."""
+        """The body as it is received. The first call sends `100 Continue` if the client waits for it; little of the
+        body is read before. Raises Refused (`too-slow`) for a sender of next to nothing, Lost if the sender is gone."""
         ...
 
     @property
     def is_gone(self) -> bool:
-        """Nobody is there any more to hear an answer."""
+        """The client has disconnected."""
         ...
 
 
@@ -81,21 +81,21 @@ Page: TypeAlias = Callable[[HttpRequest], Awaitable[Reply]]
 
 
 class PageRoute(NamedTuple):
-    """Which page answers a method on a path. A path that ends in `/` stands for all that begin like it."""
+    """The page of a method and a path. A path that ends in `/` stands for all paths that begin like it."""
 
     method: str
     path: str
     page: Page
     quiet: bool = False
-    """It is asked again and again, by machines: its visits are logged for debugging only."""
+    """Machines request this page again and again: its requests are logged for debugging only."""
 
 
 Pages: TypeAlias = Callable[[], Sequence[PageRoute]]
-"""Called once, when the first HTTP byte has come."""
+"""Called once, at the first byte of HTTP."""
 
 
 class HttpRefusal(Refused):
-    """A refusal with a status of its own, or with more to say in the head."""
+    """A refusal with a status of its own, or with headers."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: dict[str, str] | None = None, hint: str | None = None

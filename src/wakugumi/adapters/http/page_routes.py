@@ -1,4 +1,4 @@
-"""How do a role's pages become routes? When the first HTTP byte has come: `http/server` is imported then."""
+"""How do a role's pages become routes? At the first byte of HTTP: `http/server` is imported then."""
 
 from __future__ import annotations
 

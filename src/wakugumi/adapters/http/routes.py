@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 Handler: TypeAlias = "Callable[[web.BaseRequest, str], Awaitable[web.StreamResponse]]"
-"""Gets the request and what follows the route's path. What it raises as Refused is answered as a problem."""
+"""Gets the request and the rest of its path. A raised Refused is answered as a problem."""
 
 
 class Route(NamedTuple):
-    """Who answers a method on a path. A path that ends in `/` stands for all that begin like it."""
+    """The handler of a method and a path. A path that ends in `/` stands for all paths that begin like it."""
 
     method: str
     path: str
     handler: Handler
     waits: bool = False
-    """It says itself when the body may come, by `http/server.let_come`: until then little of it is read."""
+    """The handler calls `http/server.let_come` when the body may be sent: little of it is read before."""
     quiet: bool = False
-    """It is asked again and again, by machines: logged for debugging only."""
+    """Machines request this route again and again: logged for debugging only."""
 
 
 Routes: TypeAlias = Callable[[], Sequence[Route]]
-"""Called in a thread when the first HTTP byte has come, so that importing what serves it costs nobody else; and again
-with the next request if that failed."""
+"""Called in a thread at the first byte of HTTP, so that the import blocks no other connection; and again with the next
+request if that failed."""

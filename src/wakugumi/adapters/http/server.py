@@ -1,6 +1,6 @@
-"""Who answers an HTTP request? The route it names; what goes wrong is told as a problem (RFC 9457) with our codes.
+"""How is an HTTP request answered? By the handler of its route; errors become problems (RFC 9457) with our codes.
 
-The only place that knows how aiohttp serves. It is imported when the first HTTP connection comes.
+The only place that knows how aiohttp serves. Imported at the first HTTP connection.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ log = logging.getLogger("wakugumi.web")
 access = logging.getLogger("wakugumi.access")
 
 _READ_BYTES: Final = 64 * KIB
-"""Of a body that its handler does not take, twice this is read and no more."""
+"""Twice this is read of a body that its handler does not take."""
 _EXPECT: Final = "Expect"
 _GONE: Final = 499
-"""The status in the log of a request whose sender did not wait for one."""
+"""Status in the log for a request whose sender left."""
 _PATH_CHARS_LOGGED: Final = 200
 _PROBLEM: Final = "application/problem+json"
 SAFE_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
 }
-"""In each answer: a browser takes it for what it says it is, runs nothing of it and shows it in no other page."""
-_SEE_PAGES: Final = "GET /openapi.json tells all that is asked here"
+"""Headers of every answer: a browser trusts the declared type, runs none of it and shows it in no other page."""
+_SEE_PAGES: Final = "GET /openapi.json lists all pages"
 
 
 class Trace:
-    """What the access log tells of a request."""
+    """Fields of a request for the access log."""
 
     __slots__ = ("quiet", "sent_bytes", "status", "told", "visit")
 
@@ -60,7 +60,7 @@ class Trace:
         self.sent_bytes = 0
         self.quiet = False
         self.told = False
-        """Its sender knows that the body may come."""
+        """The sender knows that the body may be sent."""
         self.visit: WebVisit | None = None
 
 
@@ -68,7 +68,7 @@ _TRACE: Final = web.RequestKey("trace", Trace)
 
 
 class WebServer:
-    """Serves HTTP connections that others have accepted."""
+    """Serves accepted HTTP connections."""
 
     def __init__(
         self, routes: Sequence[Route], *, names: frozenset[str], idle_s: float, name_option: str = NAME_OPTION
@@ -99,7 +99,7 @@ class WebServer:
 
     @property
     def connections(self) -> int:
-        return len(self._server._connections)  # The public one copies them, for each connection that comes.
+        return len(self._server._connections)  # The public one copies them for each new connection.
 
     def new_connection(self) -> Connection:
         return Connection(self._server, _refuse_broken, **self._options)
@@ -122,7 +122,8 @@ class WebServer:
         except (Refused, PeerError) as error:
             refusal = problem(error if isinstance(error, Refused) else Refused("bad-request", str(error)))
             if _EXPECT in request.headers and not trace.told:
-                refusal.force_close()  # It need not send its body, and must not take that for our word to go on.
+                # The client need not send its body, and must not take the answer for `100 Continue`.
+                refusal.force_close()
             return _traced(trace, refusal)
         except ConnectionError:
             trace.status = _GONE
@@ -130,8 +131,8 @@ class WebServer:
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("%s %s failed", request.method, request.path)
-            text = "this should not have happened; the log has the details"
+            log.exception("request failed method=%s path=%s", request.method, request.path)
+            text = "internal error; the log has the details"
             return _traced(trace, problem(Refused("worker-error", text, hint="")))
         finally:
             let_come(request)
@@ -148,7 +149,7 @@ class WebServer:
                     methods, rest = found, path[len(below) :]
                     break
         if methods is None:
-            raise HttpRefusal(404, "unknown-question", f"there is nothing at {path[:100]}", hint=_SEE_PAGES)
+            raise HttpRefusal(404, "unknown-question", f"there is no page {path[:100]}", hint=_SEE_PAGES)
         route = methods.get(request.method)
         if route is None:
             allowed = ", ".join(sorted(methods))
@@ -158,7 +159,7 @@ class WebServer:
 
 
 def let_come(request: web.BaseRequest) -> None:
-    """Go on reading its body, if that was not done yet."""
+    """Resumes reading the body, if it is paused."""
     connection = request.protocol
     assert isinstance(connection, Connection)
     if connection.is_held:
@@ -166,7 +167,7 @@ def let_come(request: web.BaseRequest) -> None:
 
 
 def let_go_on(request: web.BaseRequest) -> None:
-    """Its body may come now: tell it so, if it waits for that."""
+    """The body may be sent now: sends `100 Continue` if the client waits for it."""
     request[_TRACE].told = True
     waits = request.headers.get(_EXPECT, "").lower() == "100-continue" and request.version >= HttpVersion11
     if waits and request.transport is not None and not request.transport.is_closing():
@@ -218,7 +219,7 @@ def page_route(at: PageRoute) -> Route:
             if reply.on_sent is not None:
                 await _sent(request, streamed, reply.on_sent)
             return streamed
-        except Lost as error:  # There is nobody to answer, or half of an answer.
+        except Lost as error:  # The client is gone, or has half of an answer.
             raise ConnectionResetError(str(error)) from None
 
     return Route(at.method, at.path, answer, waits=True, quiet=at.quiet)
@@ -244,12 +245,10 @@ def _traced(trace: Trace, response: web.Response) -> web.Response:
 
 
 def _refuse_broken(request: web.BaseRequest, status: int, message: str) -> web.Response:
-    """The answer to what is not HTTP, or too much of it."""
+    """The answer to bytes that are not HTTP, or to too large a head."""
     if gate().may_say("http"):
         access.info("broken request %d", status, extra={"fields": {"status": status, "peer": request.remote or "?"}})
-    return problem(
-        HttpRefusal(status, "bad-request", f"this is no request that is understood here: {message}", hint="")
-    )
+    return problem(HttpRefusal(status, "bad-request", f"the request is not valid HTTP: {message}", hint=""))
 
 
 class WebVisit:
@@ -304,7 +303,7 @@ class WebVisit:
 
 
 async def _pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
-    """A body as it comes. Raises Refusal, or Lost."""
+    """A body as it is received. Raises HttpRefusal, or Lost."""
     clock = asyncio.get_running_loop().time
     left_s, received = BODY_RECEIVED_MIN_S, 0
     while True:
@@ -322,7 +321,7 @@ async def _pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
             raise HttpRefusal(400, "bad-request", text, {"Connection": "close"}, "") from None
         if not piece:
             return
-        left_s -= clock() - asked_at  # What we do with a piece is not its sender's fault.
+        left_s -= clock() - asked_at  # Our own time with a piece is not the sender's fault.
         received += len(piece)
         if received >= BODY_RECEIVED_MIN_BYTES:
             left_s, received = BODY_RECEIVED_MIN_S, 0
@@ -330,7 +329,7 @@ async def _pieces(request: web.BaseRequest) -> AsyncIterator[bytes]:
 
 
 async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> web.StreamResponse:
-    """Raises Lost; then the connection is cut off, for only an end without the rest tells the truth."""
+    """Raises Lost; then the connection is cut off, for the client must not take a part for the whole."""
     trace = request[_TRACE]
     response = web.StreamResponse(status=reply.status, headers=_headers(reply))
     if body.size is None:
@@ -357,7 +356,8 @@ async def _stream(request: web.BaseRequest, reply: Reply, body: Stream) -> web.S
 
 
 async def _stream_and_drop(request: web.BaseRequest, reply: Reply, body: Stream) -> web.StreamResponse:
-    """The same to who may read only once its own body is sent. Who waits for our word to send it need not."""
+    """Streams to a client that may read only once its own body is sent. A client that waits for `100 Continue` need not
+    send."""
     tasks = Tasks()
     dropping = tasks.start(_drop(request), name="drop a body")
     try:
@@ -372,15 +372,15 @@ async def _stream_and_drop(request: web.BaseRequest, reply: Reply, body: Stream)
 
 
 async def _sent(request: web.BaseRequest, response: web.StreamResponse, on_sent: Callable[[], None]) -> None:
-    """Write its end, and tell that all of it is written. A connection that was closed before raises ConnectionError; a
-    connection that is closed by now may be that of a reader which has all of it."""
+    """Writes the end, and calls `on_sent`. Raises ConnectionError if the connection was closed before; a connection
+    that is closed by now may have delivered all of it."""
     await response.write_eof()
     if request.method != "HEAD":
         on_sent()
 
 
 async def _drop(request: web.BaseRequest) -> None:
-    """Until all came, or next to nothing did, or nobody is there."""
+    """Drops the body until it is whole, stalls, or the client is gone."""
     connection = request.protocol
     assert isinstance(connection, Connection)
     connection.let_come()
@@ -394,7 +394,7 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 
 async def _head_of(reply: Reply, body: Stream) -> web.StreamResponse:
-    """What HEAD gets of it."""
+    """The head of a reply, for HEAD."""
     close = getattr(body.pieces, "aclose", None)
     if close is not None:
         await close()
@@ -430,7 +430,7 @@ def _decoded(text: str) -> str:
 
 
 def _check_page(request: web.BaseRequest, names: frozenset[str], option: str) -> None:
-    """Raises Refusal if a web page of elsewhere may have sent it (SPEC O1)."""
+    """Raises HttpRefusal if a web page of another site may have sent the request (SPEC O1)."""
     headers = request.headers
     site = headers.get("Sec-Fetch-Site", "")
     looks = (
@@ -441,7 +441,7 @@ def _check_page(request: web.BaseRequest, names: frozenset[str], option: str) ->
     )
     program = any(name in headers for name in NO_BROWSER)
     try:
-        # What has no Host speaks HTTP/1.0: no browser does.
+        # A request without Host is HTTP/1.0, which no browser sends.
         host = headers.get("Host", "localhost")
         check_page(host, headers.get("Origin"), site, looks=looks, program=program, names=names, option=option)
     except Foreign as error:
@@ -449,7 +449,7 @@ def _check_page(request: web.BaseRequest, names: frozenset[str], option: str) ->
 
 
 def _quiet() -> logging.Logger:
-    """What a stranger's broken request makes the library say, with a stack trace each, is for those who look for it."""
+    """Logger of the library's stack traces about broken requests: shown only on demand."""
     logger = logging.getLogger("wakugumi.web.broken")
     logger.setLevel(logging.CRITICAL)
     return logger

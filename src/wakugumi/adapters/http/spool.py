@@ -1,11 +1,11 @@
-"""How is a body received once and read by several tries? It is written here as it comes, and each reader follows.
+"""How is a body received once and read by several tries? It is written here while it is received, and readers follow.
 
-    filled by one         in memory up to SPOOL_MEMORY_BYTES, then in a file without a name: whatever happens to the
-                          process, nothing of it is left on the disk
-    read by any number    from the beginning, as far as it has come, then with it as it grows
-    kept, or not          a whole one can be given a name in the folder, and is flushed before
+    filled by one         in memory up to SPOOL_MEMORY_BYTES, then in a file without a name: none is left on the disk,
+                          whatever happens to the process
+    read by any number    from the beginning, and on as it grows
+    kept, or not          a whole one can get a name in the folder, and is flushed before
 
-The folder is shared by all gateways of one state; a name says which job it belongs to.
+The folder is shared by all gateways of one state; a file's name begins with its job.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from wakugumi.limits.units import KIB, MIB
 T = TypeVar("T")
 
 _WRITE_BYTES: Final = 1 * MIB
-"""What goes to the disk at a time: a thread per piece of a socket would cost more than the disk."""
+"""Bytes per write: a thread per piece of a socket would cost more than the disk."""
 _READ_BYTES: Final = 256 * KIB
 _THREADS: Final = 4
 _NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
 _TEMPORARY: Final = "tmp-"
-"""Where a file system has no files without names: these are removed when they are a day old."""
+"""Prefix where a file system has no files without names: such files are removed when they are a day old."""
 _TEMPORARY_S: Final = 86_400.0
 
 
@@ -57,7 +57,7 @@ class Spools:
     def __init__(
         self, folder: Path, *, memory_max: int = SPOOL_MEMORY_BYTES, free_bytes: Callable[[], int] | None = None
     ) -> None:
-        """`free_bytes` tells what is free on the disk. Raises ConfigError."""
+        """`free_bytes` returns the free room of the disk. Raises ConfigError."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -72,11 +72,11 @@ class Spools:
         return Spool(self, bytes_max, is_answer=is_answer)
 
     def read(self, content: Content) -> bytes | AsyncIterator[bytes]:
-        """What a row names. The pieces raise Lost if the file is gone."""
+        """The content of a row. The pieces raise Lost if the file is gone."""
         return content.data if content.data is not None else SpoolReader(_Stored(self, content))
 
     def open(self, content: Content) -> bytes | SpoolReader:
-        """The same for who says first that it is there. Raises Lost if it is not."""
+        """The content of a row, opened. Raises Lost if the file is gone."""
         if content.data is not None:
             return content.data
         stored = _Stored(self, content)
@@ -93,7 +93,7 @@ class Spools:
             os.unlink(self.folder / name)
 
     def names(self, older_than_s: float) -> Iterator[tuple[str, JobId]]:
-        """Files that were not written to for so long, and whose they are; what nobody can own any more is removed."""
+        """Files without a write for `older_than_s`, and their jobs; old temporary files are removed."""
         now = time.time()
         for entry in list(os.scandir(self.folder)):
             with contextlib.suppress(OSError, ValueError):
@@ -105,8 +105,8 @@ class Spools:
                     yield entry.name, JobId(bytes.fromhex(entry.name.partition("-")[0]))
 
     async def beside(self, work: Callable[[], T]) -> T:
-        """In a thread. Cancelled, it ends with the work: a file must not be closed while a thread is at it. Raises
-        Refused for what the disk does not do."""
+        """Runs in a thread. A cancelled call waits for the work: a file must not be closed while a thread uses it.
+        Raises Refused for errors of the disk."""
         try:
             working = asyncio.get_running_loop().run_in_executor(self._pool, work)
         except RuntimeError as error:  # The machine has no thread to spare.
@@ -134,13 +134,13 @@ class Spool:
         self._file = -1
         self._temporary = ""
         self._users = 1
-        """Who fills it, and those who read: the file is closed with the last of them."""
+        """Users of the file, the writer included: the last one closes it."""
         self._has_ended = False
         self._failure: Exception | None = None
         self._more: asyncio.Event | None = None
-        """Set when more has come, for those who wait for that."""
+        """Set when more bytes were received, for waiting readers."""
         self.size = 0
-        """What has come so far."""
+        """Bytes received so far."""
 
     @property
     def is_whole(self) -> bool:
@@ -148,12 +148,12 @@ class Spool:
 
     @property
     def data(self) -> bytes | None:
-        """All of it, if it is whole and small."""
+        """All bytes, if the body is whole and small."""
         return bytes(self._memory) if self.is_whole and self._memory is not None else None
 
     async def begin(self, pieces: AsyncIterator[bytes]) -> bool:
-        """Take what comes until it is all, or too much for the memory. True if that was all. What goes wrong is raised
-        here and at every reader."""
+        """Receives until the body is whole, or too large for memory. True if it is whole. An error is raised here and
+        at every reader."""
         try:
             async for piece in pieces:
                 self._count(piece)
@@ -171,7 +171,7 @@ class Spool:
         return True
 
     async def fill(self, pieces: AsyncIterator[bytes]) -> None:
-        """Take the rest."""
+        """Receives the rest."""
         waiting = bytearray()
         try:
             async for piece in pieces:
@@ -188,15 +188,14 @@ class Spool:
         self._tell()
 
     def pieces(self) -> SpoolReader:
-        """From the beginning to the end, as it comes. Raises Lost if nobody fills it and nobody reads it any more, or
-        it is known that it ends in the midst."""
+        """All bytes from the beginning, as they are received. Raises Lost if the spool is closed, or has failed."""
         if self._users == 0 or self._failure is not None:
             raise Lost(f"what was to be passed on ended: {self._failure or 'it is closed'}")
         self._users += 1
         return SpoolReader(self)
 
     async def keep(self, job: JobId) -> Content:
-        """Give it a name, for good: it is on the disk before this returns. Raises Refused."""
+        """Gives the content a name, for good: it is on the disk before this returns. Raises Refused."""
         assert self.is_whole
         if (data := self.data) is not None:
             return Content(len(data), data)
@@ -217,11 +216,11 @@ class Spool:
         return Content(self.size, None, name)
 
     def share(self) -> None:
-        """One more uses it, and closes it."""
+        """Adds a user, which must call `close`."""
         self._users += 1
 
     def close(self) -> None:
-        """One of those who use it does not any more."""
+        """Removes a user."""
         self._users -= 1
         if self._users == 0 and self._file >= 0:
             os.close(self._file)
@@ -231,8 +230,8 @@ class Spool:
                     os.unlink(self._temporary)
 
     async def next_piece(self, at: int) -> bytes:
-        """For a reader: what follows there, once it has come; empty at the end. Raises Lost if it ends before it is
-        whole."""
+        """For a reader: the bytes at this position, once received; empty at the end. Raises Lost if the body ends
+        before it is whole."""
         while True:
             if (more := self._more) is None:
                 more = self._more = asyncio.Event()
@@ -247,10 +246,12 @@ class Spool:
     def _count(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.size > self._bytes_max:
-            raise Refused("too-big", f"more than {self._bytes_max} bytes came", "send less, or by `waku submit --file`")
+            raise Refused(
+                "too-big", f"more than {self._bytes_max} bytes were received", "send less, or by `waku submit --file`"
+            )
 
     def _spill(self) -> None:
-        """From the memory to the disk. In a thread."""
+        """Moves the content from memory to the disk. In a thread."""
         folder = self._spools.folder
         assert self._memory is not None
         self._check_room()
@@ -292,7 +293,7 @@ class Spool:
 
 
 class _SpoolSource(Protocol):
-    """What a Reader reads."""
+    """The source of a SpoolReader."""
 
     async def next_piece(self, at: int) -> bytes: ...
 
@@ -300,8 +301,8 @@ class _SpoolSource(Protocol):
 
 
 class SpoolReader:
-    """One who reads. Close it, also if nothing was read. It may be closed while a piece is being read, by another task:
-    then that one ends first."""
+    """A reader of a spool. Close it, also if no piece was read. Another task may close it while a piece is being read:
+    the close then waits for the piece."""
 
     def __init__(self, source: _SpoolSource) -> None:
         self._source: _SpoolSource | None = source
@@ -338,7 +339,7 @@ class SpoolReader:
 
 
 class _Stored:
-    """A content that was kept under a name."""
+    """Content that was kept under a name."""
 
     def __init__(self, spools: Spools, content: Content) -> None:
         self._spools = spools
@@ -370,4 +371,4 @@ class _Stored:
 def _refused(error: OSError) -> Refused:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return Refused("disk-full", "there is no room on the gateway's disk", "free room on it (--state DIR)")
-    return Refused("disk", f"the gateway's disk says no: {error.strerror or error}", "look at the gateway's disk")
+    return Refused("disk", f"the gateway's disk failed: {error.strerror or error}", "look at the gateway's disk")

@@ -1,8 +1,8 @@
-"""How does the one file of a form come from a visit? Small ones into memory, larger ones to disk as they come.
+"""How is the one file of a form received? Small files in memory, larger ones on disk while they are received.
 
-Whatever goes wrong, nothing of it stays: neither a file nor a thread that writes one. A small file costs no thread; of
-a large one a piece is written and hashed in a thread while the next one comes. What is free on the disk beyond
-DISK_FREE_MIN_BYTES is for inputs, and the rest for what the programs make that run already.
+After a failure no part stays: neither a file nor a thread that writes one. A small file costs no thread; of a large one
+a piece is written and hashed in a thread while the next one is received. Inputs may use the free room of the disk
+beyond DISK_FREE_MIN_BYTES; the rest is for the output of running programs.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from wakugumi.wire.form import Data, FormPart, Multipart, boundary_of
 
 FIELD: Final = "file"
 FILE_NAME: Final = "input"
-"""What a file is called whose sender gave it no name."""
+"""Name of a file whose sender gave none."""
 _WRITTEN_BYTES: Final = 1 * MIB
-"""What is written in one go: enough that the thread for it costs nothing beside it."""
+"""Bytes per write: enough to make the cost of the thread negligible."""
 
 
 class Received(NamedTuple):
-    """The file. Whoever gets it owns the path, and removes it."""
+    """A received file. The caller owns the path, and removes it."""
 
     file_name: str
     content: bytes | None
-    """None if it is on disk."""
+    """None if the file is on disk."""
     path: Path | None
     sha256: str
-    """Empty if it is in memory: nobody needs it then."""
+    """Empty if the file is in memory: its hash is not needed then."""
     size: int
 
 
@@ -54,10 +54,10 @@ async def receive_file(
     inline_max: int = INLINE_FILE_BYTES_MAX,
     came: Callable[[int], None] | None = None,
 ) -> Received:
-    """The file of a form with the field `file`, and nothing else. A larger one than `inline_max` goes into the folder.
-    `came` hears how much, as it comes.
+    """Receives the file of a form with the field `file` alone. A file larger than `inline_max` goes into the folder.
+    `came` is called with the size of each piece.
 
-    Raises Refused (too large, too slow, not such a form, no room on disk), or Lost for who is gone.
+    Raises Refused (too large, too slow, no such form, no room on disk), or Lost if the sender is gone.
     """
     parser = Multipart(boundary_of(visit.header("Content-Type")))
     length = visit.content_length
@@ -106,7 +106,7 @@ async def receive_pieces(
     inline_max: int = INLINE_FILE_BYTES_MAX,
     came: Callable[[int], None] | None = None,
 ) -> Received:
-    """The same for a file that comes as it is. Raises what the pieces raise, and Refused."""
+    """Receives a file without a form. Raises Refused, and the errors of the pieces."""
     if size > bytes_max:
         raise too_large(size, bytes_max)
     if size > inline_max:
@@ -129,13 +129,15 @@ async def receive_pieces(
 
 
 def too_large(size: int, bytes_max: int) -> HttpRefusal:
-    """A body that is not taken for its size."""
-    text = f"{size} bytes have come or would come, and a file may have {bytes_max} here"
-    return HttpRefusal(413, "too-big", text, {"Connection": "close"}, "split it, or ask who runs this for more")
+    """Refusal of a body for its size."""
+    text = f"the file has {size} bytes or more, and {bytes_max} are allowed here"
+    return HttpRefusal(
+        413, "too-big", text, {"Connection": "close"}, "split it, or ask the operator for a higher limit"
+    )
 
 
 class Sink:
-    """Where the bytes of one file go: memory, and from `inline_max` on a new file of the folder."""
+    """Destination of one file: memory, and from `inline_max` on a new file of the folder."""
 
     def __init__(self, folder: Path, *, bytes_max: int, inline_max: int) -> None:
         self._folder = folder
@@ -149,7 +151,7 @@ class Sink:
         self.size = 0
 
     def take(self, data: bytes) -> None:
-        """Raises Refusal if that is too much."""
+        """Raises HttpRefusal if the file is too large."""
         self.size += len(data)
         if self.size > self._bytes_max:
             raise too_large(self.size, self._bytes_max)
@@ -158,11 +160,11 @@ class Sink:
 
     @property
     def is_due(self) -> bool:
-        """So much came that it should be written before more comes."""
+        """Enough bytes wait for a write."""
         return self._held >= _WRITTEN_BYTES or (self._file is None and self._held > self._inline_max)
 
     async def write(self) -> None:
-        """Write what came, once what came before is written; more may come meanwhile. Raises Refused."""
+        """Writes the waiting bytes, after the write before; more may be received meanwhile. Raises Refused."""
         if self._writing is not None:
             await self._writing
         if self._file is None:
@@ -173,7 +175,7 @@ class Sink:
         self._writing.add_done_callback(_heard)
 
     async def finish(self, file_name: str) -> Received:
-        """All has come. Raises Refused."""
+        """The file is whole. Raises Refused."""
         if self._file is None and self._held <= self._inline_max:
             content = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             return Received(file_name, content, None, "", self.size)
@@ -185,19 +187,19 @@ class Sink:
         return Received(file_name, None, self._file.path, sha256, self.size)
 
     async def give_up(self) -> None:
-        """Nothing of it stays, also of what is being written now."""
+        """Removes the file, also bytes that are being written now."""
         if self._file is not None:
             await beside(self.discard, "receive")
 
     def discard(self) -> None:
-        """The same at once."""
+        """Removes the file at once."""
         self._pieces.clear()
         if self._file is not None:
             self._file.discard()
 
 
 class _UploadedFile:
-    """A new file that is hashed as it is written. Its lock is why none is written after it is given up."""
+    """A new file that is hashed while it is written. Its lock prevents a write after `discard`."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / f"received-{os.urandom(16).hex()}"
@@ -238,7 +240,7 @@ class _UploadedFile:
 
 
 def _check_room(folder: Path, size: int) -> None:
-    """Raises Refused if so much more would leave too little."""
+    """Raises Refused if `size` more bytes would leave too little room."""
     try:
         free = free_on_disk(folder)
     except OSError as error:
@@ -249,7 +251,7 @@ def _check_room(folder: Path, size: int) -> None:
 
 
 def _heard(writing: asyncio.Future[None]) -> None:
-    """How it ended is told by whoever waits for it; if nobody does, the file was given up."""
+    """The waiting caller gets the error; without one, the file was given up."""
     if not writing.cancelled():
         writing.exception()
 

@@ -1,6 +1,6 @@
-"""How is a job sent to a node by line? (SPEC N1, N6) A line and a file go out, and the answer is heard meanwhile.
+"""How is a job sent to a node by line? (SPEC N1, N6) A line and a file are sent, and the answer is read meanwhile.
 
-A node that is busy says so before it has read the file: then no more of it is sent.
+A busy node answers before it has read the file: then no more of it is sent.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ async def send_job(
     tls: SSLContext | None = None,
     silence_max_s: float = SEND_SILENCE_MAX_S,
 ) -> Answer:
-    """Its answer; the ZIP of an OK is then in `to`, whole. Raises Lost for a node that is not there, that takes and
-    says nothing for `silence_max_s` or does not end its answer, PeerError for what is no node, and ConfigError for
-    files of ours that cannot be read or written."""
+    """The answer; the ZIP of an OK is then in `to`, whole. Raises Lost if the node is not reached, makes no progress
+    for `silence_max_s` or breaks off, PeerError if the peer is no node, and ConfigError if a local file cannot be read
+    or written."""
     reader, writer = await _connect(address, tls)
     tasks = Tasks()
     silence = _Silence(silence_max_s)
@@ -59,14 +59,14 @@ async def send_job(
                 sending.cancel()
                 return answer
     except TimeoutError:
-        raise Lost(f"{address} took and said nothing for {silence_max_s:g} s", "slow") from None
+        raise Lost(f"{address} neither read nor answered for {silence_max_s:g} s", "slow") from None
     finally:
         await tasks.close()
         writer.transport.abort()
 
 
 class _Silence:
-    """How long nothing may go there or come from there."""
+    """Deadline for a connection without progress."""
 
     def __init__(self, max_s: float) -> None:
         self._max_s = max_s
@@ -84,10 +84,10 @@ async def _connect(address: Address, tls: SSLContext | None) -> tuple[asyncio.St
             reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls, limit=LINE_BYTES_MAX)
     except TimeoutError:
         raise Lost(f"{address} did not answer within {CONNECT_DEADLINE_S:g} s") from None
-    except (OSError, ValueError) as error:  # what TLS finds fault with is an OSError too
+    except (OSError, ValueError) as error:  # Errors of TLS are OSErrors too.
         raise Lost(f"cannot connect to {address}: {getattr(error, 'strerror', None) or error}") from None
     if (sock := writer.get_extra_info("socket")) is not None:
-        tune(sock)  # While the job runs nothing is said: only the system finds out that the node has vanished.
+        tune(sock)  # While the job runs no bytes flow: only the system can detect that the node has vanished.
     return reader, writer
 
 
@@ -99,12 +99,12 @@ def _opened(file: Path) -> BufferedReader:
 
 
 async def _send(writer: asyncio.StreamWriter, source: int, size: int, moved: Callable[[], None]) -> None:
-    """Ends when all is sent, or the node does not want it: what it says counts, not how it hung up."""
+    """Ends when all is sent, or the node closes: its answer counts, not the way it closed."""
     at = 0
     with suppress(OSError):
         while at < size:
             piece = await beside(partial(os.pread, source, min(_PIECE_BYTES, size - at), at), "read the input")
-            if not piece:  # It became shorter: the node will say what it thinks of that.
+            if not piece:  # The file became shorter: the node will refuse it.
                 writer.close()
                 return
             writer.write(piece)
@@ -119,13 +119,13 @@ async def _line(reader: asyncio.StreamReader, address: Address) -> bytes:
     except asyncio.LimitOverrunError:
         raise PeerError(f"{address} is no node: its answer has no line") from None
     except (OSError, asyncio.IncompleteReadError):
-        raise Lost(f"{address} hung up without an answer") from None
+        raise Lost(f"{address} closed the connection without an answer") from None
 
 
 async def _receive(
     reader: asyncio.StreamReader, size: int, to: Path, address: Address, moved: Callable[[], None]
 ) -> None:
-    """Under another name until it is whole."""
+    """Written under another name until whole."""
     part = to.with_name(f"{to.name}.part")
     try:
         with open(part, "wb") as file:  # noqa: ASYNC230 - nothing else runs in this process

@@ -1,11 +1,11 @@
-"""How does a port speak lines? (SPEC N1) One job per connection: a line and its bytes come, a line and its bytes go.
+"""How does a port speak lines? (SPEC N1) One job per connection: a line and its bytes are received, a line and its
+bytes are sent.
 
     page = async (call) -> LineReply        gets `call.line`, reads `call.pieces()`, may raise Refused
 
-An answer reaches those too who are still sending: it is written, our half is closed, and what still comes is heard out
-for a while. Only then the connection is closed, for an end with bytes unread would tear down the answer with it. Some
-read only when they have sent all: a reply that is worth it (`hear_out`) is written while the input is read and dropped,
-for as long as that comes.
+An answer also reaches a client that is still sending: the answer is written, our half is closed, and further bytes are
+read for a while. Only then the connection is closed, for a close with unread bytes would tear down the answer. Some
+clients read only after sending: a reply with `hear_out` is written while the input is read and dropped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ access = logging.getLogger("wakugumi.access")
 
 _READ_BYTES: Final = 256 * KIB
 _LOGGED_BYTES: Final = 200
-"""Of an answer's line."""
+"""Bytes of an answer's line in the log."""
 _TCP_CLOSED: Final = 7
 """The state of a connection in Linux's TCP_INFO once the other side has torn it down."""
 
@@ -58,11 +58,11 @@ class LineReply(NamedTuple):
     line: bytes
     body: bytes | Stream = b""
     hear_out: bool = False
-    """Its input is of no use any more, and all of it may come before any of this is read."""
+    """The input is not needed, and the client may send all of it before it reads."""
 
 
 class LineCall:
-    """One job that somebody asks for, as a page sees it."""
+    """One request for a job, as seen by a page."""
 
     def __init__(self, line: JobLine, connection: _Connection) -> None:
         self.line = line
@@ -73,16 +73,16 @@ class LineCall:
         self._tasks = Tasks()
         self._dropping: asyncio.Task[None] | None = None
         self.dropped = 0
-        """Bytes of the input that came, and nobody wanted."""
+        """Bytes of the input that were received and dropped."""
 
     @property
     def is_read(self) -> bool:
-        """All of its input has come."""
+        """The whole input was received."""
         return not self._left
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Its input as it comes. Raises Refused for who stops too early or sends next to nothing, Lost for who is
-        gone."""
+        """The input as it is received. Raises Refused for a sender that stops early or sends next to nothing, Lost if
+        the sender is gone."""
         clock = asyncio.get_running_loop().time
         left_s, received = BODY_RECEIVED_MIN_S, 0
         while self._left:
@@ -99,29 +99,29 @@ class LineCall:
                 said = self.line.size
                 raise Refused("bad-request", f"{said - self._left} bytes came, and the line says {said}", "")
             self._left -= len(piece)
-            left_s -= clock() - asked_at  # What we do with a piece is not its sender's fault.
+            left_s -= clock() - asked_at  # Our own time with a piece is not the sender's fault.
             received += len(piece)
             if received >= BODY_RECEIVED_MIN_BYTES:
                 left_s, received = BODY_RECEIVED_MIN_S, 0
             yield piece
 
     def drop(self) -> None:
-        """From now on read and drop what comes of its input, beside whatever else is done."""
+        """Reads and drops the input from now on, in the background."""
         if self._left and self._dropping is None:
             self._dropping = self._tasks.start(self._drop(), name="drop an input")
 
     async def dropped_all(self) -> None:
-        """Until no more is dropped: all came, or next to nothing did, or nobody is there."""
+        """Waits for the end of dropping: the input is whole, stalls, or the client is gone."""
         if self._dropping is not None:
             await asyncio.wait([self._dropping])
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
-        """What it returns. Raises Lost, and cancels it, if nobody is there any more to hear of it."""
+        """The result of the work. Raises Lost, and cancels the work, if the client is gone."""
         gone = self._connection.gone
         doing: asyncio.Task[T] = self._tasks.start(work, name="a job by line", quiet=True)
         ends: list[asyncio.Future[Any]] = [doing, gone]
         try:
-            await asyncio.sleep(0)  # It has begun in any case, and so it cleans up in any case.
+            await asyncio.sleep(0)  # The work has begun in any case, and so cleans up in any case.
             while not doing.done() and not gone.done() and not self._connection.is_dead:
                 await asyncio.wait(ends, timeout=LINE_GONE_S, return_when=asyncio.FIRST_COMPLETED)
             if doing.done():
@@ -162,7 +162,7 @@ class LineServer:
         return _Connection(self)
 
     async def close(self) -> None:
-        """Those that are nearly done have a moment."""
+        """Connections that are nearly done have a moment."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_DEADLINE_S):
                 await self._quiet.wait()
@@ -171,7 +171,7 @@ class LineServer:
             one.cut_off()
 
     def add(self, connection: _Connection) -> None:
-        """Serve it, if there is room."""
+        """Serves the connection, if there is room."""
         if len(self._open) >= self._connections_max and not self.gate.make_room(connection.transport):
             self.gate.say("full", f"closing {connection.peer}: more than {self._connections_max} connections")
             connection.cut_off()
@@ -200,8 +200,8 @@ class LineServer:
             except (Lost, asyncio.CancelledError):
                 raise
             except Exception:
-                log.exception("a job by line failed")
-                reply = LineReply(write_err("worker-error", "this should not have happened; the log has the details"))
+                log.exception("request by line failed")
+                reply = LineReply(write_err("worker-error", "internal error; the log has the details"))
             answered = reply.line
             if reply.hear_out and call is not None:
                 call.drop()
@@ -227,7 +227,7 @@ class LineServer:
 
 
 class _Connection(asyncio.StreamReaderProtocol):
-    """One connection, once it is known that it speaks lines."""
+    """One connection, once it is known to speak lines."""
 
     transport: asyncio.Transport
 
@@ -239,13 +239,13 @@ class _Connection(asyncio.StreamReaderProtocol):
         self._writer: asyncio.StreamWriter | None = None
         self.gone: asyncio.Future[None] = loop.create_future()
         self._half: int | None = 0
-        """Bytes of a line that is not whole; None once it is."""
+        """Bytes of an incomplete line; None once it is whole."""
         self.peer = "?"
 
     @property
     def is_dead(self) -> bool:
-        """Who has sent all and closed its half may wait for an answer, or be gone: only the system hears of that, and
-        no event tells of it."""
+        """A client that has sent all and closed its half may wait for an answer, or be gone: only the system knows,
+        without an event."""
         if not self.reader.at_eof() or self._writer is None or not hasattr(socket, "TCP_INFO"):
             return False
         sock = self._writer.get_extra_info("socket")
@@ -257,7 +257,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
         self.transport = both_ways = cast(asyncio.Transport, transport)
         self._writer = asyncio.StreamWriter(both_ways, self, self.reader, asyncio.get_running_loop())
-        # So `drain` means that the system has taken it. With 0, TLS would wait for less than nothing.
+        # `drain` then means that the system has taken the bytes. With 0, TLS would never be below the limit.
         self._writer.transport.set_write_buffer_limits(high=1, low=0)
         if (sock := transport.get_extra_info("socket")) is not None:
             tune(sock)
@@ -268,7 +268,7 @@ class _Connection(asyncio.StreamReaderProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._half is not None:
-            if b"\n" in data:  # Whether the line is good is seen soon.
+            if b"\n" in data:  # The line is checked soon after.
                 self._half = None
             else:
                 self._half += len(data)
@@ -282,7 +282,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         self._lines.drop(self)
 
     async def read_line(self) -> JobLine:
-        """Raises Refused, or Lost for who said nothing at all."""
+        """Raises Refused, or Lost for a client that sent no byte."""
         try:
             async with asyncio.timeout(HELLO_DEADLINE_S):
                 line = await self.reader.readuntil(b"\n")
@@ -292,7 +292,7 @@ class _Connection(asyncio.StreamReaderProtocol):
             raise Refused("bad-request", f"the line is longer than {LINE_BYTES_MAX} bytes", "") from None
         except asyncio.IncompleteReadError as error:
             if not error.partial:
-                raise Lost(f"{self.peer} said nothing") from None
+                raise Lost(f"{self.peer} sent no line") from None
             raise Refused("bad-request", "the line has no end", "") from None
         except OSError as error:
             raise Lost(f"{self.peer} is gone: {error}", "dead") from None
@@ -301,7 +301,7 @@ class _Connection(asyncio.StreamReaderProtocol):
         return job
 
     async def answer(self, reply: LineReply, call: LineCall | None) -> int:
-        """How much of the body was sent. Raises Lost for who does not read, or is gone."""
+        """Sends the reply; returns the sent bytes of the body. Raises Lost if the client does not read, or is gone."""
         body = reply.body
         if isinstance(body, bytes):
             await self._write(reply.line + body if len(body) <= _READ_BYTES else reply.line, call)
@@ -318,12 +318,12 @@ class _Connection(asyncio.StreamReaderProtocol):
         finally:
             if (close := getattr(body.pieces, "aclose", None)) is not None:
                 await close()
-        if body.size != sent:  # only an end without the rest tells the truth
+        if body.size != sent:  # The client must not take a part for the whole.
             raise Lost(f"{(body.size or 0) - sent} bytes of the answer are missing")
         return sent
 
     async def leave(self, call: LineCall | None) -> None:
-        """Nothing more is said; what the other side still says is heard out, within bounds."""
+        """Closes our half; further bytes are read and dropped, within bounds."""
         assert self._writer is not None
         with suppress(OSError, TimeoutError):
             if self._writer.can_write_eof():
@@ -331,19 +331,19 @@ class _Connection(asyncio.StreamReaderProtocol):
             if call is not None:
                 await call.dropped_all()
                 if call.is_read and not self._writer.can_write_eof():
-                    return  # Over TLS only the end of both halves tells it that no more comes.
+                    return  # Over TLS only the end of both halves tells the client that no more follows.
             left = LINGER_BYTES_MAX
             async with asyncio.timeout(LINGER_S):
                 while left > 0 and (piece := await self.reader.read(_READ_BYTES)):
                     left -= len(piece)
 
     def cut_off(self) -> None:
-        """Whatever is not written by now is not wanted. An end in order, unless something unread tears it down."""
+        """Drops unwritten bytes. The close is orderly, unless unread bytes tear it down."""
         if self._writer is not None:
             self._writer.transport.close()
 
     async def _write(self, data: bytes, call: LineCall | None) -> None:
-        """Who does not read has the time for it that it needs to send."""
+        """A client that does not read has as much time as it needs to send."""
         assert self._writer is not None
         self._writer.write(data)
         before = -BODY_RECEIVED_MIN_BYTES
@@ -362,7 +362,7 @@ class _Connection(asyncio.StreamReaderProtocol):
 
 
 async def listen_lines(host: str, port: int, lines: LineServer, tls: SSLContext | None = None) -> LineListener:
-    """A port that speaks only lines. Raises ConfigError if it cannot be had."""
+    """Opens a port that speaks only lines. Raises ConfigError if the port cannot be opened."""
     return LineListener(await enter(host, port, lines.new_connection, tls), lines)
 
 
@@ -375,7 +375,7 @@ class LineListener:
         self.port = entrance.port
 
     def stop(self) -> None:
-        """Nobody new comes in."""
+        """Takes no new connections."""
         self._entrance.stop()
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Who calls a state machine, and when? This loop, and nobody else.
+"""When is a state machine called? By this loop alone, once per batch of events.
 
-Events that arrive during one turn of the loop are handed over as one batch; every `keep` of the batch is committed
-before any of its `do` is performed, and steps are performed in the order in which they were decided. So "a receipt is
-sent only once the job is on disk" is not discipline but shape. This is also the one reader of the clock.
+Events that arrive during one turn of the loop are one batch; every `keep` of the batch is committed before any of its
+`do` is performed, and steps are performed in the order of the decisions. So "a receipt is sent only once the job is on
+disk" is not discipline but shape. This is also the one reader of the clock.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ log = logging.getLogger("wakugumi.drive")
 
 
 class Keeper(Protocol[K_contra]):
-    """Where `keep` goes. `done` is called in the loop's thread, in the order of the commits, once it and all before it
-    are safe. Without a `done` nobody waits, and it may go with the next commit; if whoever waits is `patient`, it may
-    wait for that one for a moment. If it cannot keep what it was given, it never calls `done` and lets whoever runs
-    the process know."""
+    """The destination of `keep`. `done` is called in the loop's thread, in the order of the commits, once the records
+    and all before them are safe. Records without a `done` may wait for the next commit; `patient` ones may wait for it
+    a moment. A keeper that fails never calls `done`, and reports the failure to the process."""
 
     def commit(
         self, records: Sequence[K_contra], done: Callable[[], None] | None, *, patient: bool = False
@@ -36,15 +35,16 @@ class Keeper(Protocol[K_contra]):
 
     @property
     def idle(self) -> bool:
-        """Is all safe that was given to it?"""
+        """Are all records safe?"""
         ...
 
 
 class Drive(Generic[E, K, D]):
     """Runs one state machine on the running loop.
 
-    `perform` does the effects and must not raise; `keeper` is None where nothing outlives the process. If the machine
-    or `perform` raises, that is our own bug: `failed` carries it, and nothing more is handled. The process should end.
+    `perform` does the effects and must not raise; `keeper` is None where no state outlives the process. An exception in
+    the machine or in `perform` is our own bug: `failed` carries it, and no further event is handled. The process should
+    end.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Drive(Generic[E, K, D]):
         self._keeper = keeper
         self._events: list[E] = []
         self._waiting: deque[tuple[int, Sequence[D]]] = deque()
-        """What is to be done once what was decided with it, or before it, is safe; and the step that then is safe."""
+        """Effects that wait until their step's records, and all before, are safe; and the step that then is safe."""
         self.steps = 0
-        """Steps that were begun: what is posted now is handled by the next one."""
+        """Steps begun: an event posted now is handled by the next one."""
         self.safe_step = 0
-        """The last step whose records are safe and whose effects were performed, as all before it."""
+        """The last step whose records are safe and whose effects were performed, with all before it."""
         self.on_safe: Callable[[], None] | None = None
-        """Called when `safe_step` has grown, if somebody waits for that."""
+        """Called when `safe_step` has grown."""
         self._turning = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
@@ -77,7 +77,7 @@ class Drive(Generic[E, K, D]):
         self._set_timer()
 
     def post(self, event: E) -> None:
-        """Something happened. It is handled later in this turn of the loop, with what else happens in it."""
+        """Adds an event. It is handled later in this turn of the loop, in one batch with others."""
         events = self._events
         if not events:
             self._loop.call_soon(self._turn)
@@ -86,12 +86,12 @@ class Drive(Generic[E, K, D]):
             self._turn()
 
     def flush(self) -> None:
-        """What was posted is handled now, and not together with what comes next: one of them is large."""
+        """Handles posted events now, and not in one batch with the next: one of them is large."""
         if not self._turning:
             self._turn()
 
     def close(self) -> None:
-        """Stop: nothing more is handled or performed."""
+        """Ends the drive: no further event is handled, no effect performed."""
         if self._timer is not None:
             self._timer.cancel()
         if not self.failed.done():
@@ -104,7 +104,7 @@ class Drive(Generic[E, K, D]):
 
     def _tick(self) -> None:
         self._timer_at = float("inf")
-        self._turn()  # What was posted is handled by the next step: a tick is none that goes before it.
+        self._turn()  # Posted events are handled first: a tick must not overtake them.
         if not self.failed.done():
             self._step(None)
 
@@ -131,7 +131,7 @@ class Drive(Generic[E, K, D]):
             else:
                 if step.keep:
                     keeper.commit(step.keep, None)
-                # Nobody waits for it: it counts with the step before it.
+                # Without effects, the step counts with the one before it.
                 if self._waiting:
                     self._waiting[-1] = (self.steps, self._waiting[-1][1])
                 else:
@@ -160,16 +160,16 @@ class Drive(Generic[E, K, D]):
             self._turning = False
 
     def fail(self, error: Exception) -> None:
-        """It cannot go on, and why: nothing more is handled or performed."""
+        """Ends the drive with an error: no further event is handled, no effect performed."""
         if not self.failed.done():
             self.failed.set_exception(error)
 
     def _fail(self, error: Exception) -> None:
-        log.critical("%s failed by a bug of its own", self._name, exc_info=error)
+        log.critical("state machine failed by an internal error machine=%s", self._name, exc_info=error)
         self.fail(error)
 
     def _set_timer(self) -> None:
-        """A timer that fires too early costs one empty tick; one set anew each turn would cost more."""
+        """A timer that fires too early costs one empty tick; a new timer each turn would cost more."""
         wake_at = self._machine.wake_at()
         if wake_at is not None and wake_at < self._timer_at:
             if self._timer is not None:
@@ -187,6 +187,6 @@ class Drive(Generic[E, K, D]):
 
 
 def _short(value: object) -> str:
-    """Payloads are cut: a trace is for reading."""
+    """Long values are cut: a trace is for reading."""
     text = repr(value)
     return text if len(text) <= 240 else f"{text[:200]}… ({len(text)} characters)"

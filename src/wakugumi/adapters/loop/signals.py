@@ -1,6 +1,6 @@
-"""How does a person, or the system, ask a process to stop? By SIGTERM, SIGINT or SIGHUP, as often as they like.
+"""How does a person, or the system, stop a process? By SIGTERM, SIGINT or SIGHUP, once or several times.
 
-What a first and a second request mean is for the role to say; usually: finish what runs, then: stop now.
+The role decides what the first and the second request mean; usually: finish running work, then: stop now.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ STOP_SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGIN
 
 
 def on_stop_signals(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Call it in the loop, once per signal, as long as the loop lives. Under `nohup`, SIGHUP stays ignored."""
+    """Calls `callback` in the loop, once per signal, as long as the loop lives. Under `nohup`, SIGHUP stays ignored."""
     for number in STOP_SIGNALS:
         if number.name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN:
             continue
         try:
             loop.add_signal_handler(number, callback)
-        except NotImplementedError:  # Windows' loops have no such door; the interpreter's own is open everywhere.
+        # Loops on Windows do not support this; the interpreter's own handlers work everywhere.
+        except NotImplementedError:
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback))
 
 
 @contextmanager
 def handlers_restored() -> Iterator[None]:
-    """What the signals did before, they do again afterwards: not every loop puts back what it found."""
+    """Restores the handlers of the signals afterwards: not every loop does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -37,5 +38,5 @@ def handlers_restored() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:  # None: it was not set from Python, and cannot be set again
+            if handler is not None:  # None: the handler was not set from Python, and cannot be set again.
                 signal.signal(number, handler)

@@ -1,6 +1,7 @@
-"""Who owns a task? Whoever made this. Every task has a name, none outlives its owner, and none fails in silence.
+"""What happens to a task when it fails, or when its owner ends? A failure is logged by the task's name, and no task
+outlives its owner.
 
-A loop that has to run as long as its owner is started by `start_loop`: an unforeseen exception is logged, and the loop
+A loop that must run as long as its owner is started by `start_loop`: an unforeseen exception is logged, and the loop
 goes on after a pause. `tests/house/test_loops.py` finds every endless loop that is not started so.
 """
 
@@ -17,20 +18,21 @@ log = logging.getLogger("wakugumi.tasks")
 
 
 class Tasks:
-    """The tasks of one owner. Close it, and they are cancelled and gone."""
+    """The tasks of one owner. `close` cancels them and waits for their end."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str, quiet: bool = False) -> asyncio.Task[Any]:
-        """If it is `quiet`, its failure is told by whoever waits for it."""
+        """The failure of a `quiet` task is not logged: its waiting caller gets it."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard if quiet else self._ended)
         return task
 
     def start_loop(self, loop: Callable[[], Coroutine[Any, Any, None]], *, name: str) -> asyncio.Task[None]:
-        """A loop that must live. It ends when it returns, or with its owner; after any exception it begins anew."""
+        """Starts a loop that must live. It ends when it returns, or with its owner; after any exception it begins
+        anew."""
         return self.start(_run_for_good(loop, name), name=name)
 
     async def close(self) -> None:
@@ -42,7 +44,7 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("task %s failed", task.get_name(), exc_info=error)
+            log.error("task failed task=%r", task.get_name(), exc_info=error)
 
 
 async def _run_for_good(loop: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
@@ -57,6 +59,6 @@ async def _run_for_good(loop: Callable[[], Coroutine[Any, Any, None]], name: str
         except Exception:
             if clock() - began_at > LOOP_PAUSE_MAX_S:
                 pause_s = LOOP_PAUSE_FIRST_S
-            log.exception("task %s failed, and goes on in %g s", name, pause_s)
+            log.exception("task failed, restarts task=%r pause_s=%g", name, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOP_PAUSE_MAX_S)

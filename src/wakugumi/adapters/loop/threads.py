@@ -1,7 +1,7 @@
 """How does long work leave the loop, without holding up the end of the program?
 
-In a thread of its own, which nobody waits for when the program ends. `asyncio.to_thread` shares few threads with the
-look-up of names, which must never wait behind gigabytes, and Python ends only when all of those are done.
+In a thread of its own, which does not delay the end of the program. `asyncio.to_thread` shares few threads with the
+look-up of names, which must never wait behind gigabytes, and Python ends only when all of those threads are done.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 async def beside(work: Callable[[], T], name: str) -> T:
-    """What `work` gives or raises. Cancelled while it waits, it leaves the thread to itself."""
+    """The result of `work`, or its exception. A cancelled call leaves the thread to itself."""
     return await begin(work, name)
 
 
 def begin(work: Callable[[], T], name: str) -> asyncio.Future[T]:
-    """The same, to be waited for later."""
+    """Starts `work` in a thread; the returned future has its result."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -38,7 +38,7 @@ def begin(work: Callable[[], T], name: str) -> asyncio.Future[T]:
             ended: Callable[[], None] = lambda: done.set_exception(failure)  # noqa: E731 - one of two
         else:
             ended = lambda: done.set_result(result)  # noqa: E731
-        with suppress(RuntimeError):  # The loop is closed: nobody wants to know.
+        with suppress(RuntimeError):  # The loop is closed: the result is not needed.
             loop.call_soon_threadsafe(tell, ended)
 
     threading.Thread(target=run, name=name, daemon=True).start()
@@ -46,7 +46,7 @@ def begin(work: Callable[[], T], name: str) -> asyncio.Future[T]:
 
 
 def started_pool(threads: int, name: str) -> ThreadPoolExecutor:
-    """A pool that has started all its threads, so it needs no new one when the machine has none left. Raises
+    """A pool that has started all its threads, so that it needs no new one when the machine has none left. Raises
     RuntimeError if they cannot be started."""
     pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
     together = threading.Barrier(threads)  # The pool starts a thread only if no other one is idle.
@@ -61,5 +61,5 @@ def started_pool(threads: int, name: str) -> ThreadPoolExecutor:
 
 
 def is_no_thread(error: BaseException) -> bool:
-    """Does the error say that the machine can start no further thread? Python has no class of its own for that."""
+    """Does the error mean that the machine can start no further thread? Python has no class of its own for it."""
     return isinstance(error, RuntimeError) and "start new thread" in str(error)

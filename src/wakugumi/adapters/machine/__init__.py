@@ -1,1 +1,1 @@
-"""What this machine has: CPUs, their use, memory, and whether a program can be started."""
+"""Resources of this machine: CPUs, their use, memory, and whether a program can be started."""

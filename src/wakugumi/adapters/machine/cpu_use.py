@@ -15,7 +15,7 @@ LOOK_S: Final = 0.25
 
 class OthersCpu:
     def __init__(self, own_cpu_s: Callable[[], float]) -> None:
-        """`own_cpu_s` tells what our jobs have used so far, beside this process itself."""
+        """`own_cpu_s` returns the CPU seconds of our jobs so far, beside this process itself."""
         self._own_cpu_s = own_cpu_s
         self._looked_at = 0.0
         self._total_s = self._others_s = 0.0
@@ -24,7 +24,7 @@ class OthersCpu:
             self._total_s, self._others_s = self._read()
 
     def share(self, now: float) -> float:
-        """0 to 1, since the last look; asked again too soon, or where nobody can look, the same as before."""
+        """0 to 1, since the last call; called too soon, or without access, the value of the last call."""
         if now - self._looked_at >= LOOK_S:
             self._looked_at = now
             try:
@@ -49,7 +49,7 @@ class OthersCpu:
 
 
 def busy_share() -> float:
-    """How much of the machine's CPU anyone used since this was asked last, 0 to 1; 0 where nobody can look."""
+    """Share of the machine's CPU in use since the last call, 0 to 1; 0 without access."""
     try:
         return psutil.cpu_percent() / 100
     except OSError:

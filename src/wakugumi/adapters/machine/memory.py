@@ -1,7 +1,7 @@
-"""How much memory may this process use? The least of what its limits and its cgroups say.
+"""How much memory may this process use? The lowest of its limits and those of its cgroups.
 
-Of a limit of the address space much is gone before anything is held: libraries, and some 70 MiB for each thread. What
-is left counts as room. A system without /proc or cgroups has no limits that we know of.
+Much of a limited address space is used from the start: libraries, and some 70 MiB for each thread. The rest counts as
+room. A system without /proc or cgroups has no known limits.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from wakugumi.limits.leader import ADDRESS_SPACE_MIN_BYTES, MEMORY_ROOM_MIN_BYTE
 from wakugumi.limits.units import MIB
 
 _UNLIMITED_FROM: Final = 1 << 50
-"""cgroups of version 1 say so with a number near 2⁶³."""
+"""cgroups of version 1 express "no limit" by a number near 2⁶³."""
 
 
 class MemoryRoom(NamedTuple):
-    """What is left for what a leader holds, and by which limit."""
+    """Room for a leader's data, and the limit that sets it."""
 
     room_bytes: int
     limit_bytes: int

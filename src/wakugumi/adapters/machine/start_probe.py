@@ -1,7 +1,7 @@
-"""Can a job be started on this machine? What a worker tries by itself after it could not. (SPEC W9)
+"""Can a job be started on this machine? The test that a worker repeats after a failed start. (SPEC W9)
 
-The same things as for a job, on the same disk: room, a directory, a file that is safe there, descriptors. The last
-thing, a program, is started by whoever starts all others.
+The test needs the same as a job, on the same disk: room, a directory, a synced file, descriptors. A program, the last
+step, is started by the caller in the same way as all others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from wakugumi.limits.units import KIB
 
 FILE_BYTES: Final = 64 * KIB
 FILES: Final = 16
-"""What a job and its result take of each, and some more: a machine that has just so much is soon sick again."""
+"""Descriptors that the probe opens: more than one job takes, for a machine with just enough would soon fail again."""
 _NAME: Final = ".probe"
-"""Always the same: what a worker left that was killed during a probe is removed by the next probe."""
+"""A fixed name: files of a worker that was killed during a probe are removed by the next probe."""
 
 
 def check_machine(folder: str, free_min_bytes: int) -> None:
-    """Raises Refused, as a job would be. It takes as long as the disk takes to sync a file."""
+    """Raises Refused, as for a job. Takes as long as a sync of a file."""
     path = f"{folder}/{_NAME}"
     try:
         check_room(folder, free_min_bytes)
@@ -48,7 +48,7 @@ def check_room(folder: str, free_min_bytes: int) -> None:
 
 
 def a_program() -> list[bytes] | None:
-    """One that does nothing, and is everywhere; None if it is not here."""
+    """A program that does nothing, and is everywhere; None if it is not here."""
     for path in (b"/bin/true", b"/usr/bin/true"):
         if os.access(path, os.X_OK):
             return [path]

@@ -1,7 +1,7 @@
-"""How many CPUs may this process use? (SPEC W2) Fewer than the machine has, if it is bound to some of them, or if a
-container or service has a quota.
+"""How many CPUs may this process use? (SPEC W2) Fewer than the machine has, if the process is bound to some of them, or
+a container or service has a quota.
 
-It imports next to nothing: each command asks it.
+This file imports next to nothing: each command uses it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _UNLIMITED: Final = "max"
 
 
 def usable_cpus(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:
-    """At least one. A quota of one and a half is two: what is left over is for this process itself."""
+    """At least one. A quota of one and a half is two: the rest is for this process itself."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([bound, *(math.ceil(quota) for quota in _quotas(proc, mounted))]))
 
 
 def _quotas(proc: str, mounted: str) -> Iterator[float]:
-    """Of the control group that this process is in, and of all above it, as far as they can be seen."""
+    """Quotas of the control group of this process, and of all visible groups above it."""
     for line in _read(proc).splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -34,7 +34,7 @@ def _quotas(proc: str, mounted: str) -> Iterator[float]:
 
 
 def _of_each(root: str, path: str, quota_of: _QuotaOf) -> Iterator[float]:
-    # Inside a container the path may be the host's, and what is seen here begins at the container's own group.
+    # Inside a container the path may be the host's, while the visible tree begins at the container's own group.
     names = [name for name in path.split("/") if name and name != ".."]
     for count in range(len(names) + 1):
         quota = quota_of("/".join([root, *names[:count]]))
@@ -52,7 +52,7 @@ def _quota_v1(folder: str) -> float | None:
 
 
 def _share(quota: str, period: str = "100000") -> float | None:
-    """None for no limit, and for what cannot be read."""
+    """None for no limit, and for unreadable text."""
     try:
         share = int(quota) / int(period)
     except (ValueError, ZeroDivisionError):

@@ -1,13 +1,13 @@
-"""How does what a program printed come into the ZIP of the files it made, without that being written anew?
+"""How do stdout and stderr get into the ZIP of a program's files, without writing it anew?
 
     the entries, as they stand │ stdout.txt │ stderr.txt │ their list, as it stands │ two more lines │ the end
 
-Ours come after all others, so that nothing moves of what the list says. A small archive becomes one piece of bytes; a
-large one is read from its file piece by piece, while it is sent. What is added has no time of its own: the same result
-is the same bytes, whoever asks for it and when.
+New entries come after all others, so that no offset in the list changes. A small archive becomes one piece of bytes; a
+large one is read from its file piece by piece, while it is sent. New entries have no time: equal results are equal
+bytes, at any time and for any client.
 
-Entries that no honest worker sends (`entries`) are left out of the list, which is what every tool goes by; their bytes
-stay where they are, so that nothing moves.
+Entries that no honest worker sends (`honest_entries`) are left out of the list, which every tool reads; their bytes
+stay in place, so that no offset changes.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Content: TypeAlias = bytes | Path
 _WHEN: Final = dos_time(0.0)
 _MODE: Final = stat.S_IFREG | 0o644
 _SENT_BYTES: Final = 64 * KIB
-"""Of a large archive, at a time: who reads slowly is cut off by how long a piece takes."""
+"""Bytes of a large archive per piece: a slow reader is detected by the time that a piece takes."""
 _HINTS: Final = (b"dout.", b"derr.")
-"""What every name holds that equals one of ours where case is ignored, whatever letters its beginning is written in."""
+"""Text in every name that equals one of ours where case is ignored, whatever letters its beginning is written in."""
 
 
 def has_few_entries(archive: bytes) -> bool:
-    """Is it quick enough for the loop? Raises PeerError if it is no archive."""
+    """Is the archive small enough for the loop? Raises PeerError if it is no archive."""
     return not archive or Archive.of_bytes(archive).count <= ARCHIVE_ENTRIES_IN_LOOP_MAX
 
 
@@ -52,8 +52,8 @@ def splice(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> byt
 
 
 def splice_counted(archive: bytes, texts: Mapping[str, bytes], note: bytes = b"") -> tuple[bytes, int]:
-    """An archive, which may be empty, and these texts beside what is in it; and how many entries were left out. The
-    `note` is its comment. Raises PeerError if it is none, or leads elsewhere."""
+    """An archive, which may be empty, with these texts added; and the number of entries that were left out. The `note`
+    is its comment. Raises PeerError if it is no archive, or an entry leads outside."""
     known = Archive.of_bytes(archive) if archive else None
     at = known.list_at if known else 0
     honest = _Honest(known)
@@ -71,12 +71,12 @@ def splice_counted(archive: bytes, texts: Mapping[str, bytes], note: bytes = b""
 
 
 class Spliced:
-    """The same for what is large: an async iterator of pieces, whose `size` is known. Close it, read or not."""
+    """A large archive with texts added: an async iterator of pieces, whose `size` is known. Close it, read or not."""
 
     def __init__(self, archive: Content, texts: Mapping[str, Content], note: bytes = b"") -> None:
-        """Takes its time: not for the loop. Raises OSError, and PeerError if it is no archive."""
+        """Too slow for the loop. Raises OSError, and PeerError if it is no archive."""
         self.done: Callable[[], None] = _nothing
-        """Called once, when it is closed."""
+        """Called once, when the iterator is closed."""
         self._kept: list[bytes] = []
         with contextlib.ExitStack() as files:
             parts, self.size, self.left_out = _plan(archive, texts, note, files)
@@ -100,7 +100,7 @@ class Spliced:
         return self._kept.pop()
 
     async def aclose(self) -> None:
-        """Whoever sends it does that, however it ended."""
+        """Called by the sender, after a success or a failure."""
         self._kept.clear()
         self._close()
         done, self.done = self.done, _nothing
@@ -108,7 +108,7 @@ class Spliced:
 
 
 class _Entry(NamedTuple):
-    """One that is added. What of it is a file is sent as it stands there."""
+    """A new entry. The content of a file is sent from the file."""
 
     name: bytes
     method: int
@@ -136,10 +136,10 @@ class _Range(NamedTuple):
 
 
 class _Honest:
-    """The lines of the list of entries that an honest worker sends."""
+    """The lines of the list that an honest worker sends."""
 
     def __init__(self, archive: Archive | None) -> None:
-        """Raises PeerError if an entry leads elsewhere, or if too many are hostile."""
+        """Raises PeerError if an entry leads outside, or if too many are hostile."""
         self._archive = archive
         self.bytes = self.count = self.left_out = 0
         if archive is not None:
@@ -149,7 +149,7 @@ class _Honest:
             self.left_out = archive.count - self.count
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """Where they begin and end in the archive. They are looked for again: to remember those between millions of
+        """Where the lines begin and end in the archive. They are searched again: remembering them between millions of
         dot-files would take as much memory."""
         if self._archive is not None and self.left_out:
             yield from ((start, end) for start, end, _ in _honest(self._archive))
@@ -158,7 +158,7 @@ class _Honest:
 
 
 def _honest(archive: Archive) -> Iterator[tuple[int, int, int]]:
-    """Where lines that follow each other begin and end, and how many there are."""
+    """Begin and end of lines that follow each other, and their number."""
     hostile, start, count = 0, archive.list_at, 0
     for entry, at, end in archive.located():
         try:
@@ -180,7 +180,7 @@ def _honest(archive: Archive) -> Iterator[tuple[int, int, int]]:
 def _plan(
     archive: Content, texts: Mapping[str, Content], note: bytes, files: contextlib.ExitStack
 ) -> tuple[Iterable[_Range], int, int]:
-    """All that is to be sent, in order, its size, and how many entries were left out."""
+    """All parts to be sent, in order, their size, and the number of entries that were left out."""
     source, size = _opened(archive, files)
     known = None
     if size:
@@ -219,7 +219,7 @@ def _opened(content: Content, files: contextlib.ExitStack) -> tuple[int | bytes,
 
 
 def _read(parts: Iterable[_Range]) -> Iterator[bytes]:
-    """All of them; small ones come together. Raises Lost if a file is not what it was."""
+    """The bytes of all parts; small parts are joined. Raises Lost if a file has changed."""
     small = bytearray()
     for part in parts:
         at = part.at
@@ -259,7 +259,7 @@ def _crc(part: _Range) -> int:
 
 
 def _free_names(texts: Mapping[str, Content], archive: Archive | None, look: bool) -> list[str]:
-    """What each is called: a program's own file keeps its name, and ours gets another."""
+    """Names of the new entries: a program's own file keeps its name, and ours gets another."""
     if archive is None or not look:
         return list(texts)
     taken = {fold_name(entry.name.partition("/")[0]) for entry in archive.entries() if _hints_at(entry.name.encode())}
@@ -275,13 +275,13 @@ def _free_names(texts: Mapping[str, Content], archive: Archive | None, look: boo
 
 
 def _hints_at(listed: bytes) -> bool:
-    """May one of our names stand there? A million other names are not looked at one by one."""
+    """May one of our names be in the list? A million other names are not compared one by one."""
     lower = listed.lower()
     return any(hint in lower for hint in _HINTS)
 
 
 def _windows(parts: Iterable[_Range]) -> Iterator[bytes]:
-    """All of them, in pieces that overlap: nothing that is looked for lies in two of them only."""
+    """The bytes of all parts, in overlapping pieces: a searched text lies whole in one of them."""
     end = b""
     for piece in _read(parts):
         yield end + piece
@@ -289,9 +289,9 @@ def _windows(parts: Iterable[_Range]) -> Iterator[bytes]:
 
 
 def _noted(end: bytes, note: bytes) -> bytes:
-    """The end of an archive without a comment, with one: its length stands last."""
+    """The end of an archive without a comment, with this comment: its length stands last."""
     return end[:-2] + len(note).to_bytes(2, "little") + note
 
 
 def _nothing() -> None:
-    """Nobody has to be told."""
+    """Stands for a missing `done`."""

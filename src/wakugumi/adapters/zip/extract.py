@@ -1,8 +1,8 @@
 """How are the files of a stranger's archive written into a folder, and nowhere else?
 
-All names and sizes are checked before the first byte is written (`entries` says which names are left out), links come
-last and are never stepped through, and each file takes its place in one step. Memory stays flat but for its folders,
-unless a list of what was written is wanted; zeros become holes.
+All names and sizes are checked before the first byte is written (`honest_entries` decides which names are left out),
+links come last and are never followed, and each file takes its place in one step. Memory stays flat but for the
+folders, unless a list of the written files is wanted; zeros become holes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from wakugumi.limits.runner import RESULT_BYTES_MAX
 from wakugumi.limits.units import KIB
 
 _HOLE: Final = bytes(64 * KIB)
-"""What is left out of a file if it is all zeros: smaller holes save little and cost calls."""
+"""Shortest run of zeros that becomes a hole: smaller holes save little and cost calls."""
 
 
 class Bound(NamedTuple):
-    """What may be written."""
+    """Limit of the bytes to write."""
 
     bytes_max: int = RESULT_BYTES_MAX
-    """Of all files together."""
+    """Bytes of all files together."""
     why: str = "no worker packs more than that"
     code: str = "bad-result"
-    """Of the refusal, if the files have more."""
+    """Code of the refusal, if the files have more."""
     dot_files: bool = False
 
 
@@ -40,7 +40,7 @@ ANY: Final = Bound()
 
 
 class Checked(NamedTuple):
-    """What an archive holds, if it may be unpacked."""
+    """Content of an archive that may be unpacked."""
 
     links: int
     left_out: int
@@ -52,8 +52,8 @@ class Checked(NamedTuple):
 def unpack(
     archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None, bound: Bound = ANY
 ) -> tuple[list[Path], int]:
-    """Where the files and links are, and how many were left out. `go_on` is called all along, and what it raises ends
-    it.
+    """The paths of files and links, and the number of entries that were left out. `go_on` is called between pieces, and
+    its exception ends the work.
 
     Raises Refused before anything is written: `bad-name`, or the bound's code. Raises PeerError and OSError.
     """
@@ -64,13 +64,13 @@ def unpack(
 def unpack_counted(
     archive: Archive, folder: Path, go_on: Callable[[], None] = lambda: None, bound: Bound = ANY
 ) -> tuple[int, int]:
-    """The same, and only how many there are: a list of millions of files would fill the memory."""
+    """Unpacks, and returns numbers alone: a list of millions of files would fill the memory."""
     checked = check(archive, bound)
     return sum(1 for _ in _Unpacking(archive, folder, go_on, checked, bound).run()), checked.left_out
 
 
 def check(archive: Archive, bound: Bound) -> Checked:
-    """May it be unpacked? Raises Refused and PeerError."""
+    """May the archive be unpacked? Raises Refused and PeerError."""
     links = left_out = size = 0
     folders: set[str] = set()
     for entry in archive.entries():
@@ -98,7 +98,7 @@ def _add_folders(entry: ZipEntry, folders: set[str]) -> None:
 
 
 def _check_apart(archive: Archive, folders: set[str], bound: Bound) -> None:
-    """No file or link is called as a folder. They are gone through again: there may be too many names to remember."""
+    """No file or link has the name of a folder. The list is read again: there may be too many names to remember."""
     for entry in archive.entries() if folders else ():
         if entry.name in folders and is_taken(archive, entry, dot_files=bound.dot_files):
             raise Refused("bad-name", f"the result holds {entry.name[:200]!r} as a file and as a folder")
@@ -116,10 +116,10 @@ class _Unpacking:
         self._scratch = f".waku-{os.urandom(8).hex()}"
         self._numbers = count()
         self._parent: tuple[str, str] = ("", self._folder)
-        """The folder that the last file was put in, as the archive calls it, and where it is."""
+        """The folder of the last file, in the archive and on the disk."""
 
     def run(self) -> Iterator[str]:
-        """Each path, once it is there."""
+        """Each path, once written."""
         written = 0
         try:
             for entry in self._taken():
@@ -144,7 +144,7 @@ class _Unpacking:
         return (each for each in self._archive.entries() if is_taken(self._archive, each, dot_files=dot_files))
 
     def _make(self, inside: str) -> str:
-        """Make the folders of this path, stepping through no link: where a link leads, nobody checked."""
+        """Makes the folders of this path without following a link: its target is unchecked."""
         if self._parent[0] == inside:
             return self._parent[1]
         path = self._folder
@@ -159,7 +159,8 @@ class _Unpacking:
         return path
 
     def _put(self, entry: ZipEntry) -> str:
-        """One step: whoever looks sees the old file or the new one. A folder in the way stays, and is an OSError."""
+        """Puts a file in one step: readers see the old file or the new one. A folder in the way stays, and is an
+        OSError."""
         self._go_on()
         at = entry.name.rfind("/") + 1
         parent, name = self._make(entry.name[:at]), entry.name[at:]
@@ -191,7 +192,7 @@ class _Unpacking:
 
 
 def _write_data(file: int, piece: bytes) -> bool:
-    """All of a piece but its long runs of zeros. True if there are any."""
+    """Writes a piece without its long runs of zeros. True if there are any."""
     start = at = 0
     while at < len(piece):
         if piece.startswith(_HOLE, at):

@@ -3,12 +3,12 @@
     it leads elsewhere           `..`, an absolute path, a link that points out: the whole archive is refused
     no honest worker sends it    a dot-file, a name that hides something, that leads elsewhere on Windows (a backslash,
                                  a drive) or that no file system takes: it is left out
-    nobody can tell              a link that goes up from a folder that it names, which may be a link as well: it is
+    undecidable                  a link that goes up from a folder that it names, which may be a link as well: it is
                                  left out. Older workers send such links, if they stay inside
-    anything else                is taken
+    any other entry              is taken
 
-Whoever unpacks an archive or passes it on asks here. Stricter rules are for inputs (`core/names.py`): here they would
-cost a user the files that a program made.
+All code that unpacks an archive or passes it on uses these rules. Stricter rules are for inputs (`core/names.py`): here
+they would cost a user files of the program.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What is a file of a program called in a ZIP, and where does a link to it point there? (SPEC W1, W5)
 
-A program may call its files as it likes, and nearly every name comes back as it was. Characters that hide something, a
-backslash and a drive (`C:/x`) do not: readers leave such names out. They are percent-encoded here, and a hash of the
-name follows, so that no two names become one:
+A program may name its files freely, and nearly every name stays as it is. Characters that hide something, a backslash
+and a drive (`C:/x`) do not: readers leave such names out. They are percent-encoded here, and a hash of the name
+follows, so that no two names become one:
 
-    a\\b.txt                 a%5cb~c9474d3bbd481924.txt
-    link to ../a\\b.txt      link to ../a%5cb~c9474d3bbd481924.txt
+    a\b.txt                 a%5cb~c9474d3bbd481924.txt
+    link to ../a\b.txt      link to ../a%5cb~c9474d3bbd481924.txt
 
-Each part of a path is encoded by itself. So a link to a file finds it, and nobody has to remember all names.
+Each part of a path is encoded by itself. So a link finds its file, and no list of names is needed.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def plain_target(name: str, target: str) -> str:
 
 
 def has_drive(name: str) -> bool:
-    """Is it an absolute path on Windows? A name such as `x:y` is none."""
+    """Is the name an absolute path on Windows? A name such as `x:y` is none."""
     return name[1:3] in {":", ":/"} and name[0].isascii() and name[0].isalpha()
 
 
 def climbs(target: str) -> bool:
-    """Does a link go up from a folder that it names? That may be a link as well, and from where it leads up is
+    """Does a link go up from a folder that it names? That folder may be a link as well, and the way up from it leads
     anywhere."""
     return ".." in dropwhile({"", ".", ".."}.__contains__, target.split("/"))
 
 
 def _plain(parts: list[str], depth: int) -> str:
-    """`depth` is how many folders of the archive are above the first part."""
+    """`depth` is the number of the archive's folders above the first part."""
     plain = []
     for part in parts:
         if part in {"", "."}:

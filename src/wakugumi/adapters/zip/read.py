@@ -1,7 +1,7 @@
 """What is in a ZIP that a stranger made, and how is it read with flat memory?
 
-Its list of entries is read bit by bit, as often as someone goes through it, and each content as a stream that is
-verified at its end. Nothing is believed: what is not as it should be is a PeerError. Who unpacks checks the names.
+The list of entries is read in parts, once for each pass, and each content as a stream that is verified at its end. Any
+deviation from the format is a PeerError. The caller that unpacks checks the names.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PAGE_BYTES: Final = 256 * 1024
 
 
 class ZipEntry(NamedTuple):
-    """A file, a folder or a link, as the list tells of it."""
+    """A file, a folder or a link, by its line in the list."""
 
     name: str
-    """With slashes; a folder's ends with one."""
+    """With slashes; a folder's name ends with one."""
     mode: int
-    """Of Unix; 0 if whoever made it did not say."""
+    """Unix mode; 0 if the writer gave none."""
     size: int
     packed_bytes: int
     method: int
@@ -43,11 +43,11 @@ class Archive:
     """A ZIP of which any part can be read: `read_at(position, how many)`."""
 
     def __init__(self, read_at: Callable[[int, int], bytes], size: int) -> None:
-        """Raises PeerError if it is none."""
+        """Raises PeerError if it is no archive."""
         self._read_at = read_at
         self._size = size
         self.list_at, self.list_bytes, self.count = self._find_list()
-        """Where the list of entries begins, its size, and how many there are."""
+        """Begin and size of the list of entries, and their number."""
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Archive:
@@ -59,11 +59,11 @@ class Archive:
         return cls(lambda at, count: os.pread(file, count, at), os.fstat(file).st_size)
 
     def entries(self) -> Iterator[ZipEntry]:
-        """All of them, from the first."""
+        """All entries, from the first."""
         return (entry for entry, _, _ in self.located())
 
     def located(self) -> Iterator[tuple[ZipEntry, int, int]]:
-        """Each with where its line of the list begins and ends, in the archive."""
+        """Each entry, with the begin and end of its line of the list, in the archive."""
         page, page_at, end = b"", self.list_at, self.list_at + self.list_bytes
         at = self.list_at
         claimed = 0
@@ -83,7 +83,7 @@ class Archive:
             raise PeerError("the result's archive cannot be read: its list of entries is longer than it says")
 
     def content(self, entry: ZipEntry) -> Iterator[bytes]:
-        """What a file holds, in pieces. What is wrong with it may show only at its end."""
+        """The content of a file, in pieces. A fault may show only at the end."""
         pieces = self._stored(entry) if entry.method == STORED else self._inflated(entry)
         size = crc = 0
         for piece in pieces:
@@ -98,7 +98,7 @@ class Archive:
         return b"".join(self.content(entry))
 
     def _find_list(self) -> tuple[int, int, int]:
-        """Where the list of entries begins, its size, and how many there are."""
+        """Begin and size of the list of entries, and their number."""
         tail_at = max(0, self._size - END.size - _COMMENT_BYTES_MAX)
         tail = self._read_at(tail_at, self._size - tail_at)
         found = tail.rfind(b"PK\5\6")
@@ -156,7 +156,7 @@ class Archive:
 
 
 def _entry(page: bytes, start: int) -> tuple[ZipEntry, int]:
-    """The entry that begins here, and how long it is."""
+    """The entry that begins here, and its length."""
     if len(page) - start < CENTRAL.size or not page.startswith(b"PK\1\2", start):
         raise PeerError("the result's archive cannot be read: its list of entries is broken")
     fields = CENTRAL.unpack_from(page, start)
@@ -178,7 +178,7 @@ def _entry(page: bytes, start: int) -> tuple[ZipEntry, int]:
 
 
 def _large(extra: bytes, *numbers: int) -> tuple[int, int, int]:
-    """Those that do not fit 32 bits stand elsewhere, in the same order."""
+    """Numbers that do not fit 32 bits are in the extra field, in the same order."""
     while len(extra) >= 4:
         kind, count = struct.unpack_from("<HH", extra)
         if kind == 1:

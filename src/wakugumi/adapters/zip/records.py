@@ -4,7 +4,7 @@
     line                     for each entry
     end
 
-Whatever needs more than 32 bits (4 GiB), or more than 65 535 entries, is told in the 64-bit form of ZIP.
+Numbers of more than 32 bits (4 GiB), or more than 65 535 entries, use the 64-bit form of ZIP.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def line_of(
     raw: int,
     at: int,
 ) -> bytes:
-    """What the list of all entries says of one."""
+    """The line of one entry in the list."""
     attributes = mode << 16 | (0x10 if name.endswith(b"/") else 0)
     version, extra = VERSION, b""
     if size >= MAX_32 or raw >= MAX_32 or at >= MAX_32:
@@ -60,7 +60,7 @@ def line_of(
 
 
 def end_of(count: int, size: int, at: int) -> bytes:
-    """What follows a list of so many entries, which has this size and stands here."""
+    """The end of an archive, behind a list of `count` entries and `size` bytes at `at`."""
     end = b""
     if count >= ENTRIES_MAX or at >= MAX_32 or size >= MAX_32:
         end = END_64.pack(b"PK\6\6", 44, BY_UNIX | VERSION_64, VERSION_64, 0, 0, count, count, size, at)

@@ -1,9 +1,9 @@
-"""How does what a program printed come out of the ZIP that a node answers with? The way back of `spliced`.
+"""How are stdout and stderr taken out of the ZIP of a node's answer? The inverse of `add_output`.
 
-Ours are the last two of its list and of its file: cut off, they leave the archive as it was. Where somebody else has
-put them in the midst, they are only taken from the list.
+They are the last two entries of the list and of the file: cut off, they leave the archive as it was. Entries of our
+names in another place are only removed from the list.
 
-The list is gone through bit by bit, and moved within the file: however long a node makes it, memory stays flat.
+The list is read in parts, and moved within the file: memory stays flat, however long the list is.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from wakugumi.limits.units import MIB
 _CHUNK_BYTES: Final = 1 * MIB
 
 _Line: TypeAlias = tuple[ZipEntry, int, int]
-"""An entry, and where its line of the list begins and ends."""
+"""An entry, and the begin and end of its line in the list."""
 
 
 def unsplice(file: IO[bytes], texts: Mapping[str, IO[bytes]]) -> int:
-    """Write each text, `stdout` or `stderr`, where it is wanted, and leave the rest in the file. Returns how many
-    entries that has. Raises Refused: `bad-result`, or `disk` if it is ours that is full."""
+    """Writes each text, `stdout` or `stderr`, to its file, and leaves the rest in the archive. Returns the number of
+    entries left. Raises Refused: `bad-result`, or `disk` if our own disk is full."""
     try:
         archive = _opened(file)
         lines = _lines_of(archive, texts)
@@ -53,7 +53,7 @@ def _opened(file: IO[bytes]) -> Archive:
 
 
 def _lines_of(archive: Archive, texts: Mapping[str, IO[bytes]]) -> dict[str, _Line]:
-    """Each text's, which is the last one that is called so: a program may have made one of that name itself."""
+    """The line of each text, which is the last one of its name: a program may have made a file of that name itself."""
     names = {stem: re.compile(rf"{stem}(\.captured(-[0-9]+)?)?\.txt") for stem in texts}
     found: dict[str, _Line] = {}
     for entry, at, end in archive.located():
@@ -64,7 +64,7 @@ def _lines_of(archive: Archive, texts: Mapping[str, IO[bytes]]) -> dict[str, _Li
 
 
 def _cut(file: IO[bytes], archive: Archive, taken: list[_Line]) -> int:
-    """Write the list anew without these. Returns how many entries it has."""
+    """Writes the list anew without these lines. Returns the number of entries left."""
     gone = {at for _, at, _ in taken}
     cut = min((entry.at for entry, _, _ in taken), default=archive.list_at)
     in_the_midst = any(entry.at >= cut for entry, at, _ in archive.located() if at not in gone)
@@ -72,7 +72,7 @@ def _cut(file: IO[bytes], archive: Archive, taken: list[_Line]) -> int:
     starts = [archive.list_at, *sorted(end for _, _, end in taken)]
     ends = [*sorted(gone), archive.list_at + archive.list_bytes]
     size = 0
-    # The new list stands before the old one or in its place, and is no longer: what is written over was read before.
+    # The new list stands before the old one or in its place, and is no longer: overwritten bytes were read before.
     for start, end in zip(starts, ends, strict=True):
         for at in range(start, end, _CHUNK_BYTES):
             file.seek(at)

@@ -4,7 +4,7 @@
     …
     the list of all entries, which waits in a scratch file until they are written; the end
 
-Nothing that was written is changed afterwards: so its SHA-256 is known at the end, and the file is not read again.
+Written bytes are never changed afterwards: so the SHA-256 is known at the end, and the file is not read again.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from wakugumi.wire.messages.references import BlobRef
 _SIZES: Final = struct.Struct("<4sI2I")
 _SIZES_64: Final = struct.Struct("<4sI2Q")
 _CENTRAL_MEMORY_BYTES: Final = 1 * MIB
-"""Of the list of entries: some 10 000 of them. More of it waits on the disk."""
+"""Bytes of the list held in memory: some 10 000 entries. More of the list waits on the disk."""
 _BUFFER_BYTES: Final = 256 * KIB
 """Small files are written together."""
 
 
 class FileZip(Zip):
-    """An archive in an open file, from where that stands."""
+    """An archive in an open file, from its current position."""
 
     flags = UTF8_FLAG | SIZES_FOLLOW_FLAG
     entries_max = ARCHIVE_ENTRIES_MAX
 
     def __init__(self, file: int, folder: str, bytes_max: int, go_on: Callable[[], None] = lambda: None) -> None:
-        """Of files with at most `bytes_max` in all. `folder` is for scratch files; `go_on` is called between pieces,
-        and what it raises ends the work."""
+        """The files may have `bytes_max` in all. `folder` is for scratch files; `go_on` is called between pieces, and
+        its exception ends the work."""
         super().__init__()
         self._go_on = go_on
         self._file = file
@@ -50,7 +50,7 @@ class FileZip(Zip):
         self._room = bytes_max
 
     def finish(self) -> BlobRef:
-        """Its hash, and its size."""
+        """Hash and size of the archive."""
         at, size = self._at, self._central.tell()
         self._central.seek(0)
         while data := self._central.read(CHUNK_BYTES):
@@ -60,7 +60,7 @@ class FileZip(Zip):
         return BlobRef(self._digest.hexdigest(), self._at - self._start)
 
     def close(self) -> None:
-        """The scratch file; the archive's is its owner's."""
+        """Closes the scratch file; the archive's file belongs to its owner."""
         self._central.close()
 
     def _add_file(self, found: FoundFile, file: int, status: os.stat_result) -> None:

@@ -1,7 +1,7 @@
 """How does a folder become a ZIP? Written here, because the standard library deflates eight times slower than isal.
 
-Small files are stored, larger ones deflated if that helps. What fits a frame is made in memory, here; what does not is
-written to the disk, by `write_file`. Neither holds more of a folder in memory than a part of it.
+Small files are stored, larger ones deflated if that helps. An archive that fits a frame is made in memory, here; a
+larger one is written to the disk, by `write_file`. Neither holds more than a part of a folder in memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ except ImportError:  # pragma: no cover - no wheel for this machine
     import zlib as deflate  # type: ignore[no-redef]
 
 CHUNK_BYTES: Final = 1 * MIB
-"""What is read of a file at a time; whether deflating helps is decided by the first chunk."""
+"""Bytes of a file per read; the first chunk decides whether deflating helps."""
 _LEVEL: Final = 2
 """Of isal's four (0 to 3): half the size for a tenth of the time. Fine for zlib too."""
 WORTH_IT: Final = 0.97
@@ -59,9 +59,10 @@ _SIZES: Final = struct.Struct("<3I")
 _SIZES_AT: Final = 14
 """Checksum and sizes, in the head of an entry."""
 _LINK_BYTES_MAX: Final = 4 * KIB
-"""Of where a link points: what is longer is no path of Linux, and no reader takes it."""
+"""Longest target of a link: a longer one is no path of Linux, and no reader takes it."""
 _MODE_MASK: Final = 0o170777
-"""Of a file's mode: what it is, and who may read, write and run it; nothing that gives the rights of another user."""
+"""Bits of a file's mode that are kept: its kind, and the rights to read, write and run; no bit that gives the rights of
+another user."""
 _ZEROS: Final = bytes(CHUNK_BYTES)
 
 crc32: Final = deflate.crc32
@@ -91,29 +92,29 @@ def unpacker() -> Inflater:
 
 
 class TooBig(Exception):
-    """The archive would exceed what it was allowed."""
+    """The archive would exceed its limit."""
 
 
 class FoundFile(NamedTuple):
-    """Something a program left in its directory."""
+    """A file, folder or link of a program in its directory."""
 
     name: str
-    """Relative to the directory, with slashes."""
+    """Path relative to the directory, with slashes."""
     status: os.stat_result
     target: str | None = None
-    """Where it points, if it is a link."""
+    """Target of a link."""
     lent: bool = False
-    """It is another user's, and on loan to this job."""
+    """The file belongs to another user, and is lent to this job."""
 
 
 def walk(
     folder: int, inputs: frozenset[str], owner: int | None = None, lent: Container[tuple[int, int]] = ()
 ) -> Iterator[FoundFile]:
-    """What a program produced below an open folder: files, empty folders, and links that stay inside.
+    """Output of a program below an open folder: files, empty folders, and links that stay inside.
 
     Left out: the inputs, hidden files and folders, links that lead out, pipes, sockets and devices, and names too long
-    to be written down again elsewhere. With an `owner`, also files of other users, which may be there by a hard link;
-    but not those that were `lent` to this job (device and inode): it may call its inputs as it likes.
+    to be written elsewhere. With an `owner`, also files of other users, which may be there by a hard link; but not
+    files that were `lent` to this job (device and inode): the job may rename its inputs.
     """
     brought = {name[:at] for name in inputs for at, char in enumerate(name) if char == "/"}
     inside, entries, nothing = "", _entries(folder, "", 0), True
@@ -156,22 +157,22 @@ class Zip(ABC):
         self._at = 0
         self._count = 0
         self.unpacked_bytes = 0
-        """Of all that is in it, as it was before packing."""
+        """Bytes of all files, before packing."""
 
     @abstractmethod
     def _write(self, data: bytes) -> None:
-        """Also moves `_at`."""
+        """Writes bytes, and moves `_at`."""
 
     @abstractmethod
     def _write_line(self, line: bytes) -> None:
-        """Of the list of all entries."""
+        """Adds a line to the list of entries."""
 
     @abstractmethod
     def _tell_sizes(self, crc: int, size: int, raw: int, *, at: int, large: bool) -> None:
-        """Of the entry that begins there, now that they are known."""
+        """Sets checksum and sizes of the entry at `at`, once known."""
 
     def add(self, folder: int, found: FoundFile) -> None:
-        """One thing of an open folder. A file that is gone, or is no longer one, is left out."""
+        """Adds one file, folder or link of an open folder. A file that is gone, or is no longer a file, is left out."""
         if found.target is not None:
             target = plain_target(found.name, found.target).encode()
             if len(target) <= _LINK_BYTES_MAX:
@@ -198,7 +199,7 @@ class Zip(ABC):
             self._whole(found, os.read(file, status.st_size))
 
     def _whole(self, found: FoundFile, data: bytes) -> None:
-        """All of it is in memory: sizes and checksum are told first."""
+        """The content is in memory: sizes and checksum come first."""
         at, raw, crc = self._at, len(data), crc32(data)
         name, when = plain_name(found.name).encode(), dos_time(found.status.st_mtime)
         method, content = STORED, data
@@ -213,7 +214,7 @@ class Zip(ABC):
         self._list(found, name, UTF8_FLAG, method, when, crc, size, raw, at)
 
     def _in_pieces(self, found: FoundFile, size: int, pieces: Iterator[bytes]) -> None:
-        """Sizes and checksum are told after it. Whether deflating helps is decided by the first piece."""
+        """Sizes and checksum come after the content. The first piece decides whether deflating helps."""
         at, name, when = self._at, plain_name(found.name).encode(), dos_time(found.status.st_mtime)
         piece = next(pieces, b"")
         deflating = packer()
@@ -255,7 +256,7 @@ class Zip(ABC):
 
 
 class ZipWriter(Zip):
-    """One in memory, of at most `bytes_max`."""
+    """An archive in memory, of at most `bytes_max`."""
 
     flags = UTF8_FLAG
     entries_max = ENTRIES_MAX - 1
@@ -288,7 +289,7 @@ class ZipWriter(Zip):
 
 
 def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    """What is in a folder below the open one, without hidden things. A folder we may not read has nothing."""
+    """Entries of a folder below the open one, without hidden ones. A folder that cannot be read has none."""
     try:
         file = open_beneath(folder, inside[:-1] or ".", READ_FOLDER)
     except OSError:
@@ -311,8 +312,8 @@ def _entries(folder: int, inside: str, depth: int) -> Iterator[tuple[str, os.sta
 
 
 def _target_inside(folder: int, name: str) -> str | None:
-    """Where a link points, if that is inside whatever else is a link. Only its last part may be one itself: so what
-    stands before `..` is a folder, and both can be left out."""
+    """The target of a link, if it stays inside whatever other links there are. Only the last part may be a link itself:
+    so a part before `..` is a folder, and both can be left out."""
     target = _read_link(folder, name)
     if target is None or target.startswith("/"):
         return None
@@ -331,7 +332,7 @@ def _target_inside(folder: int, name: str) -> str | None:
 
 
 def _straight(name: str, way: list[str]) -> str:
-    """The same place, without going down first: whoever unpacks it cannot tell what is a link on the way."""
+    """An equal target that goes up first and then down: a reader cannot tell which folders on the way are links."""
     start = name.split("/")[:-1]
     shared = 0
     while shared < min(len(start), len(way)) and start[shared] == way[shared]:
@@ -340,7 +341,7 @@ def _straight(name: str, way: list[str]) -> str:
 
 
 def open_found(folder: int, found: FoundFile) -> int:
-    """To be read. Raises FileNotFoundError if it is gone, or something else is in its place; else OSError."""
+    """Opens a file for reading. Raises FileNotFoundError if it is gone, or replaced; else OSError."""
     try:
         return open_beneath(folder, found.name, READ)
     except OSError as error:
@@ -350,7 +351,7 @@ def open_found(folder: int, found: FoundFile) -> int:
 
 
 def is_found(status: os.stat_result, found: FoundFile) -> bool:
-    """Is this a file still, of the same user? And what is another user's, the same file?"""
+    """Is it still a file of the same user? Of another user: is it the same file?"""
     if found.lent and not os.path.samestat(status, found.status):
         return False
     return stat.S_ISREG(status.st_mode) and status.st_uid == found.status.st_uid
@@ -365,7 +366,7 @@ def _is_folder(folder: int, name: str) -> bool:
 
 
 def _status(folder: int, name: str) -> os.stat_result | None:
-    """Of a folder below the open one; None if it is none any more."""
+    """Status of a folder below the open one; None if it is none any more."""
     try:
         file = open_beneath(folder, name, _LOOK_AT_FOLDER)
     except OSError:
@@ -377,7 +378,7 @@ def _status(folder: int, name: str) -> os.stat_result | None:
 
 
 def _read_link(folder: int, name: str) -> str | None:
-    """Where a link points; None if it is none any more."""
+    """Target of a link; None if it is none any more."""
     above, _, last = name.rpartition("/")
     try:
         file = open_beneath(folder, above or ".", _LOOK_AT_FOLDER)
