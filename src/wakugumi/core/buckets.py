@@ -6,9 +6,9 @@ from typing import Final
 
 BUCKETS_PER_DOUBLING: Final = 4
 SHORTEST_S: Final = 0.0001
-"""What is shorter is not told apart: a turn of the loop takes as long."""
+"""Shorter times share one bucket: a turn of the loop takes as long."""
 BOUNDS_S: Final = [SHORTEST_S * 2 ** (number / BUCKETS_PER_DOUBLING) for number in range(131)]
-"""A bucket holds what is below its bound and not below the one before. The last is just above a week; one more bucket
-holds what is longer."""
+"""A bucket holds values below its bound and not below the one before. The last bound is just above a week; one more
+bucket holds longer values."""
 OTHERS: Final = "(others)"
-"""The subject, or the group, of what is no longer told apart."""
+"""Subject or group of values beyond the bound of distinct ones."""

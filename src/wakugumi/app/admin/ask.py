@@ -1,7 +1,7 @@
-"""How is a question put to a leader from the command line, and how is a job named in it?
+"""How is a question sent to a leader from the command line, and how is a job named in it?
 
-With several leaders, what is asked about one job is answered by whoever knows it; lists are asked of each, and shown
-one below the other.
+With several leaders, a question about one job is answered by the leader that knows it; lists are requested from each,
+and shown one below the other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ A = TypeVar("A", bound=Answer)
 
 
 class LeaderAnswer(NamedTuple, Generic[A]):
-    """What one leader said, or why it did not."""
+    """The answer of one leader, or the reason why there is none."""
 
     leader: str
     answer: A | None
@@ -41,7 +41,7 @@ def ask(question: Question, kind: type[A], asking: Asking) -> A:
 
 
 def ask_each(question: Question, kind: type[A], asking: Asking) -> list[LeaderAnswer[A]]:
-    """What each leader says to it, in the order in which they were named. Raises Refused if none has an answer."""
+    """The answers of all leaders, in the order of their names on the command line. Raises Refused if none answers."""
 
     async def put() -> list[LeaderAnswer[A]]:
         async with connected(asking) as grid:

@@ -186,8 +186,8 @@ def caches_drop(cache: str, /, *, asking: Asking) -> int:
 
 
 def named_contents(words: Sequence[str]) -> dict[str, Content]:
-    """What was named on the command line: a file under its own name, a folder's files under theirs, NAME=PATH as it
-    says. Raises ConfigError."""
+    """Files of the command line: a file under its own name, a folder's files under theirs, NAME=PATH under NAME. Raises
+    ConfigError."""
     files: dict[str, Content] = {}
     for word in words:
         name, is_named, text = word.partition("=")

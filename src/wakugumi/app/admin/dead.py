@@ -151,7 +151,7 @@ def _do(question: qu.AskRequeue | qu.AskDrop, done: str, asking: Asking) -> qu.D
 
 
 def _together(said: Sequence[qu.DeadDoneAnswer]) -> qu.DeadDoneAnswer:
-    """What several leaders did: a job is unknown if none of them knows it."""
+    """The sum of several leaders' answers: a job is unknown if none of them knows it."""
     unknown = [job for job in said[0].unknown if all(job in set(each.unknown) for each in said)]
     return qu.DeadDoneAnswer(sum(each.done for each in said), unknown, sum(each.left for each in said))
 

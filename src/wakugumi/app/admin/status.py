@@ -99,7 +99,7 @@ def _show_status(answer: qu.StatusAnswer) -> None:
 
 
 class KeptByLeader(msgspec.Struct, frozen=True):
-    """What a leader keeps for its workers."""
+    """Caches of a leader."""
 
     total: int
     """Caches."""
@@ -143,7 +143,7 @@ _COUNTED: Final = ("#ok", "#failed", "#redelivered", "#dead", "#delay p50/p95/p9
 
 
 def _counted(figures: qu.Figures) -> tuple[str, ...]:
-    """What a subject's and a group's row have in common."""
+    """Columns that the rows of subjects and of groups share."""
     return (
         f"{figures.finished_ok:,}",
         f"{figures.finished_failed:,}",

@@ -75,7 +75,7 @@ def top(
     """
     how = asking.output
     is_live = how == "table" and not once and is_drawable(sys.stdout)
-    # What is logged would be written across the picture, which says itself when the leader is away.
+    # Log lines would be written across the picture, which itself shows that the leader is away.
     logs.start(replace(asking, log_level="error") if is_live and not asking.log_level else asking, quiet=True)
     if is_live:
         return _live(asking, every)
