@@ -876,4 +876,4 @@ async def test_a_worker_dials_again_after_a_failure_that_nobody_foresaw(
     link._dial = fails_once
     await (await leader.connection()).expect(HELLO_WORKER)
     assert not failures
-    assert "task failed, restarts task=\"worker's connection\" pause_s=0.5" in caplog.messages
+    assert 'task failed, restarts task="worker\'s connection" pause_s=0.5' in caplog.messages
