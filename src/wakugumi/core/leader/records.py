@@ -14,6 +14,7 @@ import msgspec
 from wakugumi.core.backoff import TURN_STRIDE
 from wakugumi.core.ids import Attempt, ClientId, ConnId, JobId, Verdict, WorkerId
 from wakugumi.core.leader.jobs.states import QUEUED, TRANSITIONS, JobState
+from wakugumi.core.leader.scheduling.lane_states import NOWHERE, PARKED, REFUSED, LaneState
 from wakugumi.core.leader.stats import Cell
 from wakugumi.core.leader.waiting_line import WaitingLine
 from wakugumi.core.requirements import Requirements
@@ -305,17 +306,15 @@ class Lane:
         "by_client",
         "looked",
         "order",
-        "parked",
         "place",
         "pools",
         "queued",
-        "ready",
-        "refused",
         "ring",
         "simple",
         "simple_pools",
         "sticky",
         "subject",
+        "waits",
     )
 
     def __init__(self, subject: Subject, pools: list[PatternPool], order: int = 0, *, sticky: bool = False) -> None:
@@ -336,12 +335,7 @@ class Lane:
         """Those of them that are simple."""
         self.place = 0
         """Since when it waits, against other lanes; 0 if it was served since, or has nothing to wait for."""
-        self.ready = False
-        """It stands in the line of lanes to be served."""
-        self.parked = False
-        """It waits for credit with all its pools, or for a pool."""
-        self.refused = False
-        """It is parked although there is credit: all its turns that may run stand aside."""
+        self.waits: LaneState = NOWHERE
         self.aside: dict[Turn, None] | None = None
         """Turns that cannot use the credit there is, in the order in which they were found so; None for none."""
         self.looked = 0
@@ -354,6 +348,10 @@ class Lane:
     @property
     def all_pools(self) -> list[PatternPool]:
         return [*self.pools, *self.simple_pools] if self.simple_pools else self.pools
+
+    @property
+    def is_parked(self) -> bool:
+        return self.waits is PARKED or self.waits is REFUSED
 
     def pools_of(self, wants: Requirements) -> list[PatternPool]:
         """Where a job may go that asks for this."""

@@ -91,8 +91,8 @@ class Workers:
         worker.held_by = 0.0
         worker.leaving = worker.blocked = False
         worker.seen_at = worker.joined_at = now
-        self._lanes.pools_came(self._roster.connect(worker, event.conn, event.patterns))
-        self._lanes.worker_came(worker)
+        self._lanes.table.pools_came(self._roster.connect(worker, event.conn, event.patterns))
+        self._lanes.table.worker_came(worker)
         if event.receipts or event.heartbeats or event.reattach or event.cancels:
             self._out.at_once.append(ev.SendWelcome(event.conn))
 
@@ -311,7 +311,7 @@ class Workers:
         elif worker.away_until is None:
             worker.away_until = now
         self._lanes.leaves(worker)
-        self._lanes.pools_went(self._roster.disconnect(worker))
+        self._lanes.table.pools_went(self._roster.disconnect(worker))
 
     def _give_up_on(self, worker: WorkerRecord, now: float) -> None:
         """It is gone: what it ran goes back to the head of the queue (SPEC L4)."""

@@ -49,14 +49,14 @@ class Queues:
         worker.slots = slots
         worker.call(name)
         wanted = tuple(parse_pattern(pattern) for pattern in patterns or (">",))
-        self.lanes.pools_came(self.roster.connect(worker, ConnId(worker.number), wanted))
+        self.lanes.table.pools_came(self.roster.connect(worker, ConnId(worker.number), wanted))
         return worker
 
     def lose(self, worker: WorkerRecord) -> None:
         self.lanes.leaves(worker)
         worker.away_until = 0.0
         worker.jobs.clear()
-        self.lanes.pools_went(self.roster.disconnect(worker))
+        self.lanes.table.pools_went(self.roster.disconnect(worker))
         self.roster.remove(worker)
 
     def client(self, name: str, cap: int = 1_000) -> ClientRecord:
@@ -578,7 +578,7 @@ def sticky() -> Queues:
 
 def keyed(queues: Queues, wanted: WorkerRecord, but_not: str = "", subject: Subject = CALC) -> Requirements:
     """A key whose home is this worker."""
-    lane = queues.lanes.lane(subject) or queues.lanes._open(subject)
+    lane = queues.lanes.lane(subject) or queues.lanes.table.open(subject)
     for number in range(1_000):
         wants = Requirements(key=f"key {number}")
         probe = JobRecord(JobId(b"probe"), ClientRecord(ClientId("p")), CALC, "calc", 1.0, 0.0, b"", (), wants=wants)
@@ -671,12 +671,12 @@ def test_a_home_that_is_away_for_a_moment_is_waited_for(sticky: Queues) -> None:
     key = keyed(sticky, one)
     one.away_until = 10.0
     sticky.roster.now = 5.0
-    sticky.lanes.pools_went(sticky.roster.disconnect(one))
+    sticky.lanes.table.pools_went(sticky.roster.disconnect(one))
     sticky.give(other, 2)
     sticky.push("a1", wants=key)
     assert sticky.assigned() == []
     one.away_until = None
-    sticky.lanes.pools_came(sticky.roster.connect(one, ConnId(77), (Pattern(">"),)))
+    sticky.lanes.table.pools_came(sticky.roster.connect(one, ConnId(77), (Pattern(">"),)))
     sticky.give(one, 1)
     assert sticky.assigned() == [("one", "a1")]
 
