@@ -31,6 +31,7 @@ from wakugumi.core.leader.journal.entries import LeaderKeep
 from wakugumi.core.leader.machine import LeaderMachine
 from wakugumi.core.leader.scheduling.locality import Holders
 from wakugumi.core.requirements import Requirements
+from wakugumi.core.step import Step
 from wakugumi.core.subject import Subject, parse_pattern, parse_subject
 
 E = TypeVar("E")
@@ -243,7 +244,7 @@ class World:
         self._conns += 1
         return ConnId(self._conns)
 
-    def _heed(self, step: ev.Step[LeaderKeep, LeaderDo]) -> None:
+    def _heed(self, step: Step[LeaderKeep, LeaderDo]) -> None:
         self.leader.check()
         self.kept += step.keep
         self.journal.write(step.keep, self.now)

@@ -161,7 +161,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "any-claim-is-taken",
-        "leader/machine",
+        "leader/jobs/placing",
         "        if not patterns or owner_of(job.subject) == claimant.worker or hears(patterns, job.subject):",
         "        if True:",
         "a claim from before its job was known counts, whatever the patterns of its worker",
@@ -211,23 +211,23 @@ MUTANTS: Final = (
     ),
     Mutant(
         "late-ack-wins",
-        "leader/machine",
+        "leader/acks",
         "        elif job.state is DONE:\n            return\n",
         "        elif job.state is DONE and (job.ok or not event.ok):\n            return\n",
         "an OK that comes after a FAILED result was told replaces it",
     ),
     Mutant(
         "timeout-is-a-retry",
-        "leader/machine",
-        "        elif _is_final(event):\n            self.lifecycle.finish",
-        '        elif _is_final(event) and event.reason != "timeout":\n            self.lifecycle.finish',
+        "leader/acks",
+        "        elif is_final(event):\n            self._lifecycle.finish",
+        '        elif is_final(event) and event.reason != "timeout":\n            self._lifecycle.finish',
         "a program that hangs is run again and again, and its job is dead in the end",
     ),
     Mutant(
         "conflict-in-silence",
-        "leader/machine",
-        "            if not _is_repeated(job, event):",
-        "            if not _is_repeated(job, event) and job.state is not DONE:",
+        "leader/submits",
+        "            if not is_repeated(job, event):",
+        "            if not is_repeated(job, event) and job.state is not DONE:",
         "another request under the id of a job that is done is answered with its result, or replaces it",
     ),
     Mutant(
@@ -523,10 +523,10 @@ MUTANTS: Final = (
     ),
     Mutant(
         "poison-never-ends",
-        "leader/machine",
+        "leader/acks",
         "        elif never_began(event):\n",
         "        elif event.reason == 'disk' and event.begun and job.worker is worker:\n"
-        "            self.lifecycle.give_back(job, now)\n        elif never_began(event):\n",
+        "            self._lifecycle.give_back(job, now)\n        elif never_began(event):\n",
         "a program that breaks its machine is given back as if it had not begun, again and again",
     ),
     Mutant(

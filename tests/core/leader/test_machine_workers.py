@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.kit.leader_world import World, a_world, job_id
+from tests.kit.leader_world import World, a_world
 
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader.admin.questions import AskDrain, AskResume
 from wakugumi.limits.leader import REATTACH_GRACE_S
-from wakugumi.limits.wire import HEARTBEAT_S, HELLO_DEADLINE_S, SILENCE_MAX_S
+from wakugumi.limits.wire import HEARTBEAT_S, HELLO_DEADLINE_S
 
 
 @pytest.fixture
@@ -223,104 +222,6 @@ def test_a_worker_of_one_group_that_dies_touches_no_other_group(world: World) ->
     desk.gets_result(two)
 
 
-# A leader that was started anew: its workers know more than it does.
-
-
-@pytest.mark.spec("L4")
-def test_a_job_that_a_worker_already_runs_is_not_run_twice(world: World) -> None:
-    job = job_id(77)
-    worker = world.worker("w", holds=False)
-    worker.holds(running=[job])
-    worker.credit(9)
-    desk = world.client()
-    desk.submit(job=job)
-    desk.gets_receipt(job)
-    worker.gets_nothing()
-    assert world.status().running == 1
-    worker.acks(job)
-    desk.gets_result(job)
-
-
-@pytest.mark.spec("L4")
-def test_a_job_that_was_submitted_first_is_not_run_twice_either(world: World) -> None:
-    desk, worker = world.client(), world.worker("w", holds=False)
-    one, two = desk.submits(2)
-    worker.holds(running=[one], finished=[two])
-    worker.credit(9)
-    worker.gets_nothing()
-    worker.acks(two)
-    desk.gets_result(two)
-    worker.acks(one)
-    desk.gets_result(one)
-
-
-@pytest.mark.spec("L4")
-@pytest.mark.parametrize("ok", [True, False])
-def test_a_result_that_a_worker_already_has_answers_the_submit(world: World, ok: bool) -> None:
-    job = job_id(77)
-    worker = world.worker("w", holds=False)
-    worker.holds(finished=[job])
-    worker.acks(job) if ok else worker.fails(job)
-    worker.leaves()
-    desk = world.client()
-    desk.submit(job=job)
-    desk.gets_receipt(job)
-    desk.gets_result(job)
-
-
-@pytest.mark.spec("L3", "L4")
-@pytest.mark.parametrize("reason", ["worker-error", "disk", "cancelled"])
-def test_a_claimed_attempt_that_failed_is_made_again(world: World, reason: str) -> None:
-    job = job_id(77)
-    worker = world.worker("w", holds=False)
-    worker.holds(running=[job])
-    worker.fails(job, reason)
-    desk = world.client()
-    desk.submit(job=job)
-    desk.gets_receipt(job)
-    worker.credit(1)
-    worker.gets(job)
-
-
-@pytest.mark.spec("L4")
-def test_a_claim_of_a_worker_that_is_gone_means_nothing(world: World) -> None:
-    job = job_id(77)
-    worker = world.worker("w", holds=False)
-    worker.holds(running=[job])
-    worker.leaves()
-    desk, other = world.client(), world.worker("other", credit=1)
-    desk.submit(job=job)
-    desk.gets_receipt(job)
-    other.gets(job)
-
-
-@pytest.mark.spec("L4")
-def test_a_claim_that_is_not_made_again_after_a_reconnect_means_nothing(world: World) -> None:
-    job = job_id(77)
-    worker = world.worker("w", holds=False)
-    worker.holds(running=[job])
-    worker.leaves()
-    world.wait(1)
-    again = world.worker("w", credit=1)
-    desk = world.client()
-    desk.submit(job=job)
-    desk.gets_receipt(job)
-    again.gets(job)
-
-
-@pytest.mark.spec("L4")
-def test_two_workers_claim_a_job_and_the_first_result_wins(world: World) -> None:
-    job = job_id(77)
-    a, b = world.worker("a", holds=False), world.worker("b", holds=False)
-    a.holds(finished=[job])
-    a.acks(job, b"first")
-    b.holds(running=[job])
-    desk = world.client()
-    desk.submit(job=job)
-    desk.gets_receipt(job)
-    desk.gets_result(job, b"first")
-
-
 # Patterns of all workers together.
 
 
@@ -386,47 +287,6 @@ def test_a_claim_of_a_queued_job_outside_the_patterns_does_not_take_it(world: Wo
 
 
 @pytest.mark.spec("L4")
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_claim_that_came_before_its_job_is_held_against_the_patterns_when_the_job_comes(
-    world: World, answers: bool
-) -> None:
-    job = job_id(77)
-    thief = world.worker("thief", "job.assign.public.>", holds=False)
-    thief.holds(running=[job])
-    if answers:
-        thief.acks(job, b"forged")
-    desk, other = world.client(), world.worker("other", "job.assign.secret", credit=1)
-    desk.submit("secret", job=job)
-    world.complains("outside its patterns")
-    desk.gets_receipt(job)
-    other.gets(job)
-    other.acks(job)
-    desk.gets_result(job)
-
-
-@pytest.mark.spec("L4")
-@pytest.mark.parametrize("claims_first", [True, False])
-def test_neither_an_answer_nor_a_claim_of_another_worker_takes_a_claim_away(world: World, claims_first: bool) -> None:
-    job = job_id(77)
-    honest = world.worker("honest", "job.assign.secret", holds=False)
-    honest.holds(running=[job])
-    thief = world.worker("thief", "job.assign.public.>", holds=False)
-    if claims_first:
-        thief.holds(running=[job])
-    else:
-        thief.holds()
-        thief.acks(job, b"forged")
-        world.complains("nobody submitted")
-    desk = world.client()
-    desk.submit("secret", job=job)
-    if claims_first:
-        world.complains("outside its patterns")
-    desk.gets_receipt(job)
-    honest.acks(job)
-    desk.gets_result(job)
-
-
-@pytest.mark.spec("L4")
 def test_what_this_leader_gave_to_a_worker_stays_its_own_under_other_patterns(world: World) -> None:
     desk, worker = world.client(), world.worker("w", "job.assign.calc", credit=1)
     (job,) = desk.submits(1)
@@ -438,36 +298,7 @@ def test_what_this_leader_gave_to_a_worker_stays_its_own_under_other_patterns(wo
     desk.gets_result(job)
 
 
-# Drain, and workers that leave.
-
-
-@pytest.mark.spec("L10")
-def test_a_drained_worker_finishes_and_gets_nothing_more_until_it_is_taken_back(world: World) -> None:
-    desk, worker = world.client(), world.worker("w", credit=2)
-    (one,) = desk.submits(1)
-    worker.gets(one)
-    world.ask(AskDrain("w"))
-    (two,) = desk.submits(1)
-    worker.acks(one)
-    desk.gets_result(one)
-    worker.credit(1)
-    worker.gets_nothing()
-    world.ask(AskResume("w"))
-    worker.gets(two)
-
-
-@pytest.mark.spec("L10")
-def test_a_worker_that_is_drained_while_it_is_away_stays_drained(world: World) -> None:
-    desk, worker = world.client(), world.worker("w", credit=2)
-    (job,) = desk.submits(1)
-    worker.gets(job)
-    worker.leaves()
-    world.ask(AskDrain("w"))
-    again = world.worker("w", holds=False)
-    again.holds(running=[job])
-    again.credit(1)
-    desk.submits(1)
-    again.gets_nothing()
+# Workers that leave.
 
 
 @pytest.mark.spec("L10")
@@ -483,11 +314,6 @@ def test_a_worker_that_leaves_finishes_what_it_has(world: World) -> None:
     worker.leaves()
     again = world.worker("w", credit=1)
     again.gets(two)
-
-
-def test_nobody_drains_a_worker_that_is_not_there(world: World) -> None:
-    assert world.ask_in_vain(AskDrain("w")) == "unknown-worker"
-    assert world.ask_in_vain(AskResume("w")) == "unknown-worker"
 
 
 def test_a_worker_that_does_not_read_gets_nothing_until_it_does(world: World) -> None:
@@ -521,29 +347,3 @@ def test_a_job_that_waits_goes_to_the_machine_it_means_when_that_comes(world: Wo
     anyone.gets_nothing()
     box.credit(1)
     box.gets(job)
-
-
-@pytest.mark.spec("L10")
-def test_a_drained_worker_stays_drained_when_its_connection_blinks(world: World) -> None:
-    worker = world.worker("w", credit=1)
-    world.ask(AskDrain("w"))
-    worker.leaves()
-    back = world.worker("w", credit=1)
-    (job,) = world.client().submits(1)
-    back.gets_nothing()
-    world.ask(AskResume("w"))
-    back.gets(job)
-
-
-@pytest.mark.spec("L3")
-def test_an_ack_is_a_sign_of_life(world: World) -> None:
-    desk, worker = world.client(), world.worker("w", credit=100, heartbeats=True)
-    worker.falls_silent()
-    for _ in range(4):
-        (job,) = desk.submits(1)
-        worker.gets(job)
-        world.wait(SILENCE_MAX_S / 2)
-        worker.acks(job)
-        desk.gets_result(job)
-    (job,) = desk.submits(1)
-    worker.gets(job)

@@ -29,6 +29,7 @@ from wakugumi.core.leader.admin.questions import (
 from wakugumi.core.leader.jobs.broadcast import owner_of
 from wakugumi.core.leader.journal.entries import KeepDeclined, KeepJob, KeepOutcome, KeepResult, KeepWhole, LeaderKeep
 from wakugumi.core.leader.stats import BROADCASTS, MARKS_KEPT, Cell, Stats, spread
+from wakugumi.core.step import Step
 from wakugumi.core.subject import Subject, group_of, worker_patterns
 from wakugumi.limits.leader import FAILURES_KEPT_MAX, STATS_CELLS_MAX, SWEEP_S
 
@@ -438,7 +439,7 @@ class Oracle:
         self._judge = storm._judge
         storm._judge = self.hear  # type: ignore[method-assign]
 
-    def hear(self, step: ev.Step[LeaderKeep, ev.LeaderDo], batch: list[ev.LeaderEvent]) -> None:
+    def hear(self, step: Step[LeaderKeep, ev.LeaderDo], batch: list[ev.LeaderEvent]) -> None:
         if self.leader is not self._storm.leader:  # It was started anew, and counts anew.
             self.leader = self._storm.leader
             self.of_subject.clear()

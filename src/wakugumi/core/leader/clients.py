@@ -40,6 +40,8 @@ class Clients:
         self.dead = DeadLetters()
         self.undelivered_bytes_max = UNDELIVERED_BYTES_MAX
         """Less where memory is limited."""
+        self._paused = False
+        """Old clients are not read from."""
 
     # They come and go.
 
@@ -50,7 +52,7 @@ class Clients:
             client = self.by_id[client_id] = ClientRecord(client_id)
         return client
 
-    def joined(self, event: ev.ClientJoined, now: float, *, paused: bool) -> None:
+    def joined(self, event: ev.ClientJoined, now: float) -> None:
         if event.client not in self.by_id and len(self.by_id) >= CLIENTS_MAX:
             self._out.do.append(ev.Close(event.conn, f"more than {CLIENTS_MAX} clients have work here"))
             return
@@ -63,12 +65,16 @@ class Clients:
         if event.receipts or event.heartbeats:
             self._out.at_once.append(ev.SendWelcome(event.conn))
         if not event.receipts:
-            if paused:
+            if self._paused:
                 self._pause(connection)
             self._send_stranded(client, connection)
 
-    def cap_changed(self, connection: ClientConnection, cap: int) -> None:
+    def cap_changed(self, event: ev.CapChanged, now: float) -> None:
         """The largest cap of a client's connections holds, as in their hellos."""
+        connection, cap = self.connections.get(event.conn), event.cap
+        if connection is None:
+            return
+        connection.seen_at = now
         if not 1 <= cap <= CLIENT_CAP_MAX:
             self._out.complain(connection.conn, f"a cap of {cap} is refused: 1 to {CLIENT_CAP_MAX}")
             return
@@ -116,7 +122,10 @@ class Clients:
         if job.state is DONE:
             self.send_result(job, connection)
 
-    def claimed(self, connection: ClientConnection, event: ev.Claimed) -> None:
+    def claimed(self, event: ev.Claimed, _now: float) -> None:
+        connection = self.connections.get(event.conn)
+        if connection is None:
+            return
         for job_id in event.jobs:
             job = self._jobs.get(job_id)
             # That it was cancelled is kept for its worker alone: whoever asks may have submitted it again since.
@@ -201,9 +210,13 @@ class Clients:
         if connection.unwritten_bytes >= GIVEN_BYTES_MAX:
             self._out.do.append(ev.TellWhenPeerWritten(connection.conn))
 
-    def confirmed(self, connection: ClientConnection, event: ev.Confirmed, now: float) -> None:
+    def confirmed(self, event: ev.Confirmed, now: float) -> None:
         """It has these results. Only the word of the client that submitted a job counts (F9): if another one that
         waited for it could settle it, it might be gone when its own client comes back."""
+        connection = self.connections.get(event.conn)
+        if connection is None:
+            return
+        connection.seen_at = now
         jobs = self._jobs
         client = connection.client
         for job_id in event.jobs:
@@ -344,11 +357,13 @@ class Clients:
 
     def pause_old(self) -> None:
         """Old clients cannot be told that the leader is full: while it is, they are not read from (SPEC F11)."""
+        self._paused = True
         for connection in self.connections.values():
             if not connection.receipts:
                 self._pause(connection)
 
     def resume_old(self) -> None:
+        self._paused = False
         for connection in self.connections.values():
             if connection.paused:
                 connection.paused = False

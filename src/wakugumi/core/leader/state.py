@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wakugumi.core.backoff import EVERYWHERE, Policies
+from wakugumi.core.leader.admission import Admission
 from wakugumi.core.leader.clients import Clients
 from wakugumi.core.leader.jobs.file_references import FileReferences
 from wakugumi.core.leader.jobs.job_table import JobTable
@@ -21,7 +22,7 @@ from wakugumi.core.leader.stats import Stats
 from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.leader.workers import Workers
 from wakugumi.limits.journal import PAYLOAD_MEMORY_BYTES
-from wakugumi.limits.leader import ATTEMPTS_MAX
+from wakugumi.limits.leader import ATTEMPTS_MAX, QUEUE_BYTES_MAX, QUEUE_JOBS_MAX
 
 
 class LeaderState:
@@ -33,6 +34,8 @@ class LeaderState:
         *,
         now: float = 0.0,
         policies: Policies = EVERYWHERE,
+        queue_jobs_max: int = QUEUE_JOBS_MAX,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
         attempts_max: int = ATTEMPTS_MAX,
         keeps: bool = True,
         payload_memory_bytes: int = PAYLOAD_MEMORY_BYTES,
@@ -43,11 +46,6 @@ class LeaderState:
         `why_not_simple` why a request is none that a node could be told."""
         self.why_not_simple = why_not_simple
         self.started_at = now
-        self.full = False
-        self.stopping = False
-        self.disk_low = False
-        self.stalled = ""
-        """Why nothing is committed, if nothing is."""
         self._out = out = StepBuilder(keeps=keeps)
         self.leaves = out.leaves
         self.file_references = FileReferences()
@@ -71,6 +69,32 @@ class LeaderState:
         )
         self.not_started = NotStarted(self.roster, self.lanes, self.lifecycle)
         self.workers = Workers(out, self.roster, self.lanes, self.lifecycle, self.orphans)
+        self.admission = Admission(
+            self.lanes,
+            self.lifecycle,
+            self.clients,
+            self.file_references,
+            self.orphans,
+            queue_jobs_max=queue_jobs_max,
+            queue_bytes_max=queue_bytes_max,
+        )
+
+    @property
+    def full(self) -> bool:
+        return self.admission.full
+
+    @property
+    def disk_low(self) -> bool:
+        return self.admission.disk_low
+
+    @property
+    def stopping(self) -> bool:
+        return self.admission.stopping
+
+    @property
+    def stalled(self) -> str:
+        """Why nothing is committed, if nothing is."""
+        return self.admission.stalled
 
     @property
     def durable(self) -> bool:

@@ -13,8 +13,9 @@ from heapq import heappop, heappush
 from wakugumi.core.backoff import TURN_STRIDE
 from wakugumi.core.ids import JobId, WorkerId
 from wakugumi.core.leader import events as ev
+from wakugumi.core.leader.jobs.attempts import LEADER_LOST
 from wakugumi.core.leader.jobs.broadcast import owner_of
-from wakugumi.core.leader.jobs.lifecycle import LEADER_LOST, JobLifecycle
+from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
 from wakugumi.core.leader.jobs.not_started import was_tried
 from wakugumi.core.leader.jobs.orphans import OrphanJobs
 from wakugumi.core.leader.jobs.states import DONE, RUNNING
@@ -42,6 +43,9 @@ class Workers:
         self._drained: OrderedDict[WorkerId, None] = OrderedDict()
         self._timers: list[tuple[float, int, WorkerRecord]] = []
         self._timer_count = 0
+        self._by_conn = roster.by_conn
+        self.again: list[tuple[JobId, WorkerRecord]] = []
+        """What is sent once more at the end of this step, and to whom."""
 
     def wake_at(self) -> float | None:
         return self._timers[0][0] if self._timers else None
@@ -112,10 +116,16 @@ class Workers:
             self._timer_count += 1
             heappush(self._timers, (until, self._timer_count, worker))
 
-    def held(self, worker: WorkerRecord, event: ev.WorkerHolds, now: float) -> None:
+    def held(self, event: ev.WorkerHolds, now: float) -> None:
+        worker = self._by_conn.get(event.conn)
+        if worker is not None:
+            if not worker.settled:
+                self._settle(worker, event, now)
+            if worker.resend:
+                self.again += [(job_id, worker) for job_id in worker.jobs]
+
+    def _settle(self, worker: WorkerRecord, event: ev.WorkerHolds, now: float) -> None:
         """A worker is back, or this leader is new to it: it keeps what it has, and loses what it has not (SPEC L4)."""
-        if worker.settled:
-            return
         running = dict.fromkeys(event.running)
         fetched = self._wanted_of(worker, event.kept)
         held = running | dict.fromkeys(event.finished) | fetched
@@ -162,19 +172,31 @@ class Workers:
             if (job := jobs.get(job_id)) is not None and job.state is not DONE and was_given(job, worker)
         }
 
-    def declined(self, worker: WorkerRecord, job_id: JobId, now: float) -> None:
+    def declined(self, event: ev.Declined, now: float) -> None:
         """It has not begun it, and never will."""
-        if job_id not in worker.jobs:
+        worker = self._by_conn.get(event.conn)
+        if worker is None or event.job not in worker.jobs:
             return
-        del worker.jobs[job_id]
+        del worker.jobs[event.job]
         self._roster.changed(worker)
-        job = self._lifecycle.jobs.get(job_id)
+        job = self._lifecycle.jobs.get(event.job)
         if job is not None and job.worker is worker:
             self._lifecycle.counts.declined += 1
             self._lifecycle.give_back(job, now)
 
-    def rested(self, worker: WorkerRecord, why: str, now: float) -> None:
+    def described(self, event: ev.Described, _now: float) -> None:
+        worker = self._by_conn.get(event.conn)
+        if worker is not None:
+            worker.as_root, worker.env = event.as_root, event.env
+            self._roster.era += 1
+            self._roster.changed(worker)
+
+    def rested(self, event: ev.Rested, now: float) -> None:
         """It is out of order until it says otherwise: nobody waits for it."""
+        worker, why = self._by_conn.get(event.conn), event.why
+        if worker is None:
+            return
+        worker.seen_at = now
         if bool(worker.rests) != bool(why):
             self._roster.era += 1
             self._lifecycle.counts.rests += bool(why)
@@ -210,13 +232,19 @@ class Workers:
             self._drained.pop(worker.id, None)
         self._roster.changed(worker)
 
-    def leaving(self, worker: WorkerRecord) -> None:
+    def leaving(self, event: ev.Leaving, _now: float) -> None:
+        worker = self._by_conn.get(event.conn)
+        if worker is None:
+            return
         worker.leaving = True
         self._roster.era += 1
         self._lanes.leaves(worker)
         self._roster.changed(worker)
 
-    def credited(self, worker: WorkerRecord, event: ev.Credited, now: float) -> None:
+    def credited(self, event: ev.Credited, now: float) -> None:
+        worker = self._by_conn.get(event.conn)
+        if worker is None:
+            return
         back = 0
         if worker.lent:
             over = worker.credit + len(worker.jobs) + event.amount - worker.parallel

@@ -8,7 +8,7 @@ import pytest
 from tests.kit.leader_world import TIMEOUT_S, ClientEnd, WorkerEnd, World, a_world
 
 from wakugumi.core.ids import JobId, show_job_id
-from wakugumi.core.leader import machine
+from wakugumi.core.leader.admin import actions
 from wakugumi.core.leader.admin.questions import (
     AskDead,
     AskDrop,
@@ -164,7 +164,7 @@ def test_a_confirm_of_what_was_before_does_not_settle_a_job_that_was_requeued(wo
 
 
 def test_many_letters_are_requeued_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "JOURNAL_MOVED_BYTES_MAX", 700)
+    monkeypatch.setattr(actions, "JOURNAL_MOVED_BYTES_MAX", 700)
     with a_world(attempts_max=2) as world:
         desk, worker = world.client(), world.worker("w", credit=1)
         jobs = [_dies(desk, worker) for _ in range(5)]

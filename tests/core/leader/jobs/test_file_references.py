@@ -221,7 +221,7 @@ def test_a_result_that_nobody_submitted_here_holds_its_blobs_until_someone_does(
 
 @pytest.mark.spec("L9")
 def test_jobs_that_name_very_many_files_fill_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakugumi.core.leader.machine.QUEUE_FILES_MAX", 20)
+    monkeypatch.setattr("wakugumi.core.leader.admission.QUEUE_FILES_MAX", 20)
     many = Requirements(files=tuple(f"{number:064}" for number in range(14)))
     with a_world() as world:
         desk = world.client()

@@ -11,10 +11,12 @@ from tests.kit.leader_world import World, job_id, subject
 
 from wakugumi.core.ids import ClientId, show_job_id
 from wakugumi.core.leader.admin import answers
+from wakugumi.core.leader.admin.actions import AdminActions
 from wakugumi.core.leader.admin.questions import AskCancel, AskJobs, CancelAnswer, JobsAnswer
 from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.states import JobState
 from wakugumi.core.leader.records import ClientRecord, JobRecord
+from wakugumi.core.leader.step_builder import StepBuilder
 from wakugumi.core.subject import parse_pattern
 
 CLIENTS = [ClientRecord(ClientId(name)) for name in ("", "a", "b")][1:]
@@ -66,7 +68,8 @@ def test_a_question_about_one_client_looks_at_no_job_of_another(monkeypatch: pyt
     answer = answers.jobs(world.leader, AskJobs(client="desk", pattern="job.assign.x"), world.now)
     assert [row.job for row in answer.jobs] == [show_job_id(job) for job in mine]
     assert (answer.total, answer.at_least) == (3, False)
-    assert world.leader._cancel_all(AskCancel(client="desk"), world.now) == CancelAnswer(3, 0, [])
+    actions = AdminActions(world.leader, StepBuilder())
+    assert actions.cancel_all(AskCancel(client="desk"), world.now) == CancelAnswer(3, 0, [])
     assert all(world.leader.jobs[job].state is JobState.QUEUED for job in theirs)
 
 

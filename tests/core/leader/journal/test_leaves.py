@@ -6,8 +6,8 @@ import pytest
 from tests.kit.leader_world import ClientEnd, WorkerEnd, a_world, job_id
 
 from wakugumi.core.leader import events as ev
-from wakugumi.core.leader import machine
 from wakugumi.core.leader.journal import leaves as module
+from wakugumi.core.leader.journal import offload
 from wakugumi.core.leader.journal.entries import KeepWhole
 from wakugumi.core.leader.journal.leaves import Leaves
 
@@ -81,7 +81,7 @@ def test_one_job_that_waits_for_ever_does_not_keep_all_leaves_after_it(budget: i
 
 @pytest.mark.usefixtures("no_slack")
 def test_what_is_moved_is_moved_a_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "JOURNAL_MOVED_BYTES_MAX", 1_000)
+    monkeypatch.setattr(offload, "JOURNAL_MOVED_BYTES_MAX", 1_000)
     with a_world() as world:
         desk = world.client("desk")
         jobs = desk.submits(10, "nobody.serves.this")

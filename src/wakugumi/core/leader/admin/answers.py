@@ -274,7 +274,7 @@ def _why_queued(leader: LeaderState, job: JobRecord, now: float) -> list[str]:
     reasons = ["the leader is shutting down and assigns nothing more"] if leader.stopping else []
     reasons += _why_elsewhere(leader, job)
     if not workers and owner_of(job.subject) is not None:
-        due = leader.lifecycle.deadlines.get(job.id, now)
+        due = leader.lifecycle.deadlines.by_job.get(job.id, now)
         reasons.append(f"it is a broadcast's part for a worker that is away; it is given up in {due - now:.0f} s")
     elif not workers:
         total = len(leader.roster)

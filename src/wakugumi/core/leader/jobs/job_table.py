@@ -14,6 +14,7 @@ from operator import attrgetter, le
 from typing import Final
 
 from wakugumi.core.ids import ClientId, JobId
+from wakugumi.core.leader.jobs.states import DONE
 from wakugumi.core.leader.records import JobRecord
 from wakugumi.core.subject import Pattern, Subject, matches
 
@@ -38,6 +39,11 @@ class JobTable(dict[JobId, JobRecord]):
     def __init__(self) -> None:
         super().__init__()
         self._rows: dict[tuple[ClientId, Subject], _Row] = {}
+
+    def knows(self, job_id: JobId) -> bool:
+        """A job that is submitted again under this id is not run for it: it runs already, or is done."""
+        job = self.get(job_id)
+        return job is not None and (job.state is not DONE or job.ok)
 
     def add(self, job: JobRecord) -> None:
         """A new job, or a new record of one. A method of its own: `__setitem__` of a subclass costs more."""

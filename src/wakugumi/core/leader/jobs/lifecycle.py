@@ -6,16 +6,14 @@
                  ├── at once / after BACKOFF ◄── lost             up to ATTEMPTS_MAX times, then it is dead
                  └── given back ◄─────┘                           it never began: no attempt
 
-The table of allowed changes is `states.TRANSITIONS`. Assignments are made in `lanes` and take a job from QUEUED to
-RUNNING.
+Allowed changes are in `states.TRANSITIONS`. Assignments, from QUEUED to RUNNING, are made in `lanes`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
-from typing import Final
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -23,8 +21,10 @@ from wakugumi.core.backoff import backoff_s
 from wakugumi.core.ids import Attempt, ConnId, JobId, Tried, Verdict
 from wakugumi.core.leader import events as ev
 from wakugumi.core.leader.clients import Clients
+from wakugumi.core.leader.jobs.attempts import EXIT, attempts_used, outputs_of, strip_old_output
 from wakugumi.core.leader.jobs.broadcast import SILENT
 from wakugumi.core.leader.jobs.dead_letters import DEAD, is_dead
+from wakugumi.core.leader.jobs.deadlines import Deadlines
 from wakugumi.core.leader.jobs.file_references import FileReferences
 from wakugumi.core.leader.jobs.job_table import JobTable
 from wakugumi.core.leader.jobs.results import AROUND_BYTES, ClientConnection, bytes_of
@@ -40,20 +40,6 @@ from wakugumi.core.requirements import without_shuns
 from wakugumi.errors import CODES
 from wakugumi.limits.journal import OUTPUT_MEMORY_BYTES
 from wakugumi.limits.scheduling import CREDIT_MAX
-
-LEADER_LOST: Final = "leader-lost"
-"""The attempt was given out by a leader that died since, and its worker came back without it, or not at all: it may
-never have heard of it."""
-LEADER_LOST_PER_ATTEMPT: Final = 4
-"""So many of them count as one attempt: a leader that dies again and again does not kill what it holds, and a job that
-takes leader and worker with it each time is dead in the end."""
-EXIT: Final = "exit"
-PROGRAM_ENDS: Final = frozenset({EXIT, "timeout"})
-"""Ends of an attempt that are the program's own doing: the job's answer, or one of its `retries` (SPEC W6)."""
-_TIMERS_KEPT: Final = 64
-"""Deadlines of jobs that are done which may stay in their heap, however few others there are."""
-OUTPUTS_KEPT: Final = 3
-"""Attempts of a job whose output is kept, the last ones."""
 
 
 class Counts(msgspec.Struct):
@@ -100,10 +86,7 @@ class JobLifecycle:
         self.stats = stats
         self.holds = holds
         self.counts = Counts()
-        self.deadlines: dict[JobId, float] = {}
-        """Until when a job must be done, if it has no more time than that."""
-        self._deadline_timers: list[tuple[float, JobId]] = []
-        """The same as a heap, with some that count no more: by their ids, so that no job outlives its end here."""
+        self.deadlines = Deadlines()
         self.open_bytes = 0
         """Payload bytes of jobs that are not done."""
         self.memory_bytes = 0
@@ -124,10 +107,8 @@ class JobLifecycle:
 
     def wake_at(self) -> float | None:
         backoff = self._timers[0][0] if self._timers else None
-        if not self._deadline_timers:
-            return backoff
-        deadline = self._deadline_timers[0][0]
-        return deadline if backoff is None else min(backoff, deadline)
+        deadline = self.deadlines.wake_at()
+        return backoff if deadline is None else deadline if backoff is None else min(backoff, deadline)
 
     def tick(self, now: float) -> None:
         while self._timers and self._timers[0][0] <= now:
@@ -136,27 +117,25 @@ class JobLifecycle:
                 job.enter(QUEUED)
                 self.backing_off -= 1
                 self._lanes.push(job, first=True)
-        while self._deadline_timers and self._deadline_timers[0][0] <= now:
-            due, job_id = heappop(self._deadline_timers)
-            if self.deadlines.get(job_id) == due:
-                job = self.jobs[job_id]
-                text = f"the worker did not answer within {now - job.submitted_at:.0f} s"
-                self.finish(job, False, Verdict(SILENT, text), now)
+        for job_id in self.deadlines.passed(now):
+            job = self.jobs[job_id]
+            text = f"the worker did not answer within {now - job.submitted_at:.0f} s"
+            self.finish(job, False, Verdict(SILENT, text), now)
 
     def accept(self, connection: ClientConnection, event: ev.Submitted, now: float) -> JobRecord:
         """A new record, in LIMBO: the caller queues it, or finds that it runs already, or is done."""
         client = connection.client
-        payload, request = event.payload, event.request
-        size = len(payload)
+        job_id, subject, program, wants = event.job, event.subject, event.program, event.wants
+        payload, request, size = event.payload, event.request, len(event.payload)
         if request:  # What `digest_of` says, in full: nearly all jobs come this way.
             digest = size << DIGEST_BITS | int.from_bytes(request, "little")
         else:
             digest = digest_of(size, request, event.checksum, payload)
         job = JobRecord(
-            event.job,
+            job_id,
             client,
-            event.subject,
-            event.program,
+            subject,
+            program,
             event.timeout_s,
             now,
             payload,
@@ -165,28 +144,28 @@ class JobLifecycle:
             now,
             digest=digest,
             retries=event.retries,
-            wants=event.wants,
+            wants=wants,
         )
         self.jobs.add(job)
-        if event.wants is not None:
+        if wants is not None:
             self.holds.begin(job)
         client.open_jobs += 1
         self.open_bytes += size
         self.counts.submitted += 1
-        self.stats.came(event.subject)
+        self.stats.came(subject)
         if self._out.keeps:
-            job.leaf = self._out.leaves.hold(event.job, size)
+            job.leaf = self._out.leaves.hold(job_id, size)
             self._out.keep.append(
                 KeepJob(
-                    event.job,
+                    job_id,
                     client.id,
                     client.cap,
-                    event.subject,
-                    event.program,
+                    subject,
+                    program,
                     event.timeout_s,
                     event.retries,
                     payload,
-                    event.wants,
+                    wants,
                     event.checksum,
                     request,
                 )
@@ -225,15 +204,6 @@ class JobLifecycle:
         self.counts.submitted += 1
         self.stats.came(job.subject)
         return job
-
-    def must_be_done(self, job: JobRecord, within_s: float, now: float) -> None:
-        """It is given up if it is not."""
-        self.deadlines[job.id] = now + within_s
-        if len(self._deadline_timers) > 2 * len(self.deadlines) + _TIMERS_KEPT:
-            self._deadline_timers = [(due, job_id) for job_id, due in self.deadlines.items()]
-            heapify(self._deadline_timers)
-        else:
-            heappush(self._deadline_timers, (now + within_s, job.id))
 
     def queue(self, job: JobRecord) -> None:
         job.enter(QUEUED)
@@ -341,8 +311,8 @@ class JobLifecycle:
         self.open_bytes -= request_size
         if job.payload is not None:
             self.memory_bytes -= request_size
-        if self.deadlines:
-            self.deadlines.pop(job.id, None)
+        if self.deadlines.by_job:
+            self.deadlines.by_job.pop(job.id, None)
         if self.tried:
             self.tried.pop(job.id, None)
         if self.output_bytes:
@@ -423,9 +393,8 @@ class JobLifecycle:
         assert self.unpaid <= self.loading.keys()
         loading = Counter(self.jobs[job_id].worker for job_id in self.loading)
         assert all(worker.loading == loading[worker] for worker in self._roster)
-        for job_id, due in self.deadlines.items():
-            assert self.jobs[job_id].state is not DONE
-            assert (due, job_id) in self._deadline_timers
+        self.deadlines.check()
+        assert all(self.jobs[job_id].state is not DONE for job_id in self.deadlines.by_job)
         assert self.output_bytes == sum(outputs_of(job) for job in self.jobs.values() if job.state is not DONE)
         assert open_bytes == self.open_bytes
         assert memory_bytes == self.memory_bytes
@@ -479,31 +448,3 @@ class JobLifecycle:
             if worker is not None and worker.conn is not None and worker.cancels and job.id in worker.jobs:
                 self._out.do.append(ev.SendCancel(worker.conn, job.id))
         job.also = ()
-
-
-def attempts_used(job: JobRecord) -> int:
-    """Attempts that the grid lost. Those that the program ended itself are counted by its `retries`."""
-    with_leader = sum(attempt.outcome == LEADER_LOST for attempt in job.history)
-    return len(job.history) - retries_used(job) - with_leader + with_leader // LEADER_LOST_PER_ATTEMPT
-
-
-def outputs_of(job: JobRecord) -> int:
-    """How much of what its attempts printed is kept."""
-    return sum(len(attempt.output) for attempt in job.history)
-
-
-def retries_used(job: JobRecord) -> int:
-    """Attempts that the program ended by itself, or that took too long."""
-    return sum(attempt.outcome in PROGRAM_ENDS for attempt in job.history)
-
-
-def strip_old_output(job: JobRecord) -> int:
-    """Only the last attempts keep what they printed. Returns how much that sets free."""
-    if len(job.history) <= OUTPUTS_KEPT:
-        return 0
-    old = job.history[-OUTPUTS_KEPT - 1]
-    if not old.output:
-        return 0
-    bare = msgspec.structs.replace(old, output="")
-    job.history = tuple(bare if attempt is old else attempt for attempt in job.history)
-    return len(old.output)

@@ -5,10 +5,15 @@ Their digests decide or, where one of the two has none, their bytes.
 
 from __future__ import annotations
 
+from typing import Final
 from zlib import crc32
 
+from wakugumi.core.leader.events import Submitted
 from wakugumi.core.leader.records import CRC_BITS, CRC_MASK, DIGEST_BITS, DIGEST_MASK, JobRecord
 from wakugumi.limits.wire import PACK_FROM_BYTES, PACK_SHARE_MAX
+
+CONFLICT: Final = ("conflict", "this job id was used for another request")
+"""Code and text of the refusal."""
 
 
 def digest_of(size: int, request: bytes, checksum: int = 0, payload: bytes = b"") -> int:
@@ -46,3 +51,11 @@ def is_same_request(job: JobRecord, request: bytes, payload: bytes, checksum: in
         return job.payload is None
     # Both are of the unpacked request, and one of them came packed.
     return bool(checksum) or (size >= PACK_FROM_BYTES and job.size < PACK_SHARE_MAX * size)
+
+
+def is_repeated(job: JobRecord, event: Submitted) -> bool:
+    """Does it ask for the same answer (SPEC L6)? Its subject decides none, except for a broadcast: there it says who
+    answers."""
+    if event.broadcast_s and job.subject != event.subject:
+        return False
+    return is_same_request(job, event.request, event.payload, event.checksum)

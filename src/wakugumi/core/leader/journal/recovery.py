@@ -18,8 +18,9 @@ from math import inf
 from typing import TypeAlias, TypeVar
 
 from wakugumi.core.ids import Attempt, ClientId, JobId, Tried, Verdict, WorkerId
+from wakugumi.core.leader.jobs.attempts import LEADER_LOST, outputs_of, strip_old_output
 from wakugumi.core.leader.jobs.dead_letters import is_dead
-from wakugumi.core.leader.jobs.lifecycle import LEADER_LOST, JobLifecycle, outputs_of, strip_old_output
+from wakugumi.core.leader.jobs.lifecycle import JobLifecycle
 from wakugumi.core.leader.jobs.not_started import tried_again, tried_too
 from wakugumi.core.leader.jobs.results import bytes_of
 from wakugumi.core.leader.jobs.same_request import digest_of
@@ -84,7 +85,7 @@ def keep_whole(job: JobRecord, out: StepBuilder, lifecycle: JobLifecycle, now: f
             job.request,
         )
     )
-    if (due := lifecycle.deadlines.get(job.id)) is not None:
+    if (due := lifecycle.deadlines.by_job.get(job.id)) is not None:
         out.keep.append(KeepDeadline(job.id, due - now))
     out.leaves.release(job.leaf)
     size = (job.size if payload is not None else 0) + bytes_of(job.result) + outputs_of(job)
@@ -113,7 +114,7 @@ def recover(leader: LeaderState, leaves: Iterable[Leaf], now: float) -> None:
         leader.lifecycle.open_bytes += job.size
         leader.lifecycle.output_bytes += outputs_of(job)
         if (within_s := fold.deadlines.get(job.id)) is not None:
-            leader.lifecycle.must_be_done(job, within_s, now)
+            leader.lifecycle.deadlines.add(job.id, now + within_s)
         attempt = fold.running.get(job.id)
         if attempt is not None:
             _expect_back(leader, job, attempt, now)
