@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 TOOLS := prometheus wrk netcat-openbsd curl unzip
 .DEFAULT_GOAL := help
-.PHONY: help setup tools demo test test-user test-pythons check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http docs lock clean
+.PHONY: help setup tools demo test test-user test-pythons check sim sim-mutants fix bench bench-durable bench-before bench-files bench-http docs picture lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -75,8 +75,12 @@ bench-http: setup ## measure what HTTP, groups and the gateway cost beside the f
 docs: setup ## write the pages that are made of the source
 	$(BIN)/python tools/module_map.py
 	$(BIN)/python tools/settings_page.py
+	$(BIN)/python -m tools.commands_page
 	$(BIN)/python -m tools.errors_page
 	$(BIN)/python -m tools.limits_page
+
+picture: setup ## record the README's picture of a run anew
+	$(BIN)/python -m tools.picture
 
 lock: setup ## resolve the dependencies anew
 	$(BIN)/python -m pip install --quiet uv

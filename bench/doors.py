@@ -37,8 +37,7 @@ INTRODUCTION = """# HTTP, groups and the gateway
 
 Real processes over loopback; whoever is compared takes turns in the same run, and a figure is the median of the rounds,
 with the lowest and the highest in brackets. The job is a copy of `/bin/true` with one small input file. What the parts
-are: [Node](../operate/node.md), [Group](../operate/group.md), [Gateway](../operate/gateway.md).
-Made by `make bench-http`, whatever it says.
+are: [Jobs over HTTP](../use/http.md). Made by `make bench-http`, whatever it says.
 """
 ROUNDS = 5
 JOBS = 1_000

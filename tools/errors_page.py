@@ -19,7 +19,7 @@ HEAD = """\
 Made by `make docs` from `errors.py`; a test compares it with the source.
 
 A code stands in a `Refusal`, in the `Reason` of a FAILED result ([Protocol](protocol.md)), in the JSON of an HTTP
-problem ([Jobs over HTTP](../operate/group.md)) and in `Refused.code` in Python. *Again*: the same request may succeed
+problem ([Jobs over HTTP](../use/http.md)) and in `Refused.code` in Python. *Again*: the same request may succeed
 later, unchanged; an attempt that ended with such a reason is followed by another one. *HTTP* is the status of the
 answer, *exit* the exit code of `waku`. A message of `waku` ends with the hint.
 """

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tools.attribute_docs import attribute_docs
+from tools.commands_page import commands_page
 from tools.errors_page import errors_page
 from tools.limits_page import limits_page
 from tools.module_map import first_paragraph, modules_page
@@ -16,6 +17,9 @@ from tools.settings_page import SECTIONS, settings_page
 from wakugumi.app.commands import COMMANDS
 from wakugumi.app.settings import all_options
 from wakugumi.core.setting import options_of
+from wakugumi.roles.http.job_request import PARAMETERS
+from wakugumi.roles.http.openapi import OPERATIONS
+from wakugumi.roles.http.openapi_schemas import KEPT_HEADERS
 
 TOP = Path(__file__).parents[2]
 SOURCE = TOP / "src" / "wakugumi"
@@ -55,6 +59,23 @@ def test_every_link_between_documents_leads_somewhere(page: Path) -> None:
     assert missing == []
 
 
+def anchors_of(page: Path) -> set[str]:
+    """Names of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text())
+    missing = [
+        f"{target}#{anchor}"
+        for target, anchor in links
+        if anchor not in anchors_of(page.parent / target if target else page)
+    ]
+    assert missing == []
+
+
 def test_the_life_of_a_job_names_functions_that_are_there() -> None:
     steps = re.findall(FILE_AND_NAME, ARCHITECTURE)
     assert len(steps) >= 20
@@ -68,6 +89,10 @@ def test_the_map_of_modules_is_made_of_the_source_as_it_is() -> None:
 
 def test_the_page_of_settings_is_made_of_the_source_as_it_is() -> None:
     assert (TOP / "docs" / "reference" / "settings.md").read_text() == settings_page(), "hint: make docs"
+
+
+def test_the_page_of_commands_is_made_of_the_source_as_it_is() -> None:
+    assert (TOP / "docs" / "use" / "commands.md").read_text() == commands_page(), "hint: make docs"
 
 
 def test_the_page_of_errors_is_made_of_the_source_as_it_is() -> None:
@@ -95,6 +120,30 @@ def test_help_of_a_setting_is_a_phrase_in_plain_words() -> None:
             assert about.endswith("."), about
             assert not re.match(r"(The|A|An|It|What|Who|Whom|Whoever|Where|Which|How) ", about), about
             assert "nothing is said" not in about, about
+
+
+def test_jobs_over_http_has_every_request_of_every_role() -> None:
+    page = (TOP / "docs" / "use" / "http.md").read_text()
+    told = set()
+    for request, *columns in re.findall(
+        r"^\| `([A-Z]+ /\S+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE
+    ):
+        told |= {(request, role) for role, cell in zip(("node", "leader", "gateway"), columns) if cell != "–"}
+    there = {
+        (f"{operation.method} {operation.path}", role)
+        for operation in OPERATIONS
+        for role in operation.roles
+        if role != "worker" and not operation.path.startswith("/blobs/")
+    }
+    assert told == there
+
+
+def test_jobs_over_http_has_every_parameter_and_every_header() -> None:
+    page = (TOP / "docs" / "use" / "http.md").read_text()
+    named = {
+        name for cell in re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", cell)
+    }
+    assert {*PARAMETERS, "async", *KEPT_HEADERS} <= named
 
 
 def test_every_module_and_every_folder_says_what_it_is_for() -> None:

@@ -309,7 +309,7 @@ async def test_what_an_earlier_life_was_receiving_is_removed(tmp_path: Path) -> 
 async def test_the_few_lines_of_the_document_speak_to_a_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = (Path(__file__).parents[3] / "docs" / "operate" / "node.md").read_text()
+    document = (Path(__file__).parents[3] / "docs" / "use" / "http.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", document, re.DOTALL)
     (tmp_path / "input.txt").write_text("hello")
     monkeypatch.chdir(tmp_path)

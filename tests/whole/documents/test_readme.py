@@ -1,4 +1,4 @@
-"""The README's commands run: every block fenced as `sh`, in order, in one empty folder; no other block does."""
+"""The commands of the README and of the first pages run: every block fenced as `sh`, in order, in one empty folder."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ def test_the_readmes_commands_run(home: Path) -> None:
     assert found
     # The README's port may be taken where this runs.
     script = "\n".join(found).replace("5000", str(free_port()))
+    run(f"trap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n{script}", home)
+
+
+def test_the_commands_of_the_first_job_and_of_its_files_run(home: Path) -> None:
+    pages = [TOP / "docs" / "start" / name for name in ("first-job.md", "files.md")]
+    script = "\n".join(block for page in pages for block in blocks(page)).replace("5000", str(free_port()))
+    assert script.count("waku ") >= 12
     run(f"trap 'kill $(jobs -p) 2>/dev/null || :' EXIT\n{script}", home)
 
 

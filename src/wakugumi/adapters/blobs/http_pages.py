@@ -2,7 +2,7 @@
 
 What takes the disk's time, hashing and compressing are done in threads, a piece at a time; the next piece is read from
 the socket or the disk meanwhile, and no further one. So a transfer holds some 3 MiB, however large it is and however
-slow the other side. docs/use/files.md has every answer.
+slow the other side. docs/reference/blobs.md has every answer.
 """
 
 from __future__ import annotations

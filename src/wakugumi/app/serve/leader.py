@@ -65,7 +65,7 @@ def leader(port: int = PORT, /, *, settings: LeaderSettings, logged: LogSettings
     Files that do not fit a frame lie beside the journal, up to --blob-bytes, and come and go over HTTP on the same
     port; --blobs names a shared folder or a bucket instead, which clients and workers then use directly.
 
-    The same port takes jobs over HTTP (docs/operate/group.md). Jobs that name no program get --program, and of each
+    The same port takes jobs over HTTP (docs/use/http.md). Jobs that name no program get --program, and of each
     client id at most --http-cap are in flight.
 
     Prints its address once it listens; port 0 takes any free one. The first SIGTERM or Ctrl-C lets running jobs finish,

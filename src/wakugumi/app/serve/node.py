@@ -48,7 +48,7 @@ def node(*, settings: NodeSettings, programs: ProgramSettings, logged: LogSettin
     """waku node [--program NAME | --command 'NAME {input}'] [--programs DIR] [--http PORT] [--lines PORT] [OPTIONS]
 
     A job is an id and one file. POST /run/{id} with the file as a form answers with a ZIP of what the program made; so
-    does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/operate/node.md). HTTP is spoken on 5080 and
+    does `JOB <id> <file name> <size>` and the bytes over plain TCP (docs/use/http.md). HTTP is spoken on 5080 and
     lines on 9099, or both on one port. --program says what runs; it gets the input's path. A job that is sent again is
     not run again while its result is kept, also after a restart.
 

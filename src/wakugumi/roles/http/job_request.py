@@ -36,7 +36,7 @@ ROOT: Final = "root"
 CLIENT_HEADER: Final = "Waku-Client"
 _BY_FORM: Final = {option.form: option for option in OPTIONS.values() if option.form}
 PARAMETERS: Final = ("program", "arg", "client", *_BY_FORM)
-_HINT: Final = "docs/operate/group.md has all parameters of a job"
+_HINT: Final = "docs/use/http.md has all parameters of a job"
 
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,9}")

@@ -217,7 +217,7 @@ OPERATIONS: Final = (
         "GET",
         "/blobs/{sha256}",
         (LEADER,),
-        "The content that has this hash: docs/use/files.md.",
+        "The content that has this hash: docs/reference/blobs.md.",
         (
             OkResponse(200, "All of it.", {"application/octet-stream": {}}, BLOB_HEADERS),
             OkResponse(206, "The part that was asked for.", {"application/octet-stream": {}}, BLOB_HEADERS),

@@ -411,9 +411,7 @@ def _check(settings: RunnerSettings) -> None:
     try:
         worker_patterns(settings.patterns, name)
     except SubjectError as error:
-        raise ConfigError(
-            str(error), "patterns are dot-separated words with * and >: see docs/internals/words.md"
-        ) from None
+        raise ConfigError(str(error), "patterns are dot-separated words with * and >: see docs/use/words.md") from None
     if len(name) > WORKER_NAME_CHARS_MAX or not is_plain_name(name):
         raise ConfigError(f"a worker's name is at most {WORKER_NAME_CHARS_MAX} printable characters, not {name[:80]!r}")
     if not 1 <= slots <= CREDIT_MAX:

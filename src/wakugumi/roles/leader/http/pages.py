@@ -1,6 +1,6 @@
 """What does a leader answer by HTTP, on its own port? The pages of a group (SPEC G1).
 
-    POST   /dispatch/{job}   run it on one of the group's workers; the answer is its ZIP      docs/operate/group.md
+    POST   /dispatch/{job}   run it on one of the group's workers; the answer is its ZIP      docs/use/http.md
     GET    /status/{job}     where is it, and why
     GET    /result/{job}     its ZIP, if it is done
     DELETE /jobs/{job}       cancel it
